@@ -8,8 +8,7 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use measure::environment::Environment;
-use measure::record::{Record, Row, Section};
+use measure::{Environment, Record, Row, Section};
 use paranoid_memtable::{Directory, Lookup, MemTable, MemTableOptions};
 
 const CANDIDATES: [Directory; 2] = [Directory::Off, Directory::On];

@@ -6,13 +6,10 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use rivals::{Inputs, Make, Order, Presence, Subject};
-use sizes::Extent;
 
-#[path = "rivals/mod.rs"]
 mod rivals;
-#[path = "rivals/sizes.rs"]
-mod sizes;
+
+use rivals::{Extent, Inputs, Make, Order, Presence, Subject};
 
 const SEED: u64 = 2;
 /// Number of gets for which keys are made at once.

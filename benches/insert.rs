@@ -7,13 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput};
-use rivals::{Inputs, Make, Order, Subject};
-use sizes::Extent;
 
-#[path = "rivals/mod.rs"]
 mod rivals;
-#[path = "rivals/sizes.rs"]
-mod sizes;
+
+use rivals::{Extent, Inputs, Make, Order, Subject};
 
 const SEED: u64 = 1;
 

@@ -6,13 +6,10 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use rivals::{Inputs, Make, Order, Subject, Way};
-use sizes::Extent;
 
-#[path = "rivals/mod.rs"]
 mod rivals;
-#[path = "rivals/sizes.rs"]
-mod sizes;
+
+use rivals::{Extent, Inputs, Make, Order, Subject, Way};
 
 const SEED: u64 = 3;
 /// Number of seeks for which keys are made at once.

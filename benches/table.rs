@@ -12,26 +12,16 @@
 //! Keys and values that a rival owns are made outside the time, but for the rows that say that rivals copy. All tables
 //! must come to the same hash of what they read.
 
+use std::fmt::Write;
 use std::process::{Command, ExitCode};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use arguments::Arguments;
-use measure::environment::resident_bytes;
-use measure::record::{Row, Section};
-use rivals::{Done, Inputs, Make, Order, Presence, Subject, Way};
-use sizes::Extent;
+use measure::{Environment, Record, Row, Section, quartiles, resident_bytes};
 
-#[path = "table/arguments.rs"]
-mod arguments;
-#[path = "table/budgets.rs"]
-mod budgets;
-#[path = "table/page.rs"]
-mod page;
-#[path = "rivals/mod.rs"]
 mod rivals;
-#[path = "rivals/sizes.rs"]
-mod sizes;
+
+use rivals::{Arguments, Done, Extent, Inputs, Make, Order, Presence, Subject, Way};
 
 const SEED: u64 = 4;
 
@@ -78,7 +68,7 @@ fn main() -> ExitCode {
     let sections = arguments.entries.iter().map(|entries| section(*entries, slices)).collect();
     let candidates = CANDIDATES.map(Make::name).to_vec();
     let record = arguments.record(candidates, slices.rounds, slices.steps, sections);
-    let page = page::markdown(&record);
+    let page = markdown(&record);
     println!("{page}");
     match arguments.save(extent, &record, &page) {
         Ok(()) => ExitCode::SUCCESS,
@@ -215,4 +205,202 @@ fn resident_of(make: Make, entries: u32) -> u64 {
     }
     let grown = resident_bytes().saturating_sub(before);
     grown.saturating_sub(size_of_val(all.as_slice()) as u64)
+}
+
+// The page: medians of ratios, and whether the targets were reached.
+
+/// Columns, by the order of the candidates: ours at 0, at 8, at 8 with checksums on seek, with order checks; two rivals.
+const PLAIN: usize = 0;
+const PROTECTED: usize = 1;
+const ON_SEEK: usize = 2;
+const ORDER_CHECKS: usize = 3;
+const CROSSBEAM: usize = 4;
+const BTREE: usize = 5;
+
+/// How many times as fast `ours` is as `rival`.
+fn speed(row: &Row, rival: usize, ours: usize) -> [f64; 3] {
+    row.paired(rival, ours, |rival, ours| rival / ours)
+}
+
+/// How much longer `a` takes than `b`: nanoseconds, and percent.
+fn cost(row: &Row, a: usize, b: usize) -> String {
+    let [_, added, _] = row.paired(a, b, |a, b| a - b);
+    let [_, ratio, _] = row.paired(a, b, |a, b| a / b);
+    format!("{added:+.0} ns, {:+.1} %", (ratio - 1.0) * 100.0)
+}
+
+/// The page of a record.
+fn markdown(record: &Record) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = render(record, &mut text);
+    text
+}
+
+fn render(record: &Record, text: &mut String) -> std::fmt::Result {
+    let Environment { processor, compiler, commit, command, date, .. } = &record.environment;
+    writeln!(text, "# Results: `{command}`\n")?;
+    writeln!(
+        text,
+        "- date: {date}\n- processor: {processor}\n- compiler: {compiler}, profile bench, default target"
+    )?;
+    writeln!(text, "- commit: {commit}\n- 16-byte keys, 100-byte values, one thread")?;
+    writeln!(
+        text,
+        "- medians over {} rounds (inserts: slices) of the ratio inside a round; above 1 this crate is faster",
+        record.rounds
+    )?;
+    for section in &record.sections {
+        render_section(record, text, section)?;
+    }
+    Ok(())
+}
+
+fn render_section(record: &Record, text: &mut String, section: &Section) -> std::fmt::Result {
+    writeln!(text, "\n## {} entries\n", section.entries)?;
+    writeln!(
+        text,
+        "Times in ns at protection 8; then how many times as fast this crate is, at 0 / 8 / 8 and checksums on seek.\n"
+    )?;
+    writeln!(
+        text,
+        "| work | ours | {0} | {1} | times {0} | times {1} |",
+        record.candidates[CROSSBEAM], record.candidates[BTREE]
+    )?;
+    writeln!(text, "|---|---|---|---|---|---|")?;
+    for row in &section.rows {
+        let time = |candidate: usize| quartiles(row.samples(candidate).to_vec())[1];
+        let times = |rival: usize| {
+            let ratios = [PLAIN, PROTECTED, ON_SEEK]
+                .map(|candidate| format!("{:.2}", speed(row, rival, candidate)[1]));
+            ratios.join(" / ")
+        };
+        let (ours, crossbeam, btree) = (time(PROTECTED), time(CROSSBEAM), time(BTREE));
+        let times = format!("{} | {}", times(CROSSBEAM), times(BTREE));
+        writeln!(text, "| {} | {ours:.0} | {crossbeam:.0} | {btree:.0} | {times} |", row.name)?;
+    }
+    writeln!(text, "\nSpread at protection 8, lower to upper quartile of the same ratios:\n")?;
+    writeln!(
+        text,
+        "| work | {} | {} |\n|---|---|---|",
+        record.candidates[CROSSBEAM], record.candidates[BTREE]
+    )?;
+    for row in &section.rows {
+        let spread = |rival: usize| {
+            let [low, _, high] = speed(row, rival, PROTECTED);
+            format!("{low:.2} to {high:.2}")
+        };
+        writeln!(text, "| {} | {} | {} |", row.name, spread(CROSSBEAM), spread(BTREE))?;
+    }
+    render_budgets(text, section)?;
+    render_costs(record, text, section)
+}
+
+fn render_costs(record: &Record, text: &mut String, section: &Section) -> std::fmt::Result {
+    writeln!(text, "\n## {} entries, what checks cost\n", section.entries)?;
+    writeln!(text, "| work | protection 8 over 0 | checksum on seek over 8 | order checks over 0 |")?;
+    writeln!(text, "|---|---|---|---|")?;
+    for row in &section.rows {
+        let costs = [(PROTECTED, PLAIN), (ON_SEEK, PROTECTED), (ORDER_CHECKS, PLAIN)];
+        let costs = costs.map(|(a, b)| cost(row, a, b));
+        writeln!(text, "| {} | {} |", row.name, costs.join(" | "))?;
+    }
+    writeln!(text, "\n## {} entries, bytes an entry (116 of them key and value)\n", section.entries)?;
+    writeln!(text, "| table | counted | resident |\n|---|---|---|")?;
+    for (at, candidate) in record.candidates.iter().enumerate() {
+        let of = |all: &[Option<f64>]| all.get(at).copied().flatten();
+        let bytes = |bytes: Option<f64>| bytes.map_or("-".into(), |bytes| format!("{bytes:.1}"));
+        writeln!(
+            text,
+            "| {candidate} | {} | {} |",
+            bytes(of(&section.counted)),
+            bytes(of(&section.resident))
+        )?;
+    }
+    let hash = Record::hash(section, rivals::mix);
+    writeln!(text, "\nHash of the work, the same for all tables: `{hash:016x}`")
+}
+
+// The targets that the crate sets itself, and whether this run reached them.
+
+/// One target about a row, by medians over the rounds.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    /// At least so many times as fast as crossbeam-skiplist, at 0 and at 8 protection bytes.
+    Ahead(f64),
+    /// At most so many nanoseconds more at 8 protection bytes than at 0.
+    Added(f64),
+    /// At most this ratio between two candidates.
+    Ratio(usize, usize, f64, &'static str),
+    /// At most so many nanoseconds at 8 protection bytes.
+    Within(f64),
+}
+
+const TARGETS: &[(&str, Target)] = &[
+    ("make and drop an empty table", Target::Within(5_000.0)),
+    ("insert in order", Target::Ahead(2.0)),
+    ("insert at random", Target::Ahead(2.0)),
+    ("get hit", Target::Ahead(1.5)),
+    ("get miss", Target::Ahead(1.5)),
+    ("scan forward, filled in order", Target::Ahead(2.0)),
+    ("scan forward, filled at random", Target::Ahead(2.0)),
+    ("scan backward, filled in order", Target::Ahead(2.0)),
+    ("scan backward, filled at random", Target::Ahead(2.0)),
+    ("insert in order", Target::Added(20.0)),
+    ("get hit", Target::Added(20.0)),
+    ("get miss", Target::Added(20.0)),
+    ("scan forward, filled in order", Target::Added(15.0)),
+    ("scan forward, filled at random", Target::Added(15.0)),
+    ("insert at random", Target::Ratio(PROTECTED, PLAIN, 1.03, "protection 8 / 0")),
+    ("get hit", Target::Ratio(ON_SEEK, PROTECTED, 1.10, "checksum on seek / protection 8")),
+    ("get hit", Target::Ratio(ORDER_CHECKS, PLAIN, 1.05, "order checks / none")),
+    ("scan forward, filled in order", Target::Ratio(ORDER_CHECKS, PLAIN, 1.05, "order checks / none")),
+];
+
+/// Whether a target was reached, as the page says it.
+fn verdict(kept: &[bool]) -> &'static str {
+    if kept.iter().all(|kept| *kept) { "reached" } else { "**missed**" }
+}
+
+impl Target {
+    /// The target, what was measured, and whether it is enough.
+    fn judge(self, row: &Row) -> (String, String, &'static str) {
+        match self {
+            Target::Ahead(wanted) => {
+                let [plain, protected] =
+                    [PLAIN, PROTECTED].map(|candidate| speed(row, CROSSBEAM, candidate)[1]);
+                (
+                    format!("{wanted:.1}x crossbeam-skiplist"),
+                    format!("{plain:.2}x at 0, {protected:.2}x at 8"),
+                    verdict(&[plain >= wanted, protected >= wanted]),
+                )
+            }
+            Target::Added(most) => {
+                let [_, added, _] = row.paired(PROTECTED, PLAIN, |a, b| a - b);
+                (format!("protection 8: +{most:.0} ns"), format!("{added:+.1} ns"), verdict(&[added <= most]))
+            }
+            Target::Ratio(a, b, most, what) => {
+                let [_, ratio, _] = row.paired(a, b, |a, b| a / b);
+                (format!("{what}: {most:.2}"), format!("{ratio:.3}"), verdict(&[ratio <= most]))
+            }
+            Target::Within(most) => {
+                let [_, time, _] = row.paired(PROTECTED, PROTECTED, |time, _| time);
+                (format!("{most:.0} ns"), format!("{time:.0} ns"), verdict(&[time <= most]))
+            }
+        }
+    }
+}
+
+/// The targets as a table.
+fn render_budgets(text: &mut String, section: &Section) -> std::fmt::Result {
+    writeln!(text, "\n## {} entries, budgets\n", section.entries)?;
+    writeln!(text, "| work | wanted | measured | |\n|---|---|---|---|")?;
+    for (name, target) in TARGETS {
+        let Some(row) = section.rows.iter().find(|row| row.name == *name) else { continue };
+        let (wanted, measured, verdict) = target.judge(row);
+        writeln!(text, "| {name} | {wanted} | {measured} | {verdict} |")?;
+    }
+    let empty = section.empty_bytes.unwrap_or(0);
+    let kept = verdict(&[empty <= 16 << 10]);
+    writeln!(text, "| empty table | 16384 bytes | {empty} bytes | {kept} |")
 }

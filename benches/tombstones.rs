@@ -10,28 +10,17 @@
 //! RocksDB published when it began to cache fragments at the freeze (pull request 10380), beside its figures.
 
 use std::process::ExitCode;
+use std::sync::Barrier;
+use std::time::Instant;
 
-use arguments::Arguments;
-use report::Report;
-use sizes::Extent;
+use paranoid_memtable::{Lookup, MemTable, TableReader};
 
-#[allow(dead_code, reason = "each bench uses a part")]
-#[path = "table/arguments.rs"]
-mod arguments;
-#[path = "tombstones/costs.rs"]
-mod costs;
-#[path = "tombstones/pairs.rs"]
-mod pairs;
-#[path = "tombstones/published.rs"]
-mod published;
-#[path = "tombstones/report.rs"]
-mod report;
-#[path = "rivals/mod.rs"]
 mod rivals;
-#[path = "rivals/sizes.rs"]
-mod sizes;
 #[path = "tombstones/tables.rs"]
 mod tables;
+
+use rivals::{Arguments, Extent, Order};
+use tables::{Candidate, Finder, Report, SEED, STRIDE, Width, against, median, paired, turns};
 
 /// How much is done.
 #[derive(Debug, Clone, Copy)]
@@ -77,11 +66,11 @@ fn main() -> ExitCode {
     let done = Arguments::parse(extent).and_then(|arguments| {
         let size = Size::of(extent, &arguments);
         let mut report = Report::new(size);
-        costs::measure(&mut report, size);
-        pairs::measure(&mut report, size);
-        published::measure(&mut report, size);
+        measure_costs(&mut report, size);
+        measure_pairs(&mut report, size);
+        measure_published(&mut report, size);
         let record = report.record(&arguments);
-        let page = report::markdown(&record);
+        let page = tables::markdown(&record);
         println!("{page}");
         arguments.save(extent, &record, &page)
     });
@@ -91,5 +80,398 @@ fn main() -> ExitCode {
             eprintln!("error: {text}");
             ExitCode::from(2)
         }
+    }
+}
+
+// Ratios to the same work without tombstones.
+
+const TOMBSTONES: u32 = 1_000;
+const DELETE_EVERY: u64 = 200;
+const RUNS: usize = 3;
+
+fn measure_costs(report: &mut Report, size: Size) {
+    let title = "What tombstones cost";
+    report.start_table(
+        title,
+        "| work; tombstones over the whole key space, in random order | figures | target |",
+    );
+    for (finder, name, targets) in
+        [(Finder::List, "list", ["1.25 x", "1.1 x"]), (Finder::Directory, "directory", ["1.25 x", "1.1 x"])]
+    {
+        for width in [Width::Gap, Width::Half] {
+            gets_beside(report, size, (finder, name), width, targets);
+        }
+    }
+    two_threads(report, size);
+    puts_with_deletes(report, size);
+    longest_write(report, size);
+    freeze(report, size);
+    puts_beside_freeze(report, size);
+}
+
+fn gets_beside(
+    report: &mut Report,
+    size: Size,
+    (finder, name): (Finder, &str),
+    width: Width,
+    targets: [&str; 2],
+) {
+    let entries = size.entries;
+    let without = tables::filled(entries, finder);
+    let with = tables::filled(entries, finder);
+    tables::spread(&with, entries, TOMBSTONES, width);
+    let width = if width == Width::Gap { "between entries" } else { "half of all keys deleted" };
+    for (state, target) in ["mutable", "frozen"].into_iter().zip(targets) {
+        if state == "frozen" {
+            // Freezes the tables that were read before.
+            let _ = (with.freeze().expect("no damage"), without.freeze().expect("no damage"));
+        }
+        let gets = |table: &MemTable, round| tables::gets(table, entries, size.slice, round);
+        let mut candidates: [Candidate<'_>; 2] =
+            [("0", Box::new(|round| gets(&without, round))), ("1000", Box::new(|round| gets(&with, round)))];
+        let samples = turns(report, size.rounds, size.slice, &mut candidates);
+        let figures = against(&samples[1].1, &samples[0].1);
+        report.line(format!("get, {name}, {state}, 1000 against 0, {width}"), figures, target, samples);
+    }
+}
+
+/// Gets by so many threads at once, each its own slice. Returns the time from the start of the first to the end of
+/// the last.
+fn together(table: &TableReader, size: Size, threads: u64, round: u64) -> u64 {
+    std::thread::scope(|scope| {
+        let reader = |thread| {
+            scope.spawn(move || tables::gets(table, size.entries, size.slice * 16, round * 64 + thread))
+        };
+        let readers: Vec<_> = (0..threads).map(reader).collect();
+        readers.into_iter().map(|reader| reader.join().expect("a reader")).fold(0, u64::wrapping_add)
+    })
+}
+
+fn two_threads(report: &mut Report, size: Size) {
+    let without = tables::filled(size.entries, Finder::List);
+    let with = tables::filled(size.entries, Finder::List);
+    tables::spread(&with, size.entries, 100, Width::Gap);
+    let mut candidates: [Candidate<'_>; 4] = [
+        ("0, 1 thread", Box::new(|round| together(&without, size, 1, round))),
+        ("0, 2 threads", Box::new(|round| together(&without, size, 2, round))),
+        ("100, 1 thread", Box::new(|round| together(&with, size, 1, round))),
+        ("100, 2 threads", Box::new(|round| together(&with, size, 2, round))),
+    ];
+    let samples = turns(report, size.rounds, size.slice * 16, &mut candidates);
+    let scale = |one: usize| paired(&samples[one].1, &samples[one + 1].1, |one, two| 2.0 * one / two);
+    let figures = format!("{:.2} x at 100, {:.2} x at 0", scale(2), scale(0));
+    report.line("throughput of 2 threads over 1, get, list, mutable", figures, "as at 0", samples);
+}
+
+/// Puts in random order of keys, on request with one narrow range delete in 200 writes.
+fn write(table: &MemTable, sequence: u64, entries: u32, deletes: Deletes) {
+    let number = crate::rivals::mix(sequence) % (u64::from(entries) * STRIDE);
+    if deletes == Deletes::OneIn200 && sequence.is_multiple_of(DELETE_EVERY) {
+        tables::delete_range(table, sequence, number, number + STRIDE);
+    } else {
+        tables::put(table, sequence, number);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deletes {
+    None,
+    OneIn200,
+}
+
+fn puts_with_deletes(report: &mut Report, size: Size) {
+    let tables = [(); 2].map(|()| tables::table(size.entries, Finder::List));
+    let slice = size.entries as usize / (size.rounds + 1);
+    let puts = |table: &MemTable, round: u64, deletes| {
+        let from = 1 + round * slice as u64;
+        (from..from + slice as u64).for_each(|sequence| write(table, sequence, size.entries, deletes));
+        slice as u64
+    };
+    let mut candidates: [Candidate<'_>; 2] = [
+        ("none", Box::new(|round| puts(&tables[0], round, Deletes::None))),
+        ("one in 200", Box::new(|round| puts(&tables[1], round, Deletes::OneIn200))),
+    ];
+    let samples = turns(report, size.rounds, slice, &mut candidates);
+    let figures = against(&samples[1].1, &samples[0].1);
+    report.line("put at random, a range delete in 200 writes against none", figures, "1.05 x", samples);
+}
+
+/// Makes the same writes several times. The shortest time of each write counts: what it merges is merged each time,
+/// and an interruption is not.
+fn longest_write(report: &mut Report, size: Size) {
+    let longest = |deletes| {
+        let mut shortest = vec![f64::MAX; size.entries as usize];
+        for _ in 0..RUNS {
+            let table = tables::table(size.entries, Finder::List);
+            for (sequence, shortest) in (1u64..).zip(&mut shortest) {
+                let started = Instant::now();
+                write(&table, sequence, size.entries, deletes);
+                *shortest = shortest.min(started.elapsed().as_secs_f64() * 1e9);
+            }
+        }
+        shortest.into_iter().fold(0.0, f64::max)
+    };
+    let (with, without) = (longest(Deletes::OneIn200), longest(Deletes::None));
+    report.line(
+        format!(
+            "longest single write of {}, with one range delete in 200 (best of {RUNS} runs of each)",
+            size.entries
+        ),
+        format!("{:.0} us; {:.0} us without", with / 1e3, without / 1e3),
+        "1 ms",
+        vec![("with".into(), vec![with]), ("without".into(), vec![without])],
+    );
+}
+
+fn table_to_freeze(count: u32) -> MemTable {
+    let table = tables::filled(TOMBSTONES * 2, Finder::List);
+    if count > 0 {
+        tables::spread(&table, TOMBSTONES * 2, count, Width::Gap);
+    }
+    table
+}
+
+fn freeze(report: &mut Report, size: Size) {
+    let rounds = size.rounds + 1;
+    let mut ready =
+        [0, TOMBSTONES].map(|count| (0..rounds).map(|_| table_to_freeze(count)).collect::<Vec<_>>());
+    let [without, with] = &mut ready;
+    let freeze = |tables: &mut Vec<MemTable>| {
+        tables.pop().map_or(0, |table| table.freeze().expect("no damage").len() as u64)
+    };
+    let mut candidates: [Candidate<'_>; 2] =
+        [("0", Box::new(|_| freeze(without))), ("1000", Box::new(|_| freeze(with)))];
+    let samples = turns(report, size.rounds, 1, &mut candidates);
+    let us = |candidate: usize| median(&samples[candidate].1) / 1e3;
+    let figures = format!("{:.0} us; {:.1} us without tombstones", us(1), us(0));
+    report.line("freeze with 1000 narrow tombstones", figures, "300 us", samples);
+}
+
+/// Puts into one table while another thread freezes tables with 1000 tombstones, or freezes empty ones.
+fn puts_beside_freeze(report: &mut Report, size: Size) {
+    let other = tables::table(size.entries, Finder::List);
+    let slice = size.slice as u64;
+    let mut next = 1u64;
+    let mut samples = vec![("0".into(), Vec::new()), ("1000".to_owned(), Vec::new())];
+    for round in 0..size.rounds {
+        for turn in 0..2 {
+            let candidate = (round + turn) % 2;
+            let table = table_to_freeze([0, TOMBSTONES][candidate]);
+            let start = Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    start.wait();
+                    table.freeze().expect("no damage").len()
+                });
+                start.wait();
+                let started = Instant::now();
+                for sequence in next..next + slice {
+                    write(&other, sequence, size.entries, Deletes::None);
+                }
+                samples[candidate].1.push(started.elapsed().as_secs_f64() * 1e9 / slice as f64);
+            });
+            next += slice;
+        }
+    }
+    let figures = against(&samples[1].1, &samples[0].1);
+    report.line("put into another table during the freeze, 1000 against 0", figures, "unaffected", samples);
+}
+
+// Pairs of a range delete and a get: they would show if the index were rebuilt after each range delete.
+
+const PAIR_RUNS: usize = 5;
+
+/// The shape of the ranges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Disjoint,
+    /// Each a hundredth of the key space, anywhere.
+    Wide,
+    /// Each inside all the ones before it.
+    Nested,
+}
+
+impl Shape {
+    fn name(self) -> &'static str {
+        match self {
+            Shape::Disjoint => "disjoint",
+            Shape::Wide => "1 % wide",
+            Shape::Nested => "nested",
+        }
+    }
+
+    /// Start and end number of the `at`-th of `count` ranges among `entries`.
+    fn range(self, at: u32, count: u32, entries: u32) -> (u64, u64) {
+        let space = u64::from(entries) * STRIDE;
+        let (at, count) = (u64::from(at), u64::from(count));
+        match self {
+            Shape::Disjoint => {
+                let step = space / count;
+                (at * step + 1, at * step + 1 + step / 2)
+            }
+            Shape::Wide => {
+                let start = rivals::mix(SEED ^ at) % (space - space / 100);
+                (start, start + space / 100)
+            }
+            Shape::Nested => (at, space * 2 - at),
+        }
+    }
+}
+
+fn measure_pairs(report: &mut Report, size: Size) {
+    let title = "Range delete and get in turn";
+    report.start_table(title, "| work; as many entries as tombstones, filled at random | figures | target |");
+    for shape in [Shape::Disjoint, Shape::Wide, Shape::Nested] {
+        let mut pair = Vec::new();
+        for _ in 0..PAIR_RUNS {
+            let table = tables::filled(size.pairs, Finder::List);
+            pair.push(pairs(report, &table, shape, size.pairs));
+        }
+        let figures = format!("{:.2} us a pair", median(&pair) / 1e3);
+        let work = format!("{} pairs, {}", size.pairs, shape.name());
+        report.line(work, figures, "2 us", vec![(shape.name().into(), pair)]);
+    }
+    for shape in [Shape::Disjoint, Shape::Wide, Shape::Nested] {
+        many(report, size, shape);
+    }
+}
+
+/// Nanoseconds of a range delete and the get after it, on average.
+fn pairs(report: &mut Report, table: &MemTable, shape: Shape, count: u32) -> f64 {
+    let order = match shape {
+        Shape::Disjoint => rivals::order(count, Order::Random, SEED + 1),
+        Shape::Wide | Shape::Nested => (0..count).collect(),
+    };
+    let picks = rivals::picks(count, count as usize, SEED + 2);
+    let mut sum = 0u64;
+    let started = Instant::now();
+    for ((sequence, at), pick) in (u64::from(count) + 1..).zip(order).zip(picks) {
+        let (start, end) = shape.range(at, count, count);
+        tables::delete_range(table, sequence, start, end);
+        sum = sum.wrapping_add(tables::get(table, u64::from(pick) * STRIDE, u64::MAX));
+    }
+    let elapsed = started.elapsed().as_secs_f64() * 1e9;
+    report.saw(sum);
+    elapsed / f64::from(count)
+}
+
+/// Many tombstones: the time of a pair, memory, and then gets at snapshots in the middle of them.
+fn many(report: &mut Report, size: Size, shape: Shape) {
+    let count = size.pairs_many;
+    let table = tables::filled(count, Finder::List);
+    let before = table.allocated_bytes();
+    let pair = pairs(report, &table, shape, count);
+    let megabytes = (table.allocated_bytes() - before) as f64 / f64::from(1 << 20);
+    let name = shape.name();
+    report.line(
+        format!("{count} pairs, {name}"),
+        format!("{:.2} us a pair, {megabytes:.1} MiB for tombstones and index", pair / 1e3),
+        "4 us, 64 MB",
+        vec![(name.into(), vec![pair])],
+    );
+    let slice = size.slice;
+    let old = |round| {
+        let picks = rivals::picks(count, slice, SEED + round);
+        let snapshots = rivals::picks(count, slice, SEED + 1_000 + round);
+        let get = |(pick, at): (u32, u32)| {
+            tables::get(&table, u64::from(pick) * STRIDE, u64::from(count) + 1 + u64::from(at))
+        };
+        picks.into_iter().zip(snapshots).map(get).fold(0, u64::wrapping_add)
+    };
+    for state in ["mutable", "frozen"] {
+        if state == "frozen" {
+            let _ = table.freeze().expect("no damage");
+        }
+        let mut candidates: [Candidate<'_>; 1] = [("old snapshots", Box::new(old))];
+        let samples = turns(report, size.rounds, slice, &mut candidates);
+        let figures = format!("{:.2} us", median(&samples[0].1) / 1e3);
+        let work = format!("get at random old snapshots, {count} {name}, {state}");
+        report.line(work, figures, "8 us", samples);
+    }
+}
+
+// The shape of a table that RocksDB published: fillrandom with one range delete after each of the first writes, then
+// readrandom, by the number of range deletes.
+//
+// Its figures are microseconds an operation on its authors' machine, from 'every read fragments' (before) to 'cached at
+// the freeze' (after). Its engine writes a log and looks through many tables, so only ratios to the first row compare.
+
+const COUNTS: [u32; 5] = [0, 1, 10, 100, 1000];
+/// In keys.
+const WIDTH: u64 = 100;
+/// readrandom in the published table: before and after, for 1 and for 32 threads.
+const PUBLISHED: [[Option<(f64, f64)>; 5]; 2] = [
+    [Some((4.72, 4.54)), Some((5.41, 4.72)), Some((7.83, 4.59)), Some((29.57, 5.09)), Some((320.33, 5.21))],
+    [Some((5.06, 5.09)), Some((19.57, 5.45)), Some((151.73, 5.73)), Some((2308.52, 6.57)), None],
+];
+
+fn measure_published(report: &mut Report, size: Size) {
+    for ((threads, (writes, reads)), published) in [1u32, 32].into_iter().zip(size.published).zip(PUBLISHED) {
+        let plural = if threads == 1 { "" } else { "s, tombstones per thread" };
+        let title =
+            format!("The published shape: {threads} thread{plural}, {writes} writes and {reads} reads each");
+        report.start_table(
+            &title,
+            "| tombstones | fillrandom and readrandom, us an operation; readrandom to its first row | readrandom published, \
+             before / after: us, to its first row |",
+        );
+        let mut first = None;
+        for (count, published) in COUNTS.into_iter().zip(published) {
+            let [write, read] = cell(report, threads, (writes, reads), count);
+            let base = *first.get_or_insert(read);
+            let figures = format!("{:.2}, {:.2}; {:.2} x", write / 1e3, read / 1e3, read / base);
+            let (before, after) = if threads == 1 { (4.72, 4.54) } else { (5.06, 5.09) };
+            let published = published.map_or("not published".into(), |(b, a)| {
+                format!("{b} / {a}: {:.1} x / {:.2} x", b / before, a / after)
+            });
+            let samples = vec![("fillrandom".into(), vec![write]), ("readrandom".into(), vec![read])];
+            report.line(count.to_string(), figures, published, samples);
+        }
+    }
+}
+
+/// Nanoseconds of a write and of a read in one thread while all threads write or read.
+fn cell(report: &mut Report, threads: u32, (writes, reads): (u32, u32), count: u32) -> [f64; 2] {
+    let space = u64::from(writes * threads);
+    let table = &tables::table(writes * threads + count * threads, Finder::List);
+    let all = |work: &(dyn Fn(u64) -> u64 + Sync)| {
+        let started = Instant::now();
+        let sum = std::thread::scope(|scope| {
+            let workers: Vec<_> =
+                (0..u64::from(threads)).map(|thread| scope.spawn(move || work(thread))).collect();
+            workers.into_iter().map(|worker| worker.join().expect("a worker")).fold(0, u64::wrapping_add)
+        });
+        (started.elapsed().as_secs_f64() * 1e9, sum)
+    };
+    let (fill, _) = all(&|thread| fill(table, thread, (writes, count), space));
+    let (read, sum) = all(&|thread| {
+        let number = |at| rivals::mix(SEED << 40 ^ thread << 32 ^ at) % space;
+        (0..u64::from(reads)).map(|at| found(table, number(at))).fold(0, u64::wrapping_add)
+    });
+    // Which thread wins a race for a key differs from run to run.
+    report.saw(if threads == 1 { sum } else { 0 });
+    [fill / f64::from(writes), read / f64::from(reads)]
+}
+
+fn fill(table: &MemTable, thread: u64, (writes, count): (u32, u32), space: u64) -> u64 {
+    let number = |at: u64| rivals::mix(thread << 32 ^ at) % space;
+    let first = thread * u64::from(writes + count);
+    let mut sequence = first;
+    for at in 0..u64::from(writes) {
+        sequence += 1;
+        tables::put(table, sequence, number(at));
+        if at < u64::from(count) {
+            sequence += 1;
+            let start = number(at + u64::from(writes));
+            tables::delete_range(table, sequence, start, start + WIDTH);
+        }
+    }
+    sequence - first
+}
+
+fn found(table: &MemTable, number: u64) -> u64 {
+    match table.get(&tables::key(number), u64::MAX).expect("no damage") {
+        Lookup::Value(value) => value.sequence(),
+        _ => 0,
     }
 }

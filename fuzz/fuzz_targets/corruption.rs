@@ -9,8 +9,7 @@ use paranoid_memtable::fault::FaultInjector;
 mod damage;
 
 use damage::model::{Accelerators, Model, Shape};
-use damage::plan::{Kind, Map};
-use damage::rng::Rng;
+use damage::plan::{Kind, Map, Rng};
 use damage::{Case, Frozen, History, run_case};
 
 fuzz_target!(|input: (u8, bool, bool, u8, u64, u16)| {

@@ -13,7 +13,7 @@ use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
-use support::disk::{Plan, SimDisk};
+use support::sets::{Plan, SimDisk};
 
 type Files = BTreeMap<String, Vec<u8>>;
 /// Sequence number and encoded batch.

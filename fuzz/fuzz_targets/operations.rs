@@ -12,9 +12,9 @@ use paranoid_memtable::Bytewise;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
+use support::case::run;
 use support::case::{Case, choose};
 use support::orders::{CaseBlind, Order, Reverse};
-use support::run::run;
 
 /// More operations make a failure harder to read.
 const OPS_MAX: usize = 200;

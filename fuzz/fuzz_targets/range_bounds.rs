@@ -14,8 +14,8 @@ use paranoid_memtable::{DuplicatePolicy, Kind, MemTable, MemTableOptions};
 mod support;
 
 use support::case::End;
-use support::ends::{Allowed, check_walks};
 use support::model::{Model, Row};
+use support::walks::ends::{Allowed, check_walks};
 
 /// More rows make a failure harder to read.
 const ROWS_MAX: usize = 12;

@@ -366,5 +366,109 @@ pub(crate) fn single_bit(bytes: &[u8], holds: impl Fn(&[u8]) -> bool) -> Option<
     None
 }
 
+/// Tests of digests: what they cover, and what they are made of.
 #[cfg(test)]
-mod tests;
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::*;
+    use crate::integrity::hash::Secret;
+    use crate::integrity::hash::hash;
+
+    /// Each field, and each bit of a header and its place.
+    #[test]
+    fn every_field_is_covered() {
+        let secret = Secret::from_seed(5);
+        let header = |[node, lengths, sequence, revision]: [u64; 4]| {
+            let halves = [node, revision].map(|half| u32::try_from(half).unwrap());
+            secret.header_part(halves[0], lengths, sequence, halves[1])
+        };
+        let fields = [9, 0x0003_0000_0005_0001, 77, 0];
+        let base = Placed::new(77, header(fields));
+        let digest = |placed: Placed, key: &[u8]| placed.key_digest(key_part(key), Kind::PUT);
+        let value = |placed: Placed, value: &[u8], key: &[u8]| placed.value_digest(value, key_part(key));
+        let (clean, clean_value) = (digest(base, b"key"), value(base, b"v", b"key"));
+        assert_ne!(clean, digest(base, b"kez"));
+        assert_ne!(clean, base.key_digest(key_part(b"key"), Kind::DELETE));
+        assert_ne!(clean, digest(Placed::new(78, header(fields)), b"key"));
+        assert_ne!(clean_value, value(base, b"w", b"key"));
+        assert_ne!(clean_value, value(base, b"v", b"kez"));
+        assert_ne!(clean_value, value(Placed::new(78, header(fields)), b"v", b"key"));
+        for (field, bits) in [32, 64, 64, 32].into_iter().enumerate() {
+            for bit in 0..bits {
+                let mut flipped = fields;
+                flipped[field] ^= 1 << bit;
+                let placed = Placed::new(77, header(flipped));
+                assert_ne!(clean, digest(placed, b"key"), "field {field}, bit {bit}");
+                assert_ne!(clean_value, value(placed, b"v", b"key"), "field {field}, bit {bit}");
+            }
+        }
+    }
+
+    /// DIGEST-1: every digest is the XOR of its parts, and one that left its table is that of the caller's bytes.
+    #[test]
+    fn digests_are_what_the_picture_says() {
+        for n in 0..64 {
+            let (key, value) = (splitmix(n).to_le_bytes(), splitmix(n + 64).to_le_bytes());
+            let (k, v) = (hash(&key, splitmix(101)), hash(&value, splitmix(102)));
+            let sequence = splitmix(n) >> 8;
+            let s = mix(sequence, splitmix(104));
+            for kind in [Kind::PUT, Kind::DELETE, Kind::MERGE] {
+                let o = mix(u64::from(kind.as_u8()), splitmix(103));
+                let caller = Protected::of(&key, &value, kind);
+                assert_eq!(caller.to_bits(), k ^ v ^ o);
+                assert_eq!(caller, Protected::carried(k ^ v ^ o));
+                assert_eq!(caller.with_sequence(sequence).to_bits(), k ^ v ^ o ^ s);
+                assert_eq!(caller.with_sequence(sequence).without_sequence(sequence), caller);
+                let f = splitmix(n + 128);
+                let placed = Placed::new(sequence, f);
+                let stored = (placed.key_digest(k, kind), placed.value_digest(&value, k));
+                assert_eq!(stored, (k ^ o ^ s ^ f, v ^ k ^ s ^ f));
+                assert_eq!(placed.sequence(), sequence);
+                let left = StoredProtection::of(&key, &value, sequence, kind);
+                assert_eq!((left.key, left.value, left.bytes()), (k ^ o ^ s, v ^ k ^ s, 8));
+                assert_eq!(placed.stripped(stored.0, stored.1, Width(8)), left);
+                let other = StoredProtection::of(&key, &value, 5, Kind::SINGLE_DELETE);
+                assert_eq!(left.rewritten((sequence, kind), (5, Kind::SINGLE_DELETE)), other);
+            }
+        }
+    }
+
+    /// Of each digest as many bytes are compared as are stored, and no bit more.
+    #[test]
+    fn digests_are_compared_up_to_their_width() {
+        for (width, bit) in [0, 1, 2, 4, 8].into_iter().flat_map(|width| (0..64).map(move |bit| (width, bit)))
+        {
+            let whole = StoredProtection::of(b"key", b"value", 7, Kind::PUT);
+            let stored = StoredProtection { width: Width(width), ..whole };
+            let caller = Protected::of(b"key", b"value", Kind::PUT).with_sequence(7);
+            assert_eq!((stored.check(b"key", b"value", 7, Kind::PUT), stored.bytes()), (Some(caller), width));
+            let flipped = [(1 << bit, 0), (0, 1 << bit), (1 << bit, 1 << bit)];
+            for (key, value) in flipped {
+                let flipped =
+                    StoredProtection { key: stored.key ^ key, value: stored.value ^ value, ..stored };
+                let agrees = flipped.check(b"key", b"value", 7, Kind::PUT).is_some();
+                assert_eq!(agrees, bit >= 8 * width, "width {width}, bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn widths_and_masks() {
+        assert_eq!(
+            [0u8, 1, 2, 4, 8].map(|b| Width::new(b).unwrap().mask()),
+            [0, 0xff, 0xffff, 0xffff_ffff, u64::MAX]
+        );
+        assert!([3u8, 5, 6, 7, 9, 16].iter().all(|&b| Width::new(b).is_none()));
+    }
+
+    #[test]
+    fn finds_the_bit_and_only_that() {
+        let clean = [7u8, 8, 9];
+        let mut bent = clean;
+        bent[1] ^= 0x20;
+        assert_eq!(single_bit(&bent, |bytes| bytes == clean), Some(8 + 5));
+        bent[2] ^= 1;
+        assert_eq!(single_bit(&bent, |bytes| bytes == clean), None);
+        assert_eq!(single_bit(&[0; 4096], |_| true), None);
+    }
+}

@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod hash;
-pub(crate) mod tag;
 pub(crate) mod control_word;
 pub(crate) mod digest;
 pub(crate) mod checksum_kind;

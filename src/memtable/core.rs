@@ -18,21 +18,20 @@ use std::sync::{Arc, OnceLock, Weak};
 use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Result};
 use crate::integrity::control_word::Words;
-use crate::integrity::tag::Secret;
+use crate::integrity::hash::Secret;
 use crate::key::SequenceNumber;
+use crate::memtable::arena::arena::{Arena, ArenaOptions};
+use crate::memtable::arena::layout::{ControlWord, Head};
+use crate::memtable::arena::node::Verified;
 use crate::memtable::lookup::accelerators::Accelerators;
+use crate::memtable::lookup::lines::{Ground, SideStructure};
 use crate::memtable::options::{Directory, MemTableOptions};
 use crate::memtable::parts::range_tombstones::RangeTombstones;
 use crate::memtable::parts::writer_shards::{Hidden, Inside, Totals, WriterShards};
-use crate::memtable::side_structure::{Ground, SideStructure};
-use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
-use crate::memtable::skiplist::control_block::{ControlWord, Head};
 use crate::memtable::skiplist::list::{DuplicatePolicy, List, Upkeep};
-use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::Search;
 use crate::sync::{AtomicU64, Mutex};
-use crate::tombstone::index::live::CoveringRun;
-use crate::tombstone::index::query::Question;
+use crate::tombstone::index::live::{CoveringRun, Question};
 use crate::tombstone::index::tree::Load;
 
 /// Everything that the handles of a table share.

@@ -13,20 +13,19 @@
 
 use std::fmt::{Debug, Formatter, Result};
 
-use crate::integrity::tag::Secret;
+use crate::integrity::hash::Secret;
+use crate::memtable::arena::arena::Arena;
+use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::layout::ControlWord;
+use crate::memtable::arena::memory::{Memory, Recycler};
 use crate::memtable::batch::batch::{BatchEntries, BatchEntry, WriteBatch};
 use crate::memtable::core::Core;
 use crate::memtable::lifecycle::flush::{FlushEntry, FlushIter};
 use crate::memtable::lifecycle::scrub::{Salvage, ScrubReport};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::get::{Base, Operand};
-use crate::memtable::skiplist::arena::Arena;
-use crate::memtable::skiplist::control_block::ControlWord;
-use crate::memtable::skiplist::encode::Fields;
-use crate::memtable::skiplist::memory::{Memory, Recycler};
 use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
-use crate::tombstone::fragment::fragmenter::Fragmenter;
-use crate::tombstone::fragment::fragments::{Fragment, Fragments, RangeTombstone};
+use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments, RangeTombstone};
 use crate::tombstone::index::checks::Checks;
 
 #[cfg(all(feature = "fault-injection", not(loom)))]

@@ -27,15 +27,13 @@ use std::collections::BTreeMap;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
-use crate::memtable::core::Core;
-use crate::memtable::lookup::lines::LINE_WORDS;
-use crate::memtable::piece::{Fresh, LINE, Owner, Part, Past, Piece, Region, WORD};
-use crate::memtable::side_structure::FaultWords;
-use crate::memtable::skiplist::arena::View;
-use crate::memtable::skiplist::control_block::Head;
-use crate::memtable::skiplist::layout::{
-    BACK_AT, HEADER, HEIGHT_MAX, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
+use crate::memtable::arena::arena::View;
+use crate::memtable::arena::layout::{
+    BACK_AT, HEADER, HEIGHT_MAX, Head, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
 };
+use crate::memtable::core::Core;
+use crate::memtable::lookup::lines::{FaultWords, LINE_WORDS};
+use crate::memtable::piece::{Fresh, LINE, Owner, Part, Past, Piece, Region, WORD};
 use crate::memtable::table::TableReader;
 use crate::sync::{AtomicU64, Ordering};
 

@@ -1,9 +1,10 @@
 //! The memtable: write, read, scan, freeze, flush, salvage.
 
+pub(crate) mod arena;
+pub(crate) mod directory;
 pub(crate) mod skiplist;
 pub(crate) mod batch;
 pub(crate) mod options;
-pub(crate) mod side_structure;
 pub(crate) mod lookup;
 pub(crate) mod parts;
 pub(crate) mod core;

@@ -9,9 +9,9 @@ use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrd
 use crate::error::{Error, Result};
 use crate::integrity::hash::{mix, splitmix};
 use crate::integrity::options::ParanoidOptions;
-use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
+use crate::memtable::arena::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
+use crate::memtable::arena::memory::Recycler;
 use crate::memtable::skiplist::list::DuplicatePolicy;
-use crate::memtable::skiplist::memory::Recycler;
 use crate::sync::Counter;
 
 /// Least bytes for a filter: a cache line, a line of control words and the gap between them, at any alignment.

@@ -19,6 +19,8 @@ use crate::comparator::Comparator;
 use crate::error::Result;
 use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Kind, SequenceNumber};
+use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::layout::{ControlWord, entry_bytes_max};
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::lifecycle::flush::{FlushIter, FlushSink, FlushSummary, HiddenVersions, flush};
@@ -30,20 +32,16 @@ use crate::memtable::read::entry::{Entry, PinnedEntry, pin};
 use crate::memtable::read::get::{Found, Lookup, get, get_entry, get_exact, get_into};
 use crate::memtable::read::multi_get::{Budget, multi_get};
 use crate::memtable::scan::bounds::{key_bounds, version_bounds};
-use crate::memtable::scan::cursor::{Borrowed, Cursor, Owned, OwnedCursor, TableCursor};
+use crate::memtable::scan::cursor::{Borrowed, Cursor, Owned, OwnedCursor, TableCursor, range_tombstones};
 use crate::memtable::scan::range::{
     Descending, DescendingRange, EntryRange, OwnedDescending, OwnedRange, Range, RangeStats,
     approximate_range_stats,
 };
-use crate::memtable::scan::tombstones::range_tombstones;
 use crate::memtable::scan::visibility::{AtSnapshot, Visible};
-use crate::memtable::skiplist::control_block::ControlWord;
-use crate::memtable::skiplist::encode::Fields;
-use crate::memtable::skiplist::layout::entry_bytes_max;
 use crate::memtable::write::write_batch::{BatchWritten, Writes, apply_batch, read_batch, write_batch};
 use crate::memtable::write::writer::{Inserted, admit, apply, with_slices, write, write_any, writes};
 use crate::sync::Ordering;
-use crate::tombstone::fragment::fragments::Fragments;
+use crate::tombstone::fragments::Fragments;
 use crate::tombstone::index::tree::Load;
 
 /// The reading side of a table, mutable or frozen. [`MemTable`] and [`ImmutableMemTable`] dereference to it, as `Vec` does to a slice.

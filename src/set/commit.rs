@@ -30,11 +30,11 @@ use std::time::{Duration, Instant};
 use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Place, Result, StallCause};
 use crate::key::SequenceNumber;
+use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::layout::entry_bytes_max;
 use crate::memtable::batch::batch::{SequenceMode, WriteBatch};
 use crate::memtable::core::frozen;
 use crate::memtable::parts::range_tombstones::bytes_max;
-use crate::memtable::skiplist::encode::Fields;
-use crate::memtable::skiplist::layout::entry_bytes_max;
 use crate::memtable::table::MemTable;
 use crate::memtable::write::write_batch::{Writes, apply_batch, load, read_batch};
 use crate::set::file_journal::journal::Journal;
@@ -243,7 +243,7 @@ impl<B> Shared<B> {
     fn try_commit(&self, prepared: &mut Prepared<'_, '_>) -> Result<SequenceNumber> {
         let mut commit = self.commit.lock();
         #[cfg(holds)]
-        let hold = crate::set::holds::Hold::begin();
+        let hold = holds::Hold::begin();
         self.admit(&commit)?;
         let Taken { first, last } = self.numbers(&commit, prepared)?;
         prepared.tried = commit.tables.active.bytes.id();
@@ -568,4 +568,39 @@ fn difference(copy: &[u8], original: &[u8]) -> Option<u64> {
     }
     let place = copy.iter().zip(original).position(|(copy, original)| copy != original);
     Some(place.unwrap_or_else(|| copy.len().min(original.len())) as u64)
+}
+
+/// How long writers hold the commit mutex: in builds with `--cfg holds`, for the program that records it.
+///
+/// A thread's holds are kept for that thread.
+#[cfg(holds)]
+pub(crate) mod holds {
+    use std::cell::RefCell;
+
+    thread_local! {
+        static HOLDS: RefCell<(fn() -> u64, Vec<u64>)> = const { RefCell::new((|| 0, Vec::new())) };
+    }
+
+    /// Times this thread's holds by this clock from now on, with room for so many. Returns those since the last call.
+    pub fn time_holds(clock: fn() -> u64, room: usize) -> Vec<u64> {
+        HOLDS.with(|holds| holds.replace((clock, Vec::with_capacity(room))).1)
+    }
+
+    /// Times a hold until its drop.
+    pub(crate) struct Hold(u64);
+
+    impl Hold {
+        pub(crate) fn begin() -> Self {
+            Hold(HOLDS.with(|holds| (holds.borrow().0)()))
+        }
+    }
+
+    impl Drop for Hold {
+        fn drop(&mut self) {
+            HOLDS.with(|holds| {
+                let (clock, spans) = &mut *holds.borrow_mut();
+                spans.push(clock() - self.0);
+            });
+        }
+    }
 }

@@ -34,7 +34,7 @@ use crate::set::options::SetEvent;
 use crate::set::tables::{Slot, Tables};
 use crate::set::thread_state::{Order, ThreadState};
 use crate::set::write_buffer_manager::{FlushEnd, ThreadOf};
-use crate::tombstone::fragment::fragmenter::Fragmenter;
+use crate::tombstone::fragments::Fragmenter;
 
 /// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it changes nothing. Made
 /// by [`begin_flush`](crate::set::MemTableSet::begin_flush). When it is dropped or installed, it makes memory of flushed
@@ -364,7 +364,7 @@ mod tests {
     use super::*;
     use crate::memtable::batch::batch::WriteBatch;
     use crate::set::options::{SetOptions, WriteOptions};
-    use crate::set::resume::resume;
+    use crate::set::table_set::resume;
 
     /// The last number of a table that a resume has replaced counts as visible, and belongs to an abandoned batch (FLUSH-JOB-3).
     #[test]

@@ -18,6 +18,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use crate::comparator::KeyComparator;
 use crate::error::{Error, Result};
 use crate::key::{Kind, SequenceNumber};
@@ -26,10 +28,8 @@ use crate::memtable::lifecycle::flush::{
     Came, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, VersionFilter,
 };
 use crate::set::tables::Slot;
-use crate::tombstone::fragment::fragmenter::Fragmenter;
-use crate::tombstone::fragment::fragments::Fragments;
-use crate::tombstone::index::query::Question;
-use std::sync::Arc;
+use crate::tombstone::fragments::{Fragmenter, Fragments};
+use crate::tombstone::index::live::Question;
 
 /// One table of the merge, and where its own flush stands.
 struct Source<'j> {

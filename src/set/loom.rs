@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, StallCause};
-use crate::memtable::skiplist::memory::Recycler;
+use crate::memtable::arena::memory::Recycler;
 use crate::set::file_journal::journal::Journal;
 use crate::set::publication::{Publication, Stopped, Swapped, SyncLeader};
 use crate::set::tables::{LastNumber, Registry};

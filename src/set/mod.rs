@@ -174,13 +174,10 @@ pub(crate) mod thread_state;
 pub(crate) mod write_buffer_manager;
 pub(crate) mod options;
 pub(crate) mod publication;
-#[cfg(holds)]
-pub(crate) mod holds;
 pub(crate) mod tables;
 pub(crate) mod merging_cursor;
 pub(crate) mod view;
 pub(crate) mod commit;
-pub(crate) mod resume;
 pub(crate) mod flush_merge;
 pub(crate) mod flush_job;
 pub(crate) mod table_set;
@@ -188,6 +185,8 @@ pub(crate) mod table_set;
 mod loom;
 
 pub use crate::error::StallCause;
+#[cfg(holds)]
+pub use commit::holds::time_holds;
 pub use file_journal::journal::Journal;
 pub use file_journal::{
     FileJournal, FileStorage, FindingReason, JournalFinding, JournalRecovery, RecoveryMode, Replayed,
@@ -197,8 +196,6 @@ pub use flush_job::FlushJob;
 pub use flush_job::FlushThread;
 pub use flush_job::SalvageSummary;
 pub use flush_merge::SetFlush;
-#[cfg(holds)]
-pub use holds::time_holds;
 pub use merging_cursor::MergedEntry;
 pub use merging_cursor::MergingCursor;
 pub use merging_cursor::{MergeError, MergeOperator};

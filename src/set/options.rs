@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result, StallCause};
 use crate::key::SequenceNumber;
+use crate::memtable::arena::layout::first_chunk_bytes;
+use crate::memtable::arena::memory::{MAPPED_MIN, Recycler};
 use crate::memtable::debug::shown;
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::skiplist::control_block::first_chunk_bytes;
-use crate::memtable::skiplist::memory::{MAPPED_MIN, Recycler};
 use crate::set::file_journal::journal::Journal;
 use crate::set::write_buffer_manager::{Buffers, Membership, WriteBufferManager};
 use crate::sync::Mutex;

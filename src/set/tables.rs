@@ -27,8 +27,7 @@ use crate::memtable::table::MemTable;
 use crate::set::publication::Publication;
 use crate::set::write_buffer_manager::{Phase, TableBytes};
 use crate::sync::{AtomicU64, Mutex, Ordering};
-use crate::tombstone::index::live::CoveringRun;
-use crate::tombstone::index::query::Question;
+use crate::tombstone::index::live::{CoveringRun, Question};
 
 /// The last number of a table that is not closed.
 const OPEN: SequenceNumber = SequenceNumber::MAX;

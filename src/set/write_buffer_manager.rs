@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result, StallCause};
+use crate::memtable::arena::memory::Recycler;
 use crate::memtable::debug::shown;
-use crate::memtable::skiplist::memory::Recycler;
 use crate::set::thread_state::ThreadState;
 use crate::sync::{Condvar, Mutex};
 

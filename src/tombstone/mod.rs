@@ -2,13 +2,13 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod fragment;
+pub(crate) mod fragments;
 pub(crate) mod index;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use self::fragment::fragmenter::Fragmenter;
-pub use self::fragment::fragments::RangeTombstone;
-pub use self::fragment::fragments::{Fragment, Fragments};
+pub use self::fragments::Fragmenter;
+pub use self::fragments::RangeTombstone;
+pub use self::fragments::{Fragment, Fragments};

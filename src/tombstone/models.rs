@@ -6,11 +6,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use crate::comparator::BYTEWISE;
-use crate::integrity::tag::Secret;
+use crate::integrity::hash::Secret;
 use crate::sync::model::{Arc, check, spawn};
 use crate::sync::{AtomicU64, Ordering};
-use crate::tombstone::index::live::LiveIndex;
-use crate::tombstone::index::query::Question;
+use crate::tombstone::index::live::{LiveIndex, Question};
 
 /// A reader beside a writer sees no tombstone or the whole one, never damage, and sees it once the insert has
 /// returned.

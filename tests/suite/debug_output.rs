@@ -23,10 +23,7 @@ use paranoid_memtable::*;
 use paranoid_memtable::{KeyEquality, KeyOrder};
 
 use self::uses::*;
-use crate::support::watchdog::Watchdog;
-
-mod sets;
-mod uses;
+use crate::support::rng::Watchdog;
 
 /// The modules whose names are public.
 const DOORS: [&str; 4] = [
@@ -126,7 +123,6 @@ macro_rules! show {
         }
     };
 }
-use show;
 
 /// Bytes that are recognised wherever they are shown.
 fn bytes(letter: u8, n: u64) -> Vec<u8> {
@@ -484,4 +480,150 @@ fn shown_beside_a_live_writer() {
             check(&out, b'Q');
         }
     });
+}
+
+/// What `{:?}` shows of a set, a journal, and what they hand out.
+mod sets {
+    use std::sync::Arc;
+
+    use paranoid_memtable::set::{
+        Cover, Durability, FileJournal, FileStorage, Listener, MemTableSet, RecoveryMode, SalvageSummary,
+        SetEvent, SetLookup, SetOptions, SourceKey, StallCause, WriteBufferManager, WriteOptions,
+    };
+    use paranoid_memtable::{ChecksumKind, Kind, WriteBatch};
+
+    use super::uses::*;
+    use super::{Outputs, bytes, options};
+    use crate::support::sets::{Plan, SimDisk};
+
+    /// What a listener is told.
+    fn event(letter: u8) -> SetEvent {
+        let told = std::sync::Arc::new(Told::default());
+        let options = SetOptions::builder().listener(told.clone()).build().unwrap();
+        let set = MemTableSet::open(options, ()).unwrap();
+        let mut batch = WriteBatch::new();
+        batch.put(&bytes(letter, 0), b"").unwrap();
+        set.write(&batch).unwrap();
+        set.switch().unwrap();
+        let events = told.0.lock().unwrap();
+        events[0].clone()
+    }
+
+    /// Keeps what it is told.
+    #[derive(Default)]
+    struct Told(std::sync::Mutex<Vec<SetEvent>>);
+
+    impl Listener for Told {
+        fn event(&self, event: &SetEvent) {
+            self.0.lock().unwrap().push(event.clone());
+        }
+    }
+
+    /// A set, and what it hands out.
+    pub(super) fn sets(letter: u8, out: &mut Outputs) {
+        let manager = WriteBufferManager::with_hard_cap(1 << 20, 1 << 30).unwrap();
+        show!(out, "WriteBufferManager", &manager);
+        show!(out, "WriteBufferStats", &manager.stats());
+        show!(out, "StallCause", &StallCause::Pinned);
+        show!(out, "WriteOptions", &WriteOptions::new());
+        let builder = SetOptions::builder().table(options(1)).write_buffer_manager(&manager);
+        show!(out, "SetOptionsBuilder", &builder);
+        let options = builder.build().unwrap();
+        show!(out, "SetOptions", &options);
+        show!(out, "Durability", &Durability::Buffered);
+        let set = MemTableSet::open(options, bytes(letter, 0)).unwrap();
+        let mut batch = WriteBatch::new();
+        batch.put(&bytes(letter, 1), &bytes(letter, 2)).unwrap();
+        for n in 0..if cfg!(miri) { 4 } else { 100 } {
+            batch.merge(&bytes(letter, 3), &bytes(letter, n)).unwrap();
+        }
+        set.write(&batch).unwrap();
+        show!(out, "MemTableSet", &set);
+        show!(out, "Snapshot", &set.snapshot());
+        show!(out, "SetStats", &set.stats());
+        let view = set.view();
+        show!(out, "View", &view);
+        show!(out, "SetLookup", &view.get(&bytes(letter, 1)).unwrap());
+        let SetLookup::Merge(pending) = view.get(&bytes(letter, 3)).unwrap() else { panic!("no operands") };
+        show!(out, "PendingMerge", &pending);
+        let mut cursor = view.cursor().unwrap();
+        let entry = cursor.first().unwrap().unwrap();
+        show!(out, "MergedEntry", entry);
+        show!(out, "SourceKey", &SourceKey { user_key: entry.user_key(), sequence: 1, kind: Kind::PUT });
+        show!(
+            out,
+            "Cover",
+            &Cover { sequence: 1, span: Some((entry.user_key(), entry.value())), hides_own: true }
+        );
+        show!(out, "MergingCursor", &cursor);
+        show!(out, "SetEvent", &event(letter));
+        show!(out, "FlushThread", &set.start_flush_thread(|job| job.install(vec![])).unwrap());
+        show!(out, "SetRange", &view.range(..).unwrap());
+        set.switch().unwrap();
+        let mut job = set.begin_flush().unwrap().unwrap();
+        show!(out, "SetFlush", &job.items().unwrap());
+        show!(out, "FlushJob", &job);
+        show!(out, "SalvageSummary", &SalvageSummary::default());
+        let torn = [("000001.journal".to_string(), b"torn".to_vec())].into();
+        let disk = Arc::new(SimDisk::with_files(torn, 1, Plan::default()));
+        let opened =
+            FileJournal::open_in(disk, 0, ChecksumKind::Xxh3, RecoveryMode::TolerateCorruptedTailRecords);
+        let (journal, recovery) = opened.unwrap();
+        show!(out, "FileJournal", &journal);
+        show!(out, "JournalRecovery", &recovery);
+        let replayed = recovery.replay(|_, _| Ok(())).unwrap();
+        show!(out, "Replayed", &replayed);
+        show!(out, "JournalFinding", &replayed.findings[0]);
+        show!(out, "FindingReason", &replayed.findings[0].reason);
+        show!(out, "RecoveryMode", &RecoveryMode::SkipAnyCorrupted);
+        show!(out, "FileStorage", &FileStorage::new("/"));
+    }
+}
+
+/// Uses of a value that its type need not allow. A method answers whether it did anything.
+mod uses {
+    /// A value of any type.
+    pub(super) struct Used<'v, T>(pub(super) &'v T);
+
+    /// A method of the first trait is found before that of the second, which needs one more reference, unless the type of the
+    /// value lacks the bound.
+    macro_rules! optional {
+        ($method:ident, $with:ident: $bound:ident, $without:ident, $value:ident => $used:expr) => {
+            pub(super) trait $with {
+                fn $method(&self) -> bool;
+            }
+            impl<T: $bound> $with for Used<'_, T> {
+                fn $method(&self) -> bool {
+                    let $value = self.0;
+                    $used;
+                    true
+                }
+            }
+            pub(super) trait $without {
+                fn $method(&self) -> bool;
+            }
+            impl<T> $without for &Used<'_, T> {
+                fn $method(&self) -> bool {
+                    false
+                }
+            }
+        };
+    }
+
+    optional!(copy, Copies: Clone, CopiesNot, value => drop(value.clone()));
+    optional!(equal, Equals: PartialEq, EqualsNot, value => assert!(value.eq(value)));
+    optional!(compare, Compares: PartialOrd, ComparesNot, value => assert!(value.le(value)));
+
+    #[test]
+    fn only_what_a_type_lacks_is_left_out() {
+        let all = &Used(&7);
+        assert_eq!([all.copy(), all.equal(), all.compare()], [true; 3]);
+        struct None;
+        let none = &Used(&None);
+        assert_eq!([none.copy(), none.equal(), none.compare()], [false; 3]);
+        #[derive(Clone)]
+        struct Cloned;
+        let cloned = &Used(&Cloned);
+        assert_eq!([cloned.copy(), cloned.equal(), cloned.compare()], [true, false, false]);
+    }
 }

@@ -1,13 +1,5 @@
 //! Filters and batched lookups against an oracle that looks at everything, for every combination.
 
-mod budget;
-#[cfg(all(feature = "fault-injection", not(towers)))]
-mod damaged_directory;
-#[cfg(feature = "fault-injection")]
-mod earlier;
-mod oracle;
-mod rates;
-
 use oracle::{Answer, Oracle, Random, Row, told};
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix, PrefixExtractor};
 use paranoid_memtable::read::{DeletedBy, Found};
@@ -18,7 +10,7 @@ use paranoid_memtable::{
 
 use crate::support::orders::{CaseBlind, Reverse};
 use crate::support::rng::scramble;
-use crate::support::under::under;
+use crate::support::under;
 
 /// The part before the first 'c'; keys without one are outside the domain.
 #[derive(Debug)]
@@ -315,8 +307,463 @@ fn damage_to_filters_changes_no_answer() {
 }
 
 #[cfg(feature = "fault-injection")]
-fn open_injector(table: &MemTable) -> paranoid_memtable::fault::FaultInjector<'_> {
+pub(crate) fn open_injector(table: &MemTable) -> paranoid_memtable::fault::FaultInjector<'_> {
     #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
     // SAFETY: one thread, and nothing borrowed from the table is held across a break.
     unsafe { paranoid_memtable::fault::FaultInjector::open(table) }.unwrap()
+}
+
+/// `multi_get_with_budget`: each key is answered as `get` answers it, until the values before it reach the budget.
+mod budget {
+    use paranoid_memtable::{Error, Lookup, MemTable};
+
+    use crate::support::rng::{Rng, seed_or};
+
+    /// Puts of many lengths, deletes, merges, and keys that are not there.
+    fn table(rng: &mut Rng) -> MemTable {
+        let table = MemTable::default();
+        for n in 0..100u64 {
+            let key = (n / 2).to_be_bytes();
+            let value = rng.bytes((n % 13) as usize);
+            match rng.below(5) {
+                0 => table.delete(n, &key),
+                1 => table.merge(n, &key, &value),
+                2 => continue,
+                _ => table.put(n, &key, &value),
+            }
+            .unwrap();
+        }
+        table
+    }
+
+    /// What a result says, as text that can be compared.
+    fn shown(lookup: &Lookup<'_>) -> String {
+        match lookup {
+            Lookup::Value(value) => format!("value {:?}", &**value),
+            Lookup::Merge(operands) => format!("{} operands", operands.clone().count()),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn keys_beyond_a_budget_are_refused_by_name() {
+        let mut rng = Rng::new(seed_or(0xb1d6e7));
+        for round in 0..60 {
+            let table = table(&mut rng);
+            // More than one group, some keys twice.
+            let keys: Vec<[u8; 8]> = (0..rng.below(100)).map(|_| rng.below(60).to_be_bytes()).collect();
+            let budget = *rng.pick(&[0, 1, 7, 40, 200, u64::MAX]);
+            let mut results = vec![Err(Error::Frozen)];
+            table.multi_get_with_budget(&keys, u64::MAX, budget, &mut results);
+            assert_eq!(results.len(), keys.len());
+            let mut used = 0;
+            for (key, result) in keys.iter().zip(&results) {
+                let alone = table.get(key, u64::MAX).unwrap();
+                match result {
+                    Err(Error::BudgetUsedUp { budget: named }) => {
+                        assert!(used >= budget && *named == budget, "round {round}: {used} of {budget}");
+                    }
+                    Ok(lookup) => {
+                        assert!(used < budget, "round {round}: {used} of {budget}");
+                        assert_eq!(shown(lookup), shown(&alone), "round {round}: {key:?}");
+                    }
+                    Err(error) => panic!("round {round}: {error}"),
+                }
+                if let (Ok(_), Lookup::Value(value)) = (result, &alone) {
+                    used += value.len() as u64;
+                }
+            }
+        }
+    }
+}
+
+/// Words and cache lines of filters that go back to what they held before: a store that never reached
+/// memory.
+///
+/// A table is filled and overwritten, and after each write every word of filters is recorded. Then each
+/// word, and each cache line, goes back to each value that it ever held, one at a time; of several words that one
+/// write changed in a line, any part may have arrived. Every read still answers like the oracle, and a scrub reports
+/// what happened.
+#[cfg(feature = "fault-injection")]
+mod earlier {
+    use std::collections::BTreeSet;
+
+    use paranoid_memtable::fault::{FaultInjector, Region};
+    use paranoid_memtable::filter::FixedPrefix;
+    use paranoid_memtable::integrity::Place;
+    use paranoid_memtable::{DuplicatePolicy, Kind, MemTable, MemTableOptions};
+
+    use super::open_injector;
+    use super::oracle::{Answer, Oracle, Random, Row, told};
+
+    /// Words of a cache line.
+    const LINE_WORDS: usize = 8;
+    /// The newest snapshot.
+    const NOW: u64 = u64::MAX;
+
+    type Words = Vec<[u8; 8]>;
+
+    /// A table, what it should answer, and what its words were.
+    struct Life {
+        table: MemTable,
+        oracle: Oracle,
+        /// All words of filters, after each write.
+        history: Vec<Words>,
+        keys: Vec<Vec<u8>>,
+        seed: u64,
+    }
+
+    /// The pieces of filters, in the order of their addresses: whole cache lines.
+    fn beside(injector: &FaultInjector<'_>) -> Vec<usize> {
+        let is_beside = |region| region == Region::FilterWord;
+        let pieces: Vec<usize> =
+            (0..injector.pieces().len()).filter(|n| is_beside(injector.pieces()[*n].region)).collect();
+        assert!(pieces.len().is_multiple_of(LINE_WORDS));
+        assert!(pieces.iter().enumerate().all(|(n, piece)| injector.place_in_line(*piece) == n % LINE_WORDS));
+        pieces
+    }
+
+    fn key_of(n: u64) -> Vec<u8> {
+        // A byte of prefix for about three keys.
+        vec![b'a' + (n / 3) as u8, b'k', n as u8]
+    }
+
+    impl Life {
+        fn new(seed: u64, keys: u64) -> Life {
+            let options = MemTableOptions::builder()
+                .write_buffer_size(64 << 10)
+                .duplicates(DuplicatePolicy::Replace)
+                .whole_key_filter(0.008)
+                .prefix_filter(FixedPrefix::new(1), 0.008)
+                .seed(seed);
+            let table = MemTable::new(options.build().unwrap()).unwrap();
+            // The last few are never written.
+            let keys = (0..keys + 8).map(key_of).collect();
+            let mut life = Life { table, oracle: Oracle::default(), history: Vec::new(), keys, seed };
+            life.record();
+            life
+        }
+
+        fn record(&mut self) {
+            let injector = open_injector(&self.table);
+            let word = |piece: usize| <[u8; 8]>::try_from(injector.bytes(piece)).unwrap();
+            let words = beside(&injector).into_iter().map(word).collect();
+            drop(injector);
+            self.history.push(words);
+        }
+
+        /// Writes a version of a key that may be the newest, an older one, or in place of an equal.
+        fn write(&mut self, random: &mut Random) {
+            let key = self.keys[random.below(self.keys.len() as u64 - 8) as usize].clone();
+            let kind = if random.below(6) == 0 { Kind::DELETE } else { Kind::PUT };
+            let value = if kind == Kind::PUT { random.next().to_be_bytes().to_vec() } else { Vec::new() };
+            let row = Row { key, sequence: 1 + random.below(40), kind, value };
+            self.table.insert(row.sequence, row.kind, &row.key, &row.value).unwrap();
+            self.oracle.rows.push(row);
+            self.record();
+        }
+
+        /// The answer for each key, at an old snapshot and at the newest.
+        fn expected(&self) -> Vec<(u64, Vec<Answer>)> {
+            let at = |snapshot| self.keys.iter().map(|key| self.oracle.get(key, snapshot)).collect();
+            [20, NOW].map(|snapshot| (snapshot, at(snapshot))).into()
+        }
+
+        fn check(&self, expected: &[(u64, Vec<Answer>)], told_by: &str) {
+            for (snapshot, answers) in expected {
+                let many = self.table.multi_get(&self.keys, *snapshot);
+                for ((key, answer), batched) in self.keys.iter().zip(answers).zip(many) {
+                    let single = told(self.table.get(key, *snapshot).unwrap()).unwrap();
+                    assert_eq!(single, *answer, "get {key:?} at {snapshot}; {told_by}");
+                    let batched = told(batched.unwrap()).unwrap();
+                    assert_eq!(batched, *answer, "multi_get {key:?} at {snapshot}; {told_by}");
+                }
+            }
+            for start in self.keys.iter().map(|key| key[0]).collect::<BTreeSet<u8>>() {
+                let mut cursor = self.table.cursor().with_prefix(&[start]);
+                let shown = cursor.first().unwrap().map(|entry| entry.user_key().to_vec());
+                let first = self.oracle.rows.iter().map(|row| &row.key).filter(|key| key[0] == start).min();
+                assert_eq!(shown.as_ref(), first, "prefix {start}; {told_by}");
+            }
+        }
+
+        /// Every value that a cache line may have held: as recorded, and with some of the words that one write changed.
+        fn lines(&self, first: usize) -> BTreeSet<Words> {
+            let mut lines = BTreeSet::new();
+            for (before, after) in self.history.iter().zip(&self.history[1..]) {
+                let (before, after) = (&before[first..first + LINE_WORDS], &after[first..first + LINE_WORDS]);
+                let changed: Vec<usize> =
+                    (0..LINE_WORDS).filter(|word| before[*word] != after[*word]).collect();
+                for arrived in 0..1u32 << changed.len() {
+                    let mut line = before.to_vec();
+                    for (n, word) in changed.iter().enumerate().filter(|(n, _)| arrived >> n & 1 == 1) {
+                        let _ = n;
+                        line[*word] = after[*word];
+                    }
+                    lines.insert(line);
+                }
+            }
+            lines
+        }
+
+        /// Lets every word and every line go back to each of its values. Returns how many differed.
+        fn go_back(&self, stage: &str) -> usize {
+            let expected = self.expected();
+            let told_by = format!(
+                "seed {}, {stage}; replay: LOOKUP_SEED={} cargo test --all-features --test suite lookup::earlier",
+                self.seed, self.seed
+            );
+            self.check(&expected, &told_by);
+            assert!(self.table.scrub(|_| {}).findings.is_empty(), "{told_by}");
+            let mut injector = open_injector(&self.table);
+            let (pieces, mut tried) = (beside(&injector), 0);
+            for first in (0..pieces.len()).step_by(LINE_WORDS) {
+                let words =
+                    |line: &Words| (0..LINE_WORDS).map(|n| vec![(first + n, line[n])]).collect::<Vec<_>>();
+                let lines = self.lines(first);
+                let single: BTreeSet<Vec<(usize, [u8; 8])>> = lines.iter().flat_map(words).collect();
+                let whole = lines.iter().map(|line| (first..).zip(line.iter().copied()).collect());
+                for case in single.into_iter().chain(whole) {
+                    case.iter().for_each(|(word, old)| injector.overwrite(pieces[*word], old));
+                    if injector.changed().is_empty() {
+                        injector.undo();
+                        continue;
+                    }
+                    tried += 1;
+                    let told_by =
+                        format!("word {} of {}, {} back; {told_by}", case[0].0, pieces.len(), case.len());
+                    self.check(&expected, &told_by);
+                    let found = self.table.scrub(|_| {}).findings;
+                    assert!(
+                        found.iter().any(|finding| finding.place == Place::Filter),
+                        "{found:?}; {told_by}"
+                    );
+                    injector.undo();
+                }
+            }
+            tried
+        }
+    }
+
+    /// Young: a few keys. Full: as many as the filters are made for. Overflowed: three times as many.
+    #[test]
+    fn whatever_goes_back_to_an_earlier_value_changes_no_answer() {
+        let seeds = std::env::var("LOOKUP_SEED").map_or(vec![1, 2, 3], |seed| vec![seed.parse().unwrap()]);
+        for seed in seeds {
+            for (keys, writes) in [(3, 12), (16, 40), (48, 130)] {
+                let (mut life, mut random) = (Life::new(seed, keys), Random(seed));
+                for write in 0..writes {
+                    life.write(&mut random);
+                    if write + 1 == writes / 2 {
+                        life.go_back("half way");
+                    }
+                }
+                let tried = life.go_back("mutable");
+                life.table.freeze().unwrap();
+                assert_eq!(life.go_back("frozen"), tried);
+                println!("seed {seed}, {keys} keys: {tried} values that differ");
+                assert!(tried > 10, "{tried}");
+            }
+        }
+    }
+}
+
+/// Answers by looking at every row that was ever written.
+mod oracle {
+    use paranoid_memtable::read::{Base, DeletedBy};
+    use paranoid_memtable::{Error, Kind, Lookup};
+
+    /// SplitMix64: a run can be repeated from its seed.
+    pub(super) struct Random(pub(super) u64);
+
+    impl Random {
+        pub(super) fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ (z >> 31)
+        }
+
+        pub(super) fn below(&mut self, limit: u64) -> u64 {
+            self.next() % limit
+        }
+    }
+
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(super) enum Answer {
+        Value(Vec<u8>, u64),
+        Deleted(u64, DeletedBy),
+        Merge(Vec<Vec<u8>>, &'static str),
+        NotFound,
+    }
+
+    #[derive(Debug, Clone)]
+    pub(super) struct Row {
+        pub(super) key: Vec<u8>,
+        pub(super) sequence: u64,
+        pub(super) kind: Kind,
+        pub(super) value: Vec<u8>,
+    }
+
+    /// Every row in the order of arrival; answers by looking at all of them.
+    #[derive(Debug, Default)]
+    pub(super) struct Oracle {
+        pub(super) rows: Vec<Row>,
+    }
+
+    impl Oracle {
+        fn cover(&self, key: &[u8], snapshot: u64) -> Option<u64> {
+            let covers = |row: &&Row| {
+                row.kind == Kind::RANGE_DELETE
+                    && row.sequence <= snapshot
+                    && row.key.as_slice() <= key
+                    && key < row.value.as_slice()
+            };
+            self.rows.iter().filter(covers).map(|row| row.sequence).max()
+        }
+
+        /// Visible versions, newest first. Of equals the last one to arrive counts.
+        pub(super) fn versions(&self, key: &[u8], snapshot: u64) -> Vec<&Row> {
+            let mut versions: Vec<&Row> = Vec::new();
+            for row in self.rows.iter().rev() {
+                let known = versions.iter().any(|seen| seen.sequence == row.sequence);
+                if row.key == key && row.kind != Kind::RANGE_DELETE && row.sequence <= snapshot && !known {
+                    versions.push(row);
+                }
+            }
+            versions.sort_by_key(|row| std::cmp::Reverse(row.sequence));
+            versions
+        }
+
+        pub(super) fn get(&self, key: &[u8], snapshot: u64) -> Answer {
+            let versions = self.versions(key, snapshot);
+            let cover = self.cover(key, snapshot);
+            let Some(newest) = versions.first() else {
+                return cover
+                    .map_or(Answer::NotFound, |sequence| Answer::Deleted(sequence, DeletedBy::Range));
+            };
+            match (cover, newest.kind) {
+                (Some(cover), _) if cover > newest.sequence => Answer::Deleted(cover, DeletedBy::Range),
+                (_, Kind::DELETE) => Answer::Deleted(newest.sequence, DeletedBy::Point),
+                (_, Kind::SINGLE_DELETE) => Answer::Deleted(newest.sequence, DeletedBy::Single),
+                (_, kind) if kind.as_u8() >= 0xc0 => {
+                    Answer::Deleted(newest.sequence, DeletedBy::Custom(kind))
+                }
+                (_, Kind::MERGE) => {
+                    let cover = self.cover(key, newest.sequence);
+                    let mut operands = Vec::new();
+                    for row in &versions {
+                        if cover.is_some_and(|cover| cover > row.sequence) || row.kind.is_point_delete() {
+                            return Answer::Merge(operands, "deleted");
+                        }
+                        operands.push(row.value.clone());
+                        if row.kind != Kind::MERGE {
+                            return Answer::Merge(operands, "value");
+                        }
+                    }
+                    Answer::Merge(operands, if cover.is_some() { "deleted" } else { "below" })
+                }
+                _ => Answer::Value(newest.value.clone(), newest.sequence),
+            }
+        }
+    }
+
+    /// A lookup's answer as the oracle writes it.
+    pub(super) fn told(lookup: Lookup<'_>) -> Result<Answer, Error> {
+        Ok(match lookup {
+            Lookup::Value(value) => Answer::Value(value.to_vec(), value.sequence()),
+            Lookup::Deleted { sequence, by } => Answer::Deleted(sequence, by),
+            Lookup::NotFound => Answer::NotFound,
+            Lookup::Merge(operands) => {
+                let base = operands.base()?;
+                let mut values = Vec::new();
+                for operand in operands {
+                    values.push(operand?.value.to_vec());
+                }
+                match base {
+                    Base::Value(value) => {
+                        values.push(value.to_vec());
+                        Answer::Merge(values, "value")
+                    }
+                    Base::Deleted => Answer::Merge(values, "deleted"),
+                    Base::Below => Answer::Merge(values, "below"),
+                }
+            }
+        })
+    }
+}
+
+/// The share of absent keys that filters let pass, against theory, and the counters that report it.
+mod rates {
+    use paranoid_memtable::filter::FixedPrefix;
+    use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+
+    use super::oracle::Random;
+    use crate::support::rng::{amount, filter_lines, filter_rate};
+
+    /// Asks for `asked` absent keys. Returns how many of them a filter let pass.
+    fn let_pass(name: &str, table: &MemTable, random: &mut Random, asked: u64) -> u64 {
+        let before = table.stats();
+        for n in 0..asked {
+            let mut key = random.next().to_be_bytes().to_vec();
+            if name == "seeks" {
+                let mut cursor = table.cursor().with_prefix(&key);
+                cursor.first().unwrap();
+                assert!(!cursor.is_valid());
+                continue;
+            }
+            key.push(b'x');
+            let lookup = if n % 2 == 0 {
+                table.get(&key, u64::MAX)
+            } else {
+                table.multi_get(&[key], u64::MAX).remove(0)
+            };
+            assert!(matches!(lookup.unwrap(), Lookup::NotFound));
+        }
+        let stats = table.stats();
+        let (negatives, passed) = (
+            stats.filter_negatives - before.filter_negatives,
+            stats.filter_false_positives - before.filter_false_positives,
+        );
+        if name == "seeks" {
+            assert_eq!((stats.gets, passed), (before.gets, 0), "seeks are no lookups");
+            return asked - negatives;
+        }
+        assert_eq!(negatives + passed, asked, "{name}: each key that is not there is one or the other");
+        assert_eq!((stats.gets - before.gets, stats.hits), (asked, before.hits));
+        passed
+    }
+
+    #[test]
+    fn false_positives_are_as_many_as_theory_says_from_the_first_key_on() {
+        let buffer = 4u64 << 20;
+        // 577 lines. 21 000 keys have 16 bits each.
+        let lines = filter_lines(41_943) as f64;
+        for name in ["keys", "prefix", "seeks"] {
+            let builder = MemTableOptions::builder().write_buffer_size(buffer).statistics(true);
+            let builder = match name {
+                "keys" => builder.whole_key_filter(0.01),
+                _ => builder.prefix_filter(FixedPrefix::new(8), 0.01),
+            };
+            let table = MemTable::new(builder.build().unwrap()).unwrap();
+            let (mut random, mut written) = (Random(11), 0);
+            let mut writer = table.writer();
+            for keys in [0u64, 1, 10, 100, 1000, 5000, 10_000, 21_000, 42_000] {
+                for sequence in written..keys {
+                    let mut key = random.next().to_be_bytes().to_vec();
+                    key.push(b'x');
+                    writer.put(sequence, &key, b"").unwrap();
+                }
+                written = keys;
+                let asked = if keys < 5000 { amount(20_000, 4_000) } else { amount(100_000, 12_000) };
+                let rate = let_pass(name, &table, &mut random, asked) as f64 / asked as f64;
+                let theory = filter_rate(keys as f64, lines);
+                println!("{name}, {keys} keys: {rate:.5} measured, {theory:.5} in theory");
+                let noise = 5.0 * (theory / asked as f64).sqrt() + 1.0 / asked as f64;
+                assert!((rate - theory).abs() < theory * 0.1 + noise, "{name}, {keys}: {rate} and {theory}");
+            }
+            assert!(table.scrub(|_| {}).findings.is_empty());
+        }
+    }
 }

@@ -11,7 +11,7 @@ use paranoid_memtable::set::{
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
 
-use crate::support::watchdog::Watchdog;
+use crate::support::rng::Watchdog;
 
 const TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -189,4 +189,333 @@ fn operands_are_applied_across_tables() {
         entry = cursor.next().unwrap();
     }
     assert_eq!(merged, [b"0123".as_slice(), b"-123", b"-123", b""]);
+}
+
+/// A budget of memory that sets share: bytes of idle sets, bytes that views and cursors keep, sets that are dropped, and
+/// writers that wait for the flush of another set. No stall lasts once somebody flushed what was asked for.
+mod set_budgets {
+    use std::sync::mpsc::channel;
+    use std::thread::scope;
+    use std::time::Duration;
+
+    use paranoid_memtable::set::{
+        FlushJob, MemTableSet, SetLookup, SetOptions, StallCause, View, WriteBufferManager,
+    };
+    use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
+
+    use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
+
+    const BUFFER: u64 = 2 << 20;
+
+    /// A set whose tables are far from full when the manager's buffer is.
+    fn open(manager: &WriteBufferManager) -> MemTableSet<u64> {
+        let tables = MemTableOptions::builder().write_buffer_size(1 << 20).build().unwrap();
+        let options = SetOptions::builder()
+            .table(tables)
+            .write_buffer_manager(manager)
+            .max_write_buffer_number(u64::MAX);
+        let options = options.stall_timeout(Duration::from_secs(3600)).build().unwrap();
+        MemTableSet::open(options, 0).unwrap()
+    }
+
+    fn batch(kib: usize) -> WriteBatch {
+        let mut batch = WriteBatch::new();
+        batch.put(b"k", &vec![7; kib << 10]).unwrap();
+        batch
+    }
+
+    fn finish(mut job: FlushJob<u64>) {
+        let mut items = job.items().unwrap();
+        while items.next().unwrap().is_some() {}
+        drop(items);
+        let base = job.last_sequence();
+        job.install(base).unwrap();
+    }
+
+    /// Flushes what can be flushed; returns how many tables that was.
+    fn flush(set: &MemTableSet<u64>) -> usize {
+        let Some(job) = set.begin_flush().unwrap() else { return 0 };
+        let tables = job.tables();
+        finish(job);
+        tables
+    }
+
+    /// Writes until the manager refuses; returns why.
+    fn fill(set: &MemTableSet<u64>, batch: &WriteBatch) -> StallCause {
+        for _ in 0..1000 {
+            match set.write(batch) {
+                Ok(_) => {}
+                Err(Error::WriteStall { cause, waited, .. }) => {
+                    assert_eq!(waited, Duration::ZERO, "nobody flushes, so nobody waits");
+                    return cause;
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        panic!("no stall");
+    }
+
+    /// What an idle set has stalls the others, and flushing what the manager asked for is enough.
+    #[test]
+    fn an_idle_set_is_asked_for_its_table() {
+        let _watchdog = Watchdog::new("set_stalls::set_budgets::an_idle_set_is_asked_for_its_table", 0);
+        let manager = WriteBufferManager::new(BUFFER).unwrap();
+        let (idle, busy) = (open(&manager), open(&manager));
+        for _ in 0..9 {
+            idle.write(&batch(100)).unwrap();
+        }
+        let last = idle.snapshot().sequence();
+        assert_eq!(fill(&busy, &batch(50)), StallCause::Unflushed);
+        let stats = manager.stats();
+        assert!(stats.unflushed_bytes >= BUFFER && stats.unflushed_bytes < 2 * BUFFER, "{stats:?}");
+        assert_eq!((stats.sets, stats.pinned_bytes, stats.waiting), (2, 0, 0));
+        let refused = busy.write(&batch(50)).unwrap_err();
+        assert!(matches!(refused, Error::WriteStall { cause: StallCause::Unflushed, .. }), "{refused}");
+        assert!(flush(&busy) + flush(&idle) > 0);
+        assert_eq!(idle.write(&batch(1)).unwrap(), last + 1);
+        busy.write(&batch(50)).unwrap();
+    }
+
+    /// An empty active table is asked for nothing, and counts for nothing: one batch that is as large as the whole buffer
+    /// is written.
+    #[test]
+    fn empty_tables_stall_nobody() {
+        let _watchdog = Watchdog::new("set_stalls::set_budgets::empty_tables_stall_nobody", 0);
+        let manager = WriteBufferManager::new(1).unwrap();
+        let sets = [(); 3].map(|()| open(&manager));
+        assert_eq!((manager.stats().tables, manager.stats().unflushed_bytes), (3, 0));
+        for set in &sets {
+            set.write(&batch(3000)).unwrap();
+            assert_eq!(fill(set, &batch(3000)), StallCause::Unflushed);
+            assert_eq!(flush(set), 1, "the only one with bytes is asked");
+        }
+        for refused in [WriteBufferManager::new(0), WriteBufferManager::with_hard_cap(2, 1)] {
+            assert!(matches!(refused, Err(Error::InvalidArgument(_))));
+        }
+    }
+
+    /// What keeps flushed memory.
+    enum Holder {
+        View(View<u64>),
+        Cursor(paranoid_memtable::set::MergingCursor<'static>),
+        Value(paranoid_memtable::read::PinnedValue),
+    }
+
+    fn hold(set: &MemTableSet<u64>, kind: u64) -> Holder {
+        let view = set.view();
+        match kind {
+            0 => Holder::View(view),
+            1 => Holder::Cursor(view.cursor().unwrap()),
+            _ => {
+                let SetLookup::Value(value) = view.get(b"k").unwrap() else { panic!("it was put") };
+                Holder::Value(value.to_pinned())
+            }
+        }
+    }
+
+    fn len(holder: Holder) -> usize {
+        match holder {
+            Holder::View(view) => view.readers().map(|table| table.len()).sum(),
+            Holder::Cursor(mut cursor) => usize::from(cursor.first().unwrap().is_some()),
+            Holder::Value(value) => usize::from(!value.is_empty()),
+        }
+    }
+
+    /// Flushed memory that somebody holds is reported apart. It stalls nobody without a hard cap; with one it is named at
+    /// once, and the set goes on when it is let go.
+    #[test]
+    fn held_memory_stalls_nobody_below_the_hard_cap() {
+        let _watchdog =
+            Watchdog::new("set_stalls::set_budgets::held_memory_stalls_nobody_below_the_hard_cap", 0);
+        for kind in 0..3 {
+            let free = WriteBufferManager::new(BUFFER).unwrap();
+            let capped = WriteBufferManager::with_hard_cap(BUFFER, 2 * BUFFER).unwrap();
+            for (manager, is_capped) in [(free, false), (capped, true)] {
+                let set = open(&manager);
+                let mut held = vec![];
+                let refused = (0..100).find_map(|_| {
+                    if let Err(refused) = set.write(&batch(300)) {
+                        return Some(refused);
+                    }
+                    set.switch().unwrap();
+                    held.push(hold(&set, kind));
+                    flush(&set);
+                    None
+                });
+                let stats = manager.stats();
+                assert_eq!(stats.pinned_bytes, set.stats().pinned_bytes);
+                assert!(stats.unflushed_bytes < BUFFER, "{stats:?}");
+                let Some(refused) = refused else {
+                    assert!(!is_capped && stats.pinned_bytes > 10 * BUFFER, "{stats:?}");
+                    continue;
+                };
+                assert!(is_capped && stats.pinned_bytes > BUFFER, "{refused} {stats:?}");
+                let Error::WriteStall { cause, waited, .. } = refused else { panic!("{refused}") };
+                assert_eq!((cause, waited), (StallCause::Pinned, Duration::ZERO));
+                assert!(held.drain(..).map(len).sum::<usize>() > 0);
+                assert_eq!(manager.stats().pinned_bytes, 0);
+                set.write(&batch(300)).unwrap();
+                let large = set.write(&batch((2 * BUFFER as usize) >> 10)).unwrap_err();
+                assert!(matches!(large, Error::MemTableFull { .. }), "{large}");
+            }
+        }
+    }
+
+    /// A set that is dropped takes its bytes with it, or leaves them to who holds them: they stall nobody.
+    #[test]
+    fn a_dropped_set_stalls_nobody() {
+        let _watchdog = Watchdog::new("set_stalls::set_budgets::a_dropped_set_stalls_nobody", 0);
+        let manager = WriteBufferManager::new(BUFFER).unwrap();
+        let (dropped, busy) = (open(&manager), open(&manager));
+        assert_eq!(fill(&dropped, &batch(100)), StallCause::Unflushed);
+        assert!(busy.write(&batch(100)).is_err());
+        let view = dropped.view();
+        let job = dropped.begin_flush().unwrap();
+        drop((dropped, job));
+        let stats = manager.stats();
+        assert!((stats.sets, stats.unflushed_bytes) == (1, 0) && stats.pinned_bytes > 0, "{stats:?}");
+        busy.write(&batch(100)).unwrap();
+        drop(view);
+        assert_eq!((manager.stats().pinned_bytes, manager.stats().tables), (0, 1));
+    }
+
+    /// Writers of one set wait for the flush of another, and its end lets them in; without an install it refuses them.
+    #[test]
+    fn writers_wait_for_the_flush_of_another_set() {
+        let _watchdog =
+            Watchdog::new("set_stalls::set_budgets::writers_wait_for_the_flush_of_another_set", 0);
+        for installs in [true, false] {
+            let manager = WriteBufferManager::new(BUFFER).unwrap();
+            let (idle, busy) = (open(&manager), open(&manager));
+            fill(&idle, &batch(100));
+            let job = idle.begin_flush().unwrap().unwrap();
+            let (begin, begun) = channel();
+            scope(|threads| {
+                let writers = [(); 2].map(|()| {
+                    let begin = begin.clone();
+                    let busy = &busy;
+                    threads.spawn(move || {
+                        begin.send(()).unwrap();
+                        busy.write(&batch(100))
+                    })
+                });
+                writers.iter().for_each(|_| begun.recv().unwrap());
+                while manager.stats().waiting < 2 {
+                    std::thread::yield_now();
+                }
+                if installs {
+                    finish(job)
+                } else {
+                    drop(job)
+                }
+                for writer in writers {
+                    let written = writer.join().unwrap();
+                    assert_eq!(written.is_ok(), installs, "{written:?}");
+                    let is_stall = matches!(written, Err(Error::WriteStall { cause: StallCause::Unflushed, waited, .. }) if !waited.is_zero());
+                    assert!(installs || is_stall, "{written:?}");
+                }
+            });
+        }
+    }
+
+    /// One thread, several sets, one budget, holders that come and go: after each refusal a flush of every set lets the
+    /// batch in, and what is counted is what there is.
+    #[test]
+    fn a_flush_of_all_sets_ends_every_stall() {
+        let test = "set_stalls::set_budgets::a_flush_of_all_sets_ends_every_stall";
+        let seed = seed_or(0xb0d6e7);
+        let _watchdog = Watchdog::new(test, seed);
+        for round in 0..amount(30, 3) {
+            let seed = seed.wrapping_add(round);
+            println!("{}", replay_line(test, seed));
+            let mut rng = Rng::new(seed);
+            let manager = WriteBufferManager::new(BUFFER >> rng.below(4)).unwrap();
+            let sets: Vec<_> = (0..1 + rng.below(4)).map(|_| open(&manager)).collect();
+            let (mut held, mut last) = (vec![], vec![0; sets.len()]);
+            for _ in 0..300 {
+                let place = rng.index(sets.len());
+                let set = &sets[place];
+                match rng.below(12) {
+                    0 => drop(set.switch().unwrap()),
+                    1 => drop(flush(set)),
+                    2 => held.push(set.view()),
+                    3 if !held.is_empty() => drop(held.swap_remove(rng.index(held.len()))),
+                    _ => {
+                        let batch = batch(rng.index(200));
+                        let written = set.write(&batch).or_else(|refused| {
+                            assert!(matches!(
+                                refused,
+                                Error::WriteStall { cause: StallCause::Unflushed, .. }
+                            ));
+                            assert!(sets.iter().map(flush).sum::<usize>() > 0, "nothing was sealed");
+                            set.write(&batch)
+                        });
+                        last[place] += 1;
+                        assert_eq!(written.unwrap(), last[place]);
+                    }
+                }
+            }
+            let tables: usize = sets.iter().map(|set| set.view().tables()).sum();
+            assert!(manager.stats().tables >= tables as u64);
+            held.clear();
+            for set in &sets {
+                set.switch().unwrap();
+                flush(set);
+            }
+            let stats = manager.stats();
+            assert_eq!((stats.tables, stats.unflushed_bytes), (sets.len() as u64, 0), "{stats:?}");
+            assert_eq!(stats.pinned_bytes, 0, "{stats:?}");
+            drop(sets);
+            assert_eq!((manager.stats().tables, manager.stats().sets), (0, 0));
+        }
+    }
+
+    /// Range deletes take more than their entries do, and a freeze adds a little: the manager counts it before it is there.
+    #[test]
+    fn tables_with_range_deletes_count_as_a_freeze_leaves_them() {
+        let _watchdog = Watchdog::new(
+            "set_stalls::set_budgets::tables_with_range_deletes_count_as_a_freeze_leaves_them",
+            0,
+        );
+        // Beside each other, one in the other, and all from one start; at the sizes of blocks and nodes, and between them.
+        for len in [1, 7, 8, 9, 31, 32, 33, 127, 129, 500, 513, 900, 1100] {
+            counted_as_frozen(len, |number| (2 * number, 2 * number + 1));
+            counted_as_frozen(len, |number| (number, 2 * len - number));
+            counted_as_frozen(len, |number| (0, number + 1));
+        }
+    }
+
+    fn counted_as_frozen(len: u64, range: impl Fn(u64) -> (u64, u64)) {
+        let manager = WriteBufferManager::new(64 << 20).unwrap();
+        let set = open(&manager);
+        for number in 0..len {
+            let (start, end) = range(number);
+            let mut batch = WriteBatch::new();
+            batch.delete_range(&start.to_be_bytes(), &end.to_be_bytes()).unwrap();
+            set.write(&batch).unwrap();
+        }
+        set.switch().unwrap();
+        let view = set.view();
+        // The table before the active one, of which the manager hears by and by.
+        let allocated = || view.readers().next_back().expect("two tables").allocated_bytes();
+        let active = allocated();
+        assert!(
+            manager.stats().unflushed_bytes + (64 << 10) > active,
+            "{len}: {:?} {active}",
+            manager.stats()
+        );
+        let job = set.begin_flush().unwrap().unwrap();
+        let (counted, frozen) = (manager.stats().unflushed_bytes, allocated());
+        assert!(
+            (len < 100 || frozen > active) && frozen >= active && frozen < active + active / 4,
+            "{len}: {active}, then {frozen}"
+        );
+        assert!(counted >= frozen && counted < 2 * frozen, "{len}: {counted} counted, {frozen} there");
+        finish(job);
+        let pinned = manager.stats().pinned_bytes;
+        assert!(
+            (len < 100 || pinned > active) && pinned >= active && pinned <= frozen,
+            "{len}: {pinned} of {frozen}"
+        );
+    }
 }

@@ -7,9 +7,8 @@ use std::thread::scope;
 use paranoid_memtable::set::{Durability, MemTableSet, SetOptions, View};
 use paranoid_memtable::{MemTableOptions, WriteBatch};
 
-use crate::support::rng::{Rng, amount_or_few, scramble, seed_or};
+use crate::support::rng::{Rng, Watchdog, amount_or_few, replay_line, scramble, seed_or};
 use crate::support::sets::{History, MemoryJournal, read_through};
-use crate::support::watchdog::{Watchdog, replay_line};
 
 const WRITERS: u64 = if cfg!(miri) { 2 } else { 3 };
 
@@ -149,4 +148,515 @@ fn each_snapshot_is_a_prefix_of_the_commits() {
         readers.map(|reader| reader.join().unwrap()).concat()
     });
     check(commits.into_inner().unwrap(), &seen);
+}
+
+/// The flush thread: writers go on while it flushes, and none of its ends leaves one waiting. Failing sinks, panics,
+/// shutdown in the middle, several sets under one budget.
+mod set_flush_thread {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc::channel;
+    use std::sync::{Arc, Mutex};
+    use std::thread::{scope, yield_now};
+    use std::time::Duration;
+
+    use paranoid_memtable::set::{
+        FlushJob, FlushThread, Listener, MemTableSet, SetEvent, SetOptions, SetOptionsBuilder, StallCause,
+        WriteBufferManager,
+    };
+    use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
+
+    use crate::support::rng::{Watchdog, amount_or_few};
+    use crate::support::sets::{History, MemoryJournal, read_through};
+
+    type Set = MemTableSet<History>;
+
+    /// Under Miri, tables, budgets and numbers of writes are this many times smaller.
+    const FEWER: u64 = if cfg!(miri) { 8 } else { 1 };
+
+    /// Small tables, and writers that wait longer than the test may take.
+    fn options() -> SetOptionsBuilder {
+        let tables = MemTableOptions::builder().write_buffer_size((64 << 10) / FEWER).build().unwrap();
+        SetOptions::builder().table(tables).stall_timeout(Duration::MAX)
+    }
+
+    fn open(options: SetOptionsBuilder) -> Set {
+        MemTableSet::open(options.build().unwrap(), History::default()).unwrap()
+    }
+
+    fn put(key: u64, n: u64) -> WriteBatch {
+        let mut batch = WriteBatch::with_protection(8).unwrap();
+        batch.put(&key.to_be_bytes(), &[&n.to_be_bytes()[..], &[7; 3000]].concat()).unwrap();
+        batch
+    }
+
+    /// Adds the job's tables to the base.
+    fn flush(set: &Set, mut job: FlushJob<History>) -> Result<(), Error> {
+        let mut base = History::clone(set.view().base());
+        job.flush(&mut base)?;
+        job.install(base)
+    }
+
+    fn start(set: &Set) -> FlushThread {
+        let of_thread = set.clone();
+        set.start_flush_thread(move |job| flush(&of_thread, job)).unwrap()
+    }
+
+    fn value(set: &Set, key: u64) -> Option<u64> {
+        let value = read_through(&set.view(), &key.to_be_bytes()).value;
+        value.map(|value| u64::from_be_bytes(value[..8].try_into().unwrap()))
+    }
+
+    fn broken_disk() -> Error {
+        Error::Sink(Arc::from(Box::from("the disk is gone")))
+    }
+
+    /// Writes until a stall; returns how many batches were written, and its cause.
+    fn fill(set: &Set, key: u64) -> (u64, StallCause) {
+        for n in 1..10_000 {
+            match set.write(&put(key, n)) {
+                Ok(_) => {}
+                Err(Error::WriteStall { cause, .. }) => return (n - 1, cause),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        panic!("no stall");
+    }
+
+    /// Several sets under one budget, each with a thread, two writers and few tables: every write succeeds.
+    #[test]
+    fn writers_go_on_while_threads_flush() {
+        let _watchdog = Watchdog::new("set_threads::set_flush_thread::writers_go_on_while_threads_flush", 0);
+        let manager = WriteBufferManager::new((300 << 10) / FEWER).unwrap();
+        let sets =
+            [(); 2].map(|()| open(options().max_write_buffer_number(2).write_buffer_manager(&manager)));
+        let threads = sets.each_ref().map(start);
+        let writes = amount_or_few(2000, 400, 4);
+        scope(|threads| {
+            for (set, key) in sets.iter().flat_map(|set| [(set, 1), (set, 2)]) {
+                threads.spawn(move || {
+                    for n in 1..=writes {
+                        set.write(&put(key, n)).unwrap();
+                    }
+                });
+            }
+        });
+        let stats = manager.stats();
+        assert!(stats.unflushed_bytes < 2 << 20 && stats.waiting == 0, "{stats:?}");
+        for (set, thread) in sets.iter().zip(threads) {
+            thread.close().unwrap();
+            assert_eq!([1, 2].map(|key| value(set, key)), [Some(writes); 2]);
+            assert!(!set.view().base().points.is_empty());
+            assert!(matches!(start(set).close(), Ok(())), "another thread may follow");
+        }
+    }
+
+    /// Keeps the errors of removals.
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<Error>>);
+
+    impl Listener for Kept {
+        fn event(&self, event: &SetEvent) {
+            if let SetEvent::JournalKept { cause, .. } = event {
+                self.0.lock().unwrap().push(cause.clone());
+            }
+        }
+    }
+
+    /// A journal that cannot remove what is flushed says so, and stops nobody. The next install tries again.
+    #[test]
+    fn a_failed_removal_is_reported_and_tried_again() {
+        let _watchdog =
+            Watchdog::new("set_threads::set_flush_thread::a_failed_removal_is_reported_and_tried_again", 0);
+        let (journal, kept) = (MemoryJournal::default(), Arc::new(Kept::default()));
+        let set = open(options().journal(Arc::new(journal.clone())).listener(kept.clone()));
+        journal.0.lock().unwrap().removal_fails = Some(broken_disk());
+        let thread = start(&set);
+        for n in 1..=3 {
+            set.write(&put(1, n)).unwrap();
+            set.switch().unwrap();
+            while set.stats().flushes < n {
+                yield_now();
+            }
+            let wanted = usize::from(n == 1);
+            // The thread says that a flush has ended after the journal was told.
+            assert_eq!(set.journal_error().iter().count(), wanted, "install {n}");
+            assert_eq!(journal.0.lock().unwrap().batches.contains_key(&1), n == 1, "install {n}");
+            assert!(set.read_only().is_none() && thread.error().is_none());
+        }
+        assert_eq!(kept.0.lock().unwrap().len(), 1);
+        assert!(matches!(&kept.0.lock().unwrap()[0], Error::Sink(_)));
+        thread.close().unwrap();
+        assert_eq!(value(&set, 1), Some(3));
+    }
+
+    fn flush_to_a_full_disk(mut job: FlushJob<History>) -> Result<(), Error> {
+        let mut items = job.items()?;
+        assert!(items.next()?.is_some());
+        Err(broken_disk())
+    }
+
+    /// A sink that fails is not tried again until somebody asks for it. Writers are refused meanwhile, and nothing is lost.
+    #[test]
+    fn a_failing_sink_is_tried_again_when_asked() {
+        let _watchdog =
+            Watchdog::new("set_threads::set_flush_thread::a_failing_sink_is_tried_again_when_asked", 0);
+        let set = open(options().max_write_buffer_number(2));
+        let (of_thread, fails) = (set.clone(), Arc::new(AtomicU64::new(3)));
+        let (left, calls) = (Arc::clone(&fails), Arc::new(AtomicU64::new(0)));
+        let called = Arc::clone(&calls);
+        let thread = set.start_flush_thread(move |job| {
+            called.fetch_add(1, Ordering::AcqRel);
+            match left.load(Ordering::Acquire) {
+                3 => Err(broken_disk()),
+                2 => Ok(()),
+                1 => flush_to_a_full_disk(job),
+                _ => flush(&of_thread, job),
+            }
+        });
+        let thread = thread.unwrap();
+        let (mut last, mut expected) = (0, 0);
+        for failing in [3, 2, 1] {
+            fails.store(failing, Ordering::Release);
+            thread.retry();
+            let (written, cause) = fill(&set, 1);
+            last = if written > 0 { written } else { last };
+            assert_eq!(cause, StallCause::Tables);
+            while thread.error().is_none() {
+                yield_now();
+            }
+            let error = thread.error().unwrap();
+            assert_eq!(matches!(error, Error::InvalidArgument(_)), failing == 2, "{error}");
+            assert!(set.write(&put(1, 0)).is_err(), "refused at once: nobody flushes");
+            expected += 1;
+            assert_eq!(calls.load(Ordering::Acquire), expected, "not without being asked");
+        }
+        fails.store(0, Ordering::Release);
+        thread.retry();
+        while set.view().tables() > 1 {
+            yield_now();
+        }
+        assert_eq!(value(&set, 1), Some(last));
+        set.write(&put(1, last + 1)).unwrap();
+        assert!(thread.error().is_none());
+        thread.close().unwrap();
+        assert_eq!(value(&set, 1), Some(last + 1));
+    }
+
+    /// What ends a thread, or keeps it from flushing.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Event {
+        Panics,
+        Fails,
+        IsClosed,
+        IsDropped,
+    }
+
+    /// Writers that wait for a thread which panics, fails or is shut down: each is answered, nothing is lost, and the set
+    /// goes on with another flush.
+    #[test]
+    fn nobody_waits_for_a_thread_that_is_gone() {
+        let _watchdog =
+            Watchdog::new("set_threads::set_flush_thread::nobody_waits_for_a_thread_that_is_gone", 0);
+        for event in [Event::Panics, Event::Fails, Event::IsClosed, Event::IsDropped] {
+            let manager = WriteBufferManager::new((150 << 10) / FEWER).unwrap();
+            let set = open(options().write_buffer_manager(&manager));
+            let (begin, begun) = channel();
+            let (go_on, gate) = channel::<()>();
+            let thread = set.start_flush_thread(move |job| {
+                begin.send(()).unwrap();
+                let _ = gate.recv();
+                assert_ne!(event, Event::Panics, "the function of a flush thread panics");
+                drop(job);
+                Err(broken_disk())
+            });
+            let thread = thread.unwrap();
+            let acknowledged = Mutex::new([0; 2]);
+            scope(|threads| {
+                let writers = [0, 1].map(|writer| {
+                    let (set, acknowledged) = (&set, &acknowledged);
+                    threads.spawn(move || {
+                        let (written, cause) = fill(set, writer);
+                        acknowledged.lock().unwrap()[writer as usize] = written;
+                        cause
+                    })
+                });
+                begun.recv().unwrap();
+                while manager.stats().waiting < 2 {
+                    yield_now();
+                }
+                drop(go_on);
+                let ended = match event {
+                    Event::IsDropped => {
+                        drop(thread);
+                        Ok(())
+                    }
+                    Event::IsClosed => thread.close(),
+                    Event::Panics | Event::Fails => {
+                        let causes = writers.map(|writer| writer.join().unwrap());
+                        assert_eq!(causes, [StallCause::Unflushed; 2]);
+                        thread.close()
+                    }
+                };
+                let is_expected = match event {
+                    Event::Panics => matches!(ended, Err(Error::FlushPanicked)),
+                    Event::Fails | Event::IsClosed => matches!(ended, Err(Error::Sink(_))),
+                    Event::IsDropped => ended.is_ok(),
+                };
+                assert!(is_expected, "{event:?}: {ended:?}");
+            });
+            assert!(set.read_only().is_none());
+            let acknowledged = *acknowledged.lock().unwrap();
+            assert_eq!([0, 1].map(|key| value(&set, key).unwrap_or(0)), acknowledged);
+            flush(&set, set.begin_flush().unwrap().unwrap()).unwrap();
+            set.write(&put(0, 0)).unwrap();
+            assert_eq!(value(&set, 1).unwrap_or(0), acknowledged[1]);
+        }
+    }
+
+    /// Idle sets that nobody flushes hold most of a budget: a set with a thread goes on as long as its own bytes can make
+    /// room, and then is refused; a flush of the idle sets lets it in.
+    #[test]
+    fn a_thread_makes_room_beside_sets_without_one() {
+        let _watchdog =
+            Watchdog::new("set_threads::set_flush_thread::a_thread_makes_room_beside_sets_without_one", 0);
+        let manager = WriteBufferManager::new((400 << 10) / FEWER).unwrap();
+        let sets = [(); 3].map(|()| open(options().write_buffer_manager(&manager)));
+        const BUSY: u64 = if cfg!(miri) { 8 } else { 300 };
+        let [idle, other, busy] = &sets;
+        let thread = start(busy);
+        for n in 1..=15 / FEWER {
+            idle.write(&put(1, n)).unwrap();
+            other.write(&put(1, n)).unwrap();
+        }
+        for n in 1..=BUSY {
+            busy.write(&put(1, n)).unwrap();
+        }
+        assert!(!busy.view().base().points.is_empty());
+        // Larger than what is left beside them.
+        let mut idle_batches = 0;
+        while !matches!(idle.write(&put(2, 1)), Err(Error::WriteStall { .. })) {
+            idle_batches += 1;
+            assert!(idle_batches < 1000);
+        }
+        assert!(matches!(busy.write(&put(1, BUSY + 1)), Ok(_) | Err(Error::WriteStall { .. })));
+        for set in [idle, other] {
+            if let Some(job) = set.begin_flush().unwrap() {
+                flush(set, job).unwrap();
+            }
+        }
+        busy.write(&put(1, BUSY + 2)).unwrap();
+        thread.close().unwrap();
+        assert_eq!(
+            [value(idle, 1), value(other, 1), value(busy, 1)],
+            [Some(15 / FEWER), Some(15 / FEWER), Some(BUSY + 2)]
+        );
+    }
+
+    /// A set keeps its thread, and the thread its set, until it is closed; a second one is refused.
+    #[test]
+    fn a_thread_outlives_the_handles_of_its_set() {
+        let _watchdog =
+            Watchdog::new("set_threads::set_flush_thread::a_thread_outlives_the_handles_of_its_set", 0);
+        let manager = WriteBufferManager::new(1 << 20).unwrap();
+        let set = MemTableSet::open(options().write_buffer_manager(&manager).build().unwrap(), 0).unwrap();
+        let (done, flushed) = channel();
+        let thread = set.start_flush_thread(move |mut job| {
+            let mut items = job.items()?;
+            while items.next()?.is_some() {}
+            drop(items);
+            let tables = job.tables();
+            job.install(tables)?;
+            done.send(tables).map_err(|_| broken_disk())
+        });
+        let thread = thread.unwrap();
+        assert!(matches!(set.start_flush_thread(|job| job.install(0)), Err(Error::InvalidArgument(_))));
+        set.write(&put(1, 1)).unwrap();
+        set.switch().unwrap();
+        drop(set);
+        assert_eq!(flushed.recv(), Ok(1));
+        assert_eq!(manager.stats().sets, 1);
+        thread.close().unwrap();
+        assert_eq!((manager.stats().sets, manager.stats().tables), (0, 0));
+    }
+}
+
+/// Listeners: what they are told and when; one that panics, one that calls the set, and many threads at once.
+mod set_listener {
+    use std::sync::{Arc, Mutex};
+    use std::thread::{scope, yield_now};
+    use std::time::Duration;
+
+    use paranoid_memtable::set::{
+        Durability, Listener, MemTableSet, SetEvent, SetOptions, SetOptionsBuilder, StallCause,
+    };
+    use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
+
+    use crate::support::rng::{Watchdog, amount_or_few};
+    use crate::support::sets::{History, MemoryJournal, read_through};
+
+    type Set = MemTableSet<History>;
+
+    fn put(n: u64) -> WriteBatch {
+        let mut batch = WriteBatch::with_protection(8).unwrap();
+        batch.put(b"k", &[&n.to_be_bytes()[..], &[7; 3000]].concat()).unwrap();
+        batch
+    }
+
+    fn options(listener: Arc<dyn Listener>) -> SetOptionsBuilder {
+        let tables = MemTableOptions::builder()
+            .write_buffer_size(if cfg!(miri) { 6 << 10 } else { 64 << 10 })
+            .build()
+            .unwrap();
+        SetOptions::builder().table(tables).listener(listener).stall_timeout(Duration::MAX)
+    }
+
+    fn open(options: SetOptionsBuilder) -> Set {
+        MemTableSet::open(options.build().unwrap(), History::default()).unwrap()
+    }
+
+    fn flush(set: &Set) -> usize {
+        let Some(mut job) = set.begin_flush().unwrap() else { return 0 };
+        let mut base = History::clone(set.view().base());
+        job.flush(&mut base).unwrap();
+        let tables = job.tables();
+        job.install(base).unwrap();
+        tables
+    }
+
+    /// Writes down what it is told.
+    #[derive(Default)]
+    struct Diary(Mutex<Vec<String>>);
+
+    impl Listener for Diary {
+        fn event(&self, event: &SetEvent) {
+            let line = match event {
+                SetEvent::Switched { sealed, active, .. } => format!("switched {sealed} {active}"),
+                SetEvent::FreezeBegun { table, .. } => format!("freeze begun {table}"),
+                SetEvent::FreezeEnded { table, .. } => format!("freeze ended {table}"),
+                SetEvent::FlushBegun { tables, last_sequence, .. } => {
+                    format!("flush begun {tables} {last_sequence}")
+                }
+                SetEvent::FlushEnded { last_sequence, installed, .. } => {
+                    format!("flush ended {last_sequence} {installed}")
+                }
+                SetEvent::StallBegun { cause, .. } => format!("stall begun {cause:?}"),
+                SetEvent::StallEnded { waited, refused, .. } => {
+                    format!("stall ended {} {refused:?}", waited.is_zero())
+                }
+                SetEvent::Stopped { cause, .. } => {
+                    format!("stopped {}", matches!(cause, Error::ReadOnly { .. }))
+                }
+                SetEvent::Resumed { abandoned, .. } => format!("resumed {abandoned:?}"),
+                other => panic!("{other:?}"),
+            };
+            self.0.lock().unwrap().push(line);
+        }
+    }
+
+    #[test]
+    fn a_listener_is_told_what_begins_and_ends() {
+        let _watchdog =
+            Watchdog::new("set_threads::set_listener::a_listener_is_told_what_begins_and_ends", 0);
+        let (diary, journal) = (Arc::new(Diary::default()), MemoryJournal::default());
+        let set = open(options(diary.clone()).max_write_buffer_number(2).journal(Arc::new(journal.clone())));
+        let told = || std::mem::take(&mut *diary.0.lock().unwrap());
+        set.write(&put(1)).unwrap();
+        assert!(told().is_empty(), "a write alone is nothing to be told");
+        set.switch().unwrap();
+        assert_eq!(told(), ["switched 1 2"]);
+        drop(set.begin_flush().unwrap());
+        assert_eq!(told(), ["freeze begun 1", "freeze ended 1", "flush begun 1 1", "flush ended 1 0"]);
+        assert_eq!(flush(&set), 1);
+        assert_eq!(told(), ["freeze begun 1", "freeze ended 1", "flush begun 1 1", "flush ended 1 1"]);
+        journal.0.lock().unwrap().sync_fails = Some(Error::Frozen);
+        assert!(set.write_with(&put(2), Durability::Synced).is_err());
+        assert!(set.write(&put(3)).is_err());
+        assert_eq!(told(), ["stopped true"]);
+        set.resume().unwrap();
+        assert_eq!(told(), ["resumed Some((2, 2))"]);
+        while set.write(&put(4)).is_ok() {}
+        let (stalls, flushes) = (set.stats().stalls, set.stats().flushes);
+        assert_eq!((stalls, flushes), (1, 1));
+        let events = told();
+        assert_eq!(
+            events.last_chunk(),
+            Some(&["stall begun Tables".into(), "stall ended true Some(Tables)".into()])
+        );
+        assert_eq!(flush(&set), 1);
+        assert_eq!(set.stats().flushes, 2);
+    }
+
+    /// Panics at every event, or calls the set from it.
+    struct Rude {
+        /// Taken at the end: the set holds its listener, and nobody would drop the two.
+        set: Mutex<Option<Set>>,
+        told: Mutex<u64>,
+        panics: Panics,
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Panics {
+        Never,
+        Always,
+    }
+
+    impl Listener for Rude {
+        fn event(&self, event: &SetEvent) {
+            *self.told.lock().unwrap() += 1;
+            assert_ne!(self.panics, Panics::Always, "a listener panics at {event:?}");
+            let Some(set) = self.set.lock().unwrap().clone() else { return };
+            let _ = (set.view().get(b"k").unwrap(), set.snapshot(), set.stats(), set.read_only());
+            if matches!(event, SetEvent::Switched { .. }) {
+                drop(set.begin_flush());
+            }
+            if matches!(event, SetEvent::FlushEnded { .. }) {
+                let _ = set.switch();
+            }
+        }
+    }
+
+    /// Writers, a flush thread and a listener that panics or calls the set: nobody waits for ever, and nothing is lost.
+    #[test]
+    fn a_rude_listener_harms_nobody() {
+        let _watchdog = Watchdog::new("set_threads::set_listener::a_rude_listener_harms_nobody", 0);
+        for panics in [Panics::Never, Panics::Always] {
+            let rude = Arc::new(Rude { set: Mutex::default(), told: Mutex::new(0), panics });
+            let set = open(options(rude.clone()).max_write_buffer_number(3));
+            *rude.set.lock().unwrap() = Some(set.clone());
+            let of_thread = set.clone();
+            let thread = set.start_flush_thread(move |mut job| {
+                let mut base = History::clone(of_thread.view().base());
+                job.flush(&mut base)?;
+                job.install(base)
+            });
+            let thread = thread.unwrap();
+            let writes = amount_or_few(500, 60, 4);
+            scope(|threads| {
+                for _ in 0..2 {
+                    threads.spawn(|| {
+                        for n in 1..=writes {
+                            loop {
+                                match set.write(&put(n)) {
+                                    Ok(_) => break,
+                                    // A job that the listener dropped stops the thread.
+                                    Err(Error::WriteStall { cause: StallCause::Tables, .. }) => {
+                                        thread.retry();
+                                        yield_now();
+                                    }
+                                    Err(other) => panic!("{other}"),
+                                }
+                            }
+                        }
+                    });
+                }
+            });
+            let _ = thread.close();
+            assert!(set.read_only().is_none());
+            let value = read_through(&set.view(), b"k").value.unwrap();
+            assert_eq!(value[..8], writes.to_be_bytes());
+            assert!(*rude.told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) > 3);
+            assert_eq!(set.snapshot().sequence(), 2 * writes);
+            rude.set.lock().unwrap().take();
+        }
+    }
 }

@@ -6,21 +6,13 @@
 #[path = "../support/damage/calls.rs"]
 #[allow(unreachable_pub, reason = "the campaign's table, shared by path")]
 mod damage_calls;
-mod layers;
-mod links;
-mod listing;
-mod mutants;
-mod names;
-mod public;
-mod refused;
 mod rules;
-mod source;
-mod weight;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use source::Source;
+use rules::source::Source;
+use rules::{layers, listing, public, source};
 
 /// Every folder with Rust files.
 const ALL: [&str; 7] = ["src", "sst", "tests", "benches", "examples", "tools", "fuzz/fuzz_targets"];
@@ -176,6 +168,526 @@ fn nothing_is_heavier_than_its_limit() {
     let pages = weight::words_of(&texts(&["docs"], ".md"));
     let public = read("tests/data/public_api.txt").lines().count() as u64;
     println!("{}", weight::table(&rooms, words, pages, public));
+    let files = |folders: &[&str]| texts(folders, ".rs").len() as u64;
     let safety = read("SAFETY.md").split_whitespace().count() as u64;
-    report(weight::check(&rooms, words, safety, pages, public));
+    let others = [
+        ("*.md", "words", words, weight::WORDS_MAX),
+        ("SAFETY.md", "words", safety, weight::SAFETY_WORDS_MAX),
+        ("docs/*.md", "words", pages, weight::PAGES_MAX),
+        ("public_api.txt", "public items", public, weight::PUBLIC_MAX),
+        ("tests/", "files", files(&["tests"]), weight::TESTS_MAX),
+        ("benches/ and tools/", "files", files(&["benches", "tools"]), weight::PROGRAMS_MAX),
+    ];
+    report(weight::check(&rooms, &others));
+}
+
+/// Links of documents lead to files, inside the package that the document comes in.
+mod links {
+    use std::path::{Component, Path, PathBuf};
+
+    /// What `include` of the library's manifest takes; `paranoid-sst` takes `src`, `examples` and its README.
+    const PACKAGED: [&str; 3] = ["src", "examples", "docs"];
+
+    /// A path without `..`, or `None` if it leads out of the repository.
+    fn plain(path: &Path) -> Option<PathBuf> {
+        let mut plain = PathBuf::new();
+        for part in path.components() {
+            match part {
+                Component::ParentDir if !plain.pop() => return None,
+                Component::ParentDir | Component::CurDir => {}
+                part => plain.push(part),
+            }
+        }
+        Some(plain)
+    }
+
+    /// Whether cargo packages a file together with the library's documents: no folder above it has a manifest of its own.
+    fn is_packaged(root: &Path, path: &Path) -> bool {
+        let above = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+        let is_other = above.into_iter().any(|folder| root.join(folder).join("Cargo.toml").exists());
+        let is_atop =
+            path.parent().is_some_and(|folder| folder.as_os_str().is_empty()) && !root.join(path).is_dir();
+        !is_other && (is_atop || PACKAGED.iter().any(|folder| path.starts_with(folder)))
+    }
+
+    /// Where the links of a document lead that begin with no scheme and are no paths of Rust, and their lines.
+    fn targets(text: &str) -> impl Iterator<Item = (usize, &str)> {
+        let lines = (1..).zip(text.lines());
+        lines.flat_map(|(number, line)| line.split("](").skip(1).map(move |rest| (number, rest))).filter_map(
+            |(number, rest)| {
+                let target = rest.split_once(')')?.0.split('#').next()?;
+                (!target.is_empty() && !target.contains("::") && !target.contains("://"))
+                    .then_some((number, target))
+            },
+        )
+    }
+
+    /// Broken links of one document, and those that lead out of its package.
+    pub(crate) fn check(root: &Path, path: &str, text: &str) -> Vec<String> {
+        let folder = Path::new(path).parent().unwrap_or(Path::new(""));
+        let broken = targets(text).filter_map(|(line, target)| {
+            let leads = plain(&folder.join(target)).filter(|leads| root.join(leads).exists());
+            let Some(leads) = leads else { return Some(format!("{path}:{line}: {target} does not exist")) };
+            let is_inside =
+                if path.starts_with("sst/") { leads.starts_with("sst") } else { is_packaged(root, &leads) };
+            let advice = "is not in the package; name it in words, or link to where it is published";
+            (!is_inside).then(|| format!("{path}:{line}: {target} {advice}"))
+        });
+        broken.collect()
+    }
+}
+
+/// Planted bugs: each patch of tests/mutants names its tests and applies to the sources as they are.
+mod mutants {
+    const PLACES: [&str; 3] = ["lib", "suite", "loom"];
+
+    /// What is wrong with a patch; `read` gives the text of a file.
+    pub(crate) fn check(path: &str, patch: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+        let (mut findings, mut file, mut tests) = (vec![], None, 0);
+        let head = patch.lines().take_while(|line| !line.starts_with("--- a/"));
+        for test in head.filter_map(|line| line.strip_prefix("test: ")) {
+            tests += 1;
+            let is_whole = test.split_once(' ').is_some_and(|(place, _)| PLACES.contains(&place));
+            findings.extend((!is_whole).then(|| format!("{path}: write `test: PLACE FILTER`, not {test:?}")));
+        }
+        findings.extend(
+            (tests == 0).then(|| format!("{path}: name the test that must fail: `test: PLACE FILTER`")),
+        );
+        for part in patch.split("\n--- a/").skip(1) {
+            let name = part.lines().next().unwrap_or_default();
+            let text = read(name);
+            for hunk in part.split("\n@@ ").skip(1) {
+                file = Some(name);
+                let old: String = hunk
+                    .lines()
+                    .skip(1)
+                    .filter(|line| !line.starts_with('+'))
+                    .fold(String::new(), |old, line| old + line.get(1..).unwrap_or_default() + "\n");
+                let count = text.as_deref().map_or(0, |text| text.matches(&old).count());
+                let advice = "write it anew, or remove it if its mistake cannot be made any more";
+                findings.extend((count != 1).then(|| {
+                    format!("{path}: what it replaces in {name} is there {count} times; {advice}:\n{old}")
+                }));
+            }
+        }
+        findings.extend(file.is_none().then(|| format!("{path}: changes nothing")));
+        findings
+    }
+}
+
+/// The field's terms: words that this crate once used for them are refused.
+mod names {
+    use super::source::{Source, words};
+
+    /// Refused everywhere. Spelled in halves, so that a search for them does not find this file.
+    pub(crate) const RETIRED: [&str; 9] = [
+        concat!("le", "ns"),
+        concat!("sky", "line"),
+        concat!("cro", "wn"),
+        concat!("gli", "de"),
+        concat!("sco", "ut"),
+        concat!("ai", "ds"),
+        concat!("hur", "dle"),
+        concat!("la", "nes"),
+        concat!("sto", "rey"),
+    ];
+
+    /// Refused in the names of types, functions, modules and files.
+    pub(crate) const RETIRED_NAMES: [&str; 9] =
+        ["edge", "forest", "hole", "promise", "guarded", "raise", "door", "roll", "proof"];
+
+    /// Refused as the whole name of a module or file.
+    pub(crate) const RETIRED_FILES: [&str; 6] =
+        ["probe", "cover", "decide", "splice", "stripes", "invariants"];
+
+    /// How records of former days were made, and are still read.
+    const FORMER: [&str; 2] = [concat!("alias = \"la", "nes\""), concat!("--la", "nes ")];
+
+    /// What declares a name.
+    const DECLARES: [&str; 7] = ["fn", "struct", "enum", "trait", "type", "mod", "union"];
+
+    /// The words of a name or of prose, in lower case.
+    fn parts(text: &str) -> Vec<String> {
+        let mut spaced = String::new();
+        for c in text.chars() {
+            spaced.extend(c.is_uppercase().then_some(' '));
+            spaced.extend(if c.is_alphabetic() { c.to_lowercase().next() } else { Some(' ') });
+        }
+        spaced.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// The first part that is in the list, or is the plural of one that is.
+    fn found(list: &[&str], text: &str) -> Option<String> {
+        let is_listed =
+            |word: &String| list.iter().any(|old| word == old || word.strip_suffix('s') == Some(old));
+        parts(text).into_iter().find(is_listed)
+    }
+
+    /// Retired words in a text, line by line.
+    pub(crate) fn retired(path: &str, text: &str) -> Vec<String> {
+        let lines = text.lines().zip(1..).filter(|(line, _)| !FORMER.iter().any(|old| line.contains(old)));
+        let found = lines.filter_map(|(line, number)| Some((number, found(&RETIRED, line)?)));
+        found
+            .map(|(line, word)| format!("{path}:{line}: {word}; use the term of ARCHITECTURE.md's glossary"))
+            .collect()
+    }
+
+    /// Retired words in the names that a file declares, and in its own.
+    pub(crate) fn retired_names(source: &Source) -> Vec<String> {
+        let file = source.path.rsplit('/').next().unwrap_or_default().trim_end_matches(".rs");
+        let declared = source.code.iter().enumerate().flat_map(|(line, code)| {
+            let words: Vec<&str> = words(code).map(|(_, word)| word).collect();
+            let pairs: Vec<(usize, &str, &str)> =
+                words.windows(2).map(|pair| (line, pair[0], pair[1])).collect();
+            pairs.into_iter().filter(|(_, keyword, _)| DECLARES.contains(keyword))
+        });
+        let names =
+            declared.map(|(line, keyword, name)| (line, keyword == "mod", name)).chain([(1, true, file)]);
+        let found = names.filter_map(|(line, is_file, name)| {
+            let whole = is_file && RETIRED_FILES.contains(&name);
+            let word = found(&RETIRED_NAMES, name).or(whole.then(|| name.into()))?;
+            Some(format!(
+                "{}:{line}: {name}: {word}; use the term of ARCHITECTURE.md's glossary",
+                source.path
+            ))
+        });
+        found.collect()
+    }
+}
+
+/// What there is to compile, read and trust: code lines, files, public items and words, of each package and each room.
+///
+/// Code lines are lines with code: no blank lines, comments, tests or models. Files are all
+/// files. A room is a folder without its subfolders.
+mod weight {
+    use std::collections::BTreeMap;
+
+    use super::layers::is_for_tests;
+    use super::source::Source;
+
+    /// Most code lines and files of a package's sources, by folder.
+    pub(crate) const LIMITS: [(&str, u64, u64); 2] = [("src/", 21_200, 99), ("sst/src/", 3_550, 21)];
+
+    /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.
+    pub(crate) const WORDS_MAX: u64 = 9_000;
+
+    /// Most words of SAFETY.md.
+    pub(crate) const SAFETY_WORDS_MAX: u64 = 3_500;
+
+    /// Most words of the pages of the rustdoc that are files: `guide` and `internals`.
+    pub(crate) const PAGES_MAX: u64 = 7_000;
+
+    /// Most files of the suite, of what its tests share, and of the damage that they do.
+    pub(crate) const TESTS_MAX: u64 = 45;
+
+    /// Most Rust files of the programs that measure and damage tables: `benches/` and `tools/` together.
+    pub(crate) const PROGRAMS_MAX: u64 = 45;
+
+    /// Most lines of the list of public items.
+    pub(crate) const PUBLIC_MAX: u64 = 691;
+
+    /// Code lines and files.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub(crate) struct Size {
+        pub(crate) lines: u64,
+        pub(crate) files: u64,
+    }
+
+    /// The size of each room, by its path with a slash at its end.
+    pub(crate) fn rooms(sources: &[Source]) -> BTreeMap<String, Size> {
+        let mut rooms = BTreeMap::<String, Size>::new();
+        for source in sources {
+            let folder = source.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            let room = rooms.entry(format!("{folder}/")).or_default();
+            room.lines += if is_for_tests(&source.path) { 0 } else { code_lines(source) };
+            room.files += 1;
+        }
+        rooms
+    }
+
+    /// Lines with code, without items for tests and models: they end with a semicolon, or with the brace that closes them.
+    fn code_lines(source: &Source) -> u64 {
+        let begins = ["#[cfg(test", "#[cfg(all(test", "#[cfg(loom", "#[cfg(all(loom"];
+        let (mut count, mut lines) =
+            (0, source.code.iter().map(|line| line.trim()).filter(|line| !line.is_empty()));
+        while let Some(line) = lines.next() {
+            if !begins.iter().any(|begin| line.starts_with(begin)) {
+                count += 1;
+                continue;
+            }
+            let mut depth = 0_usize;
+            for line in lines.by_ref().skip_while(|line| line.starts_with("#[")) {
+                depth = (depth + line.matches(['{', '(']).count())
+                    .saturating_sub(line.matches(['}', ')']).count());
+                if depth == 0 && line.ends_with([';', '}', ',']) {
+                    break;
+                }
+            }
+        }
+        count
+    }
+
+    /// The size of all rooms below a folder.
+    pub(crate) fn below(rooms: &BTreeMap<String, Size>, folder: &str) -> Size {
+        let inside = rooms.iter().filter(|(room, _)| room.starts_with(folder));
+        inside.fold(Size::default(), |sum, (_, room)| Size {
+            lines: sum.lines + room.lines,
+            files: sum.files + room.files,
+        })
+    }
+
+    /// The number of words of these documents.
+    pub(crate) fn words_of(documents: &[(String, String)]) -> u64 {
+        documents.iter().map(|(_, text)| text.split_whitespace().count() as u64).sum()
+    }
+
+    /// The table: a line for each package, each room, and for words and public items.
+    pub(crate) fn table(rooms: &BTreeMap<String, Size>, words: u64, pages: u64, public: u64) -> String {
+        let packages = LIMITS.map(|(folder, ..)| (format!("{folder}.."), below(rooms, folder)));
+        let rooms = rooms.iter().map(|(room, size)| (room.clone(), *size));
+        let lines = packages.into_iter().chain(rooms);
+        let mut table = String::from("| room | code lines | files |\n|---|---|---|\n");
+        table.extend(lines.map(|(room, size)| format!("| `{room}` | {} | {} |\n", size.lines, size.files)));
+        table
+            + &format!(
+                "\n{public} public items; {words} words of documents beside the rustdoc, {pages} of its pages\n"
+            )
+    }
+
+    /// What is above its limit: sources, and others by name, unit, size and limit.
+    pub(crate) fn check(rooms: &BTreeMap<String, Size>, others: &[(&str, &str, u64, u64)]) -> Vec<String> {
+        let sizes = LIMITS.into_iter().flat_map(|(folder, lines, files)| {
+            let size = below(rooms, folder);
+            [(folder, "code lines", size.lines, lines), (folder, "files", size.files, files)]
+        });
+        let over = sizes.chain(others.iter().copied()).filter(|(_, _, is, limit)| is > limit);
+        let advice = "take something away that is no longer needed";
+        over.map(|(what, of, is, limit)| format!("{what}: {is} {of}, limit {limit}; {advice}")).collect()
+    }
+}
+
+/// The checks can fail: each rule gets a violation, and text that keeps it.
+mod refused {
+    use super::source::Source;
+    use super::{layers, names, public, rules};
+
+    #[track_caller]
+    fn refused(findings: &[String], place: &str, word: &str) {
+        let found = findings.iter().any(|finding| finding.contains(place) && finding.contains(word));
+        assert!(found, "want {place} and {word} in: {findings:?}");
+    }
+
+    /// Runs a rule over one file.
+    fn all(rule: Rule, path: &str, text: &str) -> Vec<String> {
+        rule(&Source::parse(path, text))
+    }
+
+    /// Runs the layer check over a small crate, with one file replaced or added.
+    fn layer_findings(path: &str, text: &str) -> Vec<String> {
+        let files = [
+            ("src/lib.rs", "mod error;\nmod key;\npub mod truth;"),
+            ("src/error.rs", ""),
+            ("src/key.rs", ""),
+            ("src/truth/mod.rs", "pub(crate) mod a;\nmod b;"),
+            ("src/truth/a.rs", ""),
+            ("src/truth/b.rs", ""),
+        ];
+        let others = files.into_iter().filter(|(file, _)| *file != path);
+        let sources: Vec<Source> =
+            others.chain([(path, text)]).map(|(path, text)| Source::parse(path, text)).collect();
+        layers::check(&sources)
+    }
+
+    #[test]
+    fn imports_that_go_up_or_round_are_refused() {
+        for (path, text, word) in [
+            ("src/key.rs", "use crate::truth::a::{X, Y};", "goes up to src/truth/a.rs"),
+            ("src/key.rs", "macro_rules! m { () => { $crate::truth::a::f() } }", "goes up"),
+            ("src/key.rs", "use super::truth::a;", "is relative"),
+            ("src/error.rs", "use crate::key::Kind;", "goes up to src/key.rs"),
+            ("src/truth/a.rs", "use crate::truth::b::B;", "goes up to src/truth/b.rs"),
+            ("src/truth/b.rs", "use crate::truth::X;", "facade"),
+            ("src/truth/b.rs", "use crate::{error::Error, key};", "facade src/lib.rs"),
+            ("src/truth/c.rs", "use crate::truth::a::A;", "no file has a `mod` line"),
+            ("src/truth/mod.rs", "mod models;", "holds tests"),
+            ("src/other.rs", "", "no file has a `mod` line"),
+            (
+                "src/truth/b.rs",
+                "impl<T> Key<T> {} use crate::key::{Kind, Key};",
+                "has its methods in src/key.rs",
+            ),
+        ] {
+            refused(&layer_findings(path, text), &format!("{path}:1"), word);
+        }
+    }
+
+    #[test]
+    fn imports_that_go_down_are_silent() {
+        for (path, text) in [
+            ("src/key.rs", "use crate::error::{Error, Result as R}; pub(in crate::truth) struct B;"),
+            ("src/truth/b.rs", "use crate::truth::a::A; use crate::key::Kind; fn f() { Self::g(); A::h() }"),
+            (
+                "src/truth/mod.rs",
+                "pub(crate) mod a;\nmod b;\npub(crate) use self::b::B;\n#[cfg(all(test, loom))]\nmod loom;",
+            ),
+            (
+                "src/truth/b.rs",
+                "use crate::truth::a::A; use crate::key::Kind;\nimpl A {}\nimpl From<Kind> for A {}",
+            ),
+            ("src/truth/a.rs", "struct X;\nmod inner {\n    use super::{X, Y};\n}"),
+            (
+                "src/error.rs",
+                "// use crate::key::Kind;\n#[cfg(test)]\nmod tests {\n    use crate::key::Kind;\n}",
+            ),
+            ("src/truth/tests/c.rs", "use crate::truth::X;"),
+        ] {
+            assert_eq!(layer_findings(path, text), [""; 0], "{path}: {text}");
+        }
+    }
+
+    type Rule = fn(&Source) -> Vec<String>;
+
+    /// Runs a rule over texts of one file. Each has the line and a word of its finding; no word: it keeps the rule.
+    #[track_caller]
+    fn judged(rule: Rule, path: &str, texts: &[(&str, usize, &str)]) {
+        for (text, line, word) in texts {
+            match *word {
+                "" => assert_eq!(all(rule, path, text), [""; 0], "{path}: {text}"),
+                word => refused(&all(rule, path, text), &format!("{path}:{line}"), word),
+            }
+        }
+    }
+
+    #[test]
+    fn unsafe_code_atomics_and_locks_are_refused() {
+        let lifted = "#![forbid(unsafe_code)]\n#[allow(unsafe_code)]";
+        judged(rules::unsafe_code, "src/key.rs", &[("// #![forbid]", 1, "forbid"), (lifted, 1, "arena.rs")]);
+        judged(rules::unsafe_code, "src/memtable/mod.rs", &[("", 0, "")]);
+        let texts = [
+            ("// SAFETY: it is fine\nunsafe { g() }", 2, "SAFETY"),
+            ("// F-1: not the word\nunsafe impl A for B {}", 2, "SAFETY"),
+            ("// SAFETY: ARENA-12: in bounds;\n// and aligned.\nunsafe {}", 0, ""),
+        ];
+        judged(rules::unsafe_code, "src/prefetch.rs", &texts);
+        judged(rules::seam, "src/sync.rs", &[("use std::sync::atomic::AtomicU64;", 0, "")]);
+        let texts = [
+            ("use std::sync::atomic::AtomicU64;", 1, "use crate::sync"),
+            ("use std::{fmt, sync::{Arc, Mutex}};", 1, "use crate::sync"),
+            ("use core::sync::*;", 1, "use crate::sync"),
+            ("use std::sync;", 1, "use crate::sync"),
+            ("static M: ::std::sync::RwLock<u8> = x;", 1, "use crate::sync"),
+            ("extern crate loom;", 1, "use crate::sync"),
+            ("use std::sync::{Arc, OnceLock}; use crate::sync::Mutex; // std::sync::Mutex", 0, ""),
+        ];
+        judged(rules::seam, "src/a.rs", &texts);
+        refused(&rules::fault_injector("src/lib.rs", "\npub mod fault {"), "lib.rs:2", "fault-injection");
+        let behind = "#[cfg(feature = \"fault-injection\")]\n#[x]\npub mod fault;";
+        assert!(rules::fault_injector("src/lib.rs", behind).is_empty());
+    }
+
+    #[test]
+    fn orderings_leftovers_and_long_files_are_refused() {
+        let exchange = "A.compare_exchange(\n1,\n2,\nOrdering::AcqRel,\nOrdering::Acquire)";
+        let explained =
+            format!("// ORDERING: pairs with g,\n// which\n// is\n// long\nlet x = B;\n{exchange}");
+        let texts = [
+            ("// ORDERING: short\nA.fetch_add(1, Ordering::Relaxed)", 2, "without a note"),
+            (exchange, 1, "without a note"),
+            ("// ORDERING: pairs with g\n;\n;\n;\n;\nA.store(Ordering::Release)", 6, "without a note"),
+            ("// ORDERING: pairs with g\nA.store(1, Ordering::SeqCst)", 2, "SeqCst"),
+            ("use crate::sync::Ordering::Acquire;", 1, "in full"),
+            (&explained, 0, ""),
+        ];
+        judged(rules::orderings, "src/a.rs", &texts);
+        for (row, lacks) in
+            [("| `a.rs` | `f` -> `g` | 1 |", 0), ("| `a.rs` | `g` | 1 |", 1), ("| `b.rs` | `f` | 1 |", 2)]
+        {
+            let source = Source::parse("src/a.rs", "fn f() {\nOrdering::Acquire\n}\nOrdering::Relaxed");
+            let found = rules::ordering_row(&source, row);
+            assert_eq!(found.len(), lacks, "{row}: {found:?}");
+        }
+        let relaxed = Source::parse("src/a.rs", "Ordering::Relaxed\nOrdering::Relaxed");
+        let both = Source::parse("src/a.rs", "fn f() {\nOrdering::Acquire\n}\nOrdering::Relaxed");
+        for (row, is_refused) in [
+            ("| only Relaxed | `b.rs` 1, `a.rs` 2 | 3 |", false),
+            ("| only Relaxed | `b.rs` 2, `a.rs` 12 | 14 |", true),
+            ("| only Relaxed | `b/a.rs` 2 | 2 |", true),
+            ("`a.rs` 2", true),
+        ] {
+            assert_eq!(!rules::ordering_row(&relaxed, row).is_empty(), is_refused, "{row}");
+        }
+        refused(&rules::ordering_row(&both, "| only Relaxed | `a.rs` 1 | 1 |"), "a.rs", "name `f`");
+        let code = "fn f() {}\n// words\n".repeat(750);
+        let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}", "    fn t() {}\n".repeat(210));
+        let texts =
+            [(&*code, 0, ""), (&format!("{code}use a;"), 1, "751 code lines"), (&tests, 1, "inline tests")];
+        judged(rules::length, "src/a.rs", &texts);
+        for word in rules::COMMENT_MARKERS {
+            judged(rules::markers, "src/a.rs", &[(&format!("\n// {word}: later"), 2, word)]);
+        }
+        for name in rules::MACRO_MARKERS {
+            judged(rules::markers, "src/a.rs", &[(&format!("{name}!(x)"), 1, name)]);
+        }
+    }
+
+    /// What is public in a crate of these two files.
+    fn public_of(text: &str) -> public::Public {
+        let roof = "pub use table::{TableReader, Range, Writer};";
+        public::public(&[Source::parse("src/lib.rs", roof), Source::parse("src/table.rs", text)])
+    }
+
+    #[test]
+    fn a_public_function_without_a_trial_or_an_example_is_missed() {
+        for (text, missing) in [
+            ("impl<C: Order> TableReader<C> {\n    pub const fn brand_new() {}\n}", "TableReader::brand_new"),
+            ("impl<F: Fn(&u8) -> u8> Iterator for a::Range<F> {\n    fn nth() {}\n}", "Range::nth"),
+            (
+                "macro_rules! w {\n    pub fn brand_new() {}\n}\nimpl Writer {\n    w!();\n}",
+                "Writer::brand_new",
+            ),
+        ] {
+            refused(
+                &public::compare(&public_of(text).calls, &[]),
+                missing,
+                "is public: call it in a trial, or",
+            );
+        }
+        for text in [
+            "impl TableReader {\n    pub(crate) fn brand_new() {}\n    fn brand_new() {}\n}",
+            "impl Clone for Range {\n    fn brand_new() {}\n}",
+            "#[cfg(test)]\nmod tests {\n    impl TableReader {\n        pub fn brand_new() {}\n    }\n}",
+        ] {
+            assert!(!public::compare(&public_of(text).calls, &[]).join("").contains("brand_new"), "{text}");
+        }
+        let gone = public::compare(&public_of("impl TableReader {\n    pub fn get() {}\n}").calls, &[]);
+        refused(&gone, "TableReader::get_into", "is not public any more");
+        refused(&gone, "TableReader::get", "no trial calls");
+        refused(&gone, "CappedPrefix::*", "excludes nothing");
+        let bare =
+            "/// A.\npub struct Range;\n/// ```\npub struct Writer;\nimpl Writer {\n    pub fn f() {}\n}";
+        let findings = public::without_examples(&public_of(bare));
+        refused(&findings, "Range", "needs an example");
+        refused(&findings, "0 of 1", "functions");
+        assert_eq!(findings.len(), 2);
+    }
+
+    #[test]
+    fn retired_words_and_doubled_invariants_are_refused() {
+        for word in names::RETIRED {
+            refused(&names::retired("a.md", &format!("\nthe {word} of it")), "a.md:2", word);
+        }
+        assert!(names::retired("src/a.rs", "a silent list of flames").is_empty());
+        for name in names::RETIRED_NAMES {
+            judged(names::retired_names, "src/a.rs", &[(&format!("fn barn_{name}s() {{}}"), 1, name)]);
+        }
+        for name in names::RETIRED_FILES {
+            judged(names::retired_names, &format!("src/{name}.rs"), &[("", 1, name)]);
+        }
+        judged(names::retired_names, "src/a.rs", &[("let door = adoration();", 0, "")]);
+        let head = "//! * ARENA-1: chunks do not move.\n";
+        let run = |texts: [&str; 2]| rules::invariants(&texts.map(|text| Source::parse("src/a.rs", text)));
+        assert!(run([head, "// ARENA-1, and sub-chunk-free text"]).is_empty());
+        refused(&run([head, head]), "src/a.rs:1", "name this one anew");
+        refused(&run([head, "\n// ARENA-2"]), "src/a.rs:2", "ARENA-2 is not defined");
+    }
 }

@@ -11,7 +11,7 @@ use paranoid_memtable::set::{MemTableSet, SetOptions};
 use paranoid_memtable::{DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch};
 
 use crate::support::orders::{CaseBlind, Forgetful, Reverse, Script, Scripted, ScriptedLoosely, script};
-use crate::support::under::under;
+use crate::support::under;
 
 fn options() -> paranoid_memtable::MemTableOptionsBuilder {
     MemTableOptions::builder().write_buffer_size(256 << 10)

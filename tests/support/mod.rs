@@ -7,17 +7,23 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
 pub mod case;
-pub mod disk;
-#[cfg(feature = "fault-injection")]
-pub mod ends;
-pub mod linearizable;
 pub mod model;
 pub mod orders;
-pub mod reads;
 pub mod rng;
-pub mod run;
 pub mod sets;
-pub mod theory;
-pub mod under;
 pub mod walks;
-pub mod watchdog;
+
+use std::sync::Arc;
+
+use paranoid_memtable::set::SetOptions;
+use paranoid_memtable::{Comparator, MemTableOptions, MemTableOptionsBuilder};
+
+/// Options with this order.
+pub fn under(options: MemTableOptionsBuilder, order: impl Comparator) -> MemTableOptions {
+    options.comparator(Arc::new(order)).build().unwrap()
+}
+
+/// Options of a set whose tables have this order.
+pub fn set_under(order: impl Comparator) -> SetOptions {
+    SetOptions::builder().table(under(MemTableOptions::builder(), order)).build().unwrap()
+}

@@ -1,4 +1,18 @@
-//! Random numbers from a seed that is printed: SplitMix64. A fuzzer's bytes may decide the first of them.
+//! What a test begins with: random numbers from a seed that is printed, how much to do, and a watchdog; and how many absent keys filters let
+//! pass in theory.
+//!
+//! The numbers are SplitMix64's, and a fuzzer's bytes may decide the first of them. A test without a verdict in time ends the process and
+//! prints how to run it again: hung is failed. The theory:
+//! ```text
+//!   filter   blocks are words of 64 bits; a key sets 5 bits of one, with repetition
+//!   lines    64 bytes; after them 4 lines of distance, and a line of control words for each 8
+//! ```
+//! Keys fall on words at random, so their loads follow Poisson's distribution.
+
+use std::io::Write;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// A stream of numbers that the seed decides.
 #[derive(Debug, Clone)]
@@ -92,4 +106,84 @@ pub fn number_from_env(name: &str) -> Option<u64> {
         None => text.parse(),
     };
     Some(parsed.unwrap_or_else(|_| panic!("{name} must be a number, not {text}")))
+}
+
+/// Seconds without a verdict, unless `PARANOID_TEST_PATIENCE` says otherwise: instrumented programs are slow.
+const PATIENCE_SECONDS: u64 = 120;
+
+/// Watches until it is dropped.
+#[derive(Debug)]
+pub struct Watchdog {
+    verdict: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    /// Starts to watch; `replay` is printed with the seed if the test takes too long. Under Miri nobody watches: a second thread
+    /// alone makes a test several times slower there.
+    pub fn new(test: &str, seed: u64) -> Watchdog {
+        if cfg!(miri) {
+            return Watchdog { verdict: None, thread: None };
+        }
+        let replay = replay_line(test, seed);
+        let patience = number_from_env("PARANOID_TEST_PATIENCE").unwrap_or(PATIENCE_SECONDS);
+        let (verdict, waiting) = channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let timed_out = waiting.recv_timeout(Duration::from_secs(patience));
+            if timed_out == Err(RecvTimeoutError::Timeout) {
+                let mut out = std::io::stderr();
+                let _ = writeln!(out, "no verdict after {patience} s; seed {seed:#x}\nreplay: {replay}");
+                let _ = out.flush();
+                std::process::abort();
+            }
+        });
+        Watchdog { verdict: Some(verdict), thread: Some(thread) }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.verdict.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The command that runs a test of the suite again with this seed.
+pub fn replay_line(test: &str, seed: u64) -> String {
+    format!("PARANOID_TEST_SEED={seed:#x} cargo test --release --test suite {test} -- --exact --nocapture")
+}
+
+/// Lines of a filter of so many bytes.
+pub fn filter_lines(bytes: u64) -> u64 {
+    let room = (bytes - 56) / 64 - 4;
+    room - room.div_ceil(9)
+}
+
+/// The sum of `sum(load)`, each weighted with the probability of that load, over every load that is likely at all.
+fn over_loads(mean: f64, mut sum: impl FnMut(u32) -> f64) -> f64 {
+    let (mut total, mut probability) = (0.0, (-mean).exp());
+    for load in 0..200 {
+        total += probability * sum(load);
+        probability *= mean / f64::from(load + 1);
+    }
+    total
+}
+
+/// The share of absent keys whose bits are all set in a filter of `lines` lines that holds `keys` keys.
+pub fn filter_rate(keys: f64, lines: f64) -> f64 {
+    // The probability that so many bits of a word are set, after as many keys as the loop has counted.
+    let mut set = [0.0f64; 65];
+    set[0] = 1.0;
+    over_loads(keys / (lines * 8.0), |_| {
+        let passes: f64 = set.iter().zip(0u32..).map(|(p, bits)| p * (f64::from(bits) / 64.0).powi(5)).sum();
+        for _ in 0..5 {
+            for bits in (0..=64).rev() {
+                let more = if bits == 0 { 0.0 } else { set[bits - 1] * (65.0 - bits as f64) / 64.0 };
+                set[bits] = set[bits] * bits as f64 / 64.0 + more;
+            }
+        }
+        passes
+    })
 }

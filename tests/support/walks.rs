@@ -6,9 +6,8 @@ use paranoid_memtable::scan::{Cursor, Handle, Visibility};
 use paranoid_memtable::{DuplicatePolicy, Error, TableReader};
 
 use super::case::{End, Hold, Move};
-use super::model::{Model, Row};
+use super::model::{Model, Row, Verdict, copied_row, row_of, same, told};
 use super::orders::Order;
-use super::reads::{Verdict, copied_row, row_of, same, told};
 
 pub fn bound(end: &End) -> Bound<&[u8]> {
     match end.0 {
@@ -215,4 +214,326 @@ pub fn check_stats<C: Order>(table: &TableReader, model: &Model<C>, (start, end)
     }
     let most = model.counts.entries - model.counts.range_deletes + model.counts.displaced;
     same("estimates stay below the total", &(stats.entries <= most), &true)
+}
+
+/// Walks over a table that may be damaged, each with a step limit, against the rows that it holds.
+///
+/// ```text
+///   front   a  b  !            ! = Corruption
+///   back    e  d               taken together: a b ! d e, and c may be missing where the error stands
+/// ```
+/// A walk shows rows in order, each once. Rows that it leaves out are announced by an error in their place and are
+/// covered by the damage; each damage is reported once.
+#[cfg(feature = "fault-injection")]
+pub mod ends {
+    use std::collections::BTreeSet;
+    use std::ops::Bound;
+
+    use paranoid_memtable::fault::{FaultInjector, Part, Region};
+    use paranoid_memtable::read::EntryBytes;
+    use paranoid_memtable::scan::{Cursor, Handle, Visibility};
+    use paranoid_memtable::{Bytewise, Entry, Error, TableReader};
+
+    use super::super::case::End;
+    use super::super::model::{Model, Row, Verdict};
+    use super::{bound, inside};
+
+    /// What the damage in a table may cost a walk.
+    #[derive(Debug, Clone, Default)]
+    pub struct Allowed {
+        /// Anything, where an error says so.
+        pub anything: bool,
+        /// Entries whose own bytes were changed.
+        pub entries: BTreeSet<(Vec<u8>, u64)>,
+        /// This many rows of any kind: the first ones after broken links.
+        pub rows: usize,
+        /// Errors of one walk.
+        pub errors: usize,
+    }
+
+    impl Allowed {
+        /// What these changes may cost.
+        pub fn of(injector: &FaultInjector<'_>) -> Allowed {
+            let mut allowed = Allowed::default();
+            for piece in injector.changed().into_iter().map(|piece| &injector.pieces()[piece]) {
+                allowed.errors += 1;
+                match (piece.part, piece.region, &piece.owner) {
+                    (Part::Control, _, _) => allowed.anything = true,
+                    (Part::Points, Region::Padding, _) | (Part::Arena | Part::Ranges, _, _) => {}
+                    (Part::Points, Region::Link | Region::HeadLink | Region::BackLink, _) => {
+                        allowed.rows += usize::from(piece.level == 0);
+                    }
+                    (_, _, Some(owner)) => {
+                        allowed.entries.insert((owner.key.to_vec(), owner.sequence));
+                    }
+                    _ => allowed.anything = true,
+                }
+            }
+            allowed
+        }
+
+        /// Whether a row may be missing from what all versions (no snapshot) or a snapshot show.
+        fn admits(&self, row: &Row, snapshot: Option<u64>) -> bool {
+            let same = |(key, sequence): &(Vec<u8>, u64)| {
+                *key == row.key && (snapshot.is_some() || *sequence == row.sequence)
+            };
+            self.anything || self.entries.iter().any(same)
+        }
+    }
+
+    /// The result of one step: a row, with its value if that verified, or an error.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Came {
+        Row(Vec<u8>, u64, Option<Vec<u8>>),
+        Corruption,
+    }
+
+    /// What a range returns: an entry, or a copy of one.
+    pub trait Item {
+        fn came(self) -> Came;
+    }
+
+    impl Item for Entry<'_> {
+        fn came(self) -> Came {
+            let value = self.value().ok().map(<[u8]>::to_vec);
+            Came::Row(self.user_key().to_vec(), self.sequence(), value)
+        }
+    }
+
+    impl Item for EntryBytes {
+        fn came(self) -> Came {
+            Came::Row(self.user_key().to_vec(), self.sequence(), Some(self.value().to_vec()))
+        }
+    }
+
+    impl Came {
+        fn of(item: Result<impl Item, Error>) -> Result<Came, String> {
+            let refused = |error: Error| match error.corruption() {
+                Some(_) => Ok(Came::Corruption),
+                None => Err(format!("{error}")),
+            };
+            match item {
+                Ok(entry) => Ok(entry.came()),
+                Err(error) => refused(error),
+            }
+        }
+    }
+
+    /// Where a walk has to report what is missing.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Told {
+        /// In the place of the missing rows.
+        InPlace,
+        /// There or earlier: keys descend and versions do not, so damage between two keys is on both sides of one of
+        /// them.
+        InTime,
+    }
+
+    /// Compares what a walk returned, in the order of `rows`, with the rows.
+    pub fn judge(
+        came: &[Came],
+        rows: &[&Row],
+        snapshot: Option<u64>,
+        allowed: &Allowed,
+        told: Told,
+    ) -> Verdict {
+        let (mut at, mut gap, mut loose, mut errors) = (0, false, allowed.rows, 0);
+        let mut missed = |rows: &[&Row], is_told: bool| {
+            for row in rows {
+                let name = format!("{}@{}", row.key.escape_ascii(), row.sequence);
+                if !is_told {
+                    return Err(format!("{name} is left out without an error"));
+                }
+                if !allowed.admits(row, snapshot) {
+                    loose = loose.checked_sub(1).ok_or(format!("{name} is lost"))?;
+                }
+            }
+            Ok(())
+        };
+        for one in came {
+            let Came::Row(key, sequence, value) = one else {
+                (gap, errors) = (true, errors + 1);
+                continue;
+            };
+            let name = format!("{}@{sequence}", key.escape_ascii());
+            let same = |row: &&Row| row.key == *key && row.sequence == *sequence;
+            let place = rows[at..].iter().position(same).ok_or(format!("{name} is shown out of place"))?;
+            if value.as_ref().is_some_and(|value| *value != rows[at + place].value) {
+                return Err(format!("{name} has another value"));
+            }
+            missed(&rows[at..at + place], gap || (told == Told::InTime && errors > 0))?;
+            (at, gap) = (at + place + 1, false);
+        }
+        missed(&rows[at..], gap || (told == Told::InTime && errors > 0))?;
+        if errors > allowed.errors { Err(format!("{errors} errors")) } else { Ok(()) }
+    }
+
+    /// More steps than a walk over so many rows needs.
+    fn steps_max(rows: usize) -> usize {
+        4 * rows + 16
+    }
+
+    /// Takes from both ends until they meet: bit n of `pattern` says which end makes step n, over and over. `pause` is
+    /// called before each step.
+    pub fn both_ends<E: Item>(
+        mut range: impl DoubleEndedIterator<Item = Result<E, Error>>,
+        (pattern, bits): (u64, u32),
+        rows: usize,
+        mut pause: impl FnMut(usize),
+    ) -> Result<Vec<Came>, String> {
+        let (mut front, mut back) = (vec![], vec![]);
+        for step in 0..steps_max(rows) {
+            pause(step);
+            let from_front = pattern >> (step as u32 % bits) & 1 == 0;
+            match if from_front { range.next() } else { range.next_back() } {
+                Some(item) if from_front => front.push(Came::of(item)?),
+                Some(item) => back.push(Came::of(item)?),
+                None if range.next().is_none() && range.next_back().is_none() => {
+                    back.reverse();
+                    front.append(&mut back);
+                    return Ok(front);
+                }
+                None => return Err("one end goes on after the other's end".into()),
+            }
+        }
+        Err(format!("no end: {front:?} {back:?}"))
+    }
+
+    /// Takes from an iterator until it ends.
+    pub fn one_end<E: Item>(
+        mut range: impl Iterator<Item = Result<E, Error>>,
+        rows: usize,
+        mut pause: impl FnMut(usize),
+    ) -> Result<Vec<Came>, String> {
+        let mut came = vec![];
+        for step in 0..steps_max(rows) {
+            pause(step);
+            match range.next() {
+                Some(item) => came.push(Came::of(item)?),
+                None if range.next().is_none() => return Ok(came),
+                None => return Err("it goes on after its end".into()),
+            }
+        }
+        Err(format!("no end: {came:?}"))
+    }
+
+    /// A move of a cursor.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Step {
+        Next,
+        Prev,
+    }
+
+    /// Steps until the cursor stands nowhere.
+    pub fn steps<H: Handle, L: Visibility>(
+        cursor: &mut Cursor<H, L>,
+        step: Step,
+        rows: usize,
+    ) -> Result<Vec<Came>, String> {
+        let mut came = vec![];
+        for _ in 0..steps_max(rows) {
+            let moved = match step {
+                Step::Next => cursor.next(),
+                Step::Prev => cursor.prev(),
+            };
+            match moved.transpose() {
+                Some(item) => came.push(Came::of(item)?),
+                None => return Ok(came),
+            }
+        }
+        Err(format!("no end: {came:?}"))
+    }
+
+    /// A cursor's scan there or back.
+    fn scan<H: Handle, L: Visibility>(
+        mut cursor: Cursor<H, L>,
+        step: Step,
+        rows: usize,
+    ) -> Result<Vec<Came>, String> {
+        let first = match step {
+            Step::Next => cursor.first(),
+            Step::Prev => cursor.last(),
+        };
+        let mut came: Vec<Came> = first.transpose().map(Came::of).transpose()?.into_iter().collect();
+        came.extend(steps(&mut cursor, step, rows)?);
+        if step == Step::Prev {
+            came.reverse();
+        }
+        Ok(came)
+    }
+
+    /// Every kind of walk over a range, both ends of those that have two moved in this pattern.
+    pub fn check_walks(
+        table: &TableReader,
+        model: &Model<Bytewise>,
+        snapshots: &[u64],
+        (start, end): (&End, &End),
+        pattern: (u64, u32),
+        allowed: &Allowed,
+    ) -> Verdict {
+        let mut rows = model.raw();
+        rows.retain(|row| inside::<Bytewise>(row, start, end));
+        let bounds = (bound(start), bound(end));
+        let told = |what: &str, snapshot: Option<u64>, rows: &[&Row], came: Result<Vec<Came>, String>| {
+            let when = if what.ends_with("range_descending") { Told::InTime } else { Told::InPlace };
+            let verdict = came.and_then(|came| {
+                judge(&came, rows, snapshot, allowed, when).map_err(|text| format!("{text}: {came:?}"))
+            });
+            verdict.map_err(|text| format!("{what} at {snapshot:?}, pattern {:b}: {text}", pattern.0))
+        };
+        let no_pause = |_| ();
+        let count = rows.len();
+        told("range", None, &rows, both_ends(table.range(bounds), pattern, count, no_pause))?;
+        told("owned_range", None, &rows, both_ends(table.owned_range(bounds), pattern, count, no_pause))?;
+        let versions = (version_bound(start, 0), version_bound(end, 1));
+        let came = both_ends(table.range_versions(versions), pattern, count, no_pause);
+        told("range_versions", None, &rows, came)?;
+        let came = both_ends(table.owned_range_versions(versions), pattern, count, no_pause);
+        told("owned_range_versions", None, &rows, came)?;
+        let descending = one_end(table.range_descending(bounds), count, no_pause);
+        let mut down = rows.clone();
+        down.sort_by(|a, b| b.key.cmp(&a.key).then(b.sequence.cmp(&a.sequence)));
+        told("range_descending", None, &down, descending)?;
+        let descending = table.owned_range_descending(..).with_version_bounds(versions);
+        told("owned_range_descending", None, &down, one_end(descending, count, no_pause))?;
+        for step in [Step::Next, Step::Prev] {
+            let cursor = table.cursor().with_bounds::<&[u8]>(bounds);
+            told("a cursor", None, &rows, scan(cursor, step, count))?;
+            let cursor = table.owned_cursor().with_bounds::<&[u8]>(bounds);
+            told("an owned cursor", None, &rows, scan(cursor, step, count))?;
+        }
+        for snapshot in snapshots {
+            let mut rows = model.resolved(*snapshot);
+            rows.retain(|row| inside::<Bytewise>(row, start, end));
+            let (at, all) = (Some(*snapshot), count);
+            told(
+                "range_at",
+                at,
+                &rows,
+                both_ends(table.range_at(*snapshot, bounds), pattern, all, no_pause),
+            )?;
+            let came = both_ends(table.owned_range_at(*snapshot, bounds), pattern, all, no_pause);
+            told("owned_range_at", at, &rows, came)?;
+            for step in [Step::Next, Step::Prev] {
+                let cursor = table.cursor_at(*snapshot).with_bounds::<&[u8]>(bounds);
+                told("a resolved cursor", at, &rows, scan(cursor, step, all))?;
+                let cursor = table.owned_cursor_at(*snapshot).with_bounds::<&[u8]>(bounds);
+                told("an owned resolved cursor", at, &rows, scan(cursor, step, all))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A bound of keys as one of versions: `side` 0 is the lower one.
+    fn version_bound(end: &End, side: u8) -> Bound<(&[u8], u64)> {
+        // Included: from the first version on, or up to the last one. Excluded: after the last one, or before the first
+        // one.
+        let newest = (end.0 == 1) == (side == 0);
+        let sequence = if newest { u64::MAX } else { 0 };
+        match end.0 {
+            0 => Bound::Unbounded,
+            1 => Bound::Included((end.1.as_slice(), sequence)),
+            _ => Bound::Excluded((end.1.as_slice(), sequence)),
+        }
+    }
 }

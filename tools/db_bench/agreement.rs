@@ -6,15 +6,13 @@ use std::path::PathBuf;
 
 use paranoid_memtable::{MemTableOptions, WriteBatch};
 
+use crate::fills::{Twister, pool};
 use crate::flags::Flags;
-use crate::journal::{Journal, Sync};
-use crate::lookups::{Answer, MultiGet};
-use crate::plan::{self, NAMES};
-use crate::random::{Twister, pool};
-use crate::scan::Scan;
+use crate::journal::{self, Journal, Sync};
+use crate::reads::{Answer, MultiGet, Scan};
 use crate::settings::Settings;
 use crate::tables::{Db, Op, WriteOrder, Writing};
-use crate::{bench, journal};
+use crate::{NAMES, bench, plan};
 
 const WRITING: Writing = Writing { sync: Sync::Never, order: WriteOrder::Concurrent, batch_protection: 0 };
 
@@ -31,7 +29,7 @@ fn every_published_command_is_read() {
         let words: Vec<&str> = command.split_whitespace().collect();
         let flags = Flags::parse(&words).unwrap_or_else(|error| panic!("{error}: {line}"));
         let settings = Settings::of(&flags).unwrap_or_else(|error| panic!("{error:?}: {line}"));
-        let entries = plan::entries(&settings).unwrap_or_else(|error| panic!("{error:?}: {line}"));
+        let entries = plan(&settings).unwrap_or_else(|error| panic!("{error:?}: {line}"));
         assert!(!entries.is_empty());
         *changes.entry(change).or_default() += 1;
     }
@@ -41,7 +39,7 @@ fn every_published_command_is_read() {
 #[test]
 fn benchmarks_are_known_or_refused_by_name() {
     let plan_of = |benchmarks: String| {
-        plan::entries(&Settings::of(&Flags::parse(&[format!("--benchmarks={benchmarks}")]).unwrap()).unwrap())
+        plan(&Settings::of(&Flags::parse(&[format!("--benchmarks={benchmarks}")]).unwrap()).unwrap())
     };
     assert_eq!(plan_of(NAMES.join(",")).unwrap().len(), NAMES.len());
     let entries = plan_of("readrandom[-W2-X20],fillseq[X3-W4],readseq".into()).unwrap();
@@ -72,7 +70,7 @@ fn keys_are_those_of_rocksdb() {
     let db = Db::new(settings.table.clone(), settings.writing).unwrap();
     let (pool, mut threads) = (pool(100), 0);
     let mut messages = Vec::new();
-    for entry in plan::entries(&settings).unwrap() {
+    for entry in plan(&settings).unwrap() {
         let stats = bench::run(&settings, &db, &pool, &entry.benchmark.work, &mut threads).unwrap();
         messages.push(format!("{} {}", stats.done, stats.message.trim()));
     }

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::{ChecksumKind, Directory, Error, MemTableOptions, ParanoidOptions};
 
+use crate::bench::Shown;
 use crate::failure::Failure;
+use crate::fills::KeyShape;
 use crate::flags::{Flags, ONE_REPRESENTATION};
 use crate::journal::Sync;
-use crate::keys::KeyShape;
-use crate::stats::Shown;
 use crate::tables::{WriteOrder, Writing};
 
 /// Range deletes among the puts.

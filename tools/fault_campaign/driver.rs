@@ -1,16 +1,17 @@
-//! Workers under a watchdog.
+//! Workers under a watchdog, and the report of what they found.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::options::Options;
-use crate::report::{Class, Line, Report};
-use crate::stages::{Mode, Stage, stages};
+use crate::damage::plan::{Area, Kind};
+use crate::damage::trial::Verdict;
+use crate::{Mode, Options, Stage, stages};
 
 /// Faults that one worker process runs.
 const RANGE: u64 = 4000;
@@ -132,5 +133,338 @@ fn supervise(words: &[String], mut from: u64, to: u64, mut report: impl FnMut(Li
             report(Line::lost(from, ending));
             from += 1;
         }
+    }
+}
+
+// The results of all faults, as a table.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    Correct,
+    Detected,
+    Silent,
+    Crash,
+    Hang,
+    /// A wrong answer that the fault model admits: two places at once, one of them by a lost write; or a table with
+    /// fewer protection bytes than the campaign's.
+    Admitted,
+}
+
+impl Class {
+    const ALL: [Class; 6] =
+        [Class::Correct, Class::Detected, Class::Silent, Class::Crash, Class::Hang, Class::Admitted];
+}
+
+/// The result of one fault on its way from a worker.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    pub(crate) number: u64,
+    area: String,
+    kind: String,
+    class: Class,
+    keys: usize,
+    beyond: usize,
+    /// Keys before a damaged entry that answered `Corruption`.
+    fronts: usize,
+    text: String,
+}
+
+impl Line {
+    pub(crate) fn of(number: u64, area: Area, kind: Kind, verdict: &Verdict) -> Line {
+        let class = match verdict {
+            Verdict { endless: Some(_), .. } => Class::Hang,
+            Verdict { wrong: Some(_), .. } if kind == Kind::StaleAndAnother => Class::Admitted,
+            Verdict { wrong: Some(_), .. } => Class::Silent,
+            Verdict { detected: true, .. } => Class::Detected,
+            _ => Class::Correct,
+        };
+        let text = verdict.endless.clone().or(verdict.wrong.clone()).unwrap_or_default();
+        Line {
+            number,
+            area: area.name(),
+            kind: kind.name().into(),
+            class,
+            keys: verdict.answering.len(),
+            beyond: verdict.beyond.len(),
+            fronts: verdict.fronts.len(),
+            text,
+        }
+    }
+
+    /// A fault whose operations panicked, or could not begin.
+    fn failed(number: u64, text: &str) -> Line {
+        Line { text: text.into(), ..Line::lost(number, Class::Crash) }
+    }
+
+    /// A fault that ended its worker.
+    fn lost(number: u64, class: Class) -> Line {
+        let (area, kind) = ("unknown".to_string(), "unknown".to_string());
+        let text = "the worker ended or hung".into();
+        Line { number, area, kind, class, keys: 0, beyond: 0, fronts: 0, text }
+    }
+
+    fn encode(&self) -> String {
+        let class = Class::ALL.iter().position(|class| *class == self.class).unwrap_or(0);
+        let Line { number, area, kind, keys, beyond, fronts, text, .. } = self;
+        let text = text.escape_default();
+        format!("{number}\t{area}\t{kind}\t{class}\t{keys}\t{beyond}\t{fronts}\t{text}")
+    }
+
+    fn decode(text: &str) -> Option<Line> {
+        let mut fields = text.splitn(8, '\t');
+        Some(Line {
+            number: fields.next()?.parse().ok()?,
+            area: fields.next()?.into(),
+            kind: fields.next()?.into(),
+            class: *Class::ALL.get(fields.next()?.parse::<usize>().ok()?)?,
+            keys: fields.next()?.parse().ok()?,
+            beyond: fields.next()?.parse().ok()?,
+            fronts: fields.next()?.parse().ok()?,
+            text: fields.next()?.into(),
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    classes: [u64; 6],
+    spread: u64,
+    /// Faults after which a key before a damaged entry answered `Corruption` as well.
+    fronts: u64,
+    /// The largest number of keys that answered with an error after one fault.
+    keys_most: usize,
+}
+
+impl Tally {
+    fn add(&mut self, line: &Line) {
+        self.classes[line.class as usize] += 1;
+        self.spread += u64::from(line.beyond > 0);
+        self.fronts += u64::from(line.fronts > 0);
+        self.keys_most = self.keys_most.max(line.keys);
+    }
+}
+
+/// Random faults of one region and kind, without `checksum_on_seek` and with it, and those after which a key before a
+/// damaged entry answered `Corruption`.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cell {
+    faults: [u64; 2],
+    fronts: u64,
+}
+
+/// Number of failures that are printed as examples.
+const EXAMPLES: usize = 40;
+
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    areas: BTreeMap<String, Tally>,
+    /// Random faults by region and kind.
+    cells: BTreeMap<(String, String), Cell>,
+    /// Where stages of random faults begin and end, and whether their tables verify every node of a seek.
+    random: Vec<(Range<u64>, bool)>,
+    /// Stages of tables with fewer protection bytes than the campaign's, with that number of bytes.
+    fewer: Vec<(Range<u64>, u8)>,
+    /// By protection bytes: faults and wrong answers.
+    widths: BTreeMap<u8, (u64, u64)>,
+    /// The command line.
+    words: Vec<String>,
+    all: Tally,
+    bytes: BTreeMap<String, usize>,
+    excluded: usize,
+    entries: usize,
+    controls_failed: u64,
+    examples: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn new(options: &Options, stages: &[Stage]) -> Report {
+        let mut report = Report { words: options.words.clone(), ..Report::default() };
+        if let Some(stage) = stages.first() {
+            report.excluded = stage.excluded;
+            report.entries = options.small();
+        }
+        // Each region at its largest size: with filters and index, and with what a freeze adds.
+        for stage in stages {
+            if stage.shape.protection < options.protection {
+                let range = stage.first..stage.first + stage.count;
+                report.fewer.push((range, stage.shape.protection));
+                continue;
+            }
+            for (area, pieces) in stage.map.areas.iter().filter(|_| stage.shape.entries == report.entries) {
+                let bytes = report.bytes.entry(area.name()).or_default();
+                *bytes = stage.map.bytes(pieces).max(*bytes);
+            }
+            if stage.mode == Mode::Random {
+                report.random.push((stage.first..stage.first + stage.count, stage.shape.on_seek));
+            }
+        }
+        report
+    }
+
+    /// An undamaged table must be silent.
+    pub(crate) fn control(&mut self, verdict: &Verdict) {
+        let clean = !verdict.detected && verdict.wrong.is_none() && verdict.endless.is_none();
+        self.controls_failed += u64::from(!clean);
+        if !clean {
+            self.examples.push(format!("undamaged: {verdict:?}"));
+        }
+    }
+
+    fn add(&mut self, line: &Line) {
+        if let Some((_, width)) = self.fewer.iter().find(|(range, _)| range.contains(&line.number)) {
+            let (faults, silent) = self.widths.entry(*width).or_default();
+            *faults += 1;
+            *silent += u64::from(line.class == Class::Silent);
+            let class = if line.class == Class::Silent { Class::Admitted } else { line.class };
+            let line = Line { class, beyond: 0, ..line.clone() };
+            self.all.add(&line);
+            return self.keep_example(&line);
+        }
+        self.areas.entry(line.area.clone()).or_default().add(line);
+        if let Some((_, on_seek)) = self.random.iter().find(|(range, _)| range.contains(&line.number)) {
+            let cell = self.cells.entry((line.area.clone(), line.kind.clone())).or_default();
+            cell.faults[usize::from(*on_seek)] += 1;
+            cell.fronts += u64::from(line.fronts > 0);
+        }
+        self.all.add(line);
+        self.keep_example(line);
+    }
+
+    fn keep_example(&mut self, line: &Line) {
+        let bad = line.beyond > 0 || matches!(line.class, Class::Silent | Class::Crash | Class::Hang);
+        let worst = matches!(line.class, Class::Crash | Class::Hang);
+        if bad && (worst || self.examples.len() < EXAMPLES) {
+            let Line { number, area, kind, class, beyond, text, .. } = line;
+            let (words, next) = (self.words.join(" "), number + 1);
+            self.examples.push(format!("fault {number}, {area}, {kind}: {class:?}, {beyond} beyond; {text}"));
+            self.examples.push(format!(
+                "  replay: cargo run --release --features fault-injection --example fault_campaign -- {words} --run {number} {next}"
+            ));
+        }
+    }
+
+    fn summary(&self) -> String {
+        let [_, _, silent, crash, hang, _] = self.all.classes;
+        let total: u64 = self.all.classes.iter().sum();
+        format!("silent {silent} crash {crash} hang {hang} spread {} of {total}", self.all.spread)
+    }
+
+    /// Whether the contract held: at 8 protection bytes nothing at all may go wrong, below that no crash and no hang.
+    pub(crate) fn acceptable(&self, options: &Options) -> bool {
+        let [_, _, silent, crash, hang, _] = self.all.classes;
+        let fatal = crash + hang + self.controls_failed;
+        let lax = options.protection < 8;
+        fatal == 0 && (lax || silent + self.all.spread == 0)
+    }
+
+    pub(crate) fn print(&self, options: &Options) {
+        println!(
+            "protection {}, checksum_on_seek {:?}, order checks {}, filters and index {:?}, seed {}; bytes of the {}-entry table",
+            options.protection,
+            options.on_seek,
+            options.order_checks,
+            options.accelerators,
+            options.seed,
+            self.entries
+        );
+        self.print_regions();
+        let covered: usize = self.bytes.values().sum();
+        println!("bytes covered {covered}, excluded {} (locks, counters, hints, options)", self.excluded);
+        self.print_cells();
+        if self.all.fronts > 0 {
+            println!(
+                "accepted: {} faults in entries after which the key in front answered as well (never after one flipped bit)",
+                self.all.fronts
+            );
+        }
+        if let Some(tally) = self.admitted() {
+            println!("accepted: {tally} wrong answers after two places at once, one of them by a lost write");
+        }
+        for (width, (faults, silent)) in &self.widths {
+            println!("accepted: {silent} wrong answers to {faults} faults at {width} protection bytes");
+        }
+        if options.protection < 8 {
+            self.print_rates(options.protection);
+        }
+        for example in &self.examples {
+            println!("  {example}");
+        }
+        if self.controls_failed > 0 {
+            println!("undamaged tables that reported something: {}", self.controls_failed);
+        }
+        println!("{}", self.summary());
+    }
+
+    /// Wrong answers to two faults at once, if there are any.
+    fn admitted(&self) -> Option<u64> {
+        let sum = self.areas.values().map(|tally| tally.classes[Class::Admitted as usize]).sum();
+        (sum > 0).then_some(sum)
+    }
+
+    fn print_regions(&self) {
+        println!(
+            "{:<26}{:>8}{:>9}{:>9}{:>9}{:>8}{:>7}{:>6}{:>8}{:>7}{:>10}",
+            "region",
+            "bytes",
+            "faults",
+            "correct",
+            "detected",
+            "silent",
+            "crash",
+            "hang",
+            "spread",
+            "front",
+            "most keys"
+        );
+        for (area, tally) in &self.areas {
+            let [correct, detected, silent, crash, hang, _] = tally.classes;
+            let faults: u64 = tally.classes.iter().sum();
+            let bytes = self.bytes.get(area).map_or(String::from("-"), ToString::to_string);
+            let (spread, front, most) = (tally.spread, tally.fronts, tally.keys_most);
+            println!(
+                "{area:<26}{bytes:>8}{faults:>9}{correct:>9}{detected:>9}{silent:>8}{crash:>7}{hang:>6}{spread:>8}{front:>7}{most:>10}"
+            );
+        }
+    }
+
+    /// Prints random faults by region and kind, and the smallest number of them.
+    fn print_cells(&self) {
+        print!("{:<26}", "random faults");
+        Kind::ALL.iter().for_each(|kind| print!("{:>13}", kind.name()));
+        println!();
+        for area in self.areas.keys() {
+            print!("{area:<26}");
+            for kind in Kind::ALL {
+                let cell = self.cells.get(&(area.clone(), kind.name().to_string()));
+                let text =
+                    cell.map_or(String::from("-"), |cell| (cell.faults[0] + cell.faults[1]).to_string());
+                print!("{text:>13}");
+            }
+            println!();
+        }
+        let sum = |cell: &Cell| cell.faults[0] + cell.faults[1];
+        let total: u64 = self.cells.values().map(sum).sum();
+        if let Some(((area, kind), least)) = self.cells.iter().min_by_key(|(_, cell)| sum(cell)) {
+            let [off, on] = least.faults;
+            println!(
+                "random faults {total}; fewest in a region and kind: {} ({area}, {kind}; {off} with checksum_on_seek off, {on} on)",
+                off + on
+            );
+        }
+    }
+
+    /// Compares the silent faults in entry bytes with the number that the width of the digests lets one expect.
+    fn print_rates(&self, protection: u8) {
+        let own = ["header", "key", "value", "digests"];
+        let entry = |area: &&String| own.iter().any(|name| area.ends_with(&format!(" {name}")));
+        let tallies = self.areas.iter().filter(|(area, _)| entry(area)).map(|(_, tally)| tally);
+        let (silent, faults) = tallies.fold((0, 0), |(silent, faults), tally| {
+            (silent + tally.classes[Class::Silent as usize], faults + tally.classes.iter().sum::<u64>())
+        });
+        let expected = 2f64.powi(-8 * i32::from(protection));
+        println!(
+            "entry bytes: silent rate {:.2e} ({silent} of {faults}), expected about {expected:.2e} a digest",
+            silent as f64 / (faults as f64).max(1.0)
+        );
     }
 }

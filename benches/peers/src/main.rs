@@ -15,24 +15,19 @@
 //! `cargo run --release --features rocksdb -- tables` writes and reads table files beside RocksDB (see `tables`).
 //! `cargo run --release -- tails` times each insert by itself (see `tails`), `-- set` measures a set (see `set`),
 //! `-- writes` counts shared stores (see `writes`).
-//! New memory is warm (see `ballast`). All tables must come to the same hash of what they read. `PARANOID_BENCH_SMOKE=1` only shows that it runs.
+//! New memory is warm (see `work::Ballast`). All tables must come to the same hash of what they read. `PARANOID_BENCH_SMOKE=1` only shows that it runs.
 
-mod ballast;
-mod budgets;
-mod environment;
-mod lines;
-mod pages;
 mod performance;
-mod plot;
 mod published;
 mod record;
 mod rivals;
 mod rows;
 mod set;
 #[cfg(feature = "rocksdb")]
+mod shim;
+#[cfg(feature = "rocksdb")]
 mod tables;
 mod tails;
-mod turns;
 mod work;
 mod writes;
 
@@ -188,7 +183,7 @@ fn print_resident(arguments: &Arguments, name: &str) -> anyhow::Result<()> {
     let candidate = candidate.ok_or_else(|| anyhow::anyhow!("no candidate {name}"))?;
     let entries = arguments.entries.first().copied().unwrap_or(1_000);
     let (room, order) = (arguments.room(entries), work::shuffled(entries, rows::SEED));
-    let before = measure::environment::resident_bytes();
+    let before = measure::resident_bytes();
     let table = candidate.table(room)?;
     for (at, part) in order.chunks(1_000).enumerate() {
         let part = room.shape.entries(part, 1 + 1_000 * at as u64);
@@ -196,6 +191,6 @@ fn print_resident(arguments: &Arguments, name: &str) -> anyhow::Result<()> {
             task();
         }
     }
-    println!("{}", measure::environment::resident_bytes().saturating_sub(before));
+    println!("{}", measure::resident_bytes().saturating_sub(before));
     Ok(())
 }

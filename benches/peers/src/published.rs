@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 
 use anyhow::{Context, ensure};
+use measure::Environment;
 use serde::{Deserialize, Serialize};
 
-use measure::environment::Environment;
-
-use crate::environment;
-use crate::lines::{self, Results};
+use crate::record;
 
 /// What was asked for.
 #[derive(Debug, Clone, clap::Args)]
@@ -120,7 +118,7 @@ fn measure(
     let mut process = Process::new(program);
     process.args(words.split_whitespace()).args(added.split_whitespace()).args(more);
     let output = process.output().with_context(|| program.display().to_string())?;
-    let results = lines::read(&String::from_utf8_lossy(&output.stdout));
+    let results = results_in(&String::from_utf8_lossy(&output.stdout));
     Ok((output.status.success() && !results.is_empty()).then_some(results))
 }
 
@@ -172,7 +170,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         measured.push(Measured { change: change.into(), words: words.into(), added, results });
     }
-    let mut environment = environment::here(arguments.date.as_deref());
+    let mut environment = record::environment(arguments.date.as_deref());
     environment.command = arguments.repeatable();
     let record = Published {
         environment,
@@ -192,4 +190,42 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+// Reads the result lines of db_bench, as scripts for RocksDB's do.
+//
+// ```text
+//   readrandom   :       0.904 micros/op 1104728 ops/sec 0.018 seconds 20000 operations;   75.8 MB/s (12409 of ...
+// ```
+
+/// The results of one benchmark, one figure per run.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Results {
+    pub benchmark: String,
+    pub micros: Vec<f64>,
+    pub rates: Vec<f64>,
+    /// MB/s; empty where the benchmark counts no bytes.
+    pub speeds: Vec<f64>,
+}
+
+/// Every result line of an output, by benchmark, in the order in which they came. Lines of averages are not read.
+pub fn results_in(output: &str) -> Vec<Results> {
+    let mut all: Vec<Results> = Vec::new();
+    for line in output.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [name, ":", micros, "micros/op", rate, "ops/sec", rest @ ..] = fields.as_slice() else {
+            continue;
+        };
+        let (Ok(micros), Ok(rate)) = (micros.parse(), rate.parse()) else { continue };
+        if !all.iter().any(|results| results.benchmark == *name) {
+            all.push(Results { benchmark: (*name).to_owned(), ..Results::default() });
+        }
+        if let Some(results) = all.iter_mut().find(|results| results.benchmark == *name) {
+            results.micros.push(micros);
+            results.rates.push(rate);
+            let unit = rest.iter().position(|word| *word == "MB/s");
+            results.speeds.extend(unit.and_then(|at| rest.get(at.checked_sub(1)?)?.parse::<f64>().ok()));
+        }
+    }
+    all
 }

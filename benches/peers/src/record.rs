@@ -2,12 +2,11 @@
 
 use std::fmt::Write;
 
-use measure::environment::Environment;
-use measure::record::{Record, Section, quartiles};
+use measure::{Environment, Record, Section, quartiles, said};
 
+use crate::Arguments;
 use crate::rivals::Candidate;
 use crate::work::mix;
-use crate::{Arguments, budgets, environment, plot};
 
 /// Rivals, each with the candidates of this crate that it is compared with: protection 0, 8, and 8 with checksums on
 /// seek.
@@ -25,7 +24,7 @@ pub const OURS: [&str; 3] = ["ours-0", "ours-8", "ours-8-on-seek"];
 pub fn of(arguments: &Arguments, candidates: &[Candidate], sections: Vec<Section>) -> Record {
     Record {
         program: "peers".into(),
-        environment: environment::here(arguments.date.as_deref()),
+        environment: environment(arguments.date.as_deref()),
         keys: arguments.keys.len(),
         values: arguments.values,
         threads: arguments.threads,
@@ -75,7 +74,7 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
     for section in &record.sections {
         writeln!(text, "\n## {} entries: how many times as fast this crate is\n", section.entries)?;
         ratios(text, record, section)?;
-        budgets::render(text, &record.candidates, section)?;
+        render_budgets(text, &record.candidates, section)?;
         times(record, text, section)?;
         memory(record, text, section)?;
     }
@@ -167,11 +166,262 @@ pub fn write(record: &Record, stem: &str) -> anyhow::Result<String> {
     for section in &record.sections {
         let name = format!("{stem}-{}.svg", section.entries);
         writeln!(page, "\n![{} entries]({name})", section.entries)?;
-        plots.push((name, plot::bars(&record.candidates, section)));
+        plots.push((name, bars(&record.candidates, section)));
     }
     let path = record.save(stem, &page)?;
     for (name, plot) in plots {
         std::fs::write(path.with_file_name(name), plot)?;
     }
     Ok(format!("{}.md, .json and .svg", path.display()))
+}
+
+// The targets that the crate sets itself against its rivals, and whether this run reached them.
+
+/// One target about a row.
+enum Target {
+    /// At least so many times as fast: ours, the rival.
+    Ahead(f64, &'static str, &'static str),
+    /// At most so many nanoseconds more: the dearer candidate, the cheaper one.
+    Added(f64, &'static str, &'static str),
+    /// At most so many times the time: the dearer candidate, the cheaper one.
+    Times(f64, &'static str, &'static str),
+    /// At most so many times the time of another row, in this candidate.
+    Row(f64, &'static str, &'static str),
+    /// At most so many nanoseconds more than another row, in this candidate.
+    RowAdded(f64, &'static str, &'static str),
+}
+
+use Target::{Added, Ahead, Row, RowAdded, Times};
+
+const IN_ORDER: &str = "insert in order";
+const AT_RANDOM: &str = "insert at random";
+const BATCHES: &str = "insert at random, batches of 32";
+const BATCHES_IN_ORDER: &str = "insert in order, batches of 32";
+const HIT: &str = "get hit";
+const MISS: &str = "get miss";
+const MULTI: &str = "multi_get of 24";
+const SEEK: &str = "seek + next 10";
+const FORWARD_ORDER: &str = "scan forward, filled in order";
+const FORWARD_RANDOM: &str = "scan forward, filled at random";
+const BACKWARD_ORDER: &str = "scan backward, filled in order";
+const BACKWARD_RANDOM: &str = "scan backward, filled at random";
+
+const TARGETS: &[(&str, Target)] = &[
+    (HIT, Ahead(4.0, "ours-8", "rocksdb-8")),
+    (HIT, Ahead(5.0, "ours-8-on-seek", "rocksdb-8-on-seek")),
+    (MISS, Ahead(2.0, "ours-0-filter", "rocksdb-0-bloom")),
+    (MISS, Ahead(2.0, "ours-8-filter", "rocksdb-8-bloom")),
+    (AT_RANDOM, Ahead(2.8, "ours-8", "rocksdb-8")),
+    (BATCHES, Ahead(6.0, "ours-8", "rocksdb-8")),
+    (MULTI, Ahead(13.0, "ours-8", "rocksdb-8")),
+    (SEEK, Ahead(2.8, "ours-8", "rocksdb-8")),
+    (FORWARD_RANDOM, Ahead(3.2, "ours-8", "rocksdb-8")),
+    (BACKWARD_RANDOM, Ahead(9.0, "ours-8", "rocksdb-8")),
+    (IN_ORDER, Ahead(1.7, "ours-8", "rocksdb-8")),
+    (BATCHES_IN_ORDER, Ahead(1.6, "ours-8", "rocksdb-8")),
+    (FORWARD_ORDER, Ahead(1.5, "ours-0", "rocksdb-0")),
+    (FORWARD_ORDER, Ahead(1.5, "ours-8", "rocksdb-8")),
+    (BACKWARD_ORDER, Ahead(8.0, "ours-8", "rocksdb-8")),
+    (HIT, Ahead(0.7, "ours-8", "artmap")),
+    (AT_RANDOM, Ahead(0.9, "ours-8", "artmap")),
+    (BATCHES, Ahead(2.0, "ours-8", "artmap")),
+    (MULTI, Ahead(2.5, "ours-8", "artmap")),
+    (SEEK, Ahead(0.9, "ours-8", "artmap")),
+    (FORWARD_RANDOM, Ahead(1.0, "ours-8", "artmap")),
+    (BACKWARD_RANDOM, Ahead(1.0, "ours-8", "artmap")),
+    (IN_ORDER, Ahead(1.5, "ours-8", "artmap")),
+    (IN_ORDER, Ahead(2.0, "ours-8", "crossbeam-skiplist")),
+    (AT_RANDOM, Ahead(2.0, "ours-8", "crossbeam-skiplist")),
+    (FORWARD_ORDER, Ahead(2.0, "ours-8", "crossbeam-skiplist")),
+    (FORWARD_RANDOM, Ahead(2.0, "ours-8", "crossbeam-skiplist")),
+    (HIT, Ahead(1.5, "ours-8", "crossbeam-skiplist")),
+    (IN_ORDER, Added(20.0, "ours-8", "ours-0")),
+    (HIT, Added(20.0, "ours-8", "ours-0")),
+    (FORWARD_ORDER, Added(15.0, "ours-8", "ours-0")),
+    (FORWARD_RANDOM, Added(15.0, "ours-8", "ours-0")),
+    (AT_RANDOM, Times(1.03, "ours-8", "ours-0")),
+    (HIT, Times(1.10, "ours-8-on-seek", "ours-8")),
+    (HIT, Times(1.05, "ours-8-order", "ours-8")),
+    (FORWARD_ORDER, Times(1.05, "ours-8-order", "ours-8")),
+    ("get hit, 1000 range tombstones", Row(1.25, HIT, "ours-8")),
+    ("get hit, 10000 range tombstones, frozen", Row(1.1, HIT, "ours-8")),
+    ("multi_get of 24, 1000 range tombstones", RowAdded(30.0, MULTI, "ours-8")),
+    (IN_ORDER, Added(45.0, "ours-0-filter", "ours-0")),
+];
+
+/// Bytes per entry that tables of this crate may count beyond RocksDB's.
+const MEMORY: [(f64, &str, &str); 2] = [(12.0, "ours-0", "rocksdb-0"), (20.0, "ours-8", "rocksdb-8")];
+
+impl Target {
+    /// The target, the candidates that it is about, what was measured, and whether that is enough.
+    fn judge(&self, candidates: &[String], section: &Section, row: &str) -> (String, Option<(String, bool)>) {
+        match *self {
+            Ahead(wanted, ours, rival) => {
+                let speed = section.speed(candidates, row, rival, ours);
+                let measured = speed.map(|[low, median, high]| {
+                    (format!("{median:.2}x ({low:.2}..{high:.2})"), median >= wanted)
+                });
+                (format!("{ours}: {wanted}x {rival}"), measured)
+            }
+            Added(most, dear, cheap) => {
+                let added = section.paired(candidates, row, (dear, cheap), |dear, cheap| dear - cheap);
+                let measured = added.map(|[_, added, _]| (format!("{added:+.1} ns"), added <= most));
+                (format!("{dear}: {cheap} +{most:.0} ns"), measured)
+            }
+            Times(most, dear, cheap) => {
+                let ratio = section.paired(candidates, row, (dear, cheap), |dear, cheap| dear / cheap);
+                let measured = ratio.map(|[_, ratio, _]| (format!("{ratio:.3}"), ratio <= most));
+                (format!("{dear}: at most {most} times {cheap}"), measured)
+            }
+            Row(most, other, candidate) => {
+                let (this, other_time) =
+                    (section.time(candidates, row, candidate), section.time(candidates, other, candidate));
+                let ratio = this.zip(other_time).map(|(this, other)| this / other);
+                let measured = ratio.map(|ratio| (format!("{ratio:.2}"), ratio <= most));
+                (format!("{candidate}: at most {most} times `{other}`"), measured)
+            }
+            RowAdded(most, other, candidate) => {
+                let (this, other_time) =
+                    (section.time(candidates, row, candidate), section.time(candidates, other, candidate));
+                let added = this.zip(other_time).map(|(this, other)| this - other);
+                let measured = added.map(|added| (format!("{added:+.1} ns"), added <= most));
+                (format!("{candidate}: `{other}` +{most:.0} ns"), measured)
+            }
+        }
+    }
+}
+
+fn verdict(kept: bool) -> &'static str {
+    if kept { "reached" } else { "**missed**" }
+}
+
+/// The table of targets; those whose candidates or rows are not in this run are marked.
+pub fn render_budgets(text: &mut String, candidates: &[String], section: &Section) -> std::fmt::Result {
+    writeln!(text, "\n## {} entries: budgets\n", section.entries)?;
+    writeln!(text, "| work | wanted | measured | |\n|---|---|---|---|")?;
+    for (row, target) in TARGETS {
+        let (wanted, measured) = target.judge(candidates, section, row);
+        match measured {
+            Some((measured, kept)) => {
+                writeln!(text, "| {row} | {wanted} | {measured} | {} |", verdict(kept))?
+            }
+            None => writeln!(text, "| {row} | {wanted} | not measured | |")?,
+        }
+    }
+    for (most, ours, rival) in MEMORY {
+        let of = |candidate: &str| {
+            let at = candidates.iter().position(|name| name == candidate)?;
+            section.counted.get(at).copied().flatten()
+        };
+        if let Some((ours_bytes, theirs)) = of(ours).zip(of(rival)) {
+            let added = ours_bytes - theirs;
+            let kept = verdict(added <= most);
+            writeln!(text, "| bytes an entry | {ours}: {rival} +{most:.0} | {added:+.1} | {kept} |")?;
+        }
+    }
+    Ok(())
+}
+
+// A plot of one size: how many times as fast this crate is as each rival, one line per kind of work, on a
+// logarithmic scale.
+
+const LINE: f64 = 22.0;
+const LEFT: f64 = 330.0;
+const WIDTH: f64 = 560.0;
+const COLOURS: [&str; 6] = ["#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#7f7f7f"];
+/// The scale, in powers of two.
+const LOW: f64 = -4.0;
+const HIGH: f64 = 8.0;
+
+fn x(ratio: f64) -> f64 {
+    LEFT + (ratio.log2().clamp(LOW, HIGH) - LOW) / (HIGH - LOW) * WIDTH
+}
+
+/// The plot as SVG, ours at protection 8.
+pub fn bars(candidates: &[String], section: &Section) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = render_bars(&mut text, candidates, section);
+    text
+}
+
+fn render_bars(text: &mut String, candidates: &[String], section: &Section) -> std::fmt::Result {
+    let height = 90.0 + LINE * section.rows.len() as f64;
+    let width = LEFT + WIDTH + 30.0;
+    writeln!(
+        text,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">"
+    )?;
+    writeln!(text, "<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>")?;
+    let title = format!(
+        "{} entries: times as fast at protection 8 (right of 1: this crate is faster)",
+        section.entries
+    );
+    writeln!(text, "<text x=\"10\" y=\"20\" font-size=\"14\">{title}</text>")?;
+    legend(text, candidates)?;
+    for power in -4..=8 {
+        let at = x(f64::from(power).exp2());
+        let colour = if power == 0 { "#000" } else { "#ddd" };
+        writeln!(
+            text,
+            "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"56\" y2=\"{:.1}\" stroke=\"{colour}\"/>",
+            height - 24.0
+        )?;
+        let label = if power < 0 { format!("1/{}", 1 << -power) } else { format!("{}", 1 << power) };
+        writeln!(
+            text,
+            "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
+            height - 8.0
+        )?;
+    }
+    for (at, row) in section.rows.iter().enumerate() {
+        let y = 70.0 + LINE * at as f64;
+        writeln!(
+            text,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            LEFT - 12.0,
+            y + 4.0,
+            row.name
+        )?;
+        for ((_, rivals), colour) in PAIRS.iter().zip(COLOURS) {
+            let Some([low, median, high]) = section.speed(candidates, &row.name, rivals[1], "ours-8") else {
+                continue;
+            };
+            let (low, middle, high) = (x(low), x(median), x(high));
+            writeln!(
+                text,
+                "<line x1=\"{low:.1}\" x2=\"{high:.1}\" y1=\"{y}\" y2=\"{y}\" stroke=\"{colour}\"/>"
+            )?;
+            writeln!(text, "<circle cx=\"{middle:.1}\" cy=\"{y}\" r=\"4\" fill=\"{colour}\"/>")?;
+        }
+    }
+    writeln!(text, "</svg>")
+}
+
+fn legend(text: &mut String, candidates: &[String]) -> std::fmt::Result {
+    let mut at = 10.0;
+    for ((name, rivals), colour) in PAIRS.iter().zip(COLOURS) {
+        if candidates.iter().any(|candidate| candidate == rivals[1]) {
+            writeln!(text, "<circle cx=\"{at}\" cy=\"40\" r=\"4\" fill=\"{colour}\"/>")?;
+            writeln!(text, "<text x=\"{}\" y=\"44\">{name}</text>", at + 8.0)?;
+            at += 30.0 + 7.0 * name.len() as f64;
+        }
+    }
+    Ok(())
+}
+
+// Where a record was made, and how both sides were built.
+
+/// This machine, this build.
+pub fn environment(date: Option<&str>) -> Environment {
+    let features = if cfg!(feature = "rocksdb") { " --features rocksdb" } else { "" };
+    let cxx = env!("PEERS_CXX_FLAGS");
+    let version = cxx.split(' ').next().and_then(|program| said(program, &["--version"]));
+    let version = version.as_deref().and_then(|text| text.lines().next()).unwrap_or("no C++ compiler");
+    let default_target = format!("-C {}", env!("PEERS_RUST_FLAGS").trim());
+    Environment {
+        rust_flags: format!("{default_target}, default target; this crate chooses SSE4.2 when it runs"),
+        cxx_flags: format!("{cxx} ({version})"),
+        ..Environment::here(&format!("cargo run --release{features}"), date)
+    }
 }

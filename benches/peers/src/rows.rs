@@ -1,12 +1,11 @@
 //! The work at one size: what is done, in which order, on which tables.
 
 use anyhow::Result;
-use measure::record::{Row, Section};
+use measure::{Row, Section};
 
 use crate::Arguments;
 use crate::rivals::{Accelerator, Candidate, Extra, Room};
-use crate::turns::{Slice, Tables, row};
-use crate::work::{Keys, Presence, Shape, Way, Work, mix, picks, shuffled};
+use crate::work::{Keys, Presence, Shape, Slice, Tables, Way, Work, mix, picks, row, shuffled};
 
 pub const SEED: u64 = 4;
 /// Entries of a write batch.

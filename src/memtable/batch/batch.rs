@@ -20,11 +20,11 @@
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{DIAGNOSIS_LEN_MAX, Kvo, Protected, key_part, single_bit, value_part};
 use crate::key::{Kind, SequenceNumber};
+use crate::memtable::arena::layout::entry_bytes_max;
 use crate::memtable::batch::encoding::{
     COUNT_AT, HEADER_LEN, Header, LIMITS, Record, Records, SinkLimits, admit, append, damage, not_a_range,
     record_len,
 };
-use crate::memtable::skiplist::layout::entry_bytes_max;
 
 /// How the entries of a batch get their sequence numbers.
 ///

@@ -22,7 +22,7 @@
 
 use crate::error::{Corruption, Error, Place, Result};
 use crate::key::{Kind, SequenceNumber};
-use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
+use crate::memtable::arena::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
 /// Sequence number and count.
 pub(super) const HEADER_LEN: usize = 12;

@@ -23,13 +23,11 @@ use crate::error::{Error, Result};
 use crate::integrity::digest::StoredProtection;
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::core::Core;
-use crate::memtable::parts::writer_shards::Hidden;
-use crate::memtable::parts::writer_shards::Totals;
-use crate::memtable::scan::tombstones::{copy, each_tombstone, next_of};
-use crate::memtable::skiplist::read_ahead::ReadAhead;
+use crate::memtable::parts::writer_shards::{Hidden, Totals};
+use crate::memtable::scan::cursor::{copy, each_tombstone, next_of};
+use crate::memtable::skiplist::nearby_search::ReadAhead;
 use crate::memtable::skiplist::search::Search;
-use crate::tombstone::fragment::fragmenter::Fragmenter;
-use crate::tombstone::fragment::fragments::{Fragment, Fragments};
+use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments};
 
 /// The error of a sink.
 ///

@@ -26,19 +26,18 @@ use std::collections::{BTreeSet, HashMap};
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
 use crate::integrity::digest::{Placed, key_part};
-use crate::integrity::tag::Secret;
+use crate::integrity::hash::Secret;
 use crate::key::Kind;
+use crate::memtable::arena::arena::View;
+use crate::memtable::arena::layout::{
+    BACK_AT, BackWord, HEADER, HEIGHT_MAX, Head, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
+};
+use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::core::Core;
+use crate::memtable::directory::lookup::{Look, Standing};
+use crate::memtable::lookup::lines::SideStructure;
 use crate::memtable::parts::writer_shards::Totals;
 use crate::memtable::read::entry::Entry;
-use crate::memtable::side_structure::SideStructure;
-use crate::memtable::skiplist::arena::View;
-use crate::memtable::skiplist::control_block::Head;
-use crate::memtable::skiplist::directory::lookup::{Look, Standing};
-use crate::memtable::skiplist::layout::{
-    BACK_AT, BackWord, HEADER, HEIGHT_MAX, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
-};
-use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::memtable::skiplist::search::Search;
 use crate::sync::Ordering;
 

@@ -3,7 +3,4 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod lines;
-pub(crate) mod filter;
 pub(crate) mod accelerators;
-#[cfg(all(test, loom))]
-mod loom;

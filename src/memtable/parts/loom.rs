@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use crate::integrity::tag::Secret;
-use crate::sync::model::{self, JoinHandle, spawn};
-
+use crate::integrity::hash::Secret;
+use crate::memtable::directory::loom as directory;
 use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShards};
-use crate::memtable::skiplist::directory::loom as directory;
+use crate::sync::model;
+use crate::sync::model::{JoinHandle, spawn};
 
 /// A write of two halves. No freeze may see only one of them.
 fn count_twice(entered: &mut Entered<'_>) {

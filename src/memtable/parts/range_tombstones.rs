@@ -20,23 +20,22 @@
 use std::sync::OnceLock;
 
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::tag::Secret;
+use crate::integrity::hash::Secret;
 use crate::key::{SequenceNumber, Target};
+use crate::memtable::arena::arena::Arena;
+use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::layout::{Control, ControlWord, Head};
+use crate::memtable::lookup::lines::{Ground, Report, Settle, SideStructure};
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::side_structure::{Ground, Report, Settle, SideStructure};
-use crate::memtable::skiplist::arena::Arena;
-use crate::memtable::skiplist::control_block::{Control, ControlWord, Head};
-use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::list::List;
 use crate::memtable::skiplist::search::Search;
 use crate::sync::Mutex;
-use crate::tombstone::fragment::fragments::FragmentsBuilder;
-use crate::tombstone::index::live::{CoveringRun, LiveIndex};
-use crate::tombstone::index::query::{Asked, Question};
+use crate::tombstone::fragments::FragmentsBuilder;
+use crate::tombstone::index::live::{Asked, CoveringRun, LiveIndex, Question};
 use crate::tombstone::index::tree::Load;
 
 #[cfg(feature = "fault-injection")]
-use crate::memtable::side_structure::{FaultWords, VisitWords};
+use crate::memtable::lookup::lines::{FaultWords, VisitWords};
 
 /// The range tombstones of a table: the list of their entries, and the index that answers for it.
 #[derive(Debug)]

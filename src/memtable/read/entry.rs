@@ -16,9 +16,9 @@ use crate::comparator::KeyComparator;
 use crate::error::{Error, Result};
 use crate::integrity::digest::{StoredProtection, Width};
 use crate::key::{Kind, SequenceNumber, Target};
+use crate::memtable::arena::arena::Frame;
+use crate::memtable::arena::node::{Pinned, Verified};
 use crate::memtable::core::Core;
-use crate::memtable::skiplist::arena::Frame;
-use crate::memtable::skiplist::node::{Pinned, Verified};
 
 /// An entry as stored. Key, sequence number and kind were verified by the call that returned the entry; a getter that
 /// returns a `Result` verifies all that it returns when it is called.

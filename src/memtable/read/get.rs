@@ -19,14 +19,13 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::integrity::options::SeekChecks;
 use crate::key::{Kind, SequenceNumber, Target};
+use crate::memtable::arena::arena::{Arena, View};
+use crate::memtable::arena::node::{BytesIn, KeepsArena, Pinned, Verified};
 use crate::memtable::core::Core;
-use crate::memtable::lookup::accelerators::{Event, Shortcuts, hash_of};
-use crate::memtable::lookup::filter::{Answer, Bits};
+use crate::memtable::lookup::accelerators::{Answer, Bits, Event, Shortcuts, hash_of};
 use crate::memtable::read::entry::{Entry, copy_verified};
-use crate::memtable::skiplist::arena::{Arena, View};
-use crate::memtable::skiplist::node::{BytesIn, KeepsArena, Pinned, Verified};
 use crate::memtable::skiplist::search::{Bracket, Gap, Search, Trail};
-use crate::tombstone::index::query::Question;
+use crate::tombstone::index::live::Question;
 
 impl From<Gap> for Error {
     fn from(gap: Gap) -> Self {

@@ -19,14 +19,13 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::key::{SequenceNumber, Side, Target};
+use crate::memtable::arena::node::Verified;
 use crate::memtable::core::Core;
-use crate::memtable::lookup::accelerators::{Event, Shortcuts, hash_of};
-use crate::memtable::lookup::filter::{Answer, Bits};
+use crate::memtable::lookup::accelerators::{Answer, Bits, Event, Shortcuts, hash_of};
 use crate::memtable::read::get::{
     Lookup, answer, count_lookup, count_search, deletion, deletion_by, get, is_filtered,
 };
 use crate::memtable::skiplist::nearby_search::find_many;
-use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Bracket, Gap, Search};
 
 /// Keys of a group.

@@ -14,7 +14,7 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::comparator::KeyComparator;
 use crate::key::{SequenceNumber, Side, Target};
-use crate::memtable::skiplist::node::Node;
+use crate::memtable::arena::node::Node;
 
 /// A position between entries. It owns a copy of its key, so later damage of the table does not move it.
 #[derive(Clone)]

@@ -10,14 +10,18 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Corruption, Place, Result};
 use crate::key::{Direction, SequenceNumber, Target};
+use crate::memtable::arena::arena::View;
+use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::Operands;
 use crate::memtable::scan::bounds::key_bounds;
 use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility, Visible};
 use crate::memtable::scan::walk::Walk;
+use crate::memtable::skiplist::search::Search;
+use crate::tombstone::fragments::{Fragmenter, Fragments, check_order};
 
 /// A position in a table that moves in both directions. Made by [`cursor`](crate::TableReader::cursor),
 /// [`cursor_at`](crate::TableReader::cursor_at) and their owned forms.
@@ -509,3 +513,69 @@ impl sealed::Holds for Owned {
 
 impl Handle for Borrowed<'_> {}
 impl Handle for Owned {}
+
+// The range tombstones of a table as fragments. Each tombstone is read from its list and copied, and the copy is
+// verified. A frozen table keeps the fragments of a snapshot that sees every tombstone; they are copied and verified.
+//
+// ```text
+//   list        [a, g) @ 3   [c, k) @ 7   [m, p) @ 9
+//   at 8        a--c 3   c--k 7                         one number a fragment: the newest that the snapshot sees
+// ```
+// Any thread; the list may be written meanwhile.
+
+/// Passes every stored range tombstone to `take`, verified, with a verified copy of its end.
+pub(crate) fn each_tombstone(
+    core: &Core,
+    mut take: impl FnMut(&Verified<'_>, &[u8], &View<'_>) -> Result<()>,
+) -> Result<()> {
+    let search = core.range_search()?;
+    let mut end = Vec::new();
+    let mut next = next_of(&search, search.sentinel)?;
+    while let Some(entry) = next {
+        next = next_of(&search, entry.offset())?;
+        copy(&search, &entry, &mut end)?;
+        // The table accepts only tombstones whose start is before their end, so a key was damaged or the comparator changed.
+        check_order(core.comparator.compare(entry.key(), &end)).map_err(|_| {
+            Corruption::new(Place::Entry, bytes_of(entry.offset()), 0, 0)
+                .with_sequence(entry.node().sequence())
+        })?;
+        take(&entry, &end, &search.view)?;
+    }
+    Ok(())
+}
+
+/// The fragments that a snapshot sees, each with the newest sequence number that it sees.
+pub(crate) fn range_tombstones(core: &Core, snapshot: SequenceNumber) -> Result<Fragments> {
+    if let Some(kept) = core.tombstones.fragments(&core.arena, snapshot) {
+        return Ok(kept.finish(core.comparator.clone()));
+    }
+    let mut fragmenter = Fragmenter::under(core.comparator.clone()).with_snapshots(&[]);
+    each_tombstone(core, |entry, end, _| match entry.node().sequence() {
+        // A tombstone with sequence number 0 deletes nothing.
+        sequence if (1..=snapshot).contains(&sequence) => fragmenter.add(entry.key(), end, sequence),
+        _ => Ok(()),
+    })?;
+    Ok(fragmenter.finish())
+}
+
+/// The entry after `at`, for passes that stop at the first gap.
+#[inline]
+pub(crate) fn next_of<'a>(search: &Search<'a>, at: u32) -> Result<Option<Verified<'a>>, Corruption> {
+    let next = search.next(at).map_err(|gap| gap.corruption)?;
+    // A step that stays in place would never end.
+    match next {
+        Some(entry) if entry.offset() == at => Err(Corruption::new(Place::Order, bytes_of(at), 0, 0)),
+        next => Ok(next),
+    }
+}
+
+/// Copies a value and verifies the copy.
+pub(crate) fn copy(
+    search: &Search<'_>,
+    entry: &Verified<'_>,
+    buffer: &mut Vec<u8>,
+) -> Result<(), Corruption> {
+    buffer.clear();
+    buffer.extend_from_slice(entry.value_unverified());
+    entry.verify_copy(buffer, search.view.width)
+}

@@ -4,8 +4,6 @@
 
 pub(crate) mod bounds;
 pub(crate) mod visibility;
-mod scope;
 mod walk;
 pub(crate) mod cursor;
 pub(crate) mod range;
-pub(crate) mod tombstones;

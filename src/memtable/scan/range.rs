@@ -22,9 +22,8 @@ use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, key_bounds, version_bounds};
 use crate::memtable::scan::cursor::{Borrowed, Handle, Owned};
-use crate::memtable::scan::scope::far_end;
 use crate::memtable::scan::visibility::{Raw, StepLimit, Visibility, Visible};
-use crate::memtable::scan::walk::{Mark, Walk};
+use crate::memtable::scan::walk::{Mark, Walk, far_end};
 use crate::memtable::skiplist::search::Search;
 
 /// A range of entries, iterated from both ends. A damaged place is reported once, by the end that reaches it first,

@@ -26,14 +26,13 @@ use std::cmp::Ordering;
 use crate::comparator::KeyEquality;
 use crate::error::{Corruption, Place};
 use crate::key::{Direction, SequenceNumber, Side, Target};
+use crate::memtable::arena::arena::Frame;
+use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::core::Core;
-use crate::memtable::skiplist::arena::Frame;
 use crate::memtable::skiplist::iterate::Parked;
 use crate::memtable::skiplist::list::DuplicatePolicy;
-use crate::memtable::skiplist::node::{Verified, bytes_of};
 use crate::memtable::skiplist::search::{Gap, Search};
-use crate::tombstone::index::live::CoveringRun;
-use crate::tombstone::index::query::Question;
+use crate::tombstone::index::live::{CoveringRun, Question};
 
 /// Which entries a scan shows: [`Raw`] or [`AtSnapshot`]. Sealed.
 ///

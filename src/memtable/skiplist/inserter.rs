@@ -15,11 +15,11 @@
 
 use crate::error::Result;
 use crate::key::Target;
-use crate::memtable::skiplist::arena::{Reservation, SubChunk, View};
-use crate::memtable::skiplist::directory::lookup::LeafSlot;
-use crate::memtable::skiplist::directory::name::{NAMED_EVERY, Named};
-use crate::memtable::skiplist::encode::Fields;
-use crate::memtable::skiplist::layout::{HEIGHT_MAX, LINE_UNITS, UNIT, pad_units, stand_apart};
+use crate::memtable::arena::arena::{Reservation, SubChunk, View};
+use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::layout::{HEIGHT_MAX, LINE_UNITS, UNIT, pad_units, stand_apart};
+use crate::memtable::directory::lookup::LeafSlot;
+use crate::memtable::directory::name::{NAMED_EVERY, Named};
 use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail};
 
 /// Most hops on level 0 from the last insert before a search from the top is cheaper.
@@ -99,7 +99,7 @@ impl Inserter {
 
     /// How many names were dropped (INSERTER-2).
     #[cfg(all(test, not(loom)))]
-    pub(super) fn forgotten(&self) -> usize {
+    pub(crate) fn forgotten(&self) -> usize {
         self.waiting.forgotten
     }
 
@@ -218,7 +218,7 @@ impl Inserter {
     /// Names a published and counted node in the directory, and links its higher levels. The comparator may panic here
     /// (LIST-4). What cannot be linked is left out: it costs speed only.
     #[inline(always)]
-    pub(super) fn settle(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
+    pub(crate) fn settle(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         self.splice.record(0, tower.node);
         if search.directory != 0 && self.run.is_multiple_of(NAMED_EVERY) {
             self.name(search, fields, tower);
@@ -486,11 +486,11 @@ mod tests {
     use super::*;
     use crate::comparator::BYTEWISE;
     use crate::integrity::digest::Width;
+    use crate::integrity::hash::Secret;
     use crate::integrity::options::{OrderChecks, SeekChecks};
-    use crate::integrity::tag::Secret;
     use crate::key::{Kind, SequenceNumber};
-    use crate::memtable::skiplist::arena::{Arena, ArenaOptions};
-    use crate::memtable::skiplist::control_block::Head;
+    use crate::memtable::arena::arena::{Arena, ArenaOptions};
+    use crate::memtable::arena::layout::Head;
     use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 
     /// A damaged back link of a writer's last entry names an entry of the other list, with the tag of that: no link leads

@@ -16,11 +16,11 @@ use crate::error::{Corruption, Place, Result};
 use crate::integrity::digest::key_part;
 use crate::integrity::options::OrderChecks;
 use crate::key::{SequenceNumber, Side, Target};
-use crate::memtable::skiplist::arena::View;
-use crate::memtable::skiplist::layout::Lengths;
-use crate::memtable::skiplist::node::{Verified, bytes_of};
+use crate::memtable::arena::arena::View;
+use crate::memtable::arena::layout::Lengths;
+use crate::memtable::arena::node::{Verified, bytes_of};
+use crate::memtable::arena::witness::Doubt;
 use crate::memtable::skiplist::search::{Gap, Search, Trail};
-use crate::memtable::skiplist::witness::Doubt;
 
 /// Longest walk along stale hints before a search takes over.
 const HINT_HOPS_MAX: u32 = 64;

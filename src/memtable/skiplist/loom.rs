@@ -11,14 +11,13 @@ use std::sync::Arc;
 use crate::comparator::BYTEWISE;
 use crate::error::{Error, Result};
 use crate::integrity::digest::{Width, key_part};
+use crate::integrity::hash::Secret;
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::integrity::tag::Secret;
 use crate::key::{Kind, Side, Target};
-use crate::memtable::skiplist::arena::{Arena, ArenaOptions, SubChunk};
-use crate::memtable::skiplist::control_block::Head;
-use crate::memtable::skiplist::encode::Fields;
+use crate::memtable::arena::arena::{Arena, ArenaOptions, SubChunk};
+use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::layout::{Head, Towers};
 use crate::memtable::skiplist::inserter::Inserter;
-use crate::memtable::skiplist::layout::Towers;
 use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 use crate::memtable::skiplist::search::{Search, Trail};
 use crate::sync::model::{JoinHandle, check, spawn};
@@ -82,7 +81,7 @@ impl Table {
     /// (key, sequence, revision) of level 0, forward; the way back must show the same.
     fn rows(&self) -> Vec<(Vec<u8>, u64, u32)> {
         let search = self.search();
-        let row = |entry: crate::memtable::skiplist::node::Verified<'_>| {
+        let row = |entry: crate::memtable::arena::node::Verified<'_>| {
             (entry.key().to_vec(), entry.node().sequence(), entry.node().revision())
         };
         let (mut rows, mut at) = (vec![], search.sentinel);

@@ -27,11 +27,11 @@
 
 use crate::error::{Error, Result};
 use crate::key::{Kind, SequenceNumber, Target};
+use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::layout::ControlWord;
 use crate::memtable::batch::batch::{SequenceMode, WriteBatch};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::parts::writer_shards::Entered;
-use crate::memtable::skiplist::control_block::ControlWord;
-use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
 use crate::memtable::skiplist::nearby_search::find_many;

@@ -10,18 +10,17 @@
 use crate::error::{Error, Result};
 use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Kind, SequenceNumber};
+use crate::memtable::arena::arena::View;
+use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::layout::{ControlWord, KEY_LEN_MAX, VALUE_LEN_MAX};
+use crate::memtable::arena::node::Verified;
 use crate::memtable::batch::encoding::{Limits, admit_lengths, not_a_range};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::lookup::accelerators::Shortcuts;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::writer_shards::{Entered, Totals};
-use crate::memtable::skiplist::arena::View;
-use crate::memtable::skiplist::control_block::ControlWord;
-use crate::memtable::skiplist::encode::Fields;
 use crate::memtable::skiplist::inserter::Site;
-use crate::memtable::skiplist::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::skiplist::list::{DuplicatePolicy, Linked, Placement, Quick};
-use crate::memtable::skiplist::node::Verified;
 use crate::memtable::skiplist::search::{Bracket, Search};
 use crate::tombstone::index::tree::Load;
 

@@ -37,11 +37,10 @@ use crate::error::{Error, Result};
 use crate::integrity::checksum_kind::ChecksumKind;
 use crate::key::SequenceNumber;
 use crate::memtable::debug::shown;
-use crate::set::file_journal::evidence::{Evidence, Note};
 use crate::set::file_journal::format::{
     At, FileHeader, HEADER_LEN, NewRecord, RecordKind, encode, name_of, word,
 };
-use crate::set::file_journal::recovery::{JournalRecovery, RecoveryMode, Start};
+use crate::set::file_journal::recovery::{Evidence, JournalRecovery, Note, RecoveryMode, Start};
 use crate::set::file_journal::scan::write_verified_anew;
 use crate::set::file_journal::storage::{FileStorage, Storage, StorageFile, remove_if_there, sync_dir};
 use crate::sync::Mutex;

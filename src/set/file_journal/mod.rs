@@ -4,7 +4,6 @@
 
 pub(crate) mod storage;
 pub(crate) mod format;
-pub(crate) mod evidence;
 pub(crate) mod scan;
 pub(crate) mod recovery;
 pub(crate) mod journal;

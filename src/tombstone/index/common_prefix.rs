@@ -255,7 +255,7 @@ pub(crate) enum Begins {
 mod tests {
     use super::*;
     use crate::comparator::BYTEWISE;
-    use crate::integrity::tag::Secret;
+    use crate::integrity::hash::Secret;
 
     #[test]
     fn lifted_prefixes_are_prefixes() {

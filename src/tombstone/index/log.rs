@@ -28,13 +28,11 @@ use std::cmp::Ordering as Order;
 use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Result};
 use crate::key::SequenceNumber;
-use crate::sync::{AtomicU64, Ordering};
-use crate::tombstone::index::checks::{Checks, SKIP_SHIFT, damage, high, low, pair};
+use crate::sync::{AtomicU64, Ordering, Published};
+use crate::tombstone::index::checks::{Checks, SKIP_SHIFT, Tally, damage, high, low, pair};
 use crate::tombstone::index::common_prefix::{
     Begins, CheckedPrefix, CommonPrefix, KeyRange, Probe, prefix_of,
 };
-use crate::tombstone::index::counter::Tally;
-use crate::tombstone::index::segments::Segments;
 
 /// Longest key of a tombstone, in bytes.
 pub(crate) const KEY_LEN_MAX: usize = (1 << 24) - 1;
@@ -546,5 +544,362 @@ fn key_len(key: &[u8]) -> Result<u32> {
     }
 }
 
-#[cfg(test)]
-mod tests;
+// An array that grows at its end and whose items never move, so that readers may keep references to them.
+//
+// ```text
+//   group 0: 4 segments of F items | group 1: 4 of 2F | group 2: 4 of 4F | ...      at most a quarter is unused
+// ```
+// * SEGMENTS-1: a segment is filled with items before it is published, and never replaced.
+// * SEGMENTS-2: every index is compared with the bounds of its segment; one outside gives `None`.
+//
+// Who may call what: everything through `&self`, any thread. Readers never wait; if two writers build one segment at
+// a time, one of the two is dropped.
+
+const GROUPS: usize = if cfg!(loom) { 2 } else { 26 };
+const SLOTS: usize = 4 * GROUPS;
+
+/// A growing array whose first segments hold `FIRST` items each.
+#[derive(Debug)]
+pub(crate) struct Segments<T, const FIRST: u32> {
+    slots: [Published<Box<[T]>>; SLOTS],
+}
+
+/// The place of an index: its segment, and its offset there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Spot {
+    slot: usize,
+    /// First index of the segment.
+    first: u64,
+    /// Number of items of the segment.
+    len: u64,
+}
+
+impl<T, const FIRST: u32> Segments<T, FIRST> {
+    pub(crate) fn new() -> Self {
+        Segments { slots: std::array::from_fn(|_| Published::new()) }
+    }
+
+    #[inline(always)]
+    fn spot(index: u32) -> Spot {
+        let unit = u64::from(index / FIRST);
+        let group = (unit / 4 + 1).ilog2();
+        let group_first = 4 * ((1u64 << group) - 1);
+        let quarter = (unit - group_first) >> group;
+        let first = (group_first + (quarter << group)) * u64::from(FIRST);
+        let slot = 4 * group as usize + usize::from(quarter.to_le_bytes()[0]);
+        Spot { slot, first, len: u64::from(FIRST) << group }
+    }
+
+    /// The item at `index`, if its segment is published.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        let spot = Self::spot(index);
+        let segment = self.slots.get(spot.slot)?.get()?;
+        segment.get(usize::try_from(u64::from(index) - spot.first).ok()?)
+    }
+
+    /// The `len` items from `index` on, if one published segment holds them all.
+    #[inline(always)]
+    pub(crate) fn run(&self, index: u32, len: usize) -> Option<&[T]> {
+        let spot = Self::spot(index);
+        let segment = self.slots.get(spot.slot)?.get()?;
+        segment.get(usize::try_from(u64::from(index) - spot.first).ok()?..)?.get(..len)
+    }
+
+    /// The `len` cells from `index` on. Publishes their segment if it is missing: `make` fills it, index by index,
+    /// and `grown` is told how many bytes were added.
+    pub(crate) fn ensure_run(
+        &self,
+        index: u32,
+        len: usize,
+        make: impl Fn(u32) -> T,
+        grown: impl FnOnce(u64),
+    ) -> Option<&[T]> {
+        if let Some(run) = self.run(index, len) {
+            return Some(run);
+        }
+        let spot = Self::spot(index);
+        let first = u32::try_from(spot.first).ok()?;
+        let segment_len = u32::try_from(spot.len).ok()?;
+        let last = first.checked_add(segment_len - 1)?;
+        self.slots.get(spot.slot)?.get_or_publish(
+            || (first..=last).map(make).collect(),
+            |_| grown(spot.len * size_of::<T>() as u64),
+        );
+        self.run(index, len)
+    }
+
+    /// Bytes of the segments of the first `items` items.
+    pub(crate) fn bytes_max(items: u64) -> u64 {
+        let last = u32::try_from(items).unwrap_or(u32::MAX).checked_sub(1).map(Self::spot);
+        last.map_or(0, |spot| (spot.first + spot.len) * size_of::<T>() as u64)
+    }
+
+    /// The first place at or after `index` where `len` items fit into one segment: `index` itself, or the start of a
+    /// later segment.
+    pub(crate) fn fit(index: u32, len: u64) -> Option<u32> {
+        let mut at = u64::from(index);
+        loop {
+            let spot = Self::spot(u32::try_from(at).ok()?);
+            if at + len <= spot.first + spot.len {
+                return u32::try_from(at).ok();
+            }
+            at = spot.first + spot.len;
+        }
+    }
+
+    /// Iterates over the items of all published segments, with their indices, in order.
+    pub(crate) fn items(&self) -> impl Iterator<Item = (u32, &T)> {
+        let firsts = (0..SLOTS as u64).map(|slot| {
+            let (group, quarter) = (slot / 4, slot % 4);
+            u64::from(FIRST) * (4 * ((1 << group) - 1) + (quarter << group))
+        });
+        let segments = self.slots.iter().zip(firsts).filter_map(|(slot, first)| Some((slot.get()?, first)));
+        segments.flat_map(|(segment, first)| {
+            (first..).map_while(|index| u32::try_from(index).ok()).zip(segment.iter())
+        })
+    }
+
+    /// Passes each published cell to `visit`, as a function that makes the cell read as unpublished.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&mut dyn FnMut())) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.get().is_some()) {
+            visit(&mut || *slot = Published::new());
+        }
+    }
+
+    /// Iterates over the published segments, in order.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &[T]> {
+        self.slots.iter().filter_map(|slot| slot.get().map(|segment| &**segment))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+impl<T, const FIRST: u32> Segments<Published<T>, FIRST> {
+    /// Visits the cells in the segments.
+    pub(crate) fn items_cells(&mut self, visit: &mut dyn FnMut(&mut dyn FnMut())) {
+        let segments = self.slots.iter_mut().filter_map(Published::get_mut);
+        for cell in segments.flatten().filter(|cell| cell.get().is_some()) {
+            visit(&mut || *cell = Published::new());
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::*;
+    use crate::comparator::BYTEWISE;
+    use crate::error::Place;
+    use crate::integrity::hash::Secret;
+
+    #[test]
+    fn every_index_has_one_spot() {
+        let mut expected_first = 0;
+        let mut previous: Option<Spot> = None;
+        for index in 0..if cfg!(miri) { 3_000u32 } else { 100_000 } {
+            let spot = Segments::<u8, 8>::spot(index);
+            if previous != Some(spot) {
+                assert_eq!(spot.first, expected_first, "index {index}");
+                assert_eq!(spot.slot, previous.map_or(0, |spot| spot.slot + 1));
+                expected_first += spot.len;
+                previous = Some(spot);
+            }
+            assert!((spot.first..spot.first + spot.len).contains(&u64::from(index)));
+        }
+        assert!(Segments::<u8, 32>::spot(u32::MAX).slot < SLOTS);
+        assert!(Segments::<u8, 8>::new().get(u32::MAX).is_none());
+    }
+
+    #[test]
+    fn runs_do_not_straddle() {
+        let segments = Segments::<u32, 8>::new();
+        let mut at = 0;
+        for len in [3u32, 5, 1, 8, 9, 30, 2, 1000, 1] {
+            let start = Segments::<u32, 8>::fit(at, u64::from(len)).unwrap();
+            assert!(start >= at);
+            let run = segments.ensure_run(start, len as usize, |index| index, |_| ()).unwrap();
+            assert_eq!(run, (start..start + len).collect::<Vec<_>>());
+            assert_eq!(segments.get(start), Some(&start));
+            at = start + len;
+        }
+        let far = Segments::<u32, 8>::fit(at + 5000, 1).unwrap();
+        segments.ensure_run(far, 1, |index| index, |_| ()).unwrap();
+        assert!(
+            segments.items().all(|(index, item)| index == *item)
+                && segments.items().any(|(index, _)| index == far)
+        );
+    }
+    /// Four segments of each length, and bytes that are counted once per segment.
+    #[test]
+    fn segments_are_as_long_as_their_group_says() {
+        let (segments, bytes) = (Segments::<u16, 8>::new(), std::cell::Cell::new(0));
+        for index in (0..8 * 4 * 15).chain(0..20) {
+            let grown = |more| bytes.set(bytes.get() + more);
+            assert!(segments.ensure_run(index, 1, |_| 7, grown).is_some_and(|run| run == [7]));
+        }
+        let lengths: Vec<usize> = segments.segments().map(<[u16]>::len).collect();
+        assert_eq!(lengths, [[8; 4], [16; 4], [32; 4], [64; 4]].concat());
+        assert_eq!(bytes.get(), 2 * 4 * 120);
+        assert!(segments.items().map(|(index, _)| index).eq(0..480));
+        assert!(
+            segments.run(0, 9).is_none() && segments.run(7, 2).is_none() && segments.run(480, 1).is_none()
+        );
+    }
+
+    const CHECKS: Checks = Checks::new(Secret::from_seed(1));
+
+    fn log(start: &[u8], end: &[u8]) -> (Log, Tally) {
+        let common_prefix = CommonPrefix::new(CHECKS, &BYTEWISE, KeyRange { start, end });
+        (Log::new(CHECKS, common_prefix), Log::tally(CHECKS))
+    }
+
+    fn push((log, tally): &(Log, Tally), start: &[u8], end: &[u8]) -> Result<u32> {
+        log.push(&BYTEWISE, tally, KeyRange { start, end }, 1000 + u64::from(tally.extent(CHECKS)?.count))
+    }
+
+    /// Forty records whose keys are of all lengths from 0 to 39, and of 300 bytes.
+    fn filled() -> (Log, Tally) {
+        let filled = log(b"", b"z");
+        for len in 0..40 {
+            let (start, end) = (vec![b'a'; len], vec![b'z'; if len == 7 { 300 } else { 40 - len }]);
+            assert_eq!(push(&filled, &start, &end).ok(), Some(len as u32));
+        }
+        filled
+    }
+
+    fn flip(word: &AtomicU64, bit: u32) {
+        // ORDERING: relaxed; one thread.
+        word.fetch_xor(1 << bit, Ordering::Relaxed);
+    }
+
+    /// The head of `common_prefix`: a record leaves out at most as many bytes as the one before it, and no fewer than it
+    /// may.
+    #[test]
+    fn records_leave_out_what_they_share() {
+        let log = log(b"tenant-7/users/a", b"tenant-7/users/b");
+        let ends: [&[u8]; 7] =
+            [b"users/b", b"users/cc", b"usual", b"users/b", b"v", b"users/zz", b"users/users/x"];
+        for (at, (end, skip)) in ends.into_iter().zip([15, 15, 11, 11, 9, 9, 9]).enumerate() {
+            let index = push(&log, b"tenant-7/users/a", &[b"tenant-7/", end].concat()).unwrap();
+            assert_eq!(index as usize, at);
+            assert_eq!(log.0.record(index, 0).unwrap().unwrap().skip(), skip, "record {at}");
+        }
+        for (end, skip) in [(&b"tenor"[..], 0), (b"tenant-7/users/b", 0)] {
+            let index = push(&log, b"tenant-7/users/a", end).unwrap();
+            assert_eq!(log.0.record(index, 0).unwrap().unwrap().skip(), skip);
+        }
+    }
+
+    #[test]
+    fn a_full_log_refuses() {
+        let (start, end) = (vec![1; 8], vec![2; 2210]);
+        let words = 2 + 278;
+        for (used, needed) in
+            [(u32::MAX - 300, Some(8 * words)), (u32::MAX - 255, Some(8 * words)), (0, None)]
+        {
+            let log = log(b"a", b"b");
+            log.0.key_words.begin(CHECKS, |_| Ok((0, used))).unwrap();
+            match (push(&log, &start, &end), needed) {
+                (Err(Error::MemTableFull { needed, remaining: 0 }), Some(expected)) => {
+                    assert_eq!(needed, expected)
+                }
+                (found, needed) => assert_eq!((found.ok(), needed), (Some(0), None), "{used}"),
+            }
+            assert_eq!(log.1.extent(CHECKS).unwrap().count, u32::from(needed.is_none()));
+        }
+        let log = log(b"a", b"b");
+        log.1.begin(CHECKS, |_| Ok((0, RECORDS_MAX))).unwrap();
+        let full = log.0.push(&BYTEWISE, &log.1, KeyRange { start: b"a", end: b"b" }, 1);
+        assert!(matches!(full, Err(Error::MemTableFull { needed: RECORD_BYTES, remaining: 0 })), "{full:?}");
+    }
+
+    /// Records of one segment are read at once.
+    #[test]
+    fn runs_are_of_one_segment() {
+        let (log, _) = filled();
+        for (from, to) in [(0, 8), (0, 32), (24, 32), (32, 40), (32, 33), (31, 32)] {
+            let run = log.run(from, to).unwrap();
+            assert_eq!(run.len(), (to - from) as usize);
+            for (stored, index) in run.iter().zip(from..to) {
+                let record = log.decode(stored, index, 40).unwrap().unwrap();
+                assert_eq!(record.sequence, 1000 + u64::from(index));
+            }
+        }
+        assert!(log.run(31, 33).is_none() && log.run(5, 4).is_none() && log.run(400, 401).is_none());
+    }
+
+    /// Where a record is damaged: at its own offset, with its sequence number if that was read.
+    #[test]
+    fn damaged_records_are_named() {
+        let filled = filled();
+        let (log, tally) = &filled;
+        for index in 0..40 {
+            let RecordWords(words) = log.records.get(index).unwrap();
+            let at = u64::from(index) * 48;
+            for (word, bit) in [0, 1, 2, 5].into_iter().flat_map(|word| [(word, 0), (word, 63)]) {
+                flip(&words[word], bit);
+                let report = log.record(index, 40).unwrap_err();
+                assert_eq!((report.place, report.offset), (Place::Fragment, at), "word {word}");
+                flip(&words[word], bit);
+            }
+            let record = log.record(index, 40).unwrap().unwrap();
+            assert_eq!((record.sequence, record.index), (1000 + u64::from(index), index));
+            for (word, bit) in [(3, 0), (3, 63), (4, 0), (4, 33)] {
+                flip(&words[word], bit);
+                let record = log.record(index, 40).unwrap().unwrap();
+                let report = log.with_key(&record, End::Start, |_| ()).unwrap_err();
+                assert_eq!((report.offset, report.sequence), (at, Some(record.sequence)), "word {word}");
+                flip(&words[word], bit);
+            }
+        }
+        // LOG-6: the mark of a record that is not there yet.
+        let RecordWords(words) = log.records.get(40).unwrap();
+        flip(&words[5], 9);
+        let report = *push(&filled, b"a", b"b").unwrap_err().corruption().unwrap();
+        let pending = CHECKS.pending(40);
+        assert_eq!((report.offset, report.expected, report.found), (40 * 48, pending, pending ^ 1 << 9));
+        assert_eq!(
+            tally.extent(CHECKS),
+            Ok(crate::tombstone::index::checks::Extent { count: 41, complete: 0 })
+        );
+    }
+
+    /// Where a key is damaged or lost: at its own offset, with the sequence number of its record.
+    #[test]
+    fn damaged_keys_are_named() {
+        let (mut log, _) = filled();
+        let records: Vec<Record> = (0..40).map(|index| log.named(index).unwrap()).collect();
+        let mut place = 0;
+        for record in &records {
+            for (end, len) in
+                [(End::Start, high(record.lengths) & LEN_BITS), (End::Stop, low(record.lengths))]
+            {
+                let words = len.div_ceil(8) + 1;
+                // No key lies across two segments.
+                place = if end == End::Start { low(record.keys) } else { place };
+                let key = log.with_key(record, end, <[u8]>::to_vec).unwrap();
+                assert_eq!(key, vec![if end == End::Start { b'a' } else { b'z' }; len as usize]);
+                for word in place..place + words {
+                    flip(log.keys.get(word).unwrap(), 3);
+                    let report = log.with_key(record, end, |_| ()).unwrap_err();
+                    let found = (report.place, report.offset, report.sequence);
+                    assert_eq!(found, (Place::Fragment, 8 * u64::from(place), Some(record.sequence)));
+                    flip(log.keys.get(word).unwrap(), 3);
+                }
+                place += words;
+            }
+        }
+        log.cells(&mut |name, lose| {
+            if name == "segment of keys" {
+                lose()
+            }
+        });
+        for record in &records {
+            let report = log.with_key(record, End::Start, |_| ()).unwrap_err();
+            let found = (report.offset, report.expected, report.sequence);
+            let len = u64::from(high(record.lengths) & LEN_BITS);
+            assert_eq!(found, (8 * u64::from(low(record.keys)), len, Some(record.sequence)));
+        }
+    }
+}

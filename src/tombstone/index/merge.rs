@@ -18,14 +18,14 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering as Order;
+use std::ops::Range;
 
 use crate::comparator::KeyComparator;
 use crate::error::Corruption;
-use crate::tombstone::index::build::paint;
-use crate::tombstone::index::checks::{Cover, damage, high, low, pair};
+use crate::key::SequenceNumber;
+use crate::tombstone::index::checks::{Cover, Extent, damage, high, low, pair};
 use crate::tombstone::index::common_prefix::{CheckedPrefix, Lift};
-use crate::tombstone::index::counter::Extent;
-use crate::tombstone::index::log::Log;
+use crate::tombstone::index::log::{End, Log, Record, boundary, end_of};
 use crate::tombstone::index::node::{Builder, CoverageNode, Head, NOBODY, Piece, SequenceSpan};
 use crate::tombstone::index::tree::{BLOCK, NodeId, OrderedTree, SUMMARY_RECORDS_MAX, SummaryNode, Tree};
 
@@ -469,5 +469,292 @@ fn sources(tree: &Tree, blocks: u32) -> Vec<Source> {
     sources
 }
 
-#[cfg(test)]
-mod tests;
+// Paints a coverage node over log records: which record is the newest one that covers each key.
+//
+// ```text
+//   records      b----------f 5           ends in order   b5  d9  f5  h9
+//                     d----------h 9      painters        5   9   9   none
+// ```
+// * PAINT-1: every record is verified. Keys are read only where prefixes are equal, and are verified then.
+// * PAINT-2: the prefixes of a node leave out as many bytes as those of the record that leaves out fewest. Prefixes
+//   of other records get bytes of the common prefix back.
+//
+// Who may call what: pure functions over a log.
+
+/// A node over records `first..last`, at most 64 of them. `None` if the range is empty, or if one of the records is
+/// still being written, which only those at or after `complete` may be.
+pub(crate) fn paint(
+    tree: &Tree,
+    comparator: &KeyComparator,
+    records: Range<u32>,
+    complete: u32,
+) -> Checked<Option<CoverageNode>> {
+    let cover = pair(records.start, records.end);
+    let Some(canvas) = Canvas::read(tree, comparator, records, complete)? else { return Ok(None) };
+    Ok(Some(canvas.paint(Builder::new(
+        tree.checks,
+        Cover { records: cover, skip: canvas.skip },
+        canvas.boundaries.len(),
+    ))))
+}
+
+/// A start or end of a record. Boundaries with equal prefixes are ordered by rank.
+#[derive(Debug, Clone, Copy, Default)]
+struct Boundary {
+    prefix: u64,
+    rank: u32,
+    name: u32,
+}
+
+/// Verified records, and their starts and ends in key order.
+#[derive(Debug)]
+struct Canvas {
+    first: u32,
+    sequences: Vec<SequenceNumber>,
+    boundaries: Vec<Boundary>,
+    /// How many bytes the prefixes of the boundaries leave out.
+    skip: u32,
+    span: SequenceSpan,
+}
+
+impl Canvas {
+    /// Reads and verifies records. `None` if `range` is empty or one of them is still being written.
+    fn read(
+        tree: &Tree,
+        comparator: &KeyComparator,
+        records: Range<u32>,
+        complete: u32,
+    ) -> Checked<Option<Canvas>> {
+        let (first, len) = (records.start, records.len());
+        if len > 64 {
+            return Err(damage(u64::from(first), 64, len as u64));
+        }
+        let mut known = Vec::with_capacity(len);
+        for index in records {
+            match tree.log.record(index, complete)? {
+                Some(record) => known.push(record),
+                None => return Ok(None),
+            }
+        }
+        let sequences: Vec<SequenceNumber> = known.iter().map(|record| record.sequence).collect();
+        let spans = sequences.iter().map(|&sequence| SequenceSpan { min: sequence, max: sequence });
+        let Some(span) = spans.reduce(SequenceSpan::join) else { return Ok(None) };
+        let skip = known.iter().map(Record::skip).min().unwrap_or(0);
+        let CheckedPrefix { common_prefix, checks } = tree.log.common_prefix();
+        let mut boundaries = Vec::with_capacity(2 * len);
+        for (index, record) in (first..).zip(&known) {
+            let lift = common_prefix.lift(checks, record.skip(), skip)?;
+            for end in [End::Start, End::Stop] {
+                boundaries.push(Boundary {
+                    prefix: lift.apply(record.prefix(end)),
+                    rank: 0,
+                    name: boundary(index, end),
+                });
+            }
+        }
+        boundaries.sort_unstable_by_key(|boundary| boundary.prefix);
+        for same in
+            boundaries.chunk_by_mut(|left, right| left.prefix == right.prefix).filter(|same| same.len() > 1)
+        {
+            rank(&tree.log, comparator, same)?;
+        }
+        Ok(Some(Canvas { first, sequences, boundaries, skip, span }))
+    }
+
+    /// Sweeps over the boundaries and emits a piece wherever the newest covering record changes.
+    fn paint(&self, mut out: Builder) -> CoverageNode {
+        // A bit a record.
+        let mut active = 0u64;
+        for same in
+            self.boundaries.chunk_by(|left, right| (left.prefix, left.rank) == (right.prefix, right.rank))
+        {
+            for boundary in same {
+                active ^= 1 << ((boundary.name >> 1) - self.first);
+            }
+            let (mut painter, mut newest, mut left) = (NOBODY, 0, active);
+            while left != 0 {
+                let bit = left.trailing_zeros();
+                let sequence = self.sequences.get(bit as usize).copied().unwrap_or(0);
+                // Among equal sequence numbers the later record wins.
+                if painter == NOBODY || sequence >= newest {
+                    (painter, newest) = (self.first + bit, sequence);
+                }
+                left &= left - 1;
+            }
+            if let Some(boundary) = same.first() {
+                out.push(Piece { prefix: boundary.prefix, name: boundary.name, painter });
+            }
+        }
+        out.finish(self.span)
+    }
+}
+
+/// Sorts boundaries with equal prefixes by their verified keys, and ranks them.
+#[cold]
+fn rank(log: &Log, comparator: &KeyComparator, same: &mut [Boundary]) -> Checked<()> {
+    let mut keys = Vec::new();
+    let mut known = Vec::with_capacity(same.len());
+    for boundary in same.iter() {
+        let (from, record) = (keys.len(), log.named(boundary.name >> 1)?);
+        log.with_key(&record, end_of(boundary.name), |key| keys.extend_from_slice(key))?;
+        known.push((from..keys.len(), *boundary));
+    }
+    let key = |range: &Range<usize>| keys.get(range.clone()).unwrap_or_default();
+    known.sort_by(|(left, _), (right, _)| comparator.compare(key(left), key(right)));
+    let runs = known.chunk_by(|(left, _), (right, _)| comparator.compare(key(left), key(right)).is_eq());
+    let ranked = runs
+        .zip(0u32..)
+        .flat_map(|(run, rank)| run.iter().map(move |(_, boundary)| Boundary { rank, ..*boundary }));
+    same.iter_mut().zip(ranked).for_each(|(boundary, ranked)| *boundary = ranked);
+    Ok(())
+}
+
+/// Tests of the merger: what `finish` builds, and what a merge begins with.
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use crate::comparator::BYTEWISE;
+    use crate::integrity::hash::Secret;
+    use crate::tombstone::index::checks::Checks;
+    use crate::tombstone::index::checks::Tally;
+    use crate::tombstone::index::common_prefix::{CommonPrefix, KeyRange};
+    use crate::tombstone::index::merge::*;
+
+    const CHECKS: Checks = Checks::new(Secret::from_seed(1));
+    const RANGE: KeyRange<'_> = KeyRange { start: b"a", end: b"b" };
+
+    /// An index of tombstones over one range.
+    struct Parts {
+        tree: Tree,
+        tally: Tally,
+        merger: Merger,
+    }
+
+    impl Parts {
+        fn new() -> Self {
+            let tree = Tree::new(CHECKS, CommonPrefix::new(CHECKS, &BYTEWISE, RANGE));
+            Parts { tree, tally: Log::tally(CHECKS), merger: Merger::default() }
+        }
+
+        fn push(&self, len: u32) {
+            for sequence in 1..=u64::from(len) {
+                self.tree.log.push(&BYTEWISE, &self.tally, RANGE, sequence).unwrap();
+            }
+        }
+
+        fn settle(&mut self) {
+            let index = OrderedTree { tree: &self.tree, comparator: &BYTEWISE };
+            let extent = self.tally.extent(CHECKS).unwrap();
+            while self.merger.step(index, extent, STEP_PIECES) == Progress::Worked {}
+        }
+
+        fn finish(&mut self) {
+            let index = OrderedTree { tree: &self.tree, comparator: &BYTEWISE };
+            self.merger.finish(index, self.tally.extent(CHECKS).unwrap());
+        }
+
+        fn covered(&self) -> Option<u32> {
+            self.tree.summary().map(|summary| summary.covered)
+        }
+    }
+
+    /// One node over all records, and below it nodes of every level.
+    #[test]
+    fn finish_builds_one_node_over_all() {
+        for len in (1..=140).step_by(if cfg!(miri) { 23 } else { 1 }).chain([512, 515]) {
+            let mut parts = Parts::new();
+            parts.push(len);
+            parts.finish();
+            let blocks = len / BLOCK;
+            let one = blocks * BLOCK == len && [1, 4, 16, 64].contains(&blocks);
+            assert_eq!(parts.covered(), (!one).then_some(len));
+            for index in 0..=blocks {
+                for level in 0..4 {
+                    let whole = (index + 1) << (2 * level) <= blocks;
+                    assert_eq!(parts.tree.node(NodeId { level, index }).is_some(), whole, "{index} of {len}");
+                }
+            }
+            let bytes = parts.tree.log.allocated_bytes();
+            parts.finish();
+            assert_eq!((parts.covered(), parts.tree.log.allocated_bytes()), ((!one).then_some(len), bytes));
+        }
+    }
+
+    /// A record that is being written is covered by no node.
+    #[test]
+    fn finish_waits_for_every_record() {
+        for len in [3, 2 * BLOCK, 2 * BLOCK + 3] {
+            let mut parts = Parts::new();
+            parts.push(len);
+            let (_, one) = parts.tally.begin(CHECKS, |count| Ok((count, count + 1))).unwrap();
+            parts.finish();
+            assert_eq!(parts.covered(), None);
+            assert_eq!(parts.tree.node(NodeId { level: 0, index: 0 }).is_some(), len >= BLOCK);
+            parts.tally.end(CHECKS, one).unwrap();
+        }
+    }
+
+    /// MERGE-4: above a number of records there are no new summary nodes, and one over all when it is finished.
+    #[test]
+    fn summary_nodes_end_with_many_records() {
+        let mut parts = Parts::new();
+        for _ in 0..if cfg!(miri) { 4 } else { 2400 } {
+            parts.push(BLOCK);
+            parts.settle();
+        }
+        let covered = parts.covered().unwrap();
+        assert!(
+            cfg!(miri) || (SUMMARY_RECORDS_MAX / 9 * 8..=SUMMARY_RECORDS_MAX).contains(&covered),
+            "{covered}"
+        );
+        parts.finish();
+        assert!(cfg!(miri) || parts.covered() == Some(2400 * BLOCK));
+    }
+
+    /// A summary node is built from the one before it and from what is new, unless that one covers more.
+    #[test]
+    fn a_summary_node_is_built_from_the_one_before() {
+        let mut parts = Parts::new();
+        assert!(sources(&parts.tree, 0).is_empty());
+        for _ in 0..33 {
+            parts.push(BLOCK);
+            parts.settle();
+        }
+        assert_eq!(parts.covered(), Some(30 * BLOCK));
+        let names = |blocks| {
+            let name = |source: &Source| match source {
+                Source::Node(NodeId { level, index }) => Some((*level, *index)),
+                Source::SummaryNode => None,
+                Source::Own(..) => panic!("not kept in the tree"),
+            };
+            sources(&parts.tree, blocks).iter().map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(30), [None]);
+        assert_eq!(names(33), [None, Some((0, 30)), Some((0, 31)), Some((0, 32))]);
+        assert_eq!(names(29), [Some((2, 0)), Some((1, 4)), Some((1, 5)), Some((1, 6)), Some((0, 28))]);
+        parts.push(3);
+        parts.finish();
+        assert_eq!(parts.covered(), Some(33 * BLOCK + 3));
+        let sources = sources(&parts.tree, 33);
+        assert!(matches!(sources[..], [Source::Node(NodeId { level: 2, index: 0 }), .., Source::Node(_)]));
+    }
+
+    /// What is merged is adjacent, and at most 64 nodes.
+    #[test]
+    fn a_merge_refuses_gaps_and_too_many() {
+        let mut parts = Parts::new();
+        parts.push(65 * BLOCK);
+        parts.settle();
+        let start = |blocks: &[u32]| {
+            let sources = blocks.iter().map(|&index| Source::Node(NodeId { level: 0, index })).collect();
+            Job::start(&parts.tree, sources, Target::SummaryNode).map(|job| job.cover)
+        };
+        assert_eq!(start(&[3, 4, 5]), Ok(pair(3 * BLOCK, 6 * BLOCK)));
+        for refused in [&[3, 5][..], &[4, 3], &[3, 3], &[]] {
+            assert!(start(refused).is_err(), "{refused:?}");
+        }
+        let all: Vec<u32> = (0..65).collect();
+        assert_eq!(start(&all[1..]), Ok(pair(BLOCK, 65 * BLOCK)));
+        assert!(start(&all).is_err());
+    }
+}

@@ -4,15 +4,9 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod checks;
-pub(crate) mod counter;
 pub(crate) mod common_prefix;
-pub(crate) mod segments;
 pub(crate) mod log;
 pub(crate) mod node;
 pub(crate) mod tree;
-pub(crate) mod query;
-pub(crate) mod build;
 pub(crate) mod merge;
 pub(crate) mod live;
-#[cfg(all(test, not(loom)))]
-pub(crate) mod fault;

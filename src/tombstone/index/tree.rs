@@ -19,12 +19,10 @@
 use crate::comparator::KeyComparator;
 use crate::error::Corruption;
 use crate::sync::{AtomicU64, Published};
-use crate::tombstone::index::checks::{Checks, damage, pair};
+use crate::tombstone::index::checks::{Checks, Counter, damage, pair};
 use crate::tombstone::index::common_prefix::CommonPrefix;
-use crate::tombstone::index::counter::Counter;
-use crate::tombstone::index::log::{FIRST_KEY_WORDS, FIRST_RECORDS, Log, RecordWords};
+use crate::tombstone::index::log::{FIRST_KEY_WORDS, FIRST_RECORDS, Log, RecordWords, Segments};
 use crate::tombstone::index::node::CoverageNode;
-use crate::tombstone::index::segments::Segments;
 
 /// Records of a block.
 pub(crate) const BLOCK: u32 = if cfg!(loom) { 2 } else { 8 };

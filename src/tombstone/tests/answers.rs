@@ -6,14 +6,14 @@ use std::cell::Cell;
 use std::cmp::Ordering as Order;
 
 use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
-use crate::integrity::tag::Secret;
+use crate::integrity::hash::Secret;
+use crate::tombstone::index::checks::Tally;
 use crate::tombstone::index::checks::{Checks, high, low};
 use crate::tombstone::index::common_prefix::{Begins, CommonPrefix, KeyRange, Probe};
-use crate::tombstone::index::counter::Tally;
+use crate::tombstone::index::live::{Asked, Search};
 use crate::tombstone::index::log::{End, Log, end_of};
 use crate::tombstone::index::merge::{Merger, Progress, STEP_PIECES};
 use crate::tombstone::index::node::{CoverageNode, NOBODY};
-use crate::tombstone::index::query::{Asked, Search};
 use crate::tombstone::index::tree::{BLOCK, NodeId, OrderedTree, Tree};
 use crate::tombstone::tests::{Descending, Rng, Span, asked, key, span};
 

@@ -4,10 +4,9 @@
 
 use crate::comparator::BYTEWISE;
 use crate::error::Corruption;
-use crate::integrity::tag::Secret;
-use crate::tombstone::index::fault::FaultRegion;
-use crate::tombstone::index::live::LiveIndex;
-use crate::tombstone::index::query::Question;
+use crate::integrity::hash::Secret;
+use crate::sync::{AtomicU64, Ordering};
+use crate::tombstone::index::live::{LiveIndex, Question};
 use crate::tombstone::index::tree::Tree;
 use crate::tombstone::tests::{Rng, Span, brute};
 
@@ -330,5 +329,309 @@ fn allocated_bytes_are_those_of_the_stored_words() {
             (found - fixed).abs_diff(stored) <= stored / 8 + 256,
             "{len}: {found} of {fixed} and {stored}"
         );
+    }
+}
+
+// Fault injection for the tombstone index: lists every stored word and flips any bit of it, without unsafe code.
+//
+// The numbers of regions stay the same while no thread inserts or merges. Regions include padding and words that are
+// not in use yet; a flip in these must be harmless.
+//
+// Who may call what: any thread; flips are meant for damage at rest, so no other thread should write meanwhile.
+
+/// A run of stored words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FaultRegion {
+    pub(crate) name: &'static str,
+    pub(crate) bits: u64,
+    /// Address of its first word.
+    pub(crate) address: usize,
+}
+
+impl LiveIndex {
+    /// All regions of stored words.
+    pub(crate) fn fault_regions(&self) -> Vec<FaultRegion> {
+        let mut regions = Vec::new();
+        self.regions(&mut |name, words| {
+            regions.push(FaultRegion { name, bits: 64 * words.len() as u64, address: words.as_ptr().addr() });
+        });
+        regions
+    }
+
+    /// Makes published cell number `number` read as unpublished, and returns what it held. `None` if there are fewer
+    /// cells.
+    #[cfg(test)]
+    pub(crate) fn lose_cell(&mut self, number: usize) -> Option<&'static str> {
+        let (mut left, mut lost) = (number, None);
+        self.cells(&mut |name, lose| match (left, lost) {
+            (0, None) => {
+                lose();
+                lost = Some(name);
+            }
+            _ => left = left.saturating_sub(1),
+        });
+        lost
+    }
+
+    /// Flips one bit of a region; a second flip repairs it. Does nothing if there is no such bit.
+    pub(crate) fn flip(&self, region: usize, bit: u64) {
+        self.change(region, bit / 64, |word| word ^ 1 << (bit % 64));
+    }
+
+    /// Replaces one word of a region and returns the old value. Does nothing if there is no such word.
+    pub(crate) fn overwrite(&self, region: usize, word: u64, value: u64) -> Option<u64> {
+        self.change(region, word, |_| value)
+    }
+
+    fn change(&self, region: usize, word: u64, new: impl Fn(u64) -> u64) -> Option<u64> {
+        let mut regions: Vec<&[AtomicU64]> = Vec::new();
+        self.regions(&mut |_, words| regions.push(words));
+        let word = regions.get(region)?.get(usize::try_from(word).ok()?)?;
+        // ORDERING: relaxed; nobody else is at work.
+        let old = word.load(Ordering::Relaxed);
+        // ORDERING: relaxed; nobody else is at work.
+        word.store(new(old), Ordering::Relaxed);
+        Some(old)
+    }
+}
+
+/// Lost writes: any one word, line or published cell goes back to a value that it held before. Each answer is right or
+/// `Corruption`, and a scrub reports it.
+///
+/// A failure names its seed; replay with `PARANOID_SEED=<seed> cargo test --lib tombstone::tests::faults::lost`.
+mod lost {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use crate::comparator::BYTEWISE;
+    use crate::integrity::hash::Secret;
+    use crate::tombstone::index::checks::Checks;
+    use crate::tombstone::index::live::LiveIndex;
+    use crate::tombstone::tests::faults::{Case, findings, insert, questions, spans, survey};
+    use crate::tombstone::tests::{Span, seeds};
+
+    /// A stored word: region and place in it.
+    type Word = (usize, u64);
+
+    /// All stored words, by address, with their values.
+    fn words(index: &LiveIndex) -> BTreeMap<usize, (Word, u64)> {
+        let mut found = BTreeMap::new();
+        for (number, region) in index.fault_regions().into_iter().enumerate() {
+            for word in 0..region.bits / 64 {
+                let value = index.overwrite(number, word, 0).unwrap();
+                index.overwrite(number, word, value);
+                found.insert(region.address + 8 * word as usize, ((number, word), value));
+            }
+        }
+        found
+    }
+
+    /// The values that each word held: those of fresh memory, and those before each insert.
+    #[derive(Default)]
+    struct History {
+        states: Vec<BTreeMap<usize, u64>>,
+    }
+
+    impl History {
+        fn note(&mut self, index: &LiveIndex) {
+            self.states
+                .push(words(index).into_iter().map(|(address, (_, value))| (address, value)).collect());
+        }
+
+        /// Notes the values of words before their first store, because a segment of records is published with its first
+        /// record.
+        fn born(&mut self, index: &LiveIndex, checks: Checks) {
+            let first = index.fault_regions().iter().position(|region| region.name == "tombstone record");
+            let mut state = BTreeMap::new();
+            for (number, region) in index.fault_regions().into_iter().enumerate() {
+                let record = region.name == "tombstone record";
+                for word in 0..region.bits / 64 {
+                    let index = number.saturating_sub(first.unwrap_or(0)) as u32;
+                    let pending = (record && word == 5).then(|| checks.pending(index));
+                    if record || region.name == "tombstone keys" {
+                        state.insert(region.address + 8 * word as usize, pending.unwrap_or(0));
+                    }
+                }
+            }
+            self.states.insert(0, state);
+        }
+
+        /// For each line of `size` bytes, lines shifted by `shift`: its words, with the values that they held at one
+        /// earlier time, if those differ from the present ones.
+        fn faults(&self, index: &LiveIndex, size: usize, shift: usize) -> BTreeSet<Vec<(Word, u64)>> {
+            let mut lines: BTreeMap<usize, Vec<(usize, Word, u64)>> = BTreeMap::new();
+            for (address, (word, value)) in words(index) {
+                lines.entry((address + shift) / size).or_default().push((address, word, value));
+            }
+            let mut faults = BTreeSet::new();
+            for state in &self.states {
+                for line in lines.values() {
+                    let before = line.iter().filter_map(|(address, word, value)| {
+                        state.get(address).filter(|old| *old != value).map(|old| (*word, *old))
+                    });
+                    faults.insert(before.collect::<Vec<_>>());
+                }
+            }
+            faults.remove(&vec![]);
+            faults
+        }
+    }
+
+    fn restore(index: &LiveIndex, fault: &[(Word, u64)]) -> Vec<(Word, u64)> {
+        let store = |((region, word), value): &(Word, u64)| {
+            ((*region, *word), index.overwrite(*region, *word, *value).unwrap())
+        };
+        fault.iter().map(store).collect()
+    }
+
+    /// How an index is built.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Life {
+        /// As the live index of a mutable table.
+        Live,
+        /// No node before all records are there.
+        AtOnce,
+    }
+
+    fn put(index: &LiveIndex, life: Life, (start, end, sequence): &Span) -> crate::error::Result<()> {
+        match life {
+            Life::Live => index.insert(&BYTEWISE, start, end, *sequence),
+            Life::AtOnce => index.append(&BYTEWISE, start, end, *sequence),
+        }
+    }
+
+    /// Draws tombstones in order of arrival. For every second seed their sequence numbers do not ascend in that order.
+    fn shuffled(seed: u64, len: u64, common: &str) -> Vec<Span> {
+        let mut spans = spans(seed, len, common);
+        if seed.is_multiple_of(2) {
+            spans.iter_mut().for_each(|span| span.2 = (span.2 ^ 5) + 8 * (span.2 % 3));
+        }
+        spans
+    }
+
+    fn live_through(spans: &[Span], life: Life, seed: u64) -> (LiveIndex, History) {
+        let (index, mut history) = (LiveIndex::new(Secret::from_seed(seed)), History::default());
+        for span in spans {
+            history.note(&index);
+            put(&index, life, span).unwrap();
+        }
+        history.note(&index);
+        index.finish(&BYTEWISE);
+        history.born(&index, Checks::new(Secret::from_seed(seed)));
+        (index, history)
+    }
+
+    fn try_life(seed: u64, len: u64, life: Life, common: &str) -> usize {
+        let spans = shuffled(seed, len, common);
+        let (index, history) = live_through(&spans, life, seed);
+        let case = Case { questions: questions(&spans, common), index };
+        assert_eq!(survey(&case, "undamaged"), 0);
+        assert_eq!(findings(&case.index), []);
+        let mut faults = history.faults(&case.index, 8, 0);
+        for shift in (0..64).step_by(if len > 40 { 40 } else { 8 }) {
+            faults.append(&mut history.faults(&case.index, 64, shift));
+        }
+        for fault in &faults {
+            let now = restore(&case.index, fault);
+            let name = case.index.fault_regions()[fault[0].0.0].name;
+            let note =
+                format!("PARANOID_SEED={seed} {len} tombstones, {life:?}: {name} {fault:x?} went back");
+            let damaged = survey(&case, &note);
+            // `skip` is a hint for later records: any value is right.
+            let advice = fault.len() == 1 && name.starts_with("skip");
+            assert!(!advice || damaged == 0, "{note}");
+            assert!(advice || !findings(&case.index).is_empty(), "{note}: scrub is silent");
+            restore(&case.index, &now);
+        }
+        assert_eq!(survey(&case, "repaired"), 0);
+        faults.len()
+    }
+
+    #[test]
+    fn every_earlier_value_of_every_word_and_line() {
+        let visibility: &[u64] =
+            if cfg!(debug_assertions) { &[1, 33] } else { &[1, 2, 7, 8, 9, 31, 32, 33, 75, 200] };
+        let mut faults = 0;
+        for seed in seeds(if cfg!(debug_assertions) { 1 } else { 2 }) {
+            for len in visibility {
+                faults += try_life(seed, *len, Life::Live, "");
+                faults += try_life(seed, *len, Life::AtOnce, "a-common-beginning-");
+            }
+        }
+        assert!(faults > 500, "{faults}");
+    }
+
+    /// Writing goes on after the damage: a tombstone whose insert succeeds is found, or its query is `Corruption`.
+    #[test]
+    fn writes_after_a_lost_write() {
+        let step = if cfg!(debug_assertions) { 149 } else { 1 };
+        for seed in seeds(2) {
+            let spans = shuffled(seed, 40, "common");
+            let (before, after) = spans.split_at(21);
+            let (model, history) = live_through(before, Life::Live, seed);
+            for (number, size) in [8, 64].into_iter().enumerate() {
+                let faults = history.faults(&model, size, 0).len();
+                for turn in (number..faults).step_by(step) {
+                    let (index, history) = live_through(before, Life::Live, seed);
+                    let faults = history.faults(&index, size, 0);
+                    let Some(fault) = faults.iter().nth(turn) else { continue };
+                    restore(&index, fault);
+                    let mut known = before.to_vec();
+                    for span in after {
+                        if put(&index, Life::Live, span).is_err() {
+                            break;
+                        }
+                        known.push(span.clone());
+                    }
+                    let case = Case { questions: questions(&known, "common"), index };
+                    survey(&case, &format!("PARANOID_SEED={seed}: {fault:x?} went back, then writes"));
+                    case.index.finish(&BYTEWISE);
+                    survey(&case, &format!("PARANOID_SEED={seed}: {fault:x?} went back, then all"));
+                }
+            }
+        }
+    }
+
+    /// A published cell reads as unpublished: the tree, segments of records and keys, nodes, summary nodes.
+    #[test]
+    fn published_cells_that_went_back() {
+        for len in [1, 9, 75] {
+            let spans = shuffled(len, len, "common");
+            for number in 0.. {
+                let mut index = LiveIndex::new(Secret::from_seed(1));
+                insert(&index, &spans);
+                index.finish(&BYTEWISE);
+                let Some(name) = index.lose_cell(number) else {
+                    assert!(number > 2, "only {number} cells");
+                    break;
+                };
+                let case = Case { questions: questions(&spans, "common"), index };
+                let note = format!("{len} tombstones, cell {number}: {name}");
+                let damaged = survey(&case, &note);
+                assert!(damaged == 0 || !findings(&case.index).is_empty(), "{note}: scrub is silent");
+                // An insert may fail. A tombstone whose insert succeeds must be found, and must hide no other.
+                let span = (b"common01".to_vec(), b"common09".to_vec(), 1000);
+                let mut known = spans.clone();
+                if put(&case.index, Life::Live, &span).is_ok() {
+                    known.push(span);
+                }
+                let case = Case { questions: questions(&known, "common"), ..case };
+                survey(&case, &format!("{note}, then an insert"));
+            }
+        }
+    }
+
+    /// `held` counts the readable tombstones: one less after one is lost.
+    #[test]
+    fn held_counts_what_can_be_read() {
+        let spans = shuffled(3, 20, "");
+        let (index, history) = live_through(&spans, Life::Live, 1);
+        assert_eq!(index.held(), 20);
+        for fault in history.faults(&index, 8, 0) {
+            let name = index.fault_regions()[fault[0].0.0].name;
+            let now = restore(&index, &fault);
+            let lost = name == "tombstone record" && fault[0].0.1 == 5;
+            assert!(!lost || index.held() == 19, "{fault:x?}");
+            restore(&index, &now);
+        }
     }
 }

@@ -7,10 +7,9 @@ use paranoid_memtable::{ChecksumKind, Kind};
 use paranoid_sst::SortedTableOptions;
 
 use crate::model::{Model, file_in, folder, hex};
-use crate::rng::{Rng, seed_or};
+use crate::rng::{Rng, Watchdog, seed_or};
 use crate::rocksdb::fragments_of;
 use crate::tools;
-use crate::watchdog::Watchdog;
 
 /// A model without merges, which a database without an operator cannot answer.
 pub(crate) fn without_merges(rng: &mut Rng, entries: u64) -> Model {

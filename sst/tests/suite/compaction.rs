@@ -9,8 +9,7 @@ use paranoid_memtable::{Bytewise, Kind};
 use paranoid_sst::TableCursor;
 
 use crate::model::folder;
-use crate::rng::{Rng, amount, seed_or};
-use crate::watchdog::Watchdog;
+use crate::rng::{Rng, Watchdog, amount, seed_or};
 
 #[path = "../../../examples/kv_store/files.rs"]
 #[allow(unreachable_pub, dead_code, reason = "shared by path")]

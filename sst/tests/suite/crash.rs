@@ -10,8 +10,7 @@ use paranoid_sst::{Error, SortedTable, SortedTableOptions, SortedTableWriter, Ta
 
 use crate::disk::{Fault, Shared, SimDisk};
 use crate::model::folder;
-use crate::rng::{Rng, amount, seed_or};
-use crate::watchdog::Watchdog;
+use crate::rng::{Rng, Watchdog, amount, seed_or};
 
 const NAME: &str = "folder/000007.sst";
 const ENTRIES: u64 = 60;

@@ -8,8 +8,7 @@ use paranoid_sst::{
 };
 
 use crate::model::{Model, Row, file_in, folder};
-use crate::rng::{Rng, amount, seed_or};
-use crate::watchdog::Watchdog;
+use crate::rng::{Rng, Watchdog, amount, seed_or};
 
 fn small() -> Model {
     let row = |key: &[u8], sequence, kind, value: &[u8]| Row {

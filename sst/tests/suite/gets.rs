@@ -13,9 +13,8 @@ use paranoid_sst::{BlockKind, Disk, SortedTable, SortedTableOptions, SortedTable
 
 use crate::identity::block;
 use crate::model::{folder, hex};
-use crate::rng::{Rng, seed_or};
+use crate::rng::{Rng, Watchdog, seed_or};
 use crate::tools;
-use crate::watchdog::Watchdog;
 
 /// Numbers of keys of which earlier files lost some, or hung their reader; and thousandths of bits of the filter per key.
 const SIZES: [(usize, u32); 5] =

@@ -7,10 +7,9 @@ use paranoid_memtable::ChecksumKind;
 use paranoid_sst::{BlockKind, IndexShortening, SortedTable, SortedTableOptions};
 
 use crate::model::{Model, file_in, folder};
-use crate::rng::{amount, seed_or};
+use crate::rng::{Watchdog, amount, seed_or};
 use crate::rocksdb::rows_of;
 use crate::tools;
-use crate::watchdog::Watchdog;
 
 /// Table files below a folder.
 fn tables(folder: &Path) -> Vec<PathBuf> {

@@ -10,9 +10,8 @@ use paranoid_sst::{
 
 use crate::adoption::ask;
 use crate::model::{file_in, folder, hex};
-use crate::rng::{Rng, amount, seed_or};
+use crate::rng::{Rng, Watchdog, amount, seed_or};
 use crate::tools;
-use crate::watchdog::Watchdog;
 
 /// Joins by commas.
 struct Append;

@@ -7,9 +7,6 @@
 #[path = "../../../tests/support/rng.rs"]
 #[allow(unreachable_pub, dead_code, reason = "shared by path")]
 mod rng;
-#[path = "../../../tests/support/watchdog.rs"]
-#[allow(unreachable_pub, dead_code, reason = "shared by path")]
-mod watchdog;
 
 mod by_hand;
 mod disk;

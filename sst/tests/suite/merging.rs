@@ -11,8 +11,7 @@ use paranoid_memtable::{Bytewise, Kind, Lookup, MemTable, MemTableOptions, Owned
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableCursor, TableLookup};
 
 use crate::model::{Model, Row, folder};
-use crate::rng::{Rng, amount, seed_or};
-use crate::watchdog::Watchdog;
+use crate::rng::{Rng, Watchdog, amount, seed_or};
 
 /// What a merging cursor needs of a source, which may move to another thread and outlive its maker.
 trait Source: Send + 'static {

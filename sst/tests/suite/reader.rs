@@ -10,8 +10,7 @@ use paranoid_sst::{
 };
 
 use crate::model::{Model, Row, file_in, folder};
-use crate::rng::{Rng, amount, seed_or};
-use crate::watchdog::Watchdog;
+use crate::rng::{Rng, Watchdog, amount, seed_or};
 
 /// What a get should answer.
 fn wanted(model: &Model, key: &[u8], snapshot: SequenceNumber) -> TableLookup {

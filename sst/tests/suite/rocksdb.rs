@@ -8,9 +8,8 @@ use paranoid_sst::{
 use std::sync::Arc;
 
 use crate::model::{Model, Row, file_in, folder, hex};
-use crate::rng::{Rng, amount, seed_or};
+use crate::rng::{Rng, Watchdog, amount, seed_or};
 use crate::tools;
-use crate::watchdog::Watchdog;
 
 /// Every row of our reader.
 pub(crate) fn rows_of(table: &SortedTable) -> Vec<Row> {

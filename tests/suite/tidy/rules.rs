@@ -2,23 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::layers::is_for_tests;
-use super::source::{Source, line_of, words};
+use self::layers::is_for_tests;
+use self::source::{Source, line_of, words};
 
 /// The only files with unsafe code.
-const UNSAFE_FILES: [&str; 4] = [
-    "src/memtable/skiplist/arena.rs",
-    "src/memtable/skiplist/node.rs",
-    "src/prefetch.rs",
-    "src/memtable/fault.rs",
-];
+const UNSAFE_FILES: [&str; 4] =
+    ["src/memtable/arena/arena.rs", "src/memtable/arena/node.rs", "src/prefetch.rs", "src/memtable/fault.rs"];
 
 /// The only file that may name raw atomics and locks.
 const SEAM: &str = "src/sync.rs";
 
-/// Longest file, in code lines without comments and test modules, and most lines of inline tests.
-const CODE_LINES_MAX: usize = 500;
-const TEST_LINES_MAX: usize = 80;
+/// Longest file, in code lines without comments and test modules, the longest one in `tests/`, and most lines of inline tests.
+const CODE_LINES_MAX: usize = 750;
+const TEST_LINES_MAX: usize = 200;
 
 /// Orderings that need a note; a file with others than the first needs a row of its own in SAFETY.md.
 const ORDERINGS: [&str; 4] = ["Relaxed", "Acquire", "Release", "AcqRel"];
@@ -235,4 +231,478 @@ pub(crate) fn length(source: &Source) -> Vec<String> {
         format!("{}:1: {} {of}, limit {limit}; {advice}", source.path, count(tests))
     })
     .collect()
+}
+
+/// One file, line by line: its code, its comments, and which lines are tests. Literals count as code.
+pub(crate) mod source {
+    /// One file. Lines are counted from 1: line 0 is empty.
+    #[derive(Debug)]
+    pub(crate) struct Source {
+        /// Relative to the repository, with forward slashes.
+        pub(crate) path: String,
+        pub(crate) code: Vec<String>,
+        pub(crate) comments: Vec<String>,
+        /// Whether a line declares a test module or is in one.
+        pub(crate) is_test: Vec<bool>,
+    }
+
+    impl Source {
+        pub(crate) fn parse(path: &str, text: &str) -> Source {
+            let lines = std::iter::once("").chain(text.lines());
+            let (code, comments): (Vec<_>, Vec<_>) = lines.map(split).unzip();
+            let is_test = test_lines(&code);
+            Source { path: path.into(), code, comments, is_test }
+        }
+
+        /// All code as one text.
+        pub(crate) fn text(&self) -> String {
+            self.code.join("\n")
+        }
+    }
+
+    /// Code and comment of a line. A comment begins at two slashes that an even number of quotes precedes.
+    fn split(line: &str) -> (String, String) {
+        let is_quote = |at: usize| !line[..at].ends_with(['\\', '\'']);
+        let quotes = |end: usize| line[..end].match_indices('"').filter(|(at, _)| is_quote(*at)).count();
+        let at = line.match_indices("//").map(|(at, _)| at).find(|at| quotes(*at).is_multiple_of(2));
+        let (code, comment) = line.split_at(at.unwrap_or(line.len()));
+        (code.into(), comment.into())
+    }
+
+    /// Marks `#[cfg(test)] mod x;` and `#[cfg(test)] mod x { .. }` at the left margin, where rustfmt puts them.
+    fn test_lines(code: &[String]) -> Vec<bool> {
+        let (mut is_test, mut is_for_tests) = (vec![false; code.len()], false);
+        for (line, text) in code.iter().enumerate().skip(1) {
+            if text.starts_with("#[") {
+                let is_cfg = text.starts_with("#[cfg(") && words(text).any(|(_, word)| word == "test");
+                is_for_tests |= is_cfg && !text.contains("not(test)");
+            } else if is_for_tests && text.contains("mod ") {
+                let end = (line..code.len()).find(|end| !text.ends_with('{') || code[*end].starts_with('}'));
+                is_test[line..=end.unwrap_or(line)].fill(true);
+            }
+            is_for_tests &= text.starts_with("#[") || text.is_empty();
+        }
+        is_test
+    }
+
+    /// The words of a text, with their places.
+    pub(crate) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
+        let all = text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+        all.map(|word| (word.as_ptr() as usize - text.as_ptr() as usize, word))
+    }
+
+    /// The line of a place in [`Source::text`].
+    pub(crate) fn line_of(text: &str, at: usize) -> usize {
+        text[..at].matches('\n').count()
+    }
+}
+
+/// Imports go downward: a file may import those that come before it. Each file lists its modules bottom-up, from src/lib.rs on, and comes
+/// after them.
+///
+/// Code outside of tests names other files by paths that begin with `crate::`; such a path names its file.
+pub(crate) mod layers {
+    use std::collections::BTreeSet;
+
+    use super::source::{Source, line_of, words};
+
+    /// Modules of tests and models, in files or folders of these names.
+    const TESTS: [&str; 3] = ["tests", "models", "loom"];
+
+    /// Whether a file holds tests or models alone, by its name.
+    pub(crate) fn is_for_tests(path: &str) -> bool {
+        path.split(['/', '.']).any(|part| TESTS.contains(&part))
+    }
+
+    /// The files below this one, bottom-up, and the file itself.
+    fn order_from<'s>(sources: &'s [Source], path: &str, order: &mut Vec<&'s str>) {
+        let Some(source) = sources.iter().find(|source| source.path == path) else { return };
+        let folder =
+            ["/mod.rs", "/lib.rs", ".rs"].iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path);
+        for line in source.text().lines() {
+            let module = line.strip_suffix(';').and_then(|line| line.rsplit_once("mod "));
+            if let Some((_, module)) =
+                module.filter(|(before, _)| before.is_empty() || before.starts_with("pub"))
+            {
+                order_from(sources, &format!("{folder}/{module}.rs"), order);
+                order_from(sources, &format!("{folder}/{module}/mod.rs"), order);
+            }
+        }
+        order.push(&source.path);
+    }
+
+    /// Every import that does not go downward, and every file that no other one lists.
+    pub(crate) fn check(sources: &[Source]) -> Vec<String> {
+        let files: BTreeSet<&str> = sources.iter().map(|source| source.path.as_str()).collect();
+        let mut order = vec![];
+        order_from(sources, "src/lib.rs", &mut order);
+        let of_file = |source: &Source| match order.contains(&source.path.as_str()) {
+            true => [imports_of(&order, &files, source), guests_of(&files, source)].concat(),
+            false => vec![format!("{}:1: no file has a `mod` line for this one", source.path)],
+        };
+        sources.iter().filter(|source| !is_for_tests(&source.path)).flat_map(of_file).collect()
+    }
+
+    /// Inherent methods of types of other rooms: no import would show who calls them.
+    fn guests_of(files: &BTreeSet<&str>, source: &Source) -> Vec<String> {
+        let (path, text) = (&source.path, source.text());
+        let room = |path: &str| path.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned());
+        let imports = |name: &str| {
+            text.split("use crate::").skip(1).find_map(|rest| {
+                let list = rest.split(';').next()?;
+                words(list).any(|(_, word)| word == name).then(|| target(files, list))
+            })
+        };
+        let guests = text.lines().zip(0..).filter_map(|(line, number)| {
+            let after = line.strip_prefix("impl").filter(|_| !line.contains(" for "))?;
+            let (_, of) = after.split_once(if after.starts_with('<') { "> " } else { " " })?;
+            let (_, name) = words(of).next()?;
+            let home = imports(name).filter(|home| room(home) != room(path))?;
+            Some(format!(
+                "{path}:{number}: `{name}` has its methods in {home}; write functions that take one"
+            ))
+        });
+        guests.collect()
+    }
+
+    /// The imports of one file that do not go downward.
+    fn imports_of(order: &[&str], files: &BTreeSet<&str>, source: &Source) -> Vec<String> {
+        let (mut findings, path, text) = (vec![], &source.path, source.text());
+        for (at, word) in words(&text) {
+            let (before, rest, line) = (&text[..at], &text[at + word.len()..], line_of(&text, at));
+            let inside =
+                rest.strip_prefix("::").filter(|_| !source.is_test[line] && !before.ends_with("(in "));
+            let wrong = match (word, inside) {
+                ("crate", Some(rest)) => judge(order, path, target(files, rest)),
+                ("super" | "self", Some(rest)) if !path.ends_with("/mod.rs") => {
+                    let names_a_file = rest.trim_start_matches('{').starts_with(char::is_lowercase);
+                    names_a_file.then(|| "is relative; write the path from `crate::` on".into())
+                }
+                (name, None)
+                    if TESTS.contains(&name) && before.ends_with("mod ") && !source.is_test[line] =>
+                {
+                    Some("holds tests; write `#[cfg(test)]` above its `mod`".into())
+                }
+                _ => None,
+            };
+            let shown = rest.split([';', '\n']).next().unwrap_or_default();
+            findings.extend(wrong.map(|wrong| format!("{path}:{line}: `{word}{shown}` {wrong}")));
+        }
+        findings
+    }
+
+    /// The file that the path after `crate::` leads to.
+    fn target<'f>(files: &BTreeSet<&'f str>, rest: &str) -> &'f str {
+        let path = rest.split(|c: char| !c.is_alphanumeric() && !['_', ':'].contains(&c)).next();
+        let segments: Vec<&str> =
+            path.unwrap_or_default().split("::").filter(|step| !step.is_empty()).collect();
+        let found = (1..=segments.len()).rev().find_map(|len| {
+            let stem = format!("src/{}", segments[..len].join("/"));
+            [".rs", "/mod.rs"].iter().find_map(|end| files.get(format!("{stem}{end}").as_str()))
+        });
+        found.copied().unwrap_or("src/lib.rs")
+    }
+
+    /// Why `from` may not import `to`, with what to do instead.
+    fn judge(order: &[&str], from: &str, to: &str) -> Option<String> {
+        let folder = from.strip_suffix("mod.rs");
+        if from == to || from == "src/lib.rs" || folder.is_some_and(|folder| to.starts_with(folder)) {
+            return None;
+        }
+        if to == "src/lib.rs" || to.ends_with("/mod.rs") {
+            return Some(format!("goes through the facade {to}; import from the file that defines it"));
+        }
+        let place = |path: &str| order.iter().position(|listed| *listed == path);
+        (place(to) >= place(from)).then(|| {
+            format!("goes up to {to}; move the shared part down, hand it in from above, or list that module before this one")
+        })
+    }
+}
+
+/// How public items are written down in `tests/data/public_api.txt`: names with their modules, types with what is public in them,
+/// functions with their signatures.
+pub(crate) mod listing {
+    use std::collections::BTreeSet;
+
+    use super::source::{Source, words};
+
+    /// Lines as one, with single spaces and without the attributes among them.
+    fn joined<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+        let lines = lines.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("#["));
+        let text = lines.collect::<Vec<_>>().join(" ");
+        [("( ", "("), (", )", ")"), ("< ", "<"), (", >", ">")]
+            .iter()
+            .fold(text, |text, (old, new)| text.replace(old, new))
+    }
+
+    /// A function or the head of an `impl`, from its line to where its body begins.
+    pub(crate) fn head(source: &Source, line: usize) -> String {
+        let ends = |at: &usize| source.code[*at].trim_end().ends_with(['{', ';', '}']);
+        let end = (line..source.code.len()).find(ends).unwrap_or(line);
+        let text = joined(source.code[line..=end].iter().map(String::as_str));
+        text.split(" {").next().unwrap_or_default().trim_end_matches(';').into()
+    }
+
+    /// A type: all of an enum and of the functions of a trait, what is public of a struct.
+    pub(crate) fn declaration(source: &Source, line: usize) -> String {
+        let code = |at: usize| source.code[at].as_str();
+        let (first, is_struct) = (head(source, line), code(line).contains("struct "));
+        let end = (line..source.code.len()).find(|at| code(*at).starts_with('}') || code(*at).ends_with(';'));
+        let inner: Vec<usize> = (line + 1..end.unwrap_or(line)).collect();
+        let is_member = |at: &usize| code(*at).starts_with("    ") && !code(*at).starts_with("     ");
+        let members: Vec<String> = if code(line).contains("trait ") {
+            let declares = |at: &usize| {
+                is_member(at) && words(code(*at)).any(|(_, word)| ["fn", "const", "type"].contains(&word))
+            };
+            inner.into_iter().filter(declares).map(|at| head(source, at)).collect()
+        } else {
+            let shown =
+                inner.into_iter().map(code).filter(|code| !is_struct || code.trim().starts_with("pub "));
+            vec![joined(shown)]
+        };
+        let above = (1..line).rev().map(code).take_while(|code| code.starts_with("#[") || code.is_empty());
+        let kept = above.filter(|code| code.starts_with("#[derive") || *code == "#[non_exhaustive]");
+        let attributes: String = kept.map(|attribute| format!(" {attribute}")).collect();
+        format!("{first} {}", members.join("; ")).trim_end().to_owned() + &attributes
+    }
+
+    /// What `pub use` takes to the root and to the modules, each name with the path by which users call it.
+    pub(crate) fn paths(facades: &[&Source]) -> BTreeSet<String> {
+        let mut paths = BTreeSet::new();
+        for source in facades {
+            let folder =
+                source.path.trim_end_matches("/mod.rs").trim_end_matches("/lib.rs").trim_start_matches("src");
+            let folder = folder.trim_start_matches('/').replace('/', "::");
+            let (mut inside, mut item) = (String::new(), String::new());
+            for code in &source.code {
+                let spelled: Vec<&str> = words(code).map(|(_, word)| word).take(3).collect();
+                if let ["pub", "mod", name] = spelled[..]
+                    && code.ends_with('{')
+                {
+                    inside = name.into();
+                } else if code.starts_with('}') {
+                    inside.clear();
+                } else if !item.is_empty() || code.trim_start().starts_with("pub use ") {
+                    item += code;
+                }
+                if item.ends_with(';') {
+                    let names = words(&item)
+                        .map(|(_, word)| word)
+                        .filter(|word| word.starts_with(char::is_uppercase));
+                    let path = |name: &str| {
+                        let parts = ["paranoid_memtable", folder.as_str(), inside.as_str(), name];
+                        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("::")
+                    };
+                    paths.extend(names.map(path));
+                    item.clear();
+                }
+            }
+        }
+        paths
+    }
+
+    /// What was added and what is gone, as lines of a difference.
+    pub(crate) fn difference(old: &str, new: &str) -> Vec<String> {
+        let (old, new): (BTreeSet<&str>, BTreeSet<&str>) = (old.lines().collect(), new.lines().collect());
+        let gone = old.difference(&new).map(|line| format!("- {line}"));
+        gone.chain(new.difference(&old).map(|line| format!("+ {line}"))).collect()
+    }
+}
+
+/// The crate's public types and functions, as rustfmt lays them out: those that the fault campaign must call, and those
+/// that need an example.
+///
+/// Public are: types that `pub use` takes to the root or a module, `pub fn` in their `impl`s, those that a macro writes
+/// there, and what such a type does as an iterator.
+pub(crate) mod public {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::listing;
+    use super::source::{Source, words};
+    use crate::tidy::damage_calls::{CALLED, EXCLUDED};
+
+    /// A type and one of its functions.
+    pub(crate) type Call = (String, String);
+
+    /// Traits whose functions are calls on a table.
+    const TRAITS: [&str; 2] = ["Iterator", "DoubleEndedIterator"];
+
+    /// What is public.
+    #[derive(Debug, Default)]
+    pub(crate) struct Public {
+        /// By name: whether its documentation has an example.
+        pub(crate) types: BTreeMap<String, bool>,
+        pub(crate) calls: BTreeSet<Call>,
+        /// How many functions are written down, and how many of those have an example.
+        pub(crate) functions: (usize, usize),
+        /// Everything with its signature, a line each.
+        pub(crate) listing: BTreeSet<String>,
+    }
+
+    /// The last part of a path.
+    fn name_of(path: &str) -> String {
+        path.rsplit("::").next().unwrap_or_default().into()
+    }
+
+    /// Whether the documentation above a line has an example.
+    fn has_example(source: &Source, line: usize) -> bool {
+        let is_above = |line: &usize| {
+            let code = source.code[*line].trim();
+            (code.is_empty() && !source.comments[*line].is_empty())
+                || code.starts_with("#[")
+                || code.ends_with(")]")
+        };
+        let mut above = (1..line).rev().take_while(is_above);
+        above.any(|line| matches!(source.comments[line].trim(), "/// ```" | "/// ```no_run"))
+    }
+
+    /// What a block at the left margin holds: functions of a type, of a trait for it, or of a macro.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Of {
+        Type,
+        Trait,
+        OtherTrait,
+        Macro,
+    }
+
+    /// The block that a line at the left margin opens, if its functions may be public.
+    fn opened(header: &str) -> Option<(String, Of)> {
+        let name = |text: &str| words(text).next().map_or("", |(_, name)| name).to_string();
+        if let Some(called) = header.strip_prefix("macro_rules! ") {
+            return Some((name(called), Of::Macro));
+        }
+        // Generics are left out, arrows in them skipped.
+        let (mut depth, mut last) = (0, ' ');
+        let plain = header.strip_prefix("impl")?.chars().filter(|c| {
+            let keep = depth == 0 && *c != '<';
+            depth += i32::from(*c == '<') - i32::from(*c == '>' && last != '-');
+            last = *c;
+            keep
+        });
+        let plain: String = plain.collect();
+        let (of, path) = plain.split_once(" for ").unwrap_or(("", &plain));
+        let path = path.split([' ', '{']).find(|word| !word.is_empty()).unwrap_or_default();
+        let held = name(path.rsplit("::").next().unwrap_or_default());
+        match of.trim() {
+            "" => Some((held, Of::Type)),
+            of => Some((held, if TRAITS.contains(&of) { Of::Trait } else { Of::OtherTrait })),
+        }
+    }
+
+    /// The function that a line declares with this visibility.
+    fn declared(code: &str, visibility: &str) -> Option<String> {
+        let rest = code.trim_start().strip_prefix(visibility)?;
+        let rest =
+            ["const ", "unsafe "].iter().fold(rest, |rest, word| rest.strip_prefix(word).unwrap_or(rest));
+        words(rest.strip_prefix("fn ")?).next().map(|(_, name)| name.to_string())
+    }
+
+    /// All that is public in these files.
+    pub(crate) fn public(sources: &[Source]) -> Public {
+        let is_facade = |source: &&Source| {
+            source.path == "src/lib.rs"
+                || source.path.ends_with("/mod.rs") && source.path.matches('/').count() == 2
+        };
+        let paths = listing::paths(&sources.iter().filter(is_facade).collect::<Vec<_>>());
+        let exported: BTreeSet<String> = paths.iter().map(|path| name_of(path)).collect();
+        let mut public = Public { listing: paths, ..Public::default() };
+        let (mut macros, mut uses) = (BTreeMap::<String, Vec<String>>::new(), vec![]);
+        for source in sources {
+            let mut within = None;
+            for (line, code) in source.code.iter().enumerate().filter(|(line, _)| !source.is_test[*line]) {
+                if code.starts_with("impl") || code.starts_with("macro_rules!") {
+                    let end =
+                        (line..source.code.len()).find(|at| source.code[*at].contains('{')).unwrap_or(line);
+                    within = opened(&source.code[line..=end].join(" "))
+                        .filter(|(name, of)| *of == Of::Macro || exported.contains(name));
+                    let is_trait =
+                        within.as_ref().is_some_and(|(_, of)| matches!(of, Of::Trait | Of::OtherTrait));
+                    public.listing.extend(is_trait.then(|| listing::head(source, line)));
+                } else if code.starts_with('}') {
+                    within = None;
+                }
+                let spelled: Vec<&str> = words(code).map(|(_, word)| word).take(3).collect();
+                if let ["pub", "struct" | "enum" | "trait" | "type", name] = spelled[..]
+                    && exported.contains(name)
+                {
+                    public.types.insert(name.into(), has_example(source, line));
+                    public.listing.insert(listing::declaration(source, line));
+                }
+                let Some((name, of)) = &within else { continue };
+                match declared(code, if *of == Of::Trait { "" } else { "pub " }) {
+                    Some(function) => {
+                        public.functions.0 += usize::from(*of != Of::Trait);
+                        public.functions.1 += usize::from(*of != Of::Trait && has_example(source, line));
+                        public.listing.insert(format!("{name}: {}", listing::head(source, line)));
+                        if *of == Of::Macro {
+                            macros.entry(name.clone()).or_default().push(function);
+                        } else {
+                            public.calls.insert((name.clone(), function));
+                        }
+                    }
+                    None if *of == Of::Type => {
+                        uses.extend(code.trim().split_once('!').map(|(called, _)| (name.clone(), called)));
+                    }
+                    None => {}
+                }
+            }
+        }
+        for (name, called) in uses {
+            public.listing.extend(macros.contains_key(called).then(|| format!("{name}: {called}!")));
+            let functions = macros.get(called).into_iter().flatten();
+            public.calls.extend(functions.map(|function| (name.clone(), function.clone())));
+        }
+        public
+    }
+
+    /// Types without an example, and a share of functions with one that is too small.
+    pub(crate) fn without_examples(public: &Public) -> Vec<String> {
+        let bare = public.types.iter().filter(|(_, has_example)| !**has_example);
+        let mut findings: Vec<String> =
+            bare.map(|(name, _)| format!("src: {name} needs an example")).collect();
+        let (written, with) = public.functions;
+        if with * 5 < written * 3 {
+            findings.push(format!(
+                "src: {with} of {written} public functions have an example, fewer than three of five"
+            ));
+        }
+        findings
+    }
+
+    /// Compares what is public with the campaign's table: what is missing there, what is gone, and what no trial calls.
+    pub(crate) fn compare(public: &BTreeSet<Call>, campaign: &[Source]) -> Vec<String> {
+        let flat = CALLED
+            .iter()
+            .flat_map(|(name, functions)| functions.iter().map(move |function| (*name, *function)));
+        let called: BTreeSet<Call> = flat.map(|(name, function)| (name.into(), function.into())).collect();
+        let covers = |(name, function): (&str, &str), call: &Call| {
+            call.0 == name && (function == "*" || call.1 == function)
+        };
+        let is_excluded =
+            |call: &Call| EXCLUDED.iter().any(|(name, function, _)| covers((name, function), call));
+        let trials: Vec<String> =
+            campaign.iter().filter(|source| !source.path.ends_with("/calls.rs")).map(Source::text).collect();
+        let is_tried = |function: &str| {
+            let calls = |text: &String| {
+                words(text).any(|(at, word)| word == function && text[..at].ends_with(['.', ':']))
+            };
+            trials.iter().any(calls)
+        };
+        let mut findings = vec![];
+        for (name, function) in public.iter().filter(|call| !called.contains(*call) && !is_excluded(call)) {
+            findings.push(format!("{name}::{function} is public: call it in a trial, or say why not"));
+        }
+        for (name, function) in called.difference(public) {
+            findings.push(format!("{name}::{function} is not public any more: remove it"));
+        }
+        for (name, function) in called.iter().filter(|call| !is_tried(&call.1)) {
+            findings.push(format!("no trial calls {name}::{function}"));
+        }
+        for (name, function, _) in EXCLUDED {
+            if !public.iter().any(|call| covers((name, function), call) && !called.contains(call)) {
+                findings.push(format!("{name}::{function} excludes nothing: remove it"));
+            }
+        }
+        findings.iter().map(|finding| format!("tests/support/damage/calls.rs: {finding}")).collect()
+    }
 }

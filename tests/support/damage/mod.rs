@@ -13,28 +13,17 @@
 #![allow(dead_code, unreachable_pub, reason = "each user takes what it needs")]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
-pub mod accounts;
-pub mod bounds;
-pub mod descent;
-pub mod later;
-pub mod model;
-pub mod parked;
 pub mod plan;
-pub mod ranges;
 pub mod reads;
-pub mod rng;
 pub mod trial;
 pub mod walk;
-pub mod writes;
 
-use bounds::Bounds;
-use later::{Demand, Pulled};
 use model::{Model, Row};
 use paranoid_memtable::fault::{FaultInjector, Past};
 use paranoid_memtable::{Error, ImmutableMemTable, MemTable};
-use parked::Parked;
-use plan::{Area, Kind};
-use trial::{Trial, Verdict};
+use plan::{Area, Bounds, Kind};
+use trial::{Demand, Pulled, Trial, Verdict};
+use walk::Parked;
 
 /// When a table is frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,4 +195,397 @@ fn of_mutable(mut trial: Trial<'_>, table: &MemTable, parked: Parked<'_>) -> Ver
         trial.salvage(&frozen);
     }
     trial.verdict
+}
+
+/// What a table holds, and what every read must answer.
+pub mod model {
+    use std::collections::BTreeSet;
+
+    use paranoid_memtable::fault::{FaultInjector, Part, Region};
+    use paranoid_memtable::filter::FixedPrefix;
+    use paranoid_memtable::read::{Base, DeletedBy};
+    use paranoid_memtable::{
+        Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
+    };
+
+    use super::plan::Rng;
+
+    /// What a table has beside its list.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Accelerators {
+        Nothing,
+        /// Filters of whole keys and of prefixes.
+        Filters,
+        /// A directory alone.
+        Directory,
+        /// A filter of prefixes alone, which point reads ask.
+        Prefixes,
+    }
+
+    /// Bytes of prefixes in the filter.
+    pub const PREFIX_BYTES: usize = 8;
+    /// The table's size, of which filters are shares.
+    const BUFFER: u64 = 64 << 10;
+    /// Two lines a filter.
+    const FILTER_SHARE: f64 = 0.008;
+
+    /// What kind of table a trial runs on.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Shape {
+        pub protection: u8,
+        pub on_seek: bool,
+        pub order_checks: bool,
+        /// Under `Replace` a third of the entries are overwritten, some of them several times.
+        pub duplicates: DuplicatePolicy,
+        pub accelerators: Accelerators,
+        pub entries: usize,
+        pub seed: u64,
+    }
+
+    impl Shape {
+        /// A skiplist that protects its entries with 8 bytes each, without filters.
+        pub fn plain(entries: usize, seed: u64) -> Shape {
+            Shape {
+                protection: 8,
+                on_seek: false,
+                order_checks: false,
+                duplicates: DuplicatePolicy::Reject,
+                accelerators: Accelerators::Nothing,
+                entries,
+                seed,
+            }
+        }
+    }
+
+    /// A stored entry.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Row {
+        pub key: Vec<u8>,
+        pub sequence: u64,
+        pub kind: Kind,
+        pub value: Vec<u8>,
+    }
+
+    /// What a get must answer.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Expected {
+        Value(u64, Vec<u8>),
+        Deleted(u64, DeletedBy),
+        /// Operands, newest first, and the base: a value, deleted (`Some(None)`), or below (`None`).
+        Merge(Vec<(u64, Vec<u8>)>, Option<Option<Vec<u8>>>),
+        NotFound,
+    }
+
+    /// All that a table holds.
+    #[derive(Debug, Clone)]
+    pub struct Model {
+        pub shape: Shape,
+        /// In the order of inserts, range tombstones included.
+        pub writes: Vec<Row>,
+        /// In table order, without entries that were overwritten.
+        pub rows: Vec<Row>,
+        pub tombstones: Vec<Row>,
+        /// Present and absent keys in order; absent ones stand between present ones.
+        pub probes: Vec<Vec<u8>>,
+        pub snapshots: Vec<u64>,
+        /// By snapshot, then by probe.
+        pub expected: Vec<Vec<Expected>>,
+        /// By snapshot: indexes into `rows` that a resolved scan shows.
+        pub resolved: Vec<Vec<usize>>,
+    }
+
+    pub fn order(left: &Row, right: &Row) -> std::cmp::Ordering {
+        left.key.cmp(&right.key).then(right.sequence.cmp(&left.sequence))
+    }
+
+    fn key_name(number: usize) -> Vec<u8> {
+        match number {
+            0 => Vec::new(),
+            n if n.is_multiple_of(5) => format!("key{n:05}-with-a-longer-tail").into_bytes(),
+            n => format!("key{n:05}").into_bytes(),
+        }
+    }
+
+    fn writes_of(shape: &Shape) -> Vec<Row> {
+        let mut rng = Rng::new(shape.seed);
+        let mut writes = Vec::new();
+        let mut group = 0;
+        while writes.len() < shape.entries {
+            let versions = [1, 1, 2, 3][rng.below(4)];
+            for version in 0..versions {
+                let kind = match rng.below(10) {
+                    0 => Kind::DELETE,
+                    1 => Kind::SINGLE_DELETE,
+                    2 | 3 => Kind::MERGE,
+                    4 if version == 1 => Kind::custom_delete(1),
+                    4 => Kind::custom(version),
+                    _ => Kind::PUT,
+                };
+                let len = if kind.is_point_delete() { 0 } else { [0, 3, 24, 61, 100][rng.below(5)] };
+                let value = (0..len).map(|_| rng.next() as u8).collect();
+                writes.push(Row { key: key_name(group * 2), sequence: 0, kind, value });
+            }
+            group += 1;
+        }
+        for _ in 0..3 + shape.entries / 100 {
+            let start = rng.below(group);
+            let end = start + 1 + rng.below(group / 6 + 2);
+            let (key, value) = (key_name(start * 2 + 1), key_name(end * 2 + 1));
+            writes.push(Row { key, sequence: 0, kind: Kind::RANGE_DELETE, value });
+        }
+        rng.shuffle(&mut writes);
+        for (i, write) in writes.iter_mut().enumerate() {
+            write.sequence = 10 + 3 * i as u64;
+        }
+        if shape.duplicates == DuplicatePolicy::Replace {
+            overwrite(&mut writes, &mut rng);
+        }
+        writes
+    }
+
+    /// Later writes of the same keys and sequence numbers: one to three for a third of the entries.
+    fn overwrite(writes: &mut Vec<Row>, rng: &mut Rng) {
+        let points = writes.iter().filter(|row| row.kind != Kind::RANGE_DELETE);
+        for row in points.step_by(3).cloned().collect::<Vec<_>>() {
+            for _ in 0..1 + rng.below(3) {
+                let first = writes.iter().position(|write| same_place(write, &row)).unwrap_or(0);
+                let place = first + 1 + rng.below(writes.len() - first);
+                let value = (0..rng.below(40)).map(|_| rng.next() as u8).collect();
+                writes.insert(place, Row { kind: Kind::PUT, value, ..row.clone() });
+            }
+        }
+    }
+
+    fn same_place(left: &Row, right: &Row) -> bool {
+        left.key == right.key && left.sequence == right.sequence && left.kind != Kind::RANGE_DELETE
+    }
+
+    /// Point entries in table order, the last write of each key and sequence number; and the range tombstones.
+    fn sorted(writes: &[Row]) -> (Vec<Row>, Vec<Row>) {
+        let (mut tombstones, mut rows): (Vec<Row>, Vec<Row>) =
+            writes.iter().rev().cloned().partition(|row| row.kind == Kind::RANGE_DELETE);
+        rows.sort_by(order);
+        rows.dedup_by(|later, first| same_place(later, first));
+        tombstones.sort_by(order);
+        (rows, tombstones)
+    }
+
+    impl Model {
+        pub fn new(shape: Shape) -> Model {
+            let writes = writes_of(&shape);
+            let groups =
+                writes.iter().filter(|row| row.kind != Kind::RANGE_DELETE).map(|row| row.key.clone());
+            let groups = groups.collect::<BTreeSet<_>>().len();
+            let probes: Vec<Vec<u8>> = (0..2 * groups).map(key_name).collect();
+            let newest = writes.iter().map(|row| row.sequence).max().unwrap_or(0);
+            Model::of(shape, writes, probes, vec![newest / 3, newest * 2 / 3, u64::MAX])
+        }
+
+        fn of(shape: Shape, writes: Vec<Row>, probes: Vec<Vec<u8>>, snapshots: Vec<u64>) -> Model {
+            let (rows, tombstones) = sorted(&writes);
+            let (expected, resolved) = (Vec::new(), Vec::new());
+            let mut model = Model { shape, writes, rows, tombstones, probes, snapshots, expected, resolved };
+            for snapshot in model.snapshots.clone() {
+                let answers: Vec<Expected> =
+                    model.probes.iter().map(|key| model.answer(key, snapshot)).collect();
+                model.expected.push(answers);
+                model.resolved.push(model.shown(snapshot));
+            }
+            model
+        }
+
+        /// The model after these writes, too.
+        #[must_use]
+        pub fn after(&self, more: Vec<Row>) -> Model {
+            let snapshots = vec![self.newest(), u64::MAX];
+            let mut writes = self.writes.clone();
+            writes.extend(more);
+            Model::of(self.shape, writes, self.probes.clone(), snapshots)
+        }
+
+        /// The largest sequence number.
+        pub fn newest(&self) -> u64 {
+            self.writes.iter().map(|row| row.sequence).max().unwrap_or(0)
+        }
+
+        /// The rows that a scan at one of the snapshots shows.
+        pub fn visible(&self, snapshot: usize) -> Vec<&Row> {
+            self.resolved[snapshot].iter().map(|row| &self.rows[*row]).collect()
+        }
+
+        /// The rows that a reader at the newest sequence number or at one of `snapshots` could need: a version is left
+        /// out if a newer one stands between it and every reader. What operands stand on, single deletes, and all below
+        /// one, stays.
+        pub fn needed(&self, snapshots: &[u64]) -> Vec<&Row> {
+            let readers: Vec<u64> = snapshots.iter().copied().chain([u64::MAX]).collect();
+            let needs = |row: &&Row| {
+                let newer = self.versions(&row.key).iter().take_while(|newer| newer.sequence > row.sequence);
+                let single = newer.clone().chain([*row]).any(|newer| newer.kind == Kind::SINGLE_DELETE);
+                let hides = |newer: &Row, reader: u64| newer.kind != Kind::MERGE && newer.sequence <= reader;
+                let reads = |reader: &u64| {
+                    row.sequence <= *reader && !newer.clone().any(|newer| hides(newer, *reader))
+                };
+                single || readers.iter().any(reads)
+            };
+            self.rows.iter().filter(needs).collect()
+        }
+
+        pub fn cover(&self, key: &[u8], snapshot: u64) -> Option<u64> {
+            let covers = |row: &&Row| {
+                row.sequence <= snapshot && row.key.as_slice() <= key && key < row.value.as_slice()
+            };
+            self.tombstones.iter().filter(covers).map(|row| row.sequence).max()
+        }
+
+        fn answer(&self, key: &[u8], snapshot: u64) -> Expected {
+            let cover = self.cover(key, snapshot);
+            let versions: Vec<&Row> =
+                self.versions(key).iter().filter(|row| row.sequence <= snapshot).collect();
+            let Some(newest) = versions.first().filter(|row| cover.is_none_or(|cover| cover < row.sequence))
+            else {
+                return cover.map_or(Expected::NotFound, |cover| Expected::Deleted(cover, DeletedBy::Range));
+            };
+            match newest.kind {
+                Kind::DELETE => Expected::Deleted(newest.sequence, DeletedBy::Point),
+                Kind::SINGLE_DELETE => Expected::Deleted(newest.sequence, DeletedBy::Single),
+                Kind::MERGE => self.chain(&versions, cover),
+                kind if kind.is_point_delete() => Expected::Deleted(newest.sequence, DeletedBy::Custom(kind)),
+                _ => Expected::Value(newest.sequence, newest.value.clone()),
+            }
+        }
+
+        fn chain(&self, versions: &[&Row], cover: Option<u64>) -> Expected {
+            let mut operands = Vec::new();
+            for row in versions {
+                if cover.is_some_and(|cover| cover > row.sequence) {
+                    return Expected::Merge(operands, Some(None));
+                }
+                match row.kind {
+                    Kind::MERGE => operands.push((row.sequence, row.value.clone())),
+                    kind if kind.is_point_delete() => return Expected::Merge(operands, Some(None)),
+                    _ => return Expected::Merge(operands, Some(Some(row.value.clone()))),
+                }
+            }
+            // A tombstone below the last operand is a base as well.
+            Expected::Merge(operands, cover.map(|_| None))
+        }
+
+        fn shown(&self, snapshot: u64) -> Vec<usize> {
+            let mut shown = Vec::new();
+            let mut last: Option<&[u8]> = None;
+            for (i, row) in self.rows.iter().enumerate().filter(|(_, row)| row.sequence <= snapshot) {
+                if last == Some(&row.key) {
+                    continue;
+                }
+                last = Some(&row.key);
+                let covered = self.cover(&row.key, snapshot).is_some_and(|cover| cover > row.sequence);
+                if !covered && !row.kind.is_point_delete() {
+                    shown.push(i);
+                }
+            }
+            shown
+        }
+
+        /// A table with all writes of the model; every call makes an equal one.
+        pub fn table(&self) -> Result<MemTable, Error> {
+            self.table_watched(|_, _| ())
+        }
+
+        /// Makes [`table`](Self::table), and calls `watch` with it before each write, with the write's number.
+        pub fn table_watched(&self, mut watch: impl FnMut(usize, &MemTable)) -> Result<MemTable, Error> {
+            let table = self.empty_table()?;
+            for (number, row) in self.writes.iter().enumerate() {
+                watch(number, &table);
+                table.insert(row.sequence, row.kind, &row.key, &row.value)?;
+            }
+            Ok(table)
+        }
+
+        /// An empty table of this shape.
+        pub fn empty_table(&self) -> Result<MemTable, Error> {
+            MemTable::new(self.options()?)
+        }
+
+        pub fn options(&self) -> Result<MemTableOptions, Error> {
+            let paranoid = ParanoidOptions::builder()
+                .protection_bytes(self.shape.protection)
+                .checksum_on_seek(self.shape.on_seek && self.shape.protection > 0)
+                .order_checks(self.shape.order_checks)
+                .build()?;
+            let mut options = MemTableOptions::builder()
+                .write_buffer_size(BUFFER)
+                .paranoid(paranoid)
+                .duplicates(self.shape.duplicates)
+                .seed(self.shape.seed);
+            if self.shape.accelerators == Accelerators::Filters {
+                options = options.whole_key_filter(FILTER_SHARE);
+            }
+            if matches!(self.shape.accelerators, Accelerators::Filters | Accelerators::Prefixes) {
+                options = options.prefix_filter(FixedPrefix::new(PREFIX_BYTES), FILTER_SHARE);
+            }
+            let has_directory = self.shape.accelerators == Accelerators::Directory;
+            options.directory(if has_directory { Directory::On } else { Directory::Off }).build()
+        }
+
+        /// Whether a get looks past the last version of a key: none is visible, or all that are visible are operands.
+        pub fn runs_out(&self, key: &[u8], snapshot: u64) -> bool {
+            self.versions(key)
+                .iter()
+                .filter(|row| row.sequence <= snapshot)
+                .all(|row| row.kind == Kind::MERGE)
+        }
+
+        /// All versions of a key, newest first.
+        pub fn versions(&self, key: &[u8]) -> &[Row] {
+            let from = self.rows.partition_point(|row| row.key.as_slice() < key);
+            let len = self.rows[from..].partition_point(|row| row.key == key);
+            &self.rows[from..from + len]
+        }
+
+        /// The index of an entry among the rows.
+        pub fn row(&self, key: &[u8], sequence: u64) -> Option<usize> {
+            let here = |row: &Row| row.key.as_slice().cmp(key).then(sequence.cmp(&row.sequence));
+            self.rows.binary_search_by(here).ok()
+        }
+
+        /// Levels on which an entry is linked.
+        pub fn height(&self, injector: &FaultInjector<'_>, row: usize) -> u32 {
+            let row = &self.rows[row];
+            let own = injector.pieces().iter().filter(|piece| {
+                piece.part == Part::Points
+                    && piece.region == Region::Link
+                    && piece
+                        .owner
+                        .as_ref()
+                        .is_some_and(|owner| *owner.key == *row.key && owner.sequence == row.sequence)
+            });
+            own.map(|piece| piece.level + 1).max().unwrap_or(0)
+        }
+
+        /// The index of a key among the probes.
+        pub fn probe(&self, key: &[u8]) -> Option<usize> {
+            self.probes.binary_search_by(|probe| probe.as_slice().cmp(key)).ok()
+        }
+    }
+
+    /// A lookup as plain data, with all that it offers asked for.
+    pub fn seen(lookup: &Lookup<'_>) -> Result<Expected, Error> {
+        Ok(match lookup {
+            Lookup::Value(value) => Expected::Value(value.sequence(), value.to_pinned().to_vec()),
+            Lookup::Deleted { sequence, by } => Expected::Deleted(*sequence, *by),
+            Lookup::NotFound => Expected::NotFound,
+            Lookup::Merge(operands) => {
+                let base = match operands.base()? {
+                    Base::Value(value) => Some(Some(value.to_vec())),
+                    Base::Deleted => Some(None),
+                    Base::Below => None,
+                };
+                let operands: Result<Vec<_>, Error> = operands
+                    .clone()
+                    .map(|operand| operand.map(|operand| (operand.sequence, operand.value.to_vec())))
+                    .collect();
+                Expected::Merge(operands?, base)
+            }
+        })
+    }
 }

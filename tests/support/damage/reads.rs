@@ -1,8 +1,14 @@
-//! The reads that a trial makes besides gets, scans and seeks: copies, many keys, shared cursors, bounds.
+//! What a trial does besides gets, scans and seeks: copies, many keys, shared cursors, bounds; ranges that are kept, seek and get new
+//! bounds; and writes in every way of writing, which join the model when they are acknowledged.
 
+use std::ops::Bound;
+
+use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::read::Found;
-use paranoid_memtable::scan::Visibility;
-use paranoid_memtable::{Entry, Error, Kind, OwnedCursor, TableReader};
+use paranoid_memtable::scan::{EntryRange, Handle, Visibility};
+use paranoid_memtable::{
+    Entry, Error, Inserted, Kind, MemTable, OwnedCursor, TableReader, WriteBatch, Writer,
+};
 
 use super::model::{Expected, Row};
 use super::trial::{Shown, Trial};
@@ -182,5 +188,274 @@ impl Trial<'_> {
             step.of(&mut cursor)?;
             copied(&cursor)
         });
+    }
+}
+
+/// Bounds that leave nothing out.
+const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
+
+/// The end of a range that seeks.
+#[derive(Debug, Clone, Copy)]
+enum Seek<'k> {
+    Front(&'k [u8]),
+    Back(&'k [u8]),
+}
+
+impl Trial<'_> {
+    /// One range of each kind, which seeks around every third key.
+    pub fn sought_ranges(&mut self, table: &TableReader) {
+        let model = self.model();
+        let (mut raw, mut resolved) = (table.owned_range(..), table.range_at(model.snapshots[1], ..));
+        let rows: Vec<&Row> = model.rows.iter().collect();
+        let shown = model.visible(1);
+        for (probe, key) in model.probes.iter().enumerate().skip(self.turn() as usize % 3).step_by(3) {
+            for seek in [Seek::Front(key), Seek::Back(key)] {
+                self.sought_end(probe, &mut raw, seek, &rows);
+                self.sought_end(probe, &mut resolved, seek, &shown);
+            }
+        }
+        self.sought_versions(table);
+        self.sought_keys(table);
+    }
+
+    fn sought_end<H: Handle, L: Visibility>(
+        &mut self,
+        probe: usize,
+        range: &mut EntryRange<H, L>,
+        seek: Seek<'_>,
+        rows: &[&Row],
+    ) {
+        range.set_bounds::<&[u8]>(ALL);
+        let (answered, row) = match seek {
+            Seek::Front(key) => {
+                range.seek(key);
+                let after = rows.partition_point(|row| row.key.as_slice() < key);
+                let moved = range.next_entry();
+                let answered = moved.as_ref().map(drop).map_err(drop);
+                self.sought(probe, "seek of a range", moved, rows.get(after).copied());
+                (answered, after)
+            }
+            Seek::Back(key) => {
+                range.seek_for_prev(key);
+                let after = rows.partition_point(|row| row.key.as_slice() <= key);
+                let before = after.checked_sub(1).map(|before| rows[before]);
+                let moved = range.next_back_entry();
+                let answered = moved.as_ref().map(drop).map_err(drop);
+                self.sought(probe, "seek_for_prev of a range", moved, before);
+                (answered, after)
+            }
+        };
+        self.status_says("a range", range.status(), answered, row);
+    }
+
+    fn status_says(&mut self, what: &str, status: Result<(), Error>, step: Result<(), ()>, row: usize) {
+        if status.is_err() != step.is_err() {
+            self.wrong(|| format!("status of {what} sought at row {row}: {status:?}"));
+        }
+    }
+
+    /// Ranges between two versions, and from one on.
+    fn sought_versions(&mut self, table: &TableReader) {
+        let model = self.model();
+        let (mut range, mut keys) = (table.range(..), table.owned_range_descending(..));
+        for row in model.rows.iter().skip(self.turn() as usize % 3).step_by(3) {
+            let Some(probe) = model.probe(&row.key) else { continue };
+            let place = (row.key.as_slice(), row.sequence);
+            range.set_version_bounds(place..=place);
+            self.sought(probe, "set_version_bounds", range.next_back_entry(), Some(row));
+            range.set_bounds::<&[u8]>(ALL);
+            range.seek_version(&row.key, row.sequence);
+            self.sought(probe, "seek_version of a range", range.next_entry(), Some(row));
+            keys.set_version_bounds(place..=place);
+            self.sought(probe, "set_version_bounds, descending", keys.next_entry(), Some(row));
+        }
+    }
+
+    /// Descending ranges begin with the newest version of a key.
+    fn sought_keys(&mut self, table: &TableReader) {
+        let model = self.model();
+        let mut range = table.range_descending(..);
+        for (probe, key) in model.probes.iter().enumerate().skip(self.turn() as usize % 3).step_by(3) {
+            let last = model.rows.iter().rfind(|row| row.key <= *key);
+            let newest = last.and_then(|row| model.versions(&row.key).first());
+            range.set_bounds::<&[u8]>(ALL);
+            range.seek(key);
+            let moved = range.next_entry();
+            let answered = moved.as_ref().map(drop).map_err(drop);
+            self.sought(probe, "seek of a descending range", moved, newest);
+            self.status_says("a descending range", range.status(), answered, probe);
+        }
+    }
+}
+
+/// Entries of a batch.
+const BATCH: usize = 4;
+/// Every how many-th probe is written to.
+const EVERY: usize = 3;
+
+/// A way of writing.
+enum Means<'t> {
+    Table(&'t MemTable),
+    Writer(Writer),
+    /// A writer that has reserved room.
+    Reserved(Writer),
+    /// With the caller's digest.
+    CallerDigest(&'t MemTable),
+    /// With the value in slices.
+    Slices(&'t MemTable, Writer),
+}
+
+impl<'t> Means<'t> {
+    fn new(table: &'t MemTable, turn: usize) -> Result<Means<'t>, Error> {
+        Ok(match turn % 5 {
+            0 => Means::Table(table),
+            1 => Means::Writer(table.writer()),
+            2 => Means::Reserved(table.try_reserve(MemTable::max_entry_bytes(64, 64) * 8)?),
+            3 => Means::CallerDigest(table),
+            _ => Means::Slices(table, table.writer()),
+        })
+    }
+
+    fn write(&mut self, row: &Row) -> Result<Inserted, Error> {
+        let Row { key, sequence, kind, value } = row;
+        match (self, *kind) {
+            (Means::CallerDigest(table), Kind::PUT) => {
+                let caller_digest = Protected::of(key, value, *kind);
+                table.insert_parts(*sequence, *kind, key, &[value], Some(caller_digest))
+            }
+            (Means::Slices(table, writer), kind) => {
+                let (low, high) = value.split_at(value.len() / 2);
+                let (slices, caller_digest) = ([low, high], Protected::of(key, value, kind));
+                match sequence % 3 {
+                    0 => table.insert_parts(*sequence, kind, key, &slices, None),
+                    1 => table.insert_parts(*sequence, kind, key, &slices, Some(caller_digest)),
+                    _ => writer.insert_parts(*sequence, kind, key, &slices, None),
+                }
+            }
+            (Means::Table(table) | Means::CallerDigest(table), kind) => match kind {
+                Kind::PUT => table.put(*sequence, key, value),
+                Kind::MERGE => table.merge(*sequence, key, value),
+                Kind::DELETE => table.delete(*sequence, key),
+                Kind::SINGLE_DELETE => table.single_delete(*sequence, key),
+                Kind::RANGE_DELETE => table.delete_range(*sequence, key, value),
+                kind => table.insert(*sequence, kind, key, value),
+            },
+            (Means::Writer(writer) | Means::Reserved(writer), kind) => match kind {
+                Kind::PUT => writer.put(*sequence, key, value),
+                Kind::MERGE => writer.merge(*sequence, key, value),
+                Kind::DELETE => writer.delete(*sequence, key),
+                Kind::SINGLE_DELETE => writer.single_delete(*sequence, key),
+                Kind::RANGE_DELETE => writer.delete_range(*sequence, key, value),
+                kind => writer.insert(*sequence, kind, key, value),
+            },
+        }
+    }
+}
+
+impl Trial<'_> {
+    /// Writes between the old entries and with newer versions. Returns what was acknowledged, in the order of
+    /// writing.
+    pub fn writes(&mut self, table: &MemTable) -> Vec<Row> {
+        let mut written = Vec::new();
+        let mut sequence = self.model().newest() + 1;
+        let turn = self.turn() as usize;
+        match Means::new(table, turn / 2) {
+            Err(error) => self.refused(&error, "try_reserve"),
+            Ok(mut means) => {
+                for (number, probe) in (turn % EVERY..self.model().probes.len()).step_by(EVERY).enumerate() {
+                    let row = self.row(number + turn, probe, sequence);
+                    sequence += 1;
+                    match means.write(&row) {
+                        Ok(_) => written.push(row),
+                        Err(error) => self.refused(&error, "a write"),
+                    }
+                }
+                self.range_delete(&mut means, sequence, &mut written);
+            }
+        }
+        self.again(table, &mut written);
+        self.batches(table, sequence + 1, &mut written);
+        written
+    }
+
+    /// A new version of a key; its kind changes with the number.
+    fn row(&self, number: usize, probe: usize, sequence: u64) -> Row {
+        let (custom, sized) = (Kind::custom(0), Kind::custom_delete(0));
+        let kinds = [Kind::PUT, Kind::MERGE, Kind::PUT, Kind::DELETE, custom, sized, Kind::SINGLE_DELETE];
+        let kind = kinds[number % kinds.len()];
+        let value = if kind.is_point_delete() { Vec::new() } else { sequence.to_le_bytes().to_vec() };
+        Row { key: self.model().probes[probe].clone(), sequence, kind, value }
+    }
+
+    /// Writes keys and sequence numbers that are taken: they are refused, or they replace.
+    fn again(&mut self, table: &MemTable, written: &mut Vec<Row>) {
+        let model = self.model();
+        let replaces = self.replaces();
+        for row in model.rows.iter().step_by(EVERY) {
+            let row = Row { kind: Kind::PUT, value: b"again".to_vec(), ..row.clone() };
+            match table.insert(row.sequence, row.kind, &row.key, &row.value) {
+                Err(Error::DuplicateEntry { .. }) if !replaces => {}
+                Ok(inserted) if replaces && inserted.displaced.is_some() => written.push(row),
+                Err(error) => self.refused(&error, "a second write"),
+                Ok(_) => self.wrong(|| format!("a duplicate of {} is taken", row.key.escape_ascii())),
+            }
+        }
+    }
+
+    fn range_delete(&mut self, means: &mut Means<'_>, sequence: u64, written: &mut Vec<Row>) {
+        let probes = &self.model().probes;
+        let from = probes.len() / 2;
+        let to = (from + 3).min(probes.len() - 1);
+        let (key, value) = (probes[from].clone(), probes[to].clone());
+        let row = Row { key, sequence, kind: Kind::RANGE_DELETE, value };
+        match means.write(&row) {
+            Ok(_) => written.push(row),
+            Err(error) => self.refused(&error, "delete_range"),
+        }
+    }
+
+    /// Batches between the old entries and with newer versions: each is written whole, or up to the entry that its
+    /// error names.
+    fn batches(&mut self, table: &MemTable, mut sequence: u64, written: &mut Vec<Row>) {
+        let turn = self.turn() as usize;
+        let keys: Vec<usize> = ((turn + 1) % EVERY..self.model().probes.len()).step_by(EVERY).collect();
+        let mut writer = table.writer();
+        for (number, keys) in keys.chunks(BATCH).enumerate() {
+            let mut batch = WriteBatch::with_protection(8).unwrap();
+            let first = sequence;
+            let mut rows = Vec::new();
+            for (place, probe) in keys.iter().enumerate() {
+                let row = self.row(turn + number + place, *probe, sequence);
+                add(&mut batch, &row).unwrap();
+                rows.push(row);
+                sequence += 1;
+            }
+            if let Err(error) = table.check_batch(&batch) {
+                self.wrong(|| format!("check_batch: {error}"));
+            }
+            let wrote = match (turn + number) % 2 {
+                0 => table.write_batch(first, &batch),
+                _ => writer.write_batch(first, &batch),
+            };
+            let taken = match wrote {
+                Ok(_) => rows.len(),
+                Err(error) => {
+                    self.refused(&error, "write_batch");
+                    let Error::BatchInterrupted { applied, .. } = error else { continue };
+                    applied as usize
+                }
+            };
+            written.extend(rows.into_iter().take(taken));
+        }
+    }
+}
+
+fn add(batch: &mut WriteBatch, row: &Row) -> Result<(), Error> {
+    match row.kind {
+        Kind::PUT => batch.put(&row.key, &row.value),
+        Kind::MERGE => batch.merge(&row.key, &row.value),
+        Kind::DELETE => batch.delete(&row.key),
+        Kind::SINGLE_DELETE => batch.single_delete(&row.key),
+        kind => batch.insert(kind, &row.key, &row.value),
     }
 }

@@ -218,11 +218,11 @@ fn rocksdb(_: Candidate, _: Room) -> anyhow::Result<Box<dyn Store>> {
 fn rocksdb(candidate: Candidate, room: Room) -> anyhow::Result<Box<dyn Store>> {
     let name = format!("paranoid-peers-{}-{}", std::process::id(), candidate.name());
     let folder = std::env::temp_dir().join(name);
-    Ok(Box::new(super::rocksdb::Database::open(&folder, room.write_buffer(), candidate.protection)?))
+    Ok(Box::new(crate::shim::write_path::Database::open(&folder, room.write_buffer(), candidate.protection)?))
 }
 
 #[cfg(feature = "rocksdb")]
-impl Store for super::rocksdb::Database {
+impl Store for crate::shim::write_path::Database {
     fn task<'a>(&'a self, work: Work<'a>) -> Task<'a> {
         let Work::Put(entries, batch) = work else { unreachable!("only its writes are compared") };
         let batches = self.batches(entries, batch);

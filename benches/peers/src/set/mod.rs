@@ -10,27 +10,20 @@
 //! thread is timed by its own processor time. Where two threads are compared with one, both are timed by the clock.
 
 mod candidates;
-mod holds;
-mod page;
-#[cfg(feature = "rocksdb")]
-mod rocksdb;
 
+use std::fmt::Write;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::Args;
-use measure::record::{Record, Row, Section};
+use measure::{Environment, Record, Row, Section, quartiles};
 
-use crate::ballast::Ballast;
-use crate::environment;
+use crate::record;
 use crate::rivals::Room;
 use crate::rows::SEED;
-use crate::turns::thread_time;
-use crate::work::{Entries, KeyShape, Keys, Presence, Shape, mix, picks, shuffled};
+use crate::work::{Ballast, Entries, KeyShape, Keys, Presence, Shape, mix, picks, shuffled, thread_time};
 use candidates::{ALL, Candidate, Kind, Store, Work};
-
-pub use page::performance;
 
 /// What was asked for.
 #[derive(Debug, Clone, Args)]
@@ -109,11 +102,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
     }
     if wants("hold") {
-        rows.extend(holds::rows(entries, rounds)?);
+        rows.extend(hold_rows(entries, rounds)?);
     }
     let record = Record {
         program: "set".into(),
-        environment: environment::here(arguments.date.as_deref()),
+        environment: record::environment(arguments.date.as_deref()),
         keys: SHAPE.key.len(),
         values: SHAPE.value_len,
         threads: 1,
@@ -122,7 +115,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         candidates: ALL.iter().map(|candidate| candidate.name()).collect(),
         sections: vec![Section { entries, rows, ..Section::default() }],
     };
-    let text = page::markdown(&record);
+    let text = markdown(&record);
     println!("{text}");
     if let Some(date) = &arguments.date {
         eprintln!("wrote {}", record.save(&format!("{date}-{}", arguments.name), &text)?.display());
@@ -244,4 +237,183 @@ fn side_by_side(store: &dyn Store, parts: &[Work<'_>]) -> (Duration, u64) {
     let ended = spans.iter().map(|(_, ended, _)| *ended).max();
     let elapsed = started.zip(ended).map_or(Duration::ZERO, |(started, ended)| ended - started);
     (elapsed, spans.iter().fold(0, |hash, (.., part)| hash + part))
+}
+
+// How long the commit mutex of a set is held: each hold timed by itself, by its thread's own processor time.
+//
+// The library times holds only when it is built with `--cfg holds`, because two readings of the clock cost more than
+// most holds.
+
+#[cfg(not(holds))]
+pub fn hold_rows(_: u64, _: usize) -> anyhow::Result<Vec<Row>> {
+    Ok(Vec::new())
+}
+
+/// Quantiles of all holds of a fill, a sample per fill; tables are switched and flushed meanwhile.
+#[cfg(holds)]
+pub fn hold_rows(entries: u64, rounds: usize) -> anyhow::Result<Vec<Row>> {
+    let candidate = Candidate { kind: Kind::Set, protection: 8, threads: 1 };
+    let mut rows = Vec::new();
+    for (name, order) in [("in order", Order::Ascending), ("at random", Order::Random)] {
+        let mut samples = vec![Vec::new(); QUANTILES.len()];
+        for _ in 0..rounds {
+            let entries = SHAPE.entries(&numbers(entries, order), 1);
+            let mut holds = fill(&candidate.batches(&entries, 1))?;
+            holds.sort_unstable();
+            for (samples, (_, share)) in samples.iter_mut().zip(QUANTILES) {
+                samples.push(holds[(holds.len() - 1) * share / 100_000] as f64);
+            }
+        }
+        for (samples, (quantile, _)) in samples.into_iter().zip(QUANTILES) {
+            let mut row =
+                Row { name: format!("hold of the commit mutex, put {name}, {quantile}"), ..Row::default() };
+            row.nanoseconds =
+                ALL.iter().map(|known| (*known == candidate).then(|| samples.clone())).collect();
+            rows.push(row);
+        }
+        eprintln!("  holds {name}");
+    }
+    Ok(rows)
+}
+
+/// The quantiles, in thousandths of a percent.
+#[cfg(holds)]
+const QUANTILES: [(&str, usize); 4] =
+    [("p50", 50_000), ("p99.9", 99_900), ("p99.99", 99_990), ("longest", 100_000)];
+
+/// Nanoseconds of every hold.
+#[cfg(holds)]
+fn fill(batches: &[paranoid_memtable::WriteBatch]) -> anyhow::Result<Vec<u64>> {
+    use crate::tails::flush_away;
+    use paranoid_memtable::MemTableOptions;
+    use paranoid_memtable::set::{MemTableSet, SetOptions, time_holds};
+    // Some five switches per fill.
+    let table = MemTableOptions::builder().write_buffer_size(8 << 20).build()?;
+    let set = MemTableSet::open(SetOptions::builder().table(table).max_write_buffer_number(64).build()?, ())?;
+    let flusher = set.start_flush_thread(flush_away)?;
+    let clock = || u64::try_from(thread_time().as_nanos()).unwrap_or(u64::MAX);
+    let mut empty: Vec<u64> = (0..10_001).map(|_| clock()).map(|from| clock() - from).collect();
+    empty.sort_unstable();
+    time_holds(clock, batches.len() + 1_000);
+    for batch in batches {
+        set.write(batch)?;
+    }
+    let holds = time_holds(clock, 0);
+    flusher.close()?;
+    Ok(holds.into_iter().map(|hold| hold.saturating_sub(empty[empty.len() / 2])).collect())
+}
+
+// The page of a set's costs, and the targets that the crate sets itself.
+
+/// A target about two candidates of a row: the one that is judged, and what it is compared with.
+enum Target {
+    /// At most so many times the time.
+    Times(f64),
+    /// At most so many nanoseconds more.
+    Added(f64),
+    /// At least so many times as fast.
+    Ahead(f64),
+}
+
+use Target::{Added, Ahead, Times};
+
+const TARGETS: [(&str, &str, &str, Target); 6] = [
+    ("put at random", "set-8", "table-8", Times(1.25)),
+    ("put in order", "set-8", "table-8", Added(60.0)),
+    ("put at random, by the clock", "set-8-two-threads", "set-8", Ahead(1.6)),
+    ("get from the older table", "set-8", "table-8", Times(1.15)),
+    ("put at random", "set-8", "rocksdb-8", Ahead(1.5)),
+    ("put in order", "set-8", "rocksdb-8", Ahead(1.5)),
+];
+
+impl Target {
+    /// What is wanted, what was measured, and whether that is enough; the quartiles are in brackets.
+    fn judge(
+        &self,
+        record: &Record,
+        section: &Section,
+        row: &str,
+        pair: (&str, &str),
+    ) -> Option<[String; 3]> {
+        let paired = |how: fn(f64, f64) -> f64| section.paired(&record.candidates, row, pair, how);
+        let (wanted, [low, median, high], is_kept) = match *self {
+            Times(most) => {
+                let found = paired(|judged, other| judged / other)?;
+                (format!("at most {most} times {}", pair.1), found, found[1] <= most)
+            }
+            Added(most) => {
+                let found = paired(|judged, other| judged - other)?;
+                (format!("{} +{most:.0} ns", pair.1), found, found[1] <= most)
+            }
+            Ahead(least) => {
+                let found = paired(|judged, other| other / judged)?;
+                (format!("at least {least} times as fast as {}", pair.1), found, found[1] >= least)
+            }
+        };
+        let verdict = if is_kept { "reached" } else { "**missed**" };
+        let [wanted, verdict] = [wanted, verdict.into()];
+        Some([wanted, format!("{median:.2} ({low:.2}..{high:.2})"), verdict])
+    }
+}
+
+pub fn markdown(record: &Record) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = head(record, &mut text).and_then(|()| performance(&mut text, record));
+    text
+}
+
+fn head(record: &Record, text: &mut String) -> std::fmt::Result {
+    let Environment { processor, compiler, commit, command, date, rust_flags, cxx_flags } =
+        &record.environment;
+    writeln!(text, "# What a set costs\n")?;
+    writeln!(text, "- command, from benches/peers: `{command}`\n- date: {date}\n- processor: {processor}")?;
+    writeln!(text, "- commit: {commit}\n- Rust: {compiler}, {rust_flags}\n- RocksDB: {cxx_flags}")
+}
+
+/// Budgets and times, without the head of a page.
+pub fn performance(text: &mut String, record: &Record) -> std::fmt::Result {
+    for section in &record.sections {
+        let Record { keys, values, rounds, .. } = record;
+        writeln!(
+            text,
+            "\n{} entries, {keys}-byte keys, {values}-byte values, {rounds} rounds in turn; nothing is logged, and tables are \
+             not switched except where holds are timed. Batches are made before the time begins. `table`: `Writer::put`; \
+             `table-batch`: `Writer::write_batch`; `rocksdb`: `DB::Write` with `disableWAL`; `view`: one view for all gets; the \
+             number: protection bytes. Medians, in brackets quartiles.\n",
+            section.entries
+        )?;
+        budgets(text, record, section)?;
+        times(text, record, section)?;
+    }
+    Ok(())
+}
+
+fn budgets(text: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
+    let judged = TARGETS.iter().filter_map(|(row, judged, other, target)| {
+        let figures = target.judge(record, section, row, (*judged, *other))?;
+        Some(format!("| {row} | {judged} | {} |", figures.join(" | ")))
+    });
+    let judged: Vec<String> = judged.collect();
+    if !judged.is_empty() {
+        writeln!(text, "| work | | wanted | measured | |\n|---|---|---|---|---|\n{}\n", judged.join("\n"))?;
+    }
+    Ok(())
+}
+
+/// Median nanoseconds per operation of the candidates that have samples.
+fn times(text: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
+    let has_samples = |at: &usize| section.rows.iter().any(|row| !row.samples(*at).is_empty());
+    let shown: Vec<usize> = (0..record.candidates.len()).filter(has_samples).collect();
+    let names: Vec<&str> = shown.iter().map(|at| record.candidates[*at].as_str()).collect();
+    writeln!(text, "| nanoseconds | {} |\n|---{}|", names.join(" | "), "|---".repeat(shown.len()))?;
+    for row in &section.rows {
+        let cell = |at: &usize| match row.samples(*at) {
+            [] => "-".to_owned(),
+            samples => format!("{:.0}", quartiles(samples.to_vec())[1]),
+        };
+        let cells: Vec<String> = shown.iter().map(cell).collect();
+        writeln!(text, "| {} | {} |", row.name, cells.join(" | "))?;
+    }
+    Ok(())
 }

@@ -19,8 +19,8 @@ use paranoid_sst::{
     ingestible,
 };
 
-use super::shim::{Database, FileOptions, Reader};
 use super::{Folder, table_in};
+use crate::shim::table_files::{Database, FileOptions, Reader};
 use crate::work::mix;
 
 /// Operations of one file.

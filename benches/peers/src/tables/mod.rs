@@ -8,15 +8,24 @@
 //! `both_ways` comes first: costs of files that the other side cannot read are worth nothing. Then `flush` and `reads`.
 
 mod both_ways;
-mod costs;
-mod record;
-mod shim;
 
+use std::fmt::Write;
+use std::fs::File;
+use std::hint::black_box;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use paranoid_memtable::ChecksumKind;
+use measure::{Environment, quartiles};
+use paranoid_memtable::{ChecksumKind, ImmutableMemTable, MemTable, MemTableOptions, ParanoidOptions};
+use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableLookup, TableSource};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use crate::shim::table_files::{Database, FileOptions, Reader};
+use crate::work::{Entries, KeyShape, Keys, Presence, Shape, fold, mix, picks, shuffled, thread_time};
 
 /// What was asked for.
 #[derive(Debug, Clone, Args)]
@@ -61,9 +70,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.check {
         return Ok(());
     }
-    let load = record::load();
-    let costs = costs::measure(&arguments, &folder.0)?;
-    let record = record::Record::new(&arguments, checked, load, costs);
+    let load = load();
+    let costs = measure(&arguments, &folder.0)?;
+    let record = Record::new(&arguments, checked, load, costs);
     println!("{}", record.markdown());
     if let Some(date) = &arguments.date {
         eprintln!("wrote {}", record.write(&format!("{date}-{}", arguments.name))?);
@@ -105,4 +114,419 @@ fn table_in(folder: &Path) -> anyhow::Result<PathBuf> {
     let (first, second) = (files.next(), files.next());
     ensure!(second.is_none(), "{}: more than one table file", folder.display());
     first.with_context(|| format!("{}: no table file", folder.display()))
+}
+
+// What files cost: flushes of one table, and reads of the file that they wrote, the candidates in turns.
+//
+// A flush is timed by the processor time of the process, because RocksDB flushes on a thread of its own; reads by
+// that of their thread. RocksDB's memtable is gone after its flush, so a new one is filled at random before each
+// flush, outside the time. The data blocks of both files must have equal bytes.
+
+const SEED: u64 = 14;
+/// Gets of a round.
+const GETS: usize = 20_000;
+/// Opens of a round.
+const OPENS: usize = 8;
+
+pub const FLUSHES: [&str; 5] =
+    ["ours-8", "ours-8+read-back", "rocksdb-0", "rocksdb-8", "rocksdb-8+read-back"];
+pub const READERS: [&str; 4] = ["ours", "ours-file", "rocksdb", "rocksdb-cached"];
+
+/// Nanoseconds of one operation, by candidate and round.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Row {
+    pub name: String,
+    pub candidates: Vec<&'static str>,
+    pub nanoseconds: Vec<Vec<f64>>,
+}
+
+/// Rows of one kind of checksum.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Costs {
+    pub kind: String,
+    pub rows: Vec<Row>,
+}
+
+struct Input {
+    entries: Entries,
+    table: Arc<ImmutableMemTable>,
+    hits: Vec<Keys>,
+    misses: Vec<Keys>,
+}
+
+/// Processor time of all threads.
+fn process_time() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// Nanoseconds per operation of `count` operations, by this clock.
+fn timed<T>(clock: fn() -> Duration, count: u64, act: impl FnOnce() -> T) -> (f64, T) {
+    let started = clock();
+    let result = black_box(act());
+    ((clock() - started).as_secs_f64() * 1e9 / count as f64, result)
+}
+
+fn input(arguments: &Arguments) -> anyhow::Result<Input> {
+    let shape = Shape { key: KeyShape::Bytes16, value_len: 100 };
+    let entries = shape.entries(&shuffled(arguments.entries, SEED), 1);
+    let paranoid = ParanoidOptions::builder().protection_bytes(8).build()?;
+    let options = MemTableOptions::builder().write_buffer_size(256 << 20).paranoid(paranoid);
+    let table = MemTable::new(options.build()?)?;
+    for (sequence, key, value) in entries.iter() {
+        table.put(sequence, key, value)?;
+    }
+    let keys = |round: u64, presence| shape.keys(&picks(arguments.entries, GETS, mix(round)), presence);
+    let rounds = 0..arguments.rounds as u64;
+    Ok(Input {
+        entries,
+        table: table.freeze()?,
+        hits: rounds.clone().map(|round| keys(round, Presence::Hit)).collect(),
+        misses: rounds.map(|round| keys(round, Presence::Miss)).collect(),
+    })
+}
+
+pub fn measure(arguments: &Arguments, folder: &Path) -> anyhow::Result<Vec<Costs>> {
+    let input = input(arguments)?;
+    eprintln!("{} bytes of memory in the table", input.table.allocated_bytes());
+    let kinds = arguments.kinds.iter();
+    kinds.map(|kind| of_kind(arguments, folder, &input, *kind)).collect()
+}
+
+fn of_kind(arguments: &Arguments, folder: &Path, input: &Input, kind: ChecksumKind) -> anyhow::Result<Costs> {
+    eprintln!("{kind}");
+    let count = input.entries.count() as u64;
+    let file = folder.join(format!("{kind}.sst"));
+    let mut flush = Row::new("flush", &FLUSHES);
+    for round in 0..arguments.rounds {
+        for turn in 0..FLUSHES.len() {
+            let candidate = (round + turn) % FLUSHES.len();
+            let nanoseconds = match candidate {
+                0 | 1 => flush_ours(input, &file, kind, candidate == 1, count)?,
+                _ => flush_theirs(input, folder, &file, kind, candidate, count)?,
+            };
+            flush.nanoseconds[candidate].push(nanoseconds);
+        }
+    }
+    let mut rows = vec![flush];
+    rows.extend(reads(arguments, input, &file, kind)?);
+    std::fs::remove_file(&file)?;
+    Ok(Costs { kind: kind.to_string(), rows })
+}
+
+#[expect(clippy::fn_params_excessive_bools, reason = "the option of that name")]
+fn flush_ours(
+    input: &Input,
+    file: &Path,
+    kind: ChecksumKind,
+    read_back: bool,
+    count: u64,
+) -> anyhow::Result<f64> {
+    if file.exists() {
+        std::fs::remove_file(file)?;
+    }
+    let options = SortedTableOptions::builder().checksum(kind).verify_after_write(read_back).build()?;
+    let (nanoseconds, written) = timed(process_time, count, || -> anyhow::Result<_> {
+        let mut writer = SortedTableWriter::create(file, options)?;
+        input.table.flush(&[], &mut writer)?;
+        Ok(writer.finish()?)
+    });
+    ensure!(written?.entries == count, "entries are missing");
+    Ok(nanoseconds)
+}
+
+fn flush_theirs(
+    input: &Input,
+    folder: &Path,
+    ours: &Path,
+    kind: ChecksumKind,
+    candidate: usize,
+    count: u64,
+) -> anyhow::Result<f64> {
+    let folder = Folder::fresh(&folder.join("db"))?;
+    let options = FileOptions {
+        protection_bytes: if candidate == 2 { 0 } else { 8 },
+        read_back: u8::from(candidate == 4),
+        ..plain(kind)
+    };
+    let database = Database::open(&folder, options);
+    database.put(&input.entries);
+    let (nanoseconds, ()) = timed(process_time, count, || database.flush());
+    if ours.exists() {
+        let (theirs, ours) = (std::fs::read(table_in(&folder)?)?, std::fs::read(ours)?);
+        let data = SortedTable::open(table_in(&folder)?)?.properties().number("rocksdb.data.size");
+        let data = usize::try_from(data.unwrap_or(0))?;
+        ensure!(data > 0 && theirs[..data] == ours[..data], "the data blocks of both files differ");
+    }
+    Ok(nanoseconds)
+}
+
+fn plain(kind: ChecksumKind) -> FileOptions {
+    FileOptions { format_version: 5, checksum: kind.as_u8(), protection_bytes: 0, read_back: 0, cached: 0 }
+}
+
+impl Row {
+    fn new(name: &str, candidates: &[&'static str]) -> Row {
+        Row {
+            name: name.into(),
+            candidates: candidates.to_vec(),
+            nanoseconds: vec![vec![]; candidates.len()],
+        }
+    }
+}
+
+/// An open reader of either side.
+enum Open {
+    Ours(SortedTable),
+    Theirs(Reader),
+}
+
+fn open(file: &Path, kind: ChecksumKind, candidate: usize) -> anyhow::Result<Open> {
+    let source = match candidate {
+        0 => TableSource::memory(Arc::new(map(file)?)),
+        1 => TableSource::file(File::open(file)?)?,
+        _ => {
+            let options = FileOptions { cached: u8::from(candidate == 3), ..plain(kind) };
+            return Ok(Open::Theirs(Reader::open(file, options)));
+        }
+    };
+    Ok(Open::Ours(SortedTable::from_source(file, source)?))
+}
+
+#[expect(unsafe_code, reason = "a mapping of a file that nobody changes")]
+fn map(file: &Path) -> anyhow::Result<memmap2::Mmap> {
+    let file = File::open(file)?;
+    // SAFETY: the file is this process's own, in a folder of its own, and stays as it is.
+    Ok(unsafe { memmap2::Mmap::map(&file) }?)
+}
+
+impl Open {
+    fn get(&self, keys: &Keys) -> anyhow::Result<u64> {
+        match self {
+            Open::Theirs(reader) => Ok(reader.get(keys)),
+            Open::Ours(table) => keys.iter().try_fold(0, |hash, key| match table.get(key, u64::MAX)? {
+                TableLookup::Value { value, .. } => Ok(fold(hash, &value)),
+                _ => Ok(hash),
+            }),
+        }
+    }
+
+    fn scan(&self) -> anyhow::Result<u64> {
+        let Open::Ours(table) = self else {
+            let Open::Theirs(reader) = self else { unreachable!() };
+            return Ok(reader.scan());
+        };
+        let (mut cursor, mut hash) = (table.cursor(), 0);
+        cursor.first()?;
+        while let Some(entry) = cursor.entry() {
+            hash = fold(hash, entry.value);
+            cursor.next()?;
+        }
+        Ok(hash)
+    }
+}
+
+/// The work of a round with an open reader. Returns a hash of what was read.
+type Act<'a> = Box<dyn Fn(&Open, usize) -> anyhow::Result<u64> + 'a>;
+
+fn reads(arguments: &Arguments, input: &Input, file: &Path, kind: ChecksumKind) -> anyhow::Result<Vec<Row>> {
+    let readers: Vec<Open> =
+        (0..READERS.len()).map(|candidate| open(file, kind, candidate)).collect::<anyhow::Result<_>>()?;
+    let works: [(&str, u64, Act<'_>); 3] = [
+        ("get, present", GETS as u64, Box::new(|reader, round| reader.get(&input.hits[round]))),
+        ("get, absent", GETS as u64, Box::new(|reader, round| reader.get(&input.misses[round]))),
+        ("scan", arguments.entries, Box::new(|reader, _| reader.scan())),
+    ];
+    let mut opens = Row::new("open", &READERS);
+    let mut rows: Vec<Row> = works.iter().map(|(name, ..)| Row::new(name, &READERS)).collect();
+    for round in 0..arguments.rounds {
+        let mut agreed = [None; 3];
+        for turn in 0..READERS.len() {
+            let candidate = (round + turn) % READERS.len();
+            for (at, (name, count, act)) in works.iter().enumerate() {
+                let (nanoseconds, hash) = timed(thread_time, *count, || act(&readers[candidate], round));
+                let hash = hash?;
+                ensure!(*agreed[at].get_or_insert(hash) == hash, "{name}: {} differs", READERS[candidate]);
+                rows[at].nanoseconds[candidate].push(nanoseconds);
+            }
+            let (nanoseconds, opened) = timed(thread_time, OPENS as u64, || {
+                (0..OPENS).try_for_each(|_| open(file, kind, candidate).map(drop))
+            });
+            opened?;
+            opens.nanoseconds[candidate].push(nanoseconds);
+        }
+    }
+    rows.push(opens);
+    Ok(rows)
+}
+
+// The results of `tables`, as Markdown and JSON.
+
+/// The target for the speed of a flush, as a multiple of RocksDB's.
+const WANTED: f64 = 1.3;
+
+#[derive(Debug, Serialize)]
+pub struct Record {
+    environment: Environment,
+    entries: u64,
+    rounds: usize,
+    checked: String,
+    load: [String; 2],
+    costs: Vec<Costs>,
+}
+
+/// The load of the machine, as the system reports it.
+pub fn load() -> String {
+    std::fs::read_to_string("/proc/loadavg").map_or_else(|_| "unknown".into(), |text| text.trim().into())
+}
+
+impl Row {
+    fn candidate(&self, name: &str) -> Option<&Vec<f64>> {
+        let at = self.candidates.iter().position(|candidate| *candidate == name)?;
+        self.nanoseconds.get(at)
+    }
+
+    /// How many times as fast `ours` is, over the rounds: quartiles.
+    fn speed(&self, ours: &str, rival: &str) -> Option<[f64; 3]> {
+        let pairs = self.candidate(ours)?.iter().zip(self.candidate(rival)?);
+        Some(quartiles(pairs.map(|(ours, rival)| rival / ours).collect()))
+    }
+
+    fn cell(&self, ours: &str, rival: &str) -> String {
+        self.speed(ours, rival)
+            .map_or("-".into(), |[low, median, high]| format!("{median:.2} ({low:.2}..{high:.2})"))
+    }
+}
+
+impl Record {
+    pub fn new(arguments: &Arguments, checked: String, before: String, costs: Vec<Costs>) -> Record {
+        Record {
+            environment: crate::record::environment(arguments.date.as_deref()),
+            entries: arguments.entries,
+            rounds: arguments.rounds,
+            checked,
+            load: [before, load()],
+            costs,
+        }
+    }
+
+    pub fn markdown(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.render(&mut text);
+        text
+    }
+
+    fn render(&self, text: &mut String) -> std::fmt::Result {
+        let Environment { processor, compiler, commit, command, date, rust_flags, cxx_flags } =
+            &self.environment;
+        writeln!(text, "# Table files beside RocksDB's\n")?;
+        writeln!(
+            text,
+            "- command, from benches/peers: `{command}`\n- date: {date}\n- processor: {processor}"
+        )?;
+        writeln!(
+            text,
+            "- load of the machine (below the number of its threads if it was quiet): {} before, {} after",
+            self.load[0], self.load[1]
+        )?;
+        writeln!(text, "- commit: {commit}\n- Rust: {compiler}, {rust_flags}\n- RocksDB: {cxx_flags}")?;
+        let preloaded = std::env::var_os("LD_PRELOAD").is_some();
+        let crc = if preloaded { "is preloaded" } else { "is the library's own" };
+        writeln!(text, "- RocksDB's CRC32C {crc}")?;
+        writeln!(
+            text,
+            "- {} entries, keys of 16 bytes, values of 100, inserted at random; format version 5, a filter of 10 bits",
+            self.entries
+        )?;
+        writeln!(
+            text,
+            "- {} rounds, the candidates in turns; nanoseconds of processor time an operation (a flush: of all threads)\n",
+            self.rounds
+        )?;
+        writeln!(text, "{}\n", self.checked)?;
+        self.flushes(text)?;
+        self.reads(text)?;
+        self.times(text)
+    }
+
+    fn flushes(&self, text: &mut String) -> std::fmt::Result {
+        writeln!(text, "## Flush: how many times as fast this crate is\n")?;
+        writeln!(
+            text,
+            "Ours with 8 protection bytes and every block compared with the stored digests. Medians over the rounds"
+        )?;
+        writeln!(
+            text,
+            "(quartiles); wanted: {WANTED} against RocksDB. `protection 8`: RocksDB with `memtable_protection_bytes_per_key`;"
+        )?;
+        writeln!(
+            text,
+            "`read back`: ours with `verify_after_write`, RocksDB with `paranoid_file_checks`.\n"
+        )?;
+        writeln!(text, "| checksum | RocksDB | | protection 8 | both read back | ours read back / not |")?;
+        writeln!(text, "|---|---|---|---|---|---|")?;
+        for costs in &self.costs {
+            let Some(row) = costs.rows.first() else { continue };
+            let met = row.speed("ours-8", "rocksdb-0").is_some_and(|[_, median, _]| median >= WANTED);
+            let back = row.speed("ours-8", "ours-8+read-back").map_or(f64::NAN, |[_, median, _]| median);
+            writeln!(
+                text,
+                "| {} | {} | {} | {} | {} | {back:.2} times as long |",
+                costs.kind,
+                row.cell("ours-8", "rocksdb-0"),
+                if met { "reached" } else { "MISSED" },
+                row.cell("ours-8", "rocksdb-8"),
+                row.cell("ours-8+read-back", "rocksdb-8+read-back"),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn reads(&self, text: &mut String) -> std::fmt::Result {
+        writeln!(text, "\n## Reads of that file: how many times as fast this crate is\n")?;
+        writeln!(
+            text,
+            "Both map the file and verify each block that a get or a scan fetches. `cached`: RocksDB with a block cache, which"
+        )?;
+        writeln!(
+            text,
+            "verifies a block once. `ours from a file`: by positioned reads, without a mapping.\n"
+        )?;
+        writeln!(text, "| checksum | work | RocksDB | RocksDB cached | ours from a file against RocksDB |")?;
+        writeln!(text, "|---|---|---|---|---|")?;
+        for costs in &self.costs {
+            for row in costs.rows.iter().skip(1) {
+                let [plain, cached, file] =
+                    [("ours", "rocksdb"), ("ours", "rocksdb-cached"), ("ours-file", "rocksdb")]
+                        .map(|(ours, rival)| row.cell(ours, rival));
+                writeln!(text, "| {} | {} | {plain} | {cached} | {file} |", costs.kind, row.name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn times(&self, text: &mut String) -> std::fmt::Result {
+        writeln!(text, "\n## Nanoseconds of an operation, medians\n")?;
+        writeln!(text, "| checksum | work | figures |\n|---|---|---|")?;
+        for costs in &self.costs {
+            for row in &costs.rows {
+                let figure = |(candidate, samples): (&&str, &Vec<f64>)| {
+                    format!("{candidate} {:.0}", quartiles(samples.clone())[1])
+                };
+                let figures: Vec<String> = row.candidates.iter().zip(&row.nanoseconds).map(figure).collect();
+                writeln!(text, "| {} | {} | {} |", costs.kind, row.name, figures.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn write(&self, stem: &str) -> anyhow::Result<String> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../records");
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join(format!("{stem}.json")), serde_json::to_string(self)? + "\n")?;
+        std::fs::write(folder.join(format!("{stem}.md")), self.markdown())?;
+        Ok(format!("{}/{stem}.md and .json", folder.display()))
+    }
 }

@@ -1,0 +1,504 @@
+//! Tables of other crates in Rust: a module a crate.
+
+/// crossbeam-skiplist, as engines wrap it: the map owns keys and values, (key ascending, sequence number descending).
+///
+/// Copies of keys and values are timed, as an engine copies what its caller lends it. The keys of searches are made
+/// before the time begins.
+pub mod crossbeam {
+    use std::cmp::Reverse;
+    use std::ops::Bound;
+
+    use crossbeam_skiplist::SkipMap;
+
+    use crate::rivals::Table;
+    use crate::work::{Entries, Keys, Task, Way, Work, fold};
+
+    /// The key of an entry in the map.
+    pub type Position = (Vec<u8>, Reverse<u64>);
+    pub type Owning = SkipMap<Position, Vec<u8>>;
+
+    /// The newest version of a key stands at or after this.
+    pub fn newest(key: &[u8]) -> Position {
+        (key.to_vec(), Reverse(u64::MAX))
+    }
+
+    /// The oldest version of a key stands at or before this.
+    pub fn oldest(key: &[u8]) -> Position {
+        (key.to_vec(), Reverse(0))
+    }
+
+    pub fn probes(keys: &Keys) -> Vec<Position> {
+        keys.iter().map(newest).collect()
+    }
+
+    fn insert(map: &Owning, entries: &Entries) -> u64 {
+        for (sequence, key, value) in entries.iter() {
+            map.insert((key.to_vec(), Reverse(sequence)), value.to_vec());
+        }
+        entries.count() as u64
+    }
+
+    #[inline]
+    fn get(map: &Owning, probe: &Position, hash: u64) -> u64 {
+        match map.lower_bound(Bound::Included(probe)) {
+            Some(entry) if entry.key().0 == probe.0 => fold(hash, entry.value()),
+            _ => hash + 1,
+        }
+    }
+
+    fn scan(map: &Owning, key: &[u8], steps: usize, way: Way) -> u64 {
+        let (low, high) = (newest(key), oldest(key));
+        match way {
+            Way::Forward => map
+                .range((Bound::Included(&low), Bound::Unbounded))
+                .take(steps)
+                .fold(0, |hash, entry| fold(hash, entry.value())),
+            Way::Backward => map
+                .range((Bound::Unbounded, Bound::Included(&high)))
+                .rev()
+                .take(steps)
+                .fold(0, |hash, entry| fold(hash, entry.value())),
+        }
+    }
+
+    impl Table for Owning {
+        fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
+            Some(match work {
+                Work::Insert(entries) | Work::InsertBatches(entries, _) => Box::new(|| insert(self, entries)),
+                Work::Get(keys) | Work::MultiGet(keys, _) => {
+                    let probes = probes(keys);
+                    Box::new(move || probes.iter().fold(0, |hash, probe| get(self, probe, hash)))
+                }
+                Work::Seek(keys, steps) => {
+                    let probes = probes(keys);
+                    Box::new(move || {
+                        probes.iter().fold(0, |hash, probe| {
+                            let after = self.range((Bound::Included(probe), Bound::Unbounded));
+                            after.take(steps + 1).fold(hash, |hash, entry| fold(hash, entry.value()))
+                        })
+                    })
+                }
+                Work::Scan(key, steps, way) => Box::new(move || scan(self, &key.bytes, steps, way)),
+                Work::Mix(entries, keys) => {
+                    let probes = probes(keys);
+                    Box::new(move || {
+                        entries.iter().zip(&probes).fold(0, |hash, ((sequence, key, value), probe)| {
+                            self.insert((key.to_vec(), Reverse(sequence)), value.to_vec());
+                            get(self, probe, hash)
+                        })
+                    })
+                }
+                Work::DeleteRanges(_) | Work::Checksum(..) => return None,
+            })
+        }
+
+        fn counted(&self) -> Option<u64> {
+            None
+        }
+    }
+}
+
+/// A `BTreeMap` behind a lock: one lock per insert, get and seek; one for a whole scan and for a whole batch.
+pub mod btree {
+    use std::cmp::Reverse;
+    use std::collections::BTreeMap;
+    use std::ops::Bound;
+    use std::sync::{PoisonError, RwLock};
+
+    use super::crossbeam::{Position, newest, oldest, probes};
+    use crate::rivals::Table;
+    use crate::work::{Entries, Keys, Task, Way, Work, fold};
+
+    type Map = BTreeMap<Position, Vec<u8>>;
+
+    #[derive(Debug, Default)]
+    pub struct Locked(RwLock<Map>);
+
+    #[inline]
+    fn get(map: &Map, probe: &Position, hash: u64) -> u64 {
+        match map.range((Bound::Included(probe), Bound::Unbounded)).next() {
+            Some((position, value)) if position.0 == probe.0 => fold(hash, value),
+            _ => hash + 1,
+        }
+    }
+
+    impl Locked {
+        fn read<R>(&self, look: impl FnOnce(&Map) -> R) -> R {
+            look(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        }
+
+        fn put(&self, sequence: u64, key: &[u8], value: &[u8]) {
+            let (position, value) = ((key.to_vec(), Reverse(sequence)), value.to_vec());
+            self.0.write().unwrap_or_else(PoisonError::into_inner).insert(position, value);
+        }
+
+        fn insert_batches(&self, entries: &Entries, batch: usize) -> u64 {
+            let mut entries_left = entries.iter().peekable();
+            while entries_left.peek().is_some() {
+                let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
+                for (sequence, key, value) in entries_left.by_ref().take(batch) {
+                    map.insert((key.to_vec(), Reverse(sequence)), value.to_vec());
+                }
+            }
+            entries.count() as u64
+        }
+
+        fn multi_get(&self, keys: &[Position], batch: usize) -> u64 {
+            keys.chunks(batch).fold(0, |hash, keys| {
+                self.read(|map| keys.iter().fold(hash, |hash, probe| get(map, probe, hash)))
+            })
+        }
+
+        fn scan(&self, key: &Keys, steps: usize, way: Way) -> u64 {
+            let (low, high) = (newest(&key.bytes), oldest(&key.bytes));
+            self.read(|map| match way {
+                Way::Forward => map
+                    .range((Bound::Included(&low), Bound::Unbounded))
+                    .take(steps)
+                    .fold(0, |hash, (_, value)| fold(hash, value)),
+                Way::Backward => map
+                    .range((Bound::Unbounded, Bound::Included(&high)))
+                    .rev()
+                    .take(steps)
+                    .fold(0, |hash, (_, value)| fold(hash, value)),
+            })
+        }
+    }
+
+    impl Table for Locked {
+        fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
+            Some(match work {
+                Work::Insert(entries) => Box::new(|| {
+                    entries.iter().for_each(|(sequence, key, value)| self.put(sequence, key, value));
+                    entries.count() as u64
+                }),
+                Work::InsertBatches(entries, batch) => Box::new(move || self.insert_batches(entries, batch)),
+                Work::Get(keys) => {
+                    let probes = probes(keys);
+                    Box::new(move || {
+                        probes.iter().fold(0, |hash, probe| self.read(|map| get(map, probe, hash)))
+                    })
+                }
+                Work::MultiGet(keys, batch) => {
+                    let probes = probes(keys);
+                    Box::new(move || self.multi_get(&probes, batch))
+                }
+                Work::Seek(keys, steps) => {
+                    let probes = probes(keys);
+                    Box::new(move || {
+                        probes.iter().fold(0, |hash, probe| {
+                            self.read(|map| {
+                                let after = map.range((Bound::Included(probe), Bound::Unbounded));
+                                after.take(steps + 1).fold(hash, |hash, (_, value)| fold(hash, value))
+                            })
+                        })
+                    })
+                }
+                Work::Scan(key, steps, way) => Box::new(move || self.scan(key, steps, way)),
+                Work::Mix(entries, keys) => {
+                    let probes = probes(keys);
+                    Box::new(move || {
+                        entries.iter().zip(&probes).fold(0, |hash, ((sequence, key, value), probe)| {
+                            self.put(sequence, key, value);
+                            self.read(|map| get(map, probe, hash))
+                        })
+                    })
+                }
+                Work::DeleteRanges(_) | Work::Checksum(..) => return None,
+            })
+        }
+
+        fn counted(&self) -> Option<u64> {
+            None
+        }
+    }
+}
+
+/// arenaskiplist: a lock-free list over a growing arena; inserts go through its cached splice.
+pub mod arenaskiplist {
+    use std::sync::Arc;
+
+    use arenaskiplist::{Arena, Inserter, SkipList};
+
+    use crate::rivals::Table;
+    use crate::work::{Entries, Keys, Task, Way, Work, fold};
+
+    pub fn table() -> SkipList {
+        SkipList::new(Arc::new(Arena::chunked()))
+    }
+
+    fn put(list: &SkipList, inserter: &mut Inserter, sequence: u64, key: &[u8], value: &[u8]) {
+        if let Err(error) = list.insert_with_version_and_inserter(key, sequence, value, inserter) {
+            panic!("arenaskiplist: {error:?}");
+        }
+    }
+
+    fn insert(list: &SkipList, entries: &Entries) -> u64 {
+        let mut inserter = Inserter::new();
+        for (sequence, key, value) in entries.iter() {
+            put(list, &mut inserter, sequence, key, value);
+        }
+        entries.count() as u64
+    }
+
+    #[inline]
+    fn get(list: &SkipList, key: &[u8], hash: u64) -> u64 {
+        match list.get_version_le(key, u64::MAX) {
+            Some(entry) => fold(hash, entry.value()),
+            None => hash + 1,
+        }
+    }
+
+    fn seek(list: &SkipList, keys: &Keys, steps: usize) -> u64 {
+        let mut cursor = list.iter();
+        let mut hash = 0;
+        for key in keys.iter() {
+            cursor.seek_ge(key);
+            for _ in 0..=steps {
+                let Some(value) = cursor.value() else { break };
+                hash = fold(hash, value);
+                cursor.advance();
+            }
+        }
+        hash
+    }
+
+    fn scan(list: &SkipList, key: &Keys, steps: usize, way: Way) -> u64 {
+        let mut cursor = list.iter();
+        cursor.seek_ge(&key.bytes);
+        let mut hash = 0;
+        for _ in 0..steps {
+            let Some(value) = cursor.value() else { break };
+            hash = fold(hash, value);
+            match way {
+                Way::Forward => cursor.advance(),
+                Way::Backward => cursor.prev(),
+            }
+        }
+        hash
+    }
+
+    impl Table for SkipList {
+        fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
+            Some(match work {
+                Work::Insert(entries) | Work::InsertBatches(entries, _) => Box::new(|| insert(self, entries)),
+                Work::Get(keys) | Work::MultiGet(keys, _) => {
+                    Box::new(|| keys.iter().fold(0, |hash, key| get(self, key, hash)))
+                }
+                Work::Seek(keys, steps) => Box::new(move || seek(self, keys, steps)),
+                Work::Scan(key, steps, way) => Box::new(move || scan(self, key, steps, way)),
+                Work::Mix(entries, keys) => Box::new(|| {
+                    let mut inserter = Inserter::new();
+                    entries.iter().zip(keys.iter()).fold(0, |hash, ((sequence, key, value), asked)| {
+                        put(self, &mut inserter, sequence, key, value);
+                        get(self, asked, hash)
+                    })
+                }),
+                Work::DeleteRanges(_) | Work::Checksum(..) => return None,
+            })
+        }
+
+        fn counted(&self) -> Option<u64> {
+            Some(self.size() as u64)
+        }
+    }
+}
+
+/// skl: a list with versions over an arena of fixed size.
+pub mod skl {
+    use std::ops::Bound;
+
+    use skl::Arena;
+    use skl::generic::Builder;
+    use skl::generic::multiple_version::Map;
+    use skl::generic::multiple_version::sync::SkipMap;
+
+    use crate::rivals::{Room, Table};
+    use crate::work::{Entries, Task, Way, Work, fold};
+
+    type List = SkipMap<[u8], [u8]>;
+
+    pub fn table(room: Room) -> anyhow::Result<List> {
+        let capacity = u32::try_from(room.arena())?;
+        Builder::new()
+            .with_capacity(capacity)
+            .alloc::<List>()
+            .map_err(|error| anyhow::anyhow!("skl: {error}"))
+    }
+
+    fn put(list: &List, sequence: u64, key: &[u8], value: &[u8]) {
+        if list.insert(sequence, key, value).is_err() {
+            panic!("skl: no room for the entry");
+        }
+    }
+
+    fn insert(list: &List, entries: &Entries) -> u64 {
+        entries.iter().for_each(|(sequence, key, value)| put(list, sequence, key, value));
+        entries.count() as u64
+    }
+
+    #[inline]
+    fn get(list: &List, key: &[u8], hash: u64) -> u64 {
+        match list.get(u64::MAX, key) {
+            Some(entry) => fold(hash, &entry.value()),
+            None => hash + 1,
+        }
+    }
+
+    fn read_from(list: &List, key: &[u8], steps: usize, hash: u64) -> u64 {
+        let after = list.range::<[u8], _>(u64::MAX, (Bound::Included(key), Bound::Unbounded));
+        after.take(steps).fold(hash, |hash, entry| fold(hash, &entry.value()))
+    }
+
+    fn scan(list: &List, key: &[u8], steps: usize, way: Way) -> u64 {
+        if way == Way::Forward {
+            return read_from(list, key, steps, 0);
+        }
+        let before = list.range::<[u8], _>(u64::MAX, (Bound::Unbounded, Bound::Included(key)));
+        before.rev().take(steps).fold(0, |hash, entry| fold(hash, &entry.value()))
+    }
+
+    impl Table for List {
+        fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
+            Some(match work {
+                Work::Insert(entries) | Work::InsertBatches(entries, _) => Box::new(|| insert(self, entries)),
+                Work::Get(keys) | Work::MultiGet(keys, _) => {
+                    Box::new(|| keys.iter().fold(0, |hash, key| get(self, key, hash)))
+                }
+                Work::Seek(keys, steps) => {
+                    Box::new(move || keys.iter().fold(0, |hash, key| read_from(self, key, steps + 1, hash)))
+                }
+                Work::Scan(key, steps, way) => Box::new(move || scan(self, &key.bytes, steps, way)),
+                Work::Mix(entries, keys) => Box::new(|| {
+                    entries.iter().zip(keys.iter()).fold(0, |hash, ((sequence, key, value), asked)| {
+                        put(self, sequence, key, value);
+                        get(self, asked, hash)
+                    })
+                }),
+                Work::DeleteRanges(_) | Work::Checksum(..) => return None,
+            })
+        }
+
+        fn counted(&self) -> Option<u64> {
+            Some(self.allocated() as u64)
+        }
+    }
+}
+
+/// artmap's versioned map over an arena of fixed size: an adaptive radix tree.
+///
+/// As an engine uses it, with keys and values of any length: it keeps those on the heap. And with arrays of fixed size inside the
+/// arena, which suits it best, and which a table of keys of any length cannot use.
+pub mod artmap {
+    use std::borrow::Borrow;
+    use std::ops::Bound;
+
+    use artmap::{ArenaVersionedArtMap, AsBytes};
+
+    use crate::rivals::{Room, Table};
+    use crate::work::{Entries, KeyShape, Task, Way, Work, fold};
+
+    type Map<K, V> = ArenaVersionedArtMap<K, V>;
+
+    /// What the map keeps of bytes.
+    trait Kept: AsRef<[u8]> + Borrow<[u8]> {
+        fn of(bytes: &[u8]) -> Self;
+    }
+
+    impl Kept for Vec<u8> {
+        fn of(bytes: &[u8]) -> Self {
+            bytes.to_vec()
+        }
+    }
+
+    impl<const N: usize> Kept for [u8; N] {
+        fn of(bytes: &[u8]) -> Self {
+            *bytes.first_chunk().expect("lengths were chosen by the sizes")
+        }
+    }
+
+    pub fn of_any_length(room: Room) -> Box<dyn Table> {
+        Box::new(Map::<Vec<u8>, Vec<u8>>::with_capacity(room.arena()))
+    }
+
+    pub fn of_arrays(room: Room) -> anyhow::Result<Box<dyn Table>> {
+        fn with_key<const K: usize>(room: Room) -> anyhow::Result<Box<dyn Table>> {
+            let capacity = room.arena();
+            Ok(match room.shape.value_len {
+                8 => Box::new(Map::<[u8; K], [u8; 8]>::with_capacity(capacity)),
+                100 => Box::new(Map::<[u8; K], [u8; 100]>::with_capacity(capacity)),
+                1000 => Box::new(Map::<[u8; K], [u8; 1000]>::with_capacity(capacity)),
+                other => anyhow::bail!("values of {other} bytes: artmap's are built for 8, 100 and 1000"),
+            })
+        }
+        match room.shape.key {
+            KeyShape::Bytes8 => with_key::<8>(room),
+            KeyShape::Bytes16 | KeyShape::Dense16 | KeyShape::Random16 => with_key::<16>(room),
+            KeyShape::Decimal14 => with_key::<14>(room),
+            KeyShape::Bytes64 => with_key::<64>(room),
+            KeyShape::Shared32 => with_key::<32>(room),
+        }
+    }
+
+    fn insert<K: AsBytes + Kept, V: Kept>(map: &Map<K, V>, entries: &Entries) -> u64 {
+        let mut inserter = map.inserter();
+        for (sequence, key, value) in entries.iter() {
+            inserter.insert(K::of(key), sequence, V::of(value));
+        }
+        entries.count() as u64
+    }
+
+    #[inline]
+    fn get<K: AsBytes + Kept, V: Kept>(map: &Map<K, V>, key: &[u8], hash: u64) -> u64 {
+        match map.get_entry::<[u8]>(key) {
+            Some(entry) => fold(hash, entry.value().as_ref()),
+            None => hash + 1,
+        }
+    }
+
+    fn read_from<K: AsBytes + Kept, V: Kept>(map: &Map<K, V>, key: &[u8], steps: usize, hash: u64) -> u64 {
+        let after = map.range::<_, [u8]>((Bound::Included(key), Bound::Unbounded));
+        after.take(steps).fold(hash, |hash, entry| fold(hash, entry.value().as_ref()))
+    }
+
+    fn scan<K: AsBytes + Kept, V: Kept>(map: &Map<K, V>, key: &[u8], steps: usize, way: Way) -> u64 {
+        if way == Way::Forward {
+            return read_from(map, key, steps, 0);
+        }
+        let before = map.range::<_, [u8]>((Bound::Unbounded, Bound::Included(key)));
+        before.rev().take(steps).fold(0, |hash, entry| fold(hash, entry.value().as_ref()))
+    }
+
+    impl<K, V> Table for Map<K, V>
+    where
+        K: AsBytes + Kept + Send + Sync,
+        V: Kept + Send + Sync,
+    {
+        fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
+            Some(match work {
+                Work::Insert(entries) | Work::InsertBatches(entries, _) => Box::new(|| insert(self, entries)),
+                Work::Get(keys) | Work::MultiGet(keys, _) => {
+                    Box::new(|| keys.iter().fold(0, |hash, key| get(self, key, hash)))
+                }
+                Work::Seek(keys, steps) => {
+                    Box::new(move || keys.iter().fold(0, |hash, key| read_from(self, key, steps + 1, hash)))
+                }
+                Work::Scan(key, steps, way) => Box::new(move || scan(self, &key.bytes, steps, way)),
+                Work::Mix(entries, keys) => Box::new(|| {
+                    let mut inserter = self.inserter();
+                    entries.iter().zip(keys.iter()).fold(0, |hash, ((sequence, key, value), asked)| {
+                        inserter.insert(K::of(key), sequence, V::of(value));
+                        get(self, asked, hash)
+                    })
+                }),
+                Work::DeleteRanges(_) | Work::Checksum(..) => return None,
+            })
+        }
+
+        /// What is on the heap is not counted.
+        fn counted(&self) -> Option<u64> {
+            let heap = size_of::<K>() == size_of::<Vec<u8>>() && size_of::<V>() == size_of::<Vec<u8>>();
+            (!heap).then(|| self.arena().size() as u64)
+        }
+    }
+}

@@ -1,0 +1,685 @@
+//! The bytes of a table: chunks that never move, addressed by 32-bit offsets in units of 8 bytes.
+//!
+//! ```text
+//!   offset   0        512 ...          B                2B                        4B                 2^32
+//!            | chunk 0 |   (unused)    |    chunk 1     |         chunk 2         |    ...            |
+//!            4 KiB, heap               B units, mapped   2B units, mapped
+//! ```
+//! B is the write buffer size, rounded up to a power of two. A writer takes a sub-chunk from a chunk with one
+//! compare-and-swap and bumps inside it alone; a failed allocation advances nothing.
+//!
+//! Invariants:
+//! * ARENA-1: a chunk's base address and size are set once, before any offset into the chunk exists, and its memory
+//!   lives as long as the arena. Both are control words, compared with their checks before they are used.
+//! * ARENA-2: an offset becomes an address only after it was found inside a chunk; a length only after it was found
+//!   to end inside the same chunk.
+//! * ARENA-3: a unit belongs to at most one `SubChunk` or `Reservation`; neither can be copied. Only the owner of a
+//!   reservation writes its bytes as plain memory, and publishing consumes it: afterwards nothing writes plainly
+//!   there again.
+//! * ARENA-4: words that change after publication (links, back words) are reached only as atomics from then on.
+//! * ARENA-5: all memory is initialised: chunks start zeroed, those of dropped arenas too (RECYCLER-1).
+//!
+//! Who may call what: everything takes `&self` and may run on any thread. Not promised: that bytes after an offset
+//! are an entry; `node.rs` decides that.
+
+#![expect(unsafe_code, reason = "turns checked offsets into references")]
+#![allow(clippy::cast_possible_truncation, reason = "bounded by the address limit, or packed")]
+
+use std::ops::Range;
+use std::sync::Weak;
+
+use crate::error::{Corruption, Error, Place, Result};
+use crate::integrity::digest::Width;
+use crate::integrity::hash::Secret;
+use crate::memtable::arena::layout::{
+    CHUNKS_MAX, Control, ControlWord, Head, Shape, UNIT, bytes_in_chunk, chunk_of, chunk_start, continues,
+    shift_of,
+};
+use crate::memtable::arena::memory::{Memory, Recycler, hand_on, mapping_of, take_or_allocate};
+use crate::sync::{AtomicU64, Mutex, Ordering};
+
+/// Units of chunk 0.
+#[cfg(not(loom))]
+pub(crate) const FIRST_UNITS: u32 = 512;
+#[cfg(loom)]
+pub(crate) const FIRST_UNITS: u32 = 256;
+/// Units at the start of each chunk that are never handed out, so that offset 0 names nothing, and a sub-chunk at the
+/// end of a chunk is not continued in the next one.
+const RESERVED_UNITS: u64 = 1;
+
+/// The bytes of a table, in chunks.
+pub(crate) struct Arena {
+    pub(crate) control: Control,
+    /// Number of units handed out per chunk, from its start.
+    used: [AtomicU64; CHUNKS_MAX],
+    pub(crate) room: Room,
+    owners: Mutex<Vec<Memory>>,
+    /// Keeps chunks of dropped arenas, and gets those of this one.
+    pub(crate) recycler: Weak<Recycler>,
+    #[cfg(loom)]
+    model: model::Words,
+}
+
+/// The options of an arena.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ArenaOptions {
+    /// Expected size, in bytes.
+    pub(crate) write_buffer_size: u64,
+    /// Limit of the bytes that are handed out.
+    pub(crate) hard_limit: u64,
+    /// Stored bytes of each digest.
+    pub(crate) width: Width,
+    /// Seed of the tags.
+    pub(crate) secret: Secret,
+}
+
+/// A range of units from which one writer allocates by advancing `next` (ARENA-3).
+#[derive(Debug, Default)]
+pub(crate) struct SubChunk {
+    next: u32,
+    end: u32,
+}
+
+impl SubChunk {
+    /// Units that no reservation has taken yet.
+    pub(crate) fn left(&self) -> Range<u32> {
+        self.next..self.end
+    }
+
+    /// Bytes that no reservation has taken yet.
+    pub(crate) fn left_bytes(&self) -> u64 {
+        u64::from(self.end - self.next) * UNIT as u64
+    }
+}
+
+/// Units that belong to one unpublished node (ARENA-3).
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    start: u32,
+    units: u32,
+}
+
+impl Reservation {
+    /// First unit.
+    pub(crate) fn start(&self) -> u32 {
+        self.start
+    }
+
+    /// Bytes reserved.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.units) * UNIT as u64
+    }
+}
+
+impl Arena {
+    /// An arena with its first chunk.
+    pub(crate) fn new(options: &ArenaOptions) -> Result<Arena> {
+        let shift = shift_of(options.write_buffer_size);
+        let arena = Arena {
+            control: Control::new(options.secret, Shape::new(options.width, shift)),
+            used: std::array::from_fn(|_| AtomicU64::new(RESERVED_UNITS)),
+            room: Room::new(options.hard_limit, RESERVED_UNITS),
+            owners: Mutex::new(Vec::new()),
+            recycler: Weak::new(),
+            #[cfg(loom)]
+            model: model::Words::new(),
+        };
+        match arena.ensure_chunk(0, shift, 1)? {
+            Chunk::There => Ok(arena),
+            Chunk::TooSmall => Err(arena.room.full(u64::from(FIRST_UNITS))),
+            Chunk::Refused => Err(refused(u64::from(FIRST_UNITS))),
+        }
+    }
+
+    /// A view: the checked control values, which an operation reads once.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> Result<View<'_>, Corruption> {
+        let near = self.near_view();
+        if let Some(view) = near { Ok(view) } else { Ok(self.view_of_first()?) }
+    }
+
+    /// The view of an arena with two or more chunks. Calls that may fail would force its values out of registers, so
+    /// there are none.
+    #[inline(always)]
+    fn near_view(&self) -> Option<View<'_>> {
+        let salt = self.control.salt();
+        let read = |word| self.control.get_with_mismatch(salt, word);
+        let (shape, bad_shape) = self.control.shape_with_mismatch(salt);
+        let (mask, bad_mask) = read(ControlWord::MASK);
+        let (factor, bad_factor) = read(ControlWord::FACTOR);
+        let (base, bad_base) = read(const { ControlWord::base(1) });
+        let (units, bad_units) = read(const { ControlWord::units(1) });
+        let (first, bad_first) = read(const { ControlWord::base(0) });
+        let bad = bad_shape | bad_mask | bad_factor | bad_base | bad_units | bad_first;
+        if bad != 0 || base == 0 {
+            return None;
+        }
+        let start = 1 << shape.shift();
+        self.view_from((base, first), (start, units), shape, Secret { mask, factor })
+    }
+
+    /// The view of an arena with one chunk, or the report of the damaged control word.
+    #[cold]
+    #[inline(never)]
+    fn view_of_first(&self) -> Result<View<'_>, Corruption> {
+        let (shape, secret) = (self.control.shape()?, self.control.secret()?);
+        let first = self.control.get(ControlWord::base(0))?;
+        // A lost base reads as that of a chunk that does not exist yet; `locate_beyond` finds the damage when an
+        // offset leads into the chunk.
+        let base = self.control.get_or_unset(ControlWord::base(1))?;
+        let (start, index) = if base == 0 { (0, 0) } else { (1 << shape.shift(), 1) };
+        let units = self.control.get(ControlWord::units(index))?;
+        let base = if base == 0 { first } else { base };
+        let view = self.view_from((base, first), (start, units), shape, secret);
+        view.ok_or_else(|| bad_control(0))
+    }
+
+    #[inline(always)]
+    fn view_from(
+        &self,
+        (base, first): (u64, u64),
+        (start, units): (u32, u64),
+        shape: Shape,
+        secret: Secret,
+    ) -> Option<View<'_>> {
+        let width = shape.width()?;
+        let (base, first) = (base as usize, first as usize);
+        let (end, units) = (base + units as usize * UNIT, units as u32);
+        let arena = std::ptr::from_ref(self).addr();
+        Some(View {
+            frame: Frame { base, end, first, start, units, shape, secret, width, arena },
+            arena: self,
+        })
+    }
+
+    /// Takes `units` from the writer's sub-chunk, which is refilled or extended if it is used up. O(1).
+    #[inline(always)]
+    pub(crate) fn carve(&self, sub: &mut SubChunk, units: u64) -> Result<Reservation> {
+        if u64::from(sub.end - sub.next) < units {
+            let reservation = self.carve_cold(sub, units)?;
+            return Ok(reservation);
+        }
+        let reservation = Reservation { start: sub.next, units: units as u32 };
+        sub.next += reservation.units;
+        Ok(reservation)
+    }
+
+    #[cold]
+    fn carve_cold(&self, sub: &mut SubChunk, units: u64) -> Result<Reservation> {
+        let shift = self.control.shape()?.shift();
+        // A sub-chunk is 1/256 of the buffer, between 4 and 256 KiB; while chunk 0 lasts, just the entry.
+        let wish = ((1u64 << shift) >> 8).clamp(512, 32 << 10);
+        let left = u64::from(sub.end - sub.next);
+        let (start, got) = self.hand_out(units, left, sub.end, wish, shift)?;
+        if continues(start, sub.end, shift) {
+            sub.end += got;
+        } else if u64::from(got) > units || left == 0 {
+            *sub = SubChunk { next: start, end: start + got };
+        } else {
+            return Ok(Reservation { start, units: got });
+        }
+        self.carve(sub, units)
+    }
+
+    /// Makes the sub-chunk hold at least `bytes`, all or nothing.
+    pub(crate) fn reserve(&self, sub: &mut SubChunk, bytes: u64) -> Result<()> {
+        let units = bytes.div_ceil(UNIT as u64);
+        if u64::from(sub.end - sub.next) >= units {
+            return Ok(());
+        }
+        let reservation = self.carve(sub, units)?;
+        let end = reservation.start + reservation.units;
+        // A reservation right after the sub-chunk extends it.
+        *sub = SubChunk { next: reservation.start, end: if sub.next == end { sub.end } else { end } };
+        Ok(())
+    }
+
+    /// Hands out at least `units`, or the rest of them if the units from `adjacent` on are free. Takes a lock only to
+    /// make a chunk.
+    fn hand_out(&self, units: u64, left: u64, adjacent: u32, wish: u64, shift: u32) -> Result<(u32, u32)> {
+        let mut is_refused = false;
+        for (index, used) in self.used.iter().enumerate() {
+            match self.ensure_chunk(index, shift, units)? {
+                Chunk::There => {}
+                chunk => {
+                    is_refused |= chunk == Chunk::Refused;
+                    continue;
+                }
+            }
+            let (first, capacity) = (chunk_start(index, shift), self.control.get(ControlWord::units(index))?);
+            loop {
+                // ORDERING: Relaxed: the number itself is all that is shared; the memory that it counts was published
+                // with the chunk's base (ControlWords::set).
+                let next = used.load(Ordering::Relaxed);
+                let adjacent = continues((first + next) as u32, adjacent, shift);
+                let missing = if adjacent { units - left } else { units };
+                let room = capacity.saturating_sub(next);
+                if room < missing {
+                    break;
+                }
+                let exact = index == 0 || units > wish / 2;
+                let take = if exact { missing } else { wish.max(missing).min(room) };
+                let take = self.room.admit(take, missing).ok_or_else(|| self.room.full(units))?;
+                // ORDERING: Relaxed on both sides: as for the load.
+                let swapped = used.compare_exchange(next, next + take, Ordering::Relaxed, Ordering::Relaxed);
+                if swapped.is_ok() {
+                    return Ok(((first + next) as u32, take as u32));
+                }
+                self.room.give_back(take);
+            }
+        }
+        let is_below_limit = units.saturating_mul(UNIT as u64) <= self.room.remaining_bytes();
+        Err(if is_refused && is_below_limit { refused(units) } else { self.room.full(units) })
+    }
+
+    /// Makes chunk `index` if it does not exist, for an entry of `need` units.
+    fn ensure_chunk(&self, index: usize, shift: u32, need: u64) -> Result<Chunk> {
+        let base = ControlWord::base(index);
+        if self.control.get_or_unset(base)? != 0 {
+            return Ok(Chunk::There);
+        }
+        let start = chunk_start(index, shift);
+        let end = if index == 0 { u64::from(FIRST_UNITS) } else { chunk_start(index + 1, shift) };
+        // One unit short of 2^32, so that an end fits 32 bits.
+        let mut units = end.min(u64::from(u32::MAX)).saturating_sub(start);
+        let mut outcome = Chunk::TooSmall;
+        let mut owners = self.owners.lock();
+        // Only the owner of this lock sets bases, so a base of 0 whose check disagrees is damage, not a chunk being
+        // made.
+        while self.control.get(base)? == 0 {
+            // Chunk 0 is made in full or not at all.
+            if units < need || (index == 0 && units < u64::from(FIRST_UNITS)) {
+                return Ok(outcome);
+            }
+            outcome = Chunk::Refused;
+            if let Some((memory, address)) = take_or_allocate(&self.recycler, index, units as usize * UNIT) {
+                owners.push(memory);
+                self.control.set(ControlWord::units(index), units);
+                self.control.set(base, address as u64);
+            }
+            units /= 2;
+        }
+        Ok(Chunk::There)
+    }
+
+    /// Has the system back memory of the newest chunk ahead of writers; called by a background thread, so that
+    /// inserts do not wait for page faults. See `memory.rs`.
+    pub(crate) fn back_ahead(&self) {
+        let last = self.owners.lock().last().and_then(Memory::mapping).cloned();
+        if let Some(mapping) = last {
+            // ORDERING: Relaxed: a hint where writers are.
+            let used = self.used[mapping.chunk()].load(Ordering::Relaxed);
+            mapping.back_ahead((used as usize).saturating_mul(UNIT));
+        }
+    }
+
+    /// Has the system back units that were reserved.
+    pub(crate) fn back(&self, units: Range<u32>) -> Result<(), Corruption> {
+        let (chunk, bytes) = bytes_in_chunk(units, self.control.shape()?.shift());
+        let mapping = mapping_of(&self.owners.lock(), chunk);
+        if let Some(mapping) = mapping {
+            mapping.back(bytes);
+        }
+        Ok(())
+    }
+
+    /// Returns a reservation to its sub-chunk if it is the newest one, with its bytes zeroed. An older one is zeroed
+    /// and stays unused.
+    pub(crate) fn give_back(&self, sub: &mut SubChunk, mut reservation: Reservation) -> Result<()> {
+        let view = self.view()?;
+        let bytes = reservation.bytes() as usize;
+        view.plain(&mut reservation, 0, bytes)?.fill(0);
+        if reservation.start + reservation.units == sub.next {
+            sub.next = reservation.start;
+        }
+        Ok(())
+    }
+
+    /// The ranges of units that were handed out, which a salvage searches. Call it while no control word is being
+    /// set.
+    pub(crate) fn stretches(&self) -> Result<Stretches, Corruption> {
+        let shift = self.control.shape()?.shift();
+        let (mut stretches, mut damage) = (Vec::new(), None);
+        for (index, used) in self.used.iter().enumerate() {
+            let there = self.control.get(ControlWord::base(index));
+            match there.and_then(|base| Ok((base, self.control.get(ControlWord::units(index))?))) {
+                Ok((0, _)) => {}
+                Ok((_, units)) => {
+                    // ORDERING: Relaxed: a bound for a search that checks all that it finds.
+                    let next = used.load(Ordering::Relaxed).min(units);
+                    stretches.push((chunk_start(index, shift) as u32, next as u32));
+                }
+                Err(corruption) => damage = damage.or(Some(corruption)),
+            }
+        }
+        Ok((stretches, damage))
+    }
+
+    /// `View::locate` for chunks of which a view knows nothing. Takes no view, so that its callers keep theirs in registers.
+    #[cold]
+    #[inline(never)]
+    fn locate_beyond(&self, shift: u32, offset: u32) -> Option<(usize, usize)> {
+        let index = chunk_of(offset, shift);
+        if index >= CHUNKS_MAX {
+            return None;
+        }
+        let word = |word| self.control.get(word).ok();
+        let (base, units) = (word(ControlWord::base(index))?, word(ControlWord::units(index))?);
+        let ahead = u64::from(offset) - chunk_start(index, shift);
+        if base == 0 || ahead >= units {
+            return None;
+        }
+        Some((base as usize + ahead as usize * UNIT, (units - ahead) as usize * UNIT))
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        hand_on(&self.recycler, &self.owners, &self.used);
+    }
+}
+
+/// Whether a chunk can take an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chunk {
+    There,
+    /// Its place in the address space has no room for the entry.
+    TooSmall,
+    /// The system refused its memory.
+    Refused,
+}
+
+#[cold]
+fn refused(units: u64) -> Error {
+    Error::MemoryRefused { needed: units.saturating_mul(UNIT as u64) }
+}
+
+/// Ranges of units as (first unit, number), and the damage that hides further ones.
+type Stretches = (Vec<(u32, u32)>, Option<Corruption>);
+
+#[cold]
+fn bad_control(found: u64) -> Corruption {
+    Corruption::new(Place::Control, 0, 0, found)
+}
+
+/// The checked values of a `View`, without a borrow of the arena; cursors keep them from step to step.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Frame {
+    base: usize,
+    end: usize,
+    /// Address of chunk 0, where the sentinels are.
+    first: usize,
+    start: u32,
+    units: u32,
+    shape: Shape,
+    /// The secret of tags.
+    pub(crate) secret: Secret,
+    /// Stored bytes of each digest.
+    pub(crate) width: Width,
+    /// Address of the arena that these belong to.
+    arena: usize,
+}
+
+impl Frame {
+    /// The sentinel of a list.
+    #[inline(always)]
+    pub(crate) fn head(&self, head: Head) -> u32 {
+        self.shape.head(head)
+    }
+
+    /// The view of `arena` with these values; `None` if they are another arena's.
+    #[inline(always)]
+    pub(crate) fn on(self, arena: &Arena) -> Option<View<'_>> {
+        (self.arena == std::ptr::from_ref(arena).addr()).then_some(View { frame: self, arena })
+    }
+}
+
+/// The checked control values of an arena, held in registers during an operation. A view stays valid as long as the
+/// arena, and finds chunks that are added later.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) frame: Frame,
+    arena: &'a Arena,
+}
+
+impl std::ops::Deref for View<'_> {
+    type Target = Frame;
+    #[inline(always)]
+    fn deref(&self) -> &Frame {
+        &self.frame
+    }
+}
+
+impl<'a> View<'a> {
+    /// The address of a unit, if it is in the chunk that holds most units.
+    #[inline(always)]
+    pub(crate) fn locate_near(&self, offset: u32) -> Option<usize> {
+        let ahead = offset.wrapping_sub(self.start);
+        if ahead < self.units { Some(self.base + ahead as usize * UNIT) } else { None }
+    }
+
+    /// The address of a unit, assuming that it is in the chunk that holds most units; for prefetches only.
+    #[inline(always)]
+    pub(crate) fn likely_address(&self, offset: u32) -> usize {
+        self.base.wrapping_add((offset.wrapping_sub(self.start) as usize).wrapping_mul(UNIT))
+    }
+
+    /// The address of a unit of chunk 0, which always has `FIRST_UNITS` (ARENA-1).
+    #[inline(always)]
+    pub(crate) fn locate_first(&self, offset: u32) -> Option<usize> {
+        if offset < FIRST_UNITS { Some(self.first + offset as usize * UNIT) } else { None }
+    }
+
+    /// The address of a unit, and the number of bytes from there to the end of its chunk, if the offset is inside a
+    /// chunk (ARENA-2).
+    #[inline(always)]
+    pub(crate) fn locate(&self, offset: u32) -> Option<(usize, usize)> {
+        match self.locate_near(offset) {
+            Some(address) => Some((address, self.end - address)),
+            None => match self.locate_first(offset) {
+                Some(address) => Some((address, (FIRST_UNITS - offset) as usize * UNIT)),
+                None => self.arena.locate_beyond(self.shape.shift(), offset),
+            },
+        }
+    }
+
+    /// The atomic word at a unit (ARENA-4).
+    #[inline(always)]
+    #[cfg(not(loom))]
+    pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
+        let address = match self.locate_near(offset).or_else(|| self.locate_first(offset)) {
+            Some(address) => address,
+            None => self.arena.locate_beyond(self.shape.shift(), offset)?.0,
+        };
+        let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);
+        // SAFETY: ARENA-1, ARENA-2: a unit inside a live chunk, aligned to 8; ARENA-4: links and back words are only
+        // accessed so after publication, and an unpublished word belongs to one writer (ARENA-3).
+        Some(unsafe { AtomicU64::from_ptr(pointer) })
+    }
+
+    /// The atomic word at a unit: loom's twin of it.
+    #[cfg(loom)]
+    pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
+        self.arena.model.word(offset)
+    }
+
+    /// `N` atomic words from a unit on, if all of them lie in one chunk (ARENA-4).
+    #[inline(always)]
+    #[cfg(not(loom))]
+    pub(crate) fn words<const N: usize>(&self, offset: u32) -> Option<&'a [AtomicU64; N]> {
+        let (address, available) = self.locate(offset)?;
+        if available < N * UNIT {
+            return None;
+        }
+        let pointer = std::ptr::with_exposed_provenance::<[AtomicU64; N]>(address);
+        // SAFETY: ARENA-1, ARENA-2: all N words are inside a live chunk, aligned to 8; ARENA-4: links and back words
+        // are only accessed so after publication, and an unpublished word belongs to one writer (ARENA-3).
+        Some(unsafe { &*pointer })
+    }
+
+    /// Bytes `from..to` of a reservation, to be written before it is published (ARENA-3).
+    #[inline(always)]
+    pub(crate) fn plain<'r>(
+        &self,
+        reservation: &'r mut Reservation,
+        from: usize,
+        to: usize,
+    ) -> Result<&'r mut [u8]> {
+        #[cfg(loom)]
+        self.arena.model.written(reservation.start, reservation.units);
+        let (address, available) = self.locate(reservation.start).ok_or_else(|| bad_control(0))?;
+        if from > to || to > reservation.bytes() as usize || to > available {
+            return Err(bad_control(to as u64).into());
+        }
+        let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address + from);
+        // SAFETY: ARENA-2: both ends were checked above; ARENA-3: nobody else reads or writes these bytes, and the
+        // borrow of the reservation keeps it so; ARENA-5.
+        Ok(unsafe { std::slice::from_raw_parts_mut(pointer, to - from) })
+    }
+
+    /// `len` bytes at `at` after the unit `offset`, if they end inside the chunk (ARENA-2). The caller names bytes that
+    /// are immutable from publication on.
+    #[cfg(any(loom, feature = "fault-injection"))]
+    pub(crate) fn published(&self, offset: u32, at: usize, len: usize) -> Option<&'a [u8]> {
+        #[cfg(loom)]
+        self.arena.model.read(offset);
+        let (address, available) = self.locate(offset)?;
+        if at.checked_add(len)? > available {
+            return None;
+        }
+        let pointer = std::ptr::with_exposed_provenance::<u8>(address + at);
+        // SAFETY: ARENA-1, ARENA-2: inside a live chunk; ARENA-5; ARENA-3: nothing writes plainly to published bytes,
+        // and words that change (ARENA-4) lie outside what callers name.
+        Some(unsafe { std::slice::from_raw_parts(pointer, len) })
+    }
+
+    /// The arena itself.
+    pub(crate) fn arena(&self) -> &'a Arena {
+        self.arena
+    }
+}
+
+#[cfg(loom)]
+mod model {
+    use super::FIRST_UNITS;
+    use crate::sync::{AtomicU64, UnsafeCell};
+
+    /// Loom's atomics cannot be laid over raw bytes: links live in this table, and a cell a unit watches the bytes.
+    pub(super) struct Words {
+        words: Vec<AtomicU64>,
+        cells: Vec<UnsafeCell<()>>,
+    }
+
+    // SAFETY: ARENA-3: the cells hold nothing; loom itself checks that no two threads use one at once.
+    unsafe impl Sync for Words {}
+
+    impl std::fmt::Debug for Words {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Words")
+        }
+    }
+
+    impl Words {
+        pub(super) fn new() -> Self {
+            Words {
+                words: (0..FIRST_UNITS).map(|_| AtomicU64::new(0)).collect(),
+                cells: (0..FIRST_UNITS).map(|_| UnsafeCell::new(())).collect(),
+            }
+        }
+
+        pub(super) fn word(&self, offset: u32) -> Option<&AtomicU64> {
+            self.words.get(offset as usize)
+        }
+
+        pub(super) fn written(&self, start: u32, units: u32) {
+            for cell in &self.cells[start as usize..(start + units) as usize] {
+                cell.with_mut(|_| ());
+            }
+        }
+
+        pub(super) fn read(&self, offset: u32) {
+            if let Some(cell) = self.cells.get(offset as usize) {
+                cell.with(|_| ());
+            }
+        }
+    }
+}
+
+// What is counted against the hard limit of a table.
+//
+// ```text
+//   limit    | handed out of chunks | beside the arena, built or still to be built | remaining |
+// ```
+// * ROOM-1: units are counted before they are used, and never more than the limit.
+//
+// Any thread. Counts are exact once no writer is inside.
+
+/// Units counted against the hard limit.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// All that is counted.
+    counted: AtomicU64,
+    /// Of that, what is not in the arena.
+    beside: AtomicU64,
+    limit: u64,
+}
+
+impl Room {
+    /// Room of which so many units are taken.
+    pub(crate) fn new(limit_bytes: u64, taken: u64) -> Room {
+        let limit = (limit_bytes / UNIT as u64).min(1 << 32);
+        Room { counted: AtomicU64::new(taken), beside: AtomicU64::new(0), limit }
+    }
+
+    /// Counts `wish` units, or `least` if the limit allows no more.
+    pub(crate) fn admit(&self, wish: u64, least: u64) -> Option<u64> {
+        for units in [wish, least] {
+            // ORDERING: Relaxed: a count only; who owns which units is decided elsewhere.
+            let admitted = self.counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |counted| {
+                (counted + units <= self.limit).then_some(counted + units)
+            });
+            if admitted.is_ok() {
+                return Some(units);
+            }
+        }
+        None
+    }
+
+    /// Undoes an admission.
+    pub(crate) fn give_back(&self, units: u64) {
+        // ORDERING: Relaxed: a count only.
+        self.counted.fetch_sub(units, Ordering::Relaxed);
+    }
+
+    /// Counts memory beside the arena: from now on so many bytes instead of `before`. More of them only if the limit
+    /// allows them. The caller has a lock for the owner of such memory.
+    pub(crate) fn count_beside(&self, before: u64, after: u64) -> Result<()> {
+        let [before, after] = [before, after].map(|bytes| bytes.div_ceil(UNIT as u64));
+        let more = after.saturating_sub(before);
+        self.admit(more, more).ok_or_else(|| self.full(more))?;
+        self.give_back(before.saturating_sub(after));
+        // ORDERING: Relaxed: a count only.
+        self.beside.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Bytes handed out to writers, including the unused rest of their sub-chunks.
+    pub(crate) fn handed_bytes(&self) -> u64 {
+        // ORDERING: Relaxed: a count, exact once no writer is inside (their exit is the partner).
+        let beside = self.beside.load(Ordering::Relaxed);
+        // ORDERING: Relaxed: a count, exact once no writer is inside (their exit is the partner).
+        self.counted.load(Ordering::Relaxed).saturating_sub(beside) * UNIT as u64
+    }
+
+    /// Bytes between what is counted and the limit.
+    pub(crate) fn remaining_bytes(&self) -> u64 {
+        // ORDERING: Relaxed: a count, exact once no writer is inside (their exit is the partner).
+        self.limit.saturating_sub(self.counted.load(Ordering::Relaxed)) * UNIT as u64
+    }
+
+    /// The error of an entry that needs so many units.
+    pub(crate) fn full(&self, units: u64) -> Error {
+        let needed = units.saturating_mul(UNIT as u64);
+        Error::MemTableFull { needed, remaining: self.remaining_bytes() }
+    }
+}

@@ -1,0 +1,315 @@
+//! Writes the bytes of a node that is not published yet.
+//!
+//! * ENCODE-1: digests are computed from the arena's bytes, not from the caller's, and compared with K of the
+//!   caller's key and with the caller's digest, if there is one.
+//! * ENCODE-2: only the owner of the reservation can come here (ARENA-3), and publishing ends its ownership.
+//!
+//! One thread at a time has a reservation.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "offsets and heights are bounded by the address limit")]
+
+use crate::error::Result;
+use crate::integrity::digest::{Kvo, Placed, Protected, key_part, value_part};
+use crate::integrity::hash::Secret;
+use crate::key::{Kind, SequenceNumber};
+use crate::memtable::arena::arena::{Reservation, View};
+use crate::memtable::arena::layout::{
+    BACK_AT, BACK_UNITS, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
+};
+
+impl View<'_> {
+    /// Writes links, header, digests, key, value and back link of a node that is not published yet.
+    #[inline(always)]
+    pub(crate) fn build(
+        &self,
+        reservation: &mut Reservation,
+        fields: &Fields<'_>,
+        shape: Shape,
+    ) -> Result<Built> {
+        let Shape { pad, height, revision, back, next, end } = shape;
+        let offset = reservation.start() + pad + height;
+        let (tower, lengths) = (height as usize * UNIT, fields.lengths());
+        let from = pad as usize * UNIT;
+        let units = self.plain(reservation, from, from + tower + entry_end(self.width, lengths))?;
+        let (links, bytes) = units.split_at_mut(tower);
+        for (level, link) in (0..height).zip(links.as_chunks_mut::<UNIT>().0.iter_mut().rev()) {
+            let word = self.link_word(offset, level, if level == 0 { next } else { end });
+            self.write_word(link, Self::slot(offset, level), word);
+        }
+        if let Some(header) = bytes.first_chunk_mut::<HEADER>() {
+            header[..SEQUENCE_AT].copy_from_slice(&lengths.0.to_ne_bytes());
+            header[SEQUENCE_AT..BACK_AT].copy_from_slice(&fields.sequence.to_ne_bytes());
+            header[REVISION_AT..].copy_from_slice(&revision.to_ne_bytes());
+        }
+        let key_at = key_at(self.width);
+        let (key, value) = bytes[key_at..].split_at_mut(fields.key.len());
+        copy_key(key, fields.key);
+        copy_value(value, fields);
+        // ENCODE-1: `black_box` makes the compiler read the arena's bytes instead of reusing what it has just stored.
+        let (head, body) = std::hint::black_box(bytes).split_at_mut(key_at);
+        let (key, value) = body.split_at(fields.key.len());
+        let header_part = self.secret.header_part(offset, lengths.0, fields.sequence, revision);
+        let placed = Placed::new(fields.sequence, header_part);
+        let (digest, parts) = self.seal(head, &placed, fields.kind, key, value);
+        let back =
+            BackWord::pack(back, self.secret.back_tag(offset, back), Secret::header_check(header_part));
+        if let Some(word) = head[BACK_AT..].first_chunk_mut() {
+            self.write_word(word, offset + BACK_UNITS, back.0);
+        }
+        let words = [lengths.0, fields.sequence, back.0];
+        let agrees = fields.caller_digest.is_some()
+            && is_read_as(std::hint::black_box(head), words, revision)
+            && self.is_sealed_with(head, digest);
+        Ok(Built { offset, digest, parts, agrees })
+    }
+
+    /// Writes a link or a back word of a node that is not published yet, whose unit is `at`.
+    #[inline(always)]
+    fn write_word(&self, unit: &mut [u8; UNIT], at: u32, word: u64) {
+        *unit = word.to_ne_bytes();
+        // ORDERING: Relaxed: the node is not published yet. Loom keeps its atomics beside the bytes.
+        #[cfg(loom)]
+        self.word(at).into_iter().for_each(|model| model.store(word, crate::sync::Ordering::Relaxed));
+        #[cfg(not(loom))]
+        let _ = at;
+    }
+
+    /// Writes both digests; returns the stored bits of the first, and what both were made of.
+    #[inline(always)]
+    fn seal(
+        &self,
+        head: &mut [u8],
+        placed: &Placed,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+    ) -> (u64, Option<Parts>) {
+        let width = self.width.bytes();
+        if width == 0 {
+            return (0, None);
+        }
+        let parts = Parts { key: key_part(key), value: value_part(value) };
+        let first = placed.key_digest(parts.key, kind) & self.width.mask();
+        let second = placed.value_digest_of(parts.value, parts.key);
+        let digests = &mut head[HEADER..];
+        match digests.first_chunk_mut::<16>() {
+            Some(whole) if width == 8 => {
+                *whole = (u128::from(second) << 64 | u128::from(first)).to_le_bytes();
+            }
+            _ => {
+                digests[..width].copy_from_slice(&first.to_le_bytes()[..width]);
+                digests[width..].copy_from_slice(&second.to_le_bytes()[..width]);
+            }
+        }
+        (first, Some(parts))
+    }
+
+    /// Whether the key digest that is read is this one.
+    #[inline(always)]
+    fn is_sealed_with(&self, head: &[u8], digest: u64) -> bool {
+        let (digests, width) = (&head[HEADER..], self.width.bytes());
+        match digests.first_chunk() {
+            Some(whole) if width == 8 => u64::from_le_bytes(*whole) == digest,
+            _ => digests[..width] == digest.to_le_bytes()[..width],
+        }
+    }
+}
+
+/// Whether a header is read as these words and this revision.
+#[inline(always)]
+fn is_read_as(head: &[u8], words: [u64; 3], revision: u32) -> bool {
+    let Some(header) = head.first_chunk::<HEADER>() else { return false };
+    let mut found = header.as_chunks::<UNIT>().0.iter().zip(words);
+    found.all(|(found, word)| *found == word.to_ne_bytes())
+        && header.last_chunk() == Some(&revision.to_ne_bytes())
+}
+
+/// `to.copy_from_slice(from)`, with two moves for keys of 8 to 16 bytes: they are shorter than a call.
+#[inline(always)]
+fn copy_key(to: &mut [u8], from: &[u8]) {
+    if from.len() <= 16
+        && let (Some(first), Some(last)) = (from.first_chunk::<8>(), from.last_chunk::<8>())
+    {
+        if let Some(to) = to.first_chunk_mut::<8>() {
+            *to = *first;
+        }
+        if let Some(to) = to.last_chunk_mut::<8>() {
+            *to = *last;
+        }
+        return;
+    }
+    to.copy_from_slice(from);
+}
+
+/// Copies the slices of the value, of which there is mostly one.
+#[inline(always)]
+fn copy_value(to: &mut [u8], fields: &Fields<'_>) {
+    let (first, rest) = to.split_at_mut(fields.value.len());
+    first.copy_from_slice(fields.value);
+    if !fields.rest.is_empty() {
+        copy_rest(rest, fields.rest);
+    }
+}
+
+#[cold]
+fn copy_rest(mut to: &mut [u8], slices: &[&[u8]]) {
+    for slice in slices {
+        let (here, rest) = to.split_at_mut(slice.len());
+        here.copy_from_slice(slice);
+        to = rest;
+    }
+}
+
+/// The digest parts K and V of an entry, from the arena's bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parts {
+    pub(crate) key: u64,
+    pub(crate) value: u64,
+}
+
+/// A node that is written and not published.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Built {
+    /// Node address in arena units.
+    pub(crate) offset: u32,
+    /// The stored key digest.
+    pub(crate) digest: u64,
+    /// What the digests were made of, if any are stored.
+    pub(crate) parts: Option<Parts>,
+    /// Whether header and key digest were read back as they were written; compared only if the caller has a digest.
+    pub(crate) agrees: bool,
+}
+
+/// The fields of an entry that is being inserted, in the caller's buffers.
+#[derive(Clone, Copy)]
+pub(crate) struct Fields<'e> {
+    /// The user key.
+    pub(crate) key: &'e [u8],
+    /// The value, or its first slice.
+    pub(crate) value: &'e [u8],
+    /// The slices of the value after the first one.
+    pub(crate) rest: &'e [&'e [u8]],
+    /// Length of the whole value.
+    pub(crate) value_len: usize,
+    /// What the entry means.
+    pub(crate) kind: Kind,
+    /// The sequence number of the entry.
+    pub(crate) sequence: SequenceNumber,
+    /// K of the key in the caller's buffer, from which the tower height is computed.
+    pub(crate) key_part: u64,
+    /// The caller's digest, if there is one.
+    pub(crate) caller_digest: Option<Protected<Kvo>>,
+}
+
+impl<'e> Fields<'e> {
+    /// An entry in the caller's buffers. Its key is hashed here and, in the arena, once more: for its digest.
+    #[inline(always)]
+    pub(crate) fn new(
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: &'e [u8],
+        value: &'e [u8],
+        caller_digest: Option<Protected<Kvo>>,
+    ) -> Self {
+        Fields::with_key_part(sequence, kind, (key, key_part(key)), value, caller_digest)
+    }
+
+    /// An entry whose key was hashed when it got to where it is now.
+    #[inline(always)]
+    pub(crate) fn with_key_part(
+        sequence: SequenceNumber,
+        kind: Kind,
+        (key, key_part): (&'e [u8], u64),
+        value: &'e [u8],
+        caller_digest: Option<Protected<Kvo>>,
+    ) -> Self {
+        Fields { key, value, rest: &[], value_len: value.len(), kind, sequence, key_part, caller_digest }
+    }
+
+    /// An entry whose value lies in several slices. `None`: there is no value of that length.
+    pub(crate) fn of_slices(
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: &'e [u8],
+        slices: &'e [&'e [u8]],
+        caller_digest: Option<Protected<Kvo>>,
+    ) -> Option<Self> {
+        let value_len = slices.iter().try_fold(0usize, |sum, slice| sum.checked_add(slice.len()))?;
+        let (value, rest) = slices.split_first().map_or((&[][..], &[][..]), |(first, rest)| (*first, rest));
+        Some(Fields { rest, value_len, ..Fields::new(sequence, kind, key, value, caller_digest) })
+    }
+
+    /// The lengths word of the entry's node.
+    #[inline(always)]
+    pub(crate) fn lengths(&self) -> Lengths {
+        Lengths::pack(self.key.len(), self.kind, self.value_len)
+    }
+
+    /// Bytes of key and value.
+    #[inline(always)]
+    pub(crate) fn data_bytes(&self) -> u64 {
+        (self.key.len() + self.value_len) as u64
+    }
+}
+
+/// The fields of a node besides those of its entry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// Free units before its links.
+    pub(crate) pad: u32,
+    /// Its links.
+    pub(crate) height: u32,
+    /// Number of equal entries that it replaced.
+    pub(crate) revision: u32,
+    /// The node before it.
+    pub(crate) back: u32,
+    /// What its link at level 0 names.
+    pub(crate) next: u32,
+    /// What its other links name: the sentinel.
+    pub(crate) end: u32,
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::*;
+    use crate::comparator::BYTEWISE;
+    use crate::error::Error;
+    use crate::integrity::digest::Width;
+    use crate::integrity::hash::Secret;
+    use crate::integrity::options::{OrderChecks, SeekChecks};
+    use crate::memtable::arena::arena::{Arena, ArenaOptions};
+    use crate::memtable::arena::layout::Head;
+    use crate::memtable::skiplist::inserter::Inserter;
+    use crate::memtable::skiplist::list::{DuplicatePolicy, List};
+
+    /// Keys of every length around the ends of the short copy, with the hash of their own or of another key.
+    #[test]
+    fn a_key_that_is_not_what_was_hashed_is_not_published() {
+        let (width, secret) = (Width::new(1).unwrap(), Secret::from_seed(5));
+        let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
+        let arena = Arena::new(&options).unwrap();
+        let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
+        let search = list.search(Head::Points, arena.view().unwrap(), &BYTEWISE);
+        let mut inserter = Inserter::default();
+        let bytes: Vec<u8> = (1..=40).collect();
+        for len in 0..bytes.len() {
+            let key = &bytes[..len];
+            let fields = Fields::new(1, Kind::PUT, key, b"v", None);
+            let mut insert = |fields: &Fields<'_>| {
+                list.insert(&search, &mut inserter, fields, DuplicatePolicy::Reject).map(drop)
+            };
+            let other = insert(&Fields { key_part: key_part(&bytes[..=len]), ..fields });
+            assert!(matches!(other, Err(Error::Corruption(_))), "{len}: {other:?}");
+            insert(&fields).unwrap();
+        }
+        let mut at = search.sentinel;
+        for len in 0..bytes.len() {
+            let entry = search.next(at).unwrap().unwrap();
+            assert_eq!(entry.key(), &bytes[..len]);
+            at = entry.node().offset();
+        }
+        assert!(search.next(at).unwrap().is_none());
+    }
+}

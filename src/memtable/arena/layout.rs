@@ -1,0 +1,500 @@
+//! The byte map of a node.
+//!
+//! ```text
+//!   low addresses                                                                              high
+//!   [link h-1] ... [link 1] [link 0] | 0 lengths | 8 sequence | 16 back word | 24 revision | 28 digests | key | value
+//!                                    ^ node address, a multiple of 8
+//!
+//!   lengths    value length (32) | kind (8) | key length (24)
+//!   back word  target (32) | tag (16) | header check (16)
+//!   digests    key digest, value digest: `protection bytes` each
+//! ```
+//! * LAYOUT-1: everything but the links and the upper 48 bits of the back word is immutable once the node is published.
+//! * LAYOUT-2: lengths and offsets have explicit widths; an arena unit is 8 bytes, so 32 bits reach 32 GiB.
+//! * LAYOUT-3: a chunk starts at a cache line of 64 bytes and at a multiple of 8 units, so a unit's line is its
+//!   offset / 8. The level-0 link of a node and the back word of a node that it ever named lie in two lines: units
+//!   are left free before the one that is built later. A sentinel's back word has a line without any other word.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "offsets and levels are bounded by the address limit; words are packed"
+)]
+
+use std::ops::Range;
+
+use crate::error::{Corruption, Place};
+use crate::integrity::control_word::{ControlWords, Salt, Words};
+use crate::integrity::digest::Width;
+use crate::integrity::hash::{Secret, mix};
+use crate::key::Kind;
+
+/// Bytes of an arena unit.
+pub(crate) const UNIT: usize = 8;
+/// Tallest tower. With branching e this serves e^20 = 4.8e8 entries at full speed.
+#[cfg(not(loom))]
+pub(crate) const HEIGHT_MAX: usize = 20;
+/// Tallest tower in a model.
+#[cfg(loom)]
+pub(crate) const HEIGHT_MAX: usize = 2;
+/// Bytes of the fixed part, before the digests.
+pub(crate) const HEADER: usize = 28;
+/// Offset of the sequence number.
+pub(crate) const SEQUENCE_AT: usize = 8;
+/// Offset of the back word.
+pub(crate) const BACK_AT: usize = 16;
+/// From a node to its back word, in units.
+pub(crate) const BACK_UNITS: u32 = (BACK_AT / UNIT) as u32;
+/// Units of a cache line.
+pub(crate) const LINE_UNITS: u32 = 8;
+/// Offset of the revision.
+pub(crate) const REVISION_AT: usize = 24;
+/// Longest key, in bytes.
+pub(crate) const KEY_LEN_MAX: u64 = (1 << 24) - 1;
+/// Longest value, in bytes.
+pub(crate) const VALUE_LEN_MAX: u64 = (1 << 32) - 1;
+
+const _: () =
+    assert!(BACK_AT.is_multiple_of(UNIT) && SEQUENCE_AT.is_multiple_of(UNIT) && HEADER == REVISION_AT + 4);
+
+/// Key length, kind and value length in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lengths(pub(crate) u64);
+
+impl Lengths {
+    /// Packs; the caller has checked both limits.
+    #[inline(always)]
+    pub(crate) const fn pack(key_len: usize, kind: Kind, value_len: usize) -> Self {
+        Lengths((value_len as u64) << 32 | (kind.as_u8() as u64) << 24 | (key_len as u64 & KEY_LEN_MAX))
+    }
+
+    /// Key length in bytes.
+    #[inline(always)]
+    pub(crate) const fn key_len(self) -> usize {
+        (self.0 & KEY_LEN_MAX) as usize
+    }
+
+    /// The kind.
+    #[inline(always)]
+    pub(crate) const fn kind(self) -> Kind {
+        Kind::from_u8((self.0 >> 24) as u8)
+    }
+
+    /// Value length in bytes.
+    #[inline(always)]
+    pub(crate) const fn value_len(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+}
+
+/// Offset of the key from the node address, in bytes.
+#[inline(always)]
+pub(crate) const fn key_at(width: Width) -> usize {
+    HEADER + 2 * width.bytes()
+}
+
+/// Bytes from the node address to the end of the entry.
+#[inline(always)]
+pub(crate) const fn entry_end(width: Width, lengths: Lengths) -> usize {
+    key_at(width) + lengths.key_len() + lengths.value_len()
+}
+
+/// Units of a whole node with its tower.
+#[inline(always)]
+pub(crate) const fn node_units(width: Width, lengths: Lengths, height: u32) -> u64 {
+    height as u64 + entry_end(width, lengths).div_ceil(UNIT) as u64
+}
+
+/// Whether a node between `pred` and `succ` keeps LAYOUT-3: pred's link and the node's back word are in different
+/// cache lines, and so are the node's link and succ's back word.
+#[inline(always)]
+pub(crate) const fn stand_apart(pred: u32, node: u32, succ: u32) -> bool {
+    let own = node.wrapping_add(BACK_UNITS) ^ pred.wrapping_sub(1);
+    let next = succ.wrapping_add(BACK_UNITS) ^ node.wrapping_sub(1);
+    own >= LINE_UNITS && next >= LINE_UNITS
+}
+
+/// Most units that are left free before a node whose writer owns the units after it: its link stands at least two
+/// units after the back word of a node that was written before it, in the same line.
+pub(crate) const PAD_UNITS_MAX: u32 = LINE_UNITS - 2;
+
+/// The most arena bytes that an entry of these lengths takes, at any height, place and protection. `u64::MAX` if the
+/// sum of the lengths overflows.
+pub(crate) const fn entry_bytes_max(key_len: u64, value_len: u64) -> u64 {
+    let fixed = ((HEIGHT_MAX + PAD_UNITS_MAX as usize) * UNIT + HEADER + 16) as u64;
+    let bytes = fixed.saturating_add(key_len).saturating_add(value_len);
+    match bytes.checked_next_multiple_of(UNIT as u64) {
+        Some(bytes) => bytes,
+        None => u64::MAX,
+    }
+}
+
+/// Number of units to leave free before a node, so that it stands apart (LAYOUT-3): 0 for most nodes.
+#[cold]
+pub(crate) fn pad_units(pred: u32, node: u32, succ: u32) -> u32 {
+    (0..2 * LINE_UNITS).find(|pad| stand_apart(pred, node.wrapping_add(*pad), succ)).unwrap_or(0)
+}
+
+/// A back word's parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BackWord(pub(crate) u64);
+
+impl BackWord {
+    /// Packs.
+    #[inline(always)]
+    pub(crate) const fn pack(target: u32, tag: u16, header_check: u16) -> Self {
+        BackWord((target as u64) << 32 | (tag as u64) << 16 | header_check as u64)
+    }
+
+    /// The node named.
+    #[inline(always)]
+    pub(crate) const fn target(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The tag over the target.
+    #[inline(always)]
+    pub(crate) const fn tag(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// The check over the node's own header.
+    #[inline(always)]
+    pub(crate) const fn header_check(self) -> u16 {
+        self.0 as u16
+    }
+}
+
+// Tower heights: branching e, a pure function of the table's seed, the key's hash, the sequence number and the
+// revision.
+//
+// * HEIGHT-1: the same (seed, key, sequence, revision) always gets the same height, so a run replays and a scrub can
+//   recompute it. Entries that replace each other differ in their revisions: a search passes them on upper levels.
+// * HEIGHT-2: P(height > n) = e^-n. Branching e visits a tenth fewer nodes than branching 4 (measured in pairs).
+
+/// Element n is e^-(n+1) as a fraction of 2^64.
+const THRESHOLDS: [u64; HEIGHT_MAX - 1] = {
+    let mut thresholds = [0; HEIGHT_MAX - 1];
+    // 2^64 / e, then by e again and again; integer division keeps 40 significant bits at the top of a short tower.
+    let mut n = 0;
+    let mut value: u128 = (u64::MAX as u128) << 32;
+    while n < thresholds.len() {
+        value = value * 1_000_000_000 / 2_718_281_828;
+        #[expect(clippy::cast_possible_truncation, reason = "below 2^64 after the shift")]
+        let threshold = (value >> 32) as u64;
+        thresholds[n] = threshold;
+        n += 1;
+    }
+    thresholds
+};
+
+/// How tall towers are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Towers {
+    /// One node in e is taller than another level.
+    Dense,
+    /// One node in e^5 = 148 has more than level 0: a directory leads to the others.
+    Sparse,
+}
+
+/// Levels that a sparse tower lacks.
+const SPARSE_BY: u32 = 4;
+
+impl Towers {
+    /// About how many entries one node of a level represents.
+    pub(crate) fn entries_for_one(self, level: u32) -> f64 {
+        match self {
+            Towers::Sparse if level > 0 => f64::from(level + SPARSE_BY).exp(),
+            _ => f64::from(level).exp(),
+        }
+    }
+
+    /// The height of a node, 1..=HEIGHT_MAX.
+    #[inline(always)]
+    pub(crate) fn height(self, seed: u64, key_part: u64, sequence: u64, revision: u32) -> u32 {
+        let height = tower_height(seed, key_part, sequence, revision);
+        match self {
+            Towers::Dense => height,
+            Towers::Sparse => height.saturating_sub(SPARSE_BY).max(1),
+        }
+    }
+}
+
+/// The height of a node in dense towers.
+#[inline(always)]
+fn tower_height(seed: u64, key_part: u64, sequence: u64, revision: u32) -> u32 {
+    let version = sequence.wrapping_add(u64::from(revision) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let draw = mix(key_part ^ version, seed);
+    let mut height = 1;
+    for threshold in THRESHOLDS {
+        if draw >= threshold {
+            break;
+        }
+        height += 1;
+    }
+    height
+}
+
+// The control block of a table: its control words, and the index of each.
+//
+// ```text
+//   values   | salt | mask | factor | shape | base 0 | base 1 | units 1 | has ranges |  what every operation needs: one line
+//            | units 0 | index lost | frozen | base 2 | units 2 | base 3 | ...
+//   checks   the same again on lines of their own
+//
+//   shape    protection bytes (8) | shift of B (8) | head of the points (16) | head of the ranges (16) | 0 (15) | 1
+// ```
+// All words but the bases and sizes of later chunks and the three flags are set while the table is made.
+//
+// Any thread may read. The lock of the arena's owners guards bases and sizes; a flag is only ever set to 1.
+
+/// Smallest and largest distance B, as a power of two of units: 64 KiB and 2 GiB.
+pub(crate) const SHIFT_MIN: u32 = 13;
+pub(crate) const SHIFT_MAX: u32 = 28;
+/// Enough for the smallest B to reach 2^32 units.
+pub(crate) const CHUNKS_MAX: usize = (32 - SHIFT_MIN + 1) as usize;
+
+/// One of the control words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ControlWord(usize);
+
+impl ControlWord {
+    /// The salt of all words. If it is damaged, no word agrees with its check.
+    const SALT: ControlWord = ControlWord(0);
+    pub(crate) const MASK: ControlWord = ControlWord(1);
+    pub(crate) const FACTOR: ControlWord = ControlWord(2);
+    pub(crate) const SHAPE: ControlWord = ControlWord(3);
+    /// 1 once the table has a range tombstone.
+    pub(crate) const HAS_RANGES: ControlWord = ControlWord(7);
+    /// 1 once damage kept a tombstone of the list out of the live index.
+    pub(crate) const INDEX_LOST: ControlWord = ControlWord(9);
+    /// 1 once frozen.
+    pub(crate) const FROZEN: ControlWord = ControlWord(10);
+
+    /// Address of a chunk.
+    pub(crate) const fn base(index: usize) -> ControlWord {
+        match index {
+            0 => ControlWord(4),
+            1 => ControlWord(5),
+            _ => ControlWord(7 + 2 * index),
+        }
+    }
+
+    /// Units of a chunk.
+    pub(crate) const fn units(index: usize) -> ControlWord {
+        match index {
+            0 => ControlWord(8),
+            1 => ControlWord(6),
+            _ => ControlWord(8 + 2 * index),
+        }
+    }
+}
+
+const COUNT: usize = ControlWord::units(CHUNKS_MAX - 1).0 + 1;
+/// The name of these words: no filter and no shard has this one.
+const NAME: u64 = u64::MAX;
+
+/// The list that a head belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Head {
+    Points,
+    Ranges,
+}
+
+/// The control word `SHAPE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape(u64);
+
+impl Shape {
+    const MARK: u64 = 1 << 63;
+
+    pub(crate) fn new(width: Width, shift: u32) -> Shape {
+        Shape(Shape::MARK | u64::from(shift) << 8 | width.bytes() as u64)
+    }
+
+    const fn head_at(head: Head) -> u32 {
+        match head {
+            Head::Points => 16,
+            Head::Ranges => 32,
+        }
+    }
+
+    /// Stored bytes of each digest.
+    #[inline(always)]
+    pub(crate) fn width(self) -> Option<Width> {
+        Width::new((self.0 & 0xff) as u8)
+    }
+
+    /// B as a power of two of units.
+    #[inline(always)]
+    pub(crate) fn shift(self) -> u32 {
+        ((self.0 >> 8) & 0xff) as u32
+    }
+
+    /// The sentinel of a list.
+    #[inline(always)]
+    pub(crate) fn head(self, head: Head) -> u32 {
+        u32::from((self.0 >> Shape::head_at(head)) as u16)
+    }
+}
+
+/// A table's control words.
+#[derive(Debug)]
+pub(crate) struct Control {
+    words: ControlWords<COUNT>,
+}
+
+impl Control {
+    /// All words 0 but those that are known from the start.
+    pub(crate) fn new(secret: Secret, shape: Shape) -> Control {
+        let salt = Salt::new(secret, NAME);
+        let control = Control { words: ControlWords::new(salt) };
+        control.words.set(salt, ControlWord::SALT.0, salt.0);
+        control.set(ControlWord::MASK, secret.mask);
+        control.set(ControlWord::FACTOR, secret.factor);
+        control.set(ControlWord::SHAPE, shape.0);
+        control
+    }
+
+    /// A word whose check agrees, or a report of damage.
+    #[inline(always)]
+    pub(crate) fn get(&self, word: ControlWord) -> Result<u64, Corruption> {
+        self.words.get(self.salt(), word.0)
+    }
+
+    /// A word that may not be set yet: 0 is returned without looking at its check.
+    #[inline(always)]
+    pub(crate) fn get_or_unset(&self, word: ControlWord) -> Result<u64, Corruption> {
+        self.words.get_or_unset(self.salt(), word.0)
+    }
+
+    /// The salt of the checks, which a reader of several words loads once.
+    #[inline(always)]
+    pub(crate) fn salt(&self) -> Salt {
+        Salt(self.words.unchecked(ControlWord::SALT.0))
+    }
+
+    /// A word, and the difference between its check and what the check should be: 0 if they agree.
+    #[inline(always)]
+    pub(crate) fn get_with_mismatch(&self, salt: Salt, word: ControlWord) -> (u64, u64) {
+        self.words.get_with_mismatch(salt, word.0)
+    }
+
+    /// The shape, and the difference between its check and what the check should be: 0 if they agree.
+    #[inline(always)]
+    pub(crate) fn shape_with_mismatch(&self, salt: Salt) -> (Shape, u64) {
+        let (shape, mismatch) = self.get_with_mismatch(salt, ControlWord::SHAPE);
+        (Shape(shape), mismatch)
+    }
+
+    /// The shape.
+    pub(crate) fn shape(&self) -> Result<Shape, Corruption> {
+        self.get(ControlWord::SHAPE).map(Shape)
+    }
+
+    /// The seed of tags.
+    pub(crate) fn secret(&self) -> Result<Secret, Corruption> {
+        Ok(Secret { mask: self.get(ControlWord::MASK)?, factor: self.get(ControlWord::FACTOR)? })
+    }
+
+    /// Sets a word that was 0. Threads that set one word at a time set it to one value.
+    pub(crate) fn set(&self, word: ControlWord, value: u64) {
+        self.words.set(self.salt(), word.0, value);
+    }
+
+    /// Sets the head of a list, while the table is being made.
+    pub(crate) fn set_head(&self, head: Head, sentinel: u32) -> Result<(), Corruption> {
+        let sentinel =
+            u16::try_from(sentinel).map_err(|_| Corruption::new(Place::Control, 0, 0, sentinel.into()))?;
+        let shape = self.get(ControlWord::SHAPE)?;
+        self.set(ControlWord::SHAPE, shape | u64::from(sentinel) << Shape::head_at(head));
+        Ok(())
+    }
+
+    /// All words, for scrubs and the fault injector.
+    pub(crate) fn words(&self) -> Words<'_> {
+        self.words.words(self.salt())
+    }
+}
+
+// The mapping of units to chunks: chunk 0 is at offset 0, chunk 1 begins at B, and each later chunk is twice as
+// large as the one before.
+//
+// B is a power of two, `1 << shift`. See the picture in `arena.rs`. Pure functions.
+
+/// The shift of a table with this write buffer.
+pub(crate) fn shift_of(write_buffer_size: u64) -> u32 {
+    let units = write_buffer_size.div_ceil(UNIT as u64).max(1);
+    units.next_power_of_two().trailing_zeros().clamp(SHIFT_MIN, SHIFT_MAX)
+}
+
+/// Bytes of chunk 1 of a table with this write buffer.
+pub(crate) fn first_chunk_bytes(write_buffer_size: u64) -> usize {
+    UNIT << shift_of(write_buffer_size)
+}
+
+/// First unit of a chunk's range.
+#[inline(always)]
+pub(crate) fn chunk_start(index: usize, shift: u32) -> u64 {
+    if index == 0 { 0 } else { 1u64 << (shift as usize + index - 1) }
+}
+
+/// The chunk whose range a unit lies in.
+#[inline]
+pub(crate) fn chunk_of(offset: u32, shift: u32) -> usize {
+    let magnitude = 31 - (offset | ((1u32 << shift) - 1)).leading_zeros();
+    (magnitude + 1 - shift) as usize
+}
+
+/// The chunk of a range of units, and the range in bytes from the chunk's start.
+pub(crate) fn bytes_in_chunk(units: Range<u32>, shift: u32) -> (usize, Range<usize>) {
+    let chunk = chunk_of(units.start, shift);
+    let byte = |unit: u32| (u64::from(unit) - chunk_start(chunk, shift)) as usize * UNIT;
+    (chunk, byte(units.start)..byte(units.end))
+}
+
+/// Whether units from `start` on directly follow a range that ends at `end`. The first unit of a chunk follows
+/// nothing, because chunks are adjacent in numbers but not in memory.
+#[inline]
+pub(crate) fn continues(start: u32, end: u32, shift: u32) -> bool {
+    let first_of_chunk = start.is_power_of_two() && start >> shift != 0;
+    start == end && !first_of_chunk
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::integrity::digest::key_part;
+
+    #[test]
+    fn every_unit_lies_in_the_chunk_that_starts_last_before_it() {
+        for shift in [9, 15, 23, 31] {
+            for index in 1..=(32 - shift) as usize {
+                let start = chunk_start(index, shift) as u32;
+                assert_eq!(
+                    [start - 1, start, start + 1].map(|unit| chunk_of(unit, shift)),
+                    [index - 1, index, index]
+                );
+                assert_eq!(bytes_in_chunk(start + 1..start + 4, shift), (index, 8..32));
+                assert!(!continues(start, start, shift) && continues(start + 1, start + 1, shift));
+            }
+            assert_eq!(bytes_in_chunk(0..0, shift), (0, 0..0));
+        }
+    }
+
+    #[test]
+    fn heights_fall_by_e() {
+        let mut counts = [0u32; HEIGHT_MAX + 2];
+        for n in 0u64..200_000 {
+            let height = tower_height(77, key_part(&n.to_be_bytes()), n, 0);
+            for level in 1..=height {
+                counts[level as usize] += 1;
+            }
+        }
+        assert_eq!(counts[1], 200_000);
+        for level in 1..6 {
+            let ratio = f64::from(counts[level]) / f64::from(counts[level + 1]);
+            assert!((2.5..2.95).contains(&ratio), "level {level}: {ratio}");
+        }
+    }
+}

@@ -1,0 +1,590 @@
+//! A typed view of a node's bytes: header, links, digests. Safe for any stored byte.
+//!
+//! ```text
+//!   offset --locate--> header words --header check--> lengths --end inside the chunk--> key --key digest--> value
+//! ```
+//! Invariants:
+//! * NODE-1: a `Node` exists only if the entry ends inside its chunk, and its header check matched at its own offset;
+//!   one that was opened without that check (`open_as`) may only be verified.
+//! * NODE-2: lengths are read once, and the value that was checked is the one that is used.
+//! * NODE-3: a `Verified` exists only if the key digest matched, or the width is 0. Only a `Verified` gives out
+//!   values.
+//! * NODE-4: links and back words are atomics. They are followed only through `links.rs` and `witness.rs`, after
+//!   their tag matched.
+//!
+//! Who may call what: any thread. Not promised: that a node is linked, or where.
+
+#![expect(unsafe_code, reason = "reads header words at checked addresses")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "offsets and levels are bounded by the address limit; words are packed"
+)]
+
+use std::cmp::Ordering as Order;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::comparator::KeyComparator;
+use crate::error::{Corruption, Place, Result};
+use crate::integrity::digest::{
+    DIAGNOSIS_LEN_MAX, Kvos, Placed, Protected, StoredProtection, Width, key_part, single_bit,
+};
+use crate::integrity::hash::Secret;
+use crate::key::{Kind, SequenceNumber, Target};
+use crate::memtable::arena::arena::{Arena, View};
+use crate::memtable::arena::layout::{
+    BACK_UNITS, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
+};
+use crate::sync::Ordering;
+
+#[cfg(not(loom))]
+use crate::memtable::arena::layout::BACK_AT;
+
+/// A node whose header was checked (NODE-1).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Node<'a> {
+    key_address: usize,
+    lengths: Lengths,
+    /// Address in arena units (32) | revision (32), in one word: two halves would be joined in memory whenever it is copied.
+    place: u64,
+    placed: Placed,
+    arena: PhantomData<&'a ()>,
+}
+
+/// A node whose key digest was checked as well (NODE-3). Holds K for the value's digest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Verified<'a> {
+    node: Node<'a>,
+    key_part: u64,
+}
+
+/// Reads a word of a header.
+///
+/// # Safety
+/// `address` must be aligned for `T`, inside a live chunk (ARENA-1, ARENA-2), and hold bytes that nothing writes
+/// plainly (ARENA-3).
+#[inline(always)]
+unsafe fn read<T: Copy>(address: usize) -> T {
+    let pointer = std::ptr::with_exposed_provenance::<T>(address);
+    // SAFETY: NODE-2, ARENA-2: promised by the caller.
+    unsafe { pointer.read() }
+}
+
+impl<'a> View<'a> {
+    /// Opens the node at `offset`: header check and bounds (NODE-1). O(1).
+    #[inline(always)]
+    pub(crate) fn try_open(&self, offset: u32) -> Option<Node<'a>> {
+        self.try_open_with_back(offset).map(|(node, _)| node)
+    }
+
+    /// Opens the node at `offset`, and returns the target of its back link as a hint, whose tag was not compared.
+    #[inline(always)]
+    pub(crate) fn try_open_with_back(&self, offset: u32) -> Option<(Node<'a>, u32)> {
+        let (address, available) = self.locate(offset)?;
+        if available < HEADER {
+            return None;
+        }
+        #[cfg(loom)]
+        let _ = self.published(offset, 0, HEADER);
+        // SAFETY: ARENA-2: HEADER bytes are available from a unit boundary; LAYOUT-1: immutable.
+        let lengths = Lengths(unsafe { read::<u64>(address) });
+        // SAFETY: ARENA-2: the second word of the same HEADER bytes; LAYOUT-1: immutable.
+        let sequence = unsafe { read::<u64>(address + SEQUENCE_AT) };
+        // SAFETY: ARENA-2: inside the same HEADER bytes, aligned to 4; LAYOUT-1: immutable.
+        let revision = unsafe { read::<u32>(address + REVISION_AT) };
+        let back = self.back_word_at(offset, address);
+        let header_part = self.secret.header_part(offset, lengths.0, sequence, revision);
+        if back.header_check() != Secret::header_check(header_part) || !self.fits(lengths, available) {
+            return None;
+        }
+        let place = place_of(offset, revision);
+        Some((self.node_at(address, lengths, place, Placed::new(sequence, header_part)), back.target()))
+    }
+
+    /// The node with these fields at an address. The caller has checked, or checks next, that it ends inside its chunk.
+    #[inline(always)]
+    fn node_of(&self, address: usize, lengths: Lengths, sequence: SequenceNumber, place: u64) -> Node<'a> {
+        let header_part = self.secret.header_part((place >> 32) as u32, lengths.0, sequence, place as u32);
+        self.node_at(address, lengths, place, Placed::new(sequence, header_part))
+    }
+
+    #[inline(always)]
+    fn node_at(&self, address: usize, lengths: Lengths, place: u64, placed: Placed) -> Node<'a> {
+        Node { key_address: address + key_at(self.width), lengths, place, placed, arena: PhantomData }
+    }
+
+    /// Whether an entry of these lengths ends inside its chunk (NODE-1).
+    #[inline(always)]
+    fn fits(&self, lengths: Lengths, available: usize) -> bool {
+        entry_end(self.width, lengths) <= available
+    }
+
+    /// The back word of the node at an address that has room for a header.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn back_word_at(&self, _offset: u32, address: usize) -> BackWord {
+        let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address + BACK_AT);
+        // SAFETY: ARENA-2: the caller checked that a header fits; ARENA-4: back words are only accessed as atomics.
+        let word = unsafe { crate::sync::AtomicU64::from_ptr(pointer) };
+        // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here.
+        // A back link that was read without Acquire is compared with a node, and never followed.
+        BackWord(word.load(Ordering::Relaxed))
+    }
+
+    /// Loom's twin.
+    #[cfg(loom)]
+    fn back_word_at(&self, offset: u32, _address: usize) -> BackWord {
+        self.back_word(offset).unwrap_or(BackWord(0))
+    }
+
+    /// An atomic word's value with the ordering of a link that is followed.
+    #[inline(always)]
+    pub(super) fn load_link(&self, slot: u32) -> Option<u64> {
+        // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible after it.
+        let acquire = Ordering::Acquire;
+        // ORDERING: as chosen above.
+        Some(self.word(slot)?.load(acquire))
+    }
+
+    /// The node at an offset, or a report of what is wrong with its header.
+    #[inline]
+    pub(crate) fn open(&self, offset: u32) -> Result<Node<'a>, Corruption> {
+        self.try_open(offset).ok_or_else(|| self.header_report(offset))
+    }
+
+    /// The report for a node that `try_open` refused.
+    #[cold]
+    fn header_report(self, offset: u32) -> Corruption {
+        match self.raw_header(offset) {
+            Some((fields, stored)) => self.bad_header(offset, &fields, stored),
+            None => no_node(offset),
+        }
+    }
+
+    /// The stored fields that a header check covers (lengths, sequence number, revision), and the check.
+    #[cold]
+    pub(super) fn raw_header(&self, offset: u32) -> Option<([u8; HEADER_FIELDS], u16)> {
+        let (address, available) = self.locate(offset)?;
+        if available < HEADER {
+            return None;
+        }
+        // SAFETY: ARENA-2: HEADER bytes are available from a unit boundary; LAYOUT-1: immutable.
+        let lengths = unsafe { read::<u64>(address) };
+        // SAFETY: ARENA-2: the second word of the same HEADER bytes; LAYOUT-1: immutable.
+        let sequence = unsafe { read::<u64>(address + SEQUENCE_AT) };
+        // SAFETY: ARENA-2: inside the same HEADER bytes, aligned to 4; LAYOUT-1: immutable.
+        let revision = unsafe { read::<u32>(address + REVISION_AT) };
+        let mut fields = [0u8; HEADER_FIELDS];
+        fields[..8].copy_from_slice(&lengths.to_le_bytes());
+        fields[8..16].copy_from_slice(&sequence.to_le_bytes());
+        fields[16..].copy_from_slice(&revision.to_le_bytes());
+        Some((fields, self.back_word(offset).map_or(0, BackWord::header_check)))
+    }
+
+    /// The node at `offset` with these header fields, if the entry then ends inside its chunk. It must be verified,
+    /// because no header check was made.
+    #[cold]
+    pub(super) fn open_as(&self, offset: u32, fields: &[u8; HEADER_FIELDS]) -> Option<Node<'a>> {
+        let (address, available) = self.locate(offset)?;
+        let (lengths, sequence, revision) = unpacked(fields);
+        if !self.fits(lengths, available) {
+            return None;
+        }
+        Some(self.node_of(address, lengths, sequence, place_of(offset, revision)))
+    }
+
+    #[inline(always)]
+    pub(super) fn back_word(&self, node: u32) -> Option<BackWord> {
+        let word = self.word(node.wrapping_add(BACK_UNITS))?;
+        // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here; the
+        // target is only compared with a node.
+        Some(BackWord(word.load(Ordering::Relaxed)))
+    }
+
+    #[cold]
+    fn bad_header(self, offset: u32, fields: &[u8; HEADER_FIELDS], stored: u16) -> Corruption {
+        let check = |fields: &[u8; HEADER_FIELDS]| {
+            let (lengths, sequence, revision) = unpacked(fields);
+            Secret::header_check(self.secret.header_part(offset, lengths.0, sequence, revision))
+        };
+        let expected = u64::from(check(fields));
+        let mut report = Corruption::new(Place::Header, bytes_of(offset), expected, u64::from(stored))
+            .with_sequence(unpacked(fields).1);
+        let bit = single_bit(fields, |bytes| bytes.try_into().is_ok_and(|fields| check(fields) == stored));
+        report.flipped_bit = bit.map(|bit| if bit >= 128 { bit - 128 + 8 * REVISION_AT as u64 } else { bit });
+        report
+    }
+}
+
+impl<'a> Node<'a> {
+    /// Node address in arena units.
+    #[inline(always)]
+    pub(crate) fn offset(&self) -> u32 {
+        (self.place >> 32) as u32
+    }
+
+    /// Address (32) | revision (32).
+    #[inline(always)]
+    pub(crate) fn place(&self) -> u64 {
+        self.place
+    }
+
+    /// The sequence number.
+    #[inline(always)]
+    pub(crate) fn sequence(&self) -> SequenceNumber {
+        self.placed.sequence()
+    }
+
+    /// The revision among equals.
+    #[inline(always)]
+    pub(crate) fn revision(&self) -> u32 {
+        self.place as u32
+    }
+
+    /// The lengths word.
+    #[inline(always)]
+    pub(crate) fn lengths(&self) -> Lengths {
+        self.lengths
+    }
+
+    /// The key's bytes, not verified.
+    #[inline(always)]
+    pub(crate) fn key(&self) -> &'a [u8] {
+        let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address);
+        // SAFETY: NODE-1: the entry ends inside its chunk, which lives as long as 'a (ARENA-1); LAYOUT-1: immutable.
+        unsafe { std::slice::from_raw_parts(pointer, self.lengths.key_len()) }
+    }
+
+    /// Key and value, which are adjacent, not verified.
+    fn entry_bytes(&self) -> &'a [u8] {
+        let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address);
+        let len = self.lengths.key_len() + self.lengths.value_len();
+        // SAFETY: NODE-1: as for the key; the value lies right after it.
+        unsafe { std::slice::from_raw_parts(pointer, len) }
+    }
+
+    #[inline(always)]
+    fn value_bytes(&self) -> &'a [u8] {
+        let at = self.key_address + self.lengths.key_len();
+        let pointer = std::ptr::with_exposed_provenance::<u8>(at);
+        // SAFETY: NODE-1: as for the key.
+        unsafe { std::slice::from_raw_parts(pointer, self.lengths.value_len()) }
+    }
+
+    /// Compares this entry with a position.
+    #[inline(always)]
+    pub(crate) fn order(&self, comparator: &KeyComparator, target: &Target<'_>) -> Order {
+        target.entry_order(comparator, self.key(), || (self.sequence(), self.revision()))
+    }
+
+    /// The key digest of a key with this K, untruncated.
+    #[inline(always)]
+    fn key_digest(&self, key_part: u64) -> u64 {
+        self.placed.key_digest(key_part, self.lengths.kind())
+    }
+
+    /// Whether a digest is the stored one, as far as that is stored. Most tables store all of it.
+    #[inline(always)]
+    fn has_digest(&self, which: usize, digest: u64, width: Width) -> bool {
+        let digest = if width.bytes() == 8 { digest } else { digest & width.mask() };
+        digest == self.stored_digest(width, which)
+    }
+
+    #[inline(always)]
+    fn stored_digest(&self, width: Width, which: usize) -> u64 {
+        let width = width.bytes();
+        let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address - (2 - which) * width);
+        if width == 8 {
+            // SAFETY: NODE-1: both digests lie right before the key; LAYOUT-1: immutable.
+            return u64::from_le(unsafe { pointer.cast::<u64>().read_unaligned() });
+        }
+        // SAFETY: NODE-1: both digests lie right before the key; LAYOUT-1: immutable.
+        let stored = unsafe { std::slice::from_raw_parts(pointer, width) };
+        let mut word = [0u8; 8];
+        word[..width].copy_from_slice(stored);
+        u64::from_le_bytes(word)
+    }
+
+    /// Verifies the key digest (NODE-3). O(key length).
+    #[inline(always)]
+    pub(crate) fn try_verify(self, view: &View<'_>) -> Option<Verified<'a>> {
+        let width = view.width;
+        if width.bytes() == 0 {
+            return Some(Verified { node: self, key_part: 0 });
+        }
+        let key_part = key_part(self.key());
+        self.has_key_part(key_part, width).then_some(Verified { node: self, key_part })
+    }
+
+    /// Whether the stored key digest is that of a key with this K.
+    #[inline(always)]
+    fn has_key_part(&self, key_part: u64, width: Width) -> bool {
+        self.has_digest(0, self.key_digest(key_part), width)
+    }
+
+    /// The stored key digest, which sums add up; 0 if none is stored.
+    #[inline]
+    pub(crate) fn stored_key_digest(&self, view: &View<'_>) -> u64 {
+        if view.width.bytes() == 0 { 0 } else { self.stored_digest(view.width, 0) }
+    }
+
+    /// Whether the stored key digest is that of this key with the node's other fields.
+    #[cold]
+    pub(super) fn has_key(&self, key: &[u8], view: &View<'_>) -> bool {
+        self.has_key_part(key_part(key), view.width)
+    }
+
+    /// Whether the value digest, which covers the key too, matches the stored key and value.
+    #[cold]
+    pub(super) fn value_vouches(&self, view: &View<'_>) -> bool {
+        let key_part = key_part(self.key());
+        self.has_digest(1, self.placed.value_digest(self.value_bytes(), key_part), view.width)
+    }
+
+    /// This node with its key verified, or a report of what is wrong with it.
+    #[inline]
+    pub(crate) fn verify(self, view: &View<'_>) -> Result<Verified<'a>, Corruption> {
+        self.try_verify(view).ok_or_else(|| self.bad_key(self.key(), view.width))
+    }
+
+    #[cold]
+    fn bad_key(&self, key: &[u8], width: Width) -> Corruption {
+        let expected = self.key_digest(key_part(key)) & width.mask();
+        let stored = self.stored_digest(width, 0);
+        let mut report = Corruption::new(Place::Entry, bytes_of(self.offset()), expected, stored)
+            .with_sequence(self.sequence());
+        let digest = |bytes: &[u8]| self.key_digest(key_part(bytes)) & width.mask();
+        report.flipped_bit = if (expected ^ stored).is_power_of_two() {
+            Some(8 * HEADER as u64 + u64::from((expected ^ stored).trailing_zeros()))
+        } else if key.len() <= DIAGNOSIS_LEN_MAX {
+            single_bit(key, |bytes| digest(bytes) == stored).map(|bit| bit + 8 * key_at(width) as u64)
+        } else {
+            None
+        };
+        report
+    }
+}
+
+impl<'a> Verified<'a> {
+    /// The node.
+    #[inline(always)]
+    pub(crate) fn node(&self) -> &Node<'a> {
+        &self.node
+    }
+
+    /// The node's address, in arena units.
+    #[inline(always)]
+    pub(crate) fn offset(&self) -> u32 {
+        self.node.offset()
+    }
+
+    /// The user key.
+    #[inline(always)]
+    pub(crate) fn key(&self) -> &'a [u8] {
+        self.node.key()
+    }
+
+    /// The user key and the sequence number.
+    pub(crate) fn version(&self) -> (&'a [u8], SequenceNumber) {
+        (self.key(), self.node.sequence())
+    }
+
+    /// K of the key, as it was verified; 0 at width 0.
+    #[inline(always)]
+    pub(crate) fn key_part(&self) -> u64 {
+        self.key_part
+    }
+
+    /// The kind.
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> Kind {
+        self.node.lengths.kind()
+    }
+
+    /// The value, verified against its digest. O(value length).
+    #[inline(always)]
+    pub(crate) fn value(&self, width: Width) -> Result<&'a [u8], Corruption> {
+        let value = self.node.value_bytes();
+        self.verify_copy(value, width)?;
+        Ok(value)
+    }
+
+    /// The value, verified, with the arena that holds it. O(value length).
+    #[inline(always)]
+    pub(crate) fn value_in(&self, view: &View<'a>) -> Result<BytesIn<'a>, Corruption> {
+        let bytes = self.value(view.width)?;
+        if self.is_in(view) {
+            Ok(BytesIn { bytes, arena: view.arena() })
+        } else {
+            Err(no_node(self.node.offset()))
+        }
+    }
+
+    /// Key and value in one piece, with the arena that holds them. `None`: they lie in another arena.
+    pub(crate) fn bytes_in<'v>(&self, view: &View<'v>) -> Option<BytesIn<'v>>
+    where
+        'a: 'v,
+    {
+        self.is_in(view).then(|| BytesIn { bytes: self.node.entry_bytes(), arena: view.arena() })
+    }
+
+    /// Whether the key is at its place in this arena.
+    #[inline(always)]
+    fn is_in(&self, view: &View<'_>) -> bool {
+        matches!(
+            view.locate(self.node.offset()),
+            Some((address, _)) if address + key_at(view.width) == self.node.key_address
+        )
+    }
+
+    /// The value, not verified, for a copy that is verified afterwards.
+    pub(crate) fn value_unverified(&self) -> &'a [u8] {
+        self.node.value_bytes()
+    }
+
+    /// Verifies key and value, in place or as copies: the key is the one that was verified, and the value digest covers
+    /// key, value and the other fields of this `Verified`.
+    #[inline]
+    pub(crate) fn verify_parts(&self, key: &[u8], value: &[u8], width: Width) -> Result<(), Corruption> {
+        if width.bytes() > 0 && key_part(key) != self.key_part {
+            return Err(self.node.bad_key(key, width));
+        }
+        self.verify_copy(value, width)
+    }
+
+    /// Verifies a copy of the value.
+    #[inline(always)]
+    pub(crate) fn verify_copy(&self, value: &[u8], width: Width) -> Result<(), Corruption> {
+        if width.bytes() == 0 {
+            return Ok(());
+        }
+        let digest = self.node.placed.value_digest(value, self.key_part);
+        if self.node.has_digest(1, digest, width) { Ok(()) } else { Err(self.bad_value(value, width)) }
+    }
+
+    #[cold]
+    fn bad_value(&self, value: &[u8], width: Width) -> Corruption {
+        let node = &self.node;
+        let digest = |bytes: &[u8]| node.placed.value_digest(bytes, self.key_part) & width.mask();
+        let (expected, stored) = (digest(value), node.stored_digest(width, 1));
+        let mut report = Corruption::new(Place::Value, bytes_of(node.offset()), expected, stored)
+            .with_sequence(node.sequence());
+        report.flipped_bit = if (expected ^ stored).is_power_of_two() {
+            let digest_at = HEADER + width.bytes();
+            Some(8 * digest_at as u64 + u64::from((expected ^ stored).trailing_zeros()))
+        } else if value.len() <= DIAGNOSIS_LEN_MAX {
+            let at = 8 * (key_at(width) + node.lengths.key_len()) as u64;
+            single_bit(value, |bytes| digest(bytes) == stored).map(|bit| bit + at)
+        } else {
+            None
+        };
+        report
+    }
+
+    /// The stored digests, without F, to hand on with the entry. Reads no byte of key or value.
+    pub(crate) fn stored_protection(&self, width: Width) -> StoredProtection {
+        let digest = |which| self.node.stored_digest(width, which);
+        self.node.placed.stripped(digest(0), digest(1), width)
+    }
+
+    /// The caller's digest of the entry with its sequence number, computed from the bytes as they are now.
+    pub(crate) fn carried(&self) -> Protected<Kvos> {
+        Protected::of(self.key(), self.node.value_bytes(), self.kind()).with_sequence(self.node.sequence())
+    }
+}
+
+impl<'a> View<'a> {
+    /// Reopens a node that was verified before, from fields that the caller kept in its own memory. Only bounds are
+    /// checked (NODE-1).
+    #[inline(always)]
+    pub(crate) fn again(
+        &self,
+        place: u64,
+        lengths: Lengths,
+        sequence: SequenceNumber,
+        key_part: u64,
+    ) -> Option<Verified<'a>> {
+        let (address, available) = self.locate((place >> 32) as u32)?;
+        if entry_end(self.width, lengths) > available {
+            return None;
+        }
+        let node = self.node_of(address, lengths, sequence, place);
+        Some(Verified { node, key_part })
+    }
+}
+
+/// Something that keeps an arena alive.
+pub(crate) trait KeepsArena: Send + Sync + 'static {
+    /// The arena.
+    fn arena(&self) -> &Arena;
+}
+
+/// Bytes of a verified entry inside the chunks of this arena, which may therefore be pinned. Made only of an entry
+/// whose key is at its place in the arena (ARENA-2, NODE-1), so that its value ends inside the same chunk.
+#[derive(Clone, Copy)]
+pub(crate) struct BytesIn<'a> {
+    bytes: &'a [u8],
+    arena: &'a Arena,
+}
+
+impl<'a> BytesIn<'a> {
+    /// The bytes.
+    #[inline(always)]
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+/// Bytes of an arena together with what keeps it alive.
+pub(crate) struct Pinned {
+    address: usize,
+    len: usize,
+    /// Held only for its drop.
+    _owner: Arc<dyn KeepsArena>,
+}
+
+impl Pinned {
+    /// Pins verified bytes; `None` if `owner` keeps another arena alive.
+    pub(crate) fn new(owner: Arc<dyn KeepsArena>, value: BytesIn<'_>) -> Option<Pinned> {
+        let BytesIn { bytes, arena } = value;
+        std::ptr::eq(owner.arena(), arena).then(|| Pinned {
+            address: bytes.as_ptr().expose_provenance(),
+            len: bytes.len(),
+            _owner: owner,
+        })
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let pointer = std::ptr::with_exposed_provenance::<u8>(self.address);
+        // SAFETY: NODE-3: a `BytesIn` proves that the slice lies inside a chunk of the arena that
+        // `_owner` keeps alive (ARENA-1); LAYOUT-1: immutable.
+        unsafe { std::slice::from_raw_parts(pointer, self.len) }
+    }
+}
+
+/// Bytes of the fields that a header check covers.
+pub(super) const HEADER_FIELDS: usize = 20;
+
+fn unpacked(fields: &[u8; HEADER_FIELDS]) -> (Lengths, SequenceNumber, u32) {
+    let lengths = u64::from_le_bytes(std::array::from_fn(|i| fields[i]));
+    let sequence = u64::from_le_bytes(std::array::from_fn(|i| fields[8 + i]));
+    let revision = u32::from_le_bytes(std::array::from_fn(|i| fields[16 + i]));
+    (Lengths(lengths), sequence, revision)
+}
+
+/// Where a node is, and its revision.
+#[inline(always)]
+fn place_of(offset: u32, revision: u32) -> u64 {
+    u64::from(offset) << 32 | u64::from(revision)
+}
+
+/// Byte offset of an arena unit.
+pub(crate) fn bytes_of(offset: u32) -> u64 {
+    u64::from(offset) * UNIT as u64
+}
+
+#[cold]
+pub(crate) fn no_node(offset: u32) -> Corruption {
+    Corruption::new(Place::Link, bytes_of(offset), 0, 0)
+}

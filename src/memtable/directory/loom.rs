@@ -1,0 +1,275 @@
+//! Models of the directory: every interleaving of two threads that loom finds, on the production code with pages of four
+//! slots. Each model names the planted bugs that turn it red.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::comparator::BYTEWISE;
+use crate::integrity::digest::Width;
+use crate::integrity::hash::Secret;
+use crate::integrity::options::{OrderChecks, SeekChecks};
+use crate::key::{Kind, Target};
+use crate::memtable::arena::arena::{Arena, ArenaOptions, SubChunk};
+use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::layout::Head;
+use crate::memtable::directory::lookup::LeafSlot;
+use crate::memtable::directory::name::Named;
+use crate::memtable::skiplist::inserter::{Inserter, Tower};
+use crate::memtable::skiplist::list::{DuplicatePolicy, List};
+use crate::memtable::skiplist::search::Search;
+use crate::sync::model::{JoinHandle, check, spawn};
+
+/// A list whose nodes have no names yet, and their offsets.
+pub(crate) struct Table {
+    arena: Arena,
+    list: List,
+    keys: &'static [&'static [u8]],
+    nodes: Vec<u32>,
+}
+
+const KEYS: &[&[u8]] = &[b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h", b"i", b"j"];
+/// Keys for two pages: the second one leaves out the `k` that its own begin with.
+const SHARED: &[&[u8]] = &[b"k1", b"k2", b"k3", b"k4", b"k5", b"k6", b"k7", b"l"];
+
+impl Table {
+    /// A table of the first keys, of which some have names.
+    pub(crate) fn new(count: usize, named: &[usize]) -> Arc<Table> {
+        Table::of(&KEYS[..count], named)
+    }
+
+    /// A table of these keys, of which some have names.
+    fn of(keys: &'static [&'static [u8]], named: &[usize]) -> Arc<Table> {
+        let (width, secret) = (Width::new(0).unwrap(), Secret::from_seed(1));
+        let options = ArenaOptions { write_buffer_size: 1 << 16, hard_limit: 1 << 16, width, secret };
+        let arena = Arena::new(&options).unwrap();
+        let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
+        let list = list.with_directory(&arena).unwrap();
+        let mut table = Table { arena, list, keys, nodes: Vec::new() };
+        let mut inserter = Inserter::default();
+        for key in keys {
+            let fields = Fields::new(1, Kind::PUT, key, b"", None);
+            let placed = table.list.insert(&table.search(), &mut inserter, &fields, DuplicatePolicy::Reject);
+            table.nodes.push(placed.unwrap().linked.tower.node);
+        }
+        let mut slab = SubChunk::default();
+        for place in named {
+            assert!(is_named(table.name_from(&mut slab, *place, LeafSlot::NONE)));
+        }
+        Arc::new(table)
+    }
+
+    fn search(&self) -> Search<'_> {
+        self.list.search(Head::Points, self.arena.view().unwrap(), &BYTEWISE)
+    }
+
+    fn target(&self, place: usize) -> Target<'static> {
+        Target::new(&BYTEWISE, self.keys[place], 1)
+    }
+
+    fn name(&self, place: usize) -> Named {
+        self.name_at(place, LeafSlot::NONE)
+    }
+
+    /// Names a key before a slot that is guessed.
+    fn name_at(&self, place: usize, guess: LeafSlot) -> Named {
+        self.name_from(&mut SubChunk::default(), place, guess)
+    }
+
+    fn name_from(&self, slab: &mut SubChunk, place: usize, guess: LeafSlot) -> Named {
+        self.search().directory().name(slab, guess, self.nodes[place], &self.target(place))
+    }
+
+    /// Names a key as its writer does, with its own names that wait.
+    pub(crate) fn settle(&self, place: usize, inserter: &mut Inserter) {
+        let fields = Fields::new(1, Kind::PUT, self.keys[place], b"", None);
+        let search = self.search();
+        let tower = Tower { node: self.nodes[place], height: 1, revision: 0, pred: search.sentinel };
+        inserter.settle(&search, &fields, tower);
+    }
+
+    fn spawn_name(self: &Arc<Self>, place: usize) -> JoinHandle<Named> {
+        let table = Arc::clone(self);
+        spawn(move || table.name(place))
+    }
+
+    /// What a lookup hints for a key: nothing after it, and what was named before it.
+    pub(crate) fn hint(&self, place: usize) -> (Option<usize>, Option<usize>) {
+        let search = self.search();
+        let hint = search.directory().lookup(&self.target(place)).expect("a page");
+        let of = |node: u32| self.nodes.iter().position(|other| *other == node);
+        assert!(of(hint.before).is_none_or(|before| before < place), "{place}: {hint:?} of {:?}", self.nodes);
+        (of(hint.before), of(hint.after))
+    }
+
+    /// Every key that has a name is found by it, or from the name before it, where a page begins.
+    fn finds(&self, named: impl IntoIterator<Item = usize>) {
+        let mut named: Vec<usize> = named.into_iter().collect();
+        named.sort_unstable();
+        let mut before = None;
+        for place in named {
+            let hint = self.hint(place);
+            assert!(hint.1 == Some(place) || hint == (before, None), "{place}: {hint:?} after {before:?}");
+            before = Some(place);
+        }
+    }
+}
+
+/// The keys that were named, of those whose writers ended so.
+fn named(outcomes: [(usize, JoinHandle<Named>); 2]) -> impl Iterator<Item = usize> {
+    outcomes
+        .into_iter()
+        .map(|(place, thread)| (place, thread.join().unwrap()))
+        .filter(|(_, named)| is_named(*named))
+        .map(|(place, _)| place)
+}
+
+fn is_named(named: Named) -> bool {
+    matches!(named, Named::In(_))
+}
+
+/// Two names for one leaf: each is there, or its writer was told to come again. Red for `leaf_lock_ignored`.
+#[test]
+fn loom_two_names_meet_in_a_leaf() {
+    check(|| {
+        let table = Table::new(4, &[1]);
+        let outcomes = [0, 3].map(|place| (place, table.spawn_name(place)));
+        let both: Vec<usize> = named(outcomes).chain([1]).collect();
+        assert!(both.len() > 1, "one of the two has the lock");
+        table.finds(both);
+    });
+}
+
+/// Two names that were guessed to stand before one slot: in order, whoever was faster. Red for `leaf_lock_ignored`.
+#[test]
+fn loom_two_guessed_names_meet_at_a_slot() {
+    check(|| {
+        let table = Table::new(5, &[0, 1, 4]);
+        let hint = table.search().directory().lookup(&table.target(2)).expect("a page");
+        let spawn_name = |place| {
+            let table = Arc::clone(&table);
+            (place, spawn(move || table.name_at(place, hint.at)))
+        };
+        let all: Vec<usize> = named([2, 3].map(spawn_name)).chain([0, 1, 4]).collect();
+        assert!(all.len() > 3, "one of the two has the lock");
+        table.finds(all);
+    });
+}
+
+/// The first two names of a table: one root.
+#[test]
+fn loom_two_first_names() {
+    check(|| {
+        let table = Table::new(2, &[]);
+        let outcomes = [0, 1].map(|place| (place, table.spawn_name(place)));
+        let both: Vec<usize> = named(outcomes).collect();
+        table.finds(both);
+    });
+}
+
+/// A name that shifts others, beside a reader: it may start one slot early, and misses none (PAGE-2). Red for
+/// `slots_shifted_up`.
+#[test]
+fn loom_a_reader_misses_no_name_that_is_shifted() {
+    check(|| {
+        let table = Table::new(4, &[1, 2, 3]);
+        let writer = table.spawn_name(0);
+        let reader = {
+            let table = Arc::clone(&table);
+            spawn(move || assert!(matches!(table.hint(2), (Some(0 | 1), Some(1 | 2)))))
+        };
+        assert!(is_named(writer.join().unwrap()));
+        reader.join().unwrap();
+        table.finds(0..4);
+    });
+}
+
+/// A split beside a name at the end: what has a name is found. Red for `leaf_lock_ignored`.
+#[test]
+fn loom_a_split_beside_an_append() {
+    check(|| {
+        let table = Table::new(6, &[0, 1, 3, 4]);
+        let outcomes = [2, 5].map(|place| (place, table.spawn_name(place)));
+        let both: Vec<usize> = named(outcomes).chain([0, 1, 3, 4]).collect();
+        table.finds(both);
+    });
+}
+
+/// A split beside a reader: the hint is never after its target.
+#[test]
+fn loom_a_split_beside_a_reader() {
+    check(|| {
+        let table = Table::new(5, &[0, 1, 3, 4]);
+        let writer = table.spawn_name(2);
+        let reader = {
+            let table = Arc::clone(&table);
+            spawn(move || table.hint(4))
+        };
+        assert!(is_named(writer.join().unwrap()));
+        reader.join().unwrap();
+        table.finds(0..5);
+    });
+}
+
+/// Two splits whose parent is one page: who finds it locked leaves its new page to its left neighbour, and all names are found
+/// (NAME-2). Red for `leaf_lock_ignored`.
+#[test]
+fn loom_two_splits_tell_one_parent() {
+    check(|| {
+        let table = Table::new(10, &[0, 1, 3, 4, 5, 6, 8, 9]);
+        let outcomes = [2, 7].map(|place| (place, table.spawn_name(place)));
+        let both: Vec<usize> = named(outcomes).chain([0, 1, 3, 4, 5, 6, 8, 9]).collect();
+        assert!(both.len() > 8, "one that came to the page before its own finds that one locked");
+        table.finds(both);
+    });
+}
+
+/// A leaf that another one replaces, beside a name for it: the name goes to the one that counts. Red for
+/// `replaced_page_names_on`.
+#[test]
+fn loom_a_replaced_leaf_beside_a_name() {
+    check(|| {
+        let table = Table::of(SHARED, &[0, 1, 2, 3, 4, 6]);
+        let outcomes = [5, 7].map(|place| (place, table.spawn_name(place)));
+        let all: Vec<usize> = named(outcomes).chain([0, 1, 2, 3, 4, 6]).collect();
+        assert!(all.len() > 6, "one of the two has the lock");
+        table.finds(all);
+    });
+}
+
+/// A leaf that another one replaces, beside a reader: it finds what has a name, before and after.
+#[test]
+fn loom_a_replaced_leaf_beside_a_reader() {
+    check(|| {
+        let table = Table::of(SHARED, &[0, 1, 2, 3, 4, 6]);
+        let writer = table.spawn_name(7);
+        let reader = {
+            let table = Arc::clone(&table);
+            spawn(move || assert_eq!(table.hint(6), (Some(4), Some(6))))
+        };
+        assert!(is_named(writer.join().unwrap()));
+        reader.join().unwrap();
+        table.finds([0, 1, 2, 3, 4, 6, 7]);
+    });
+}
+
+/// A name that finds its leaf locked waits for its writer's next one (INSERTER-2). Red for `busy_name_forgotten`.
+#[test]
+fn loom_a_name_that_waits_gets_its_turn() {
+    check(|| {
+        let table = Table::new(5, &[2]);
+        let threads = [0, 3].map(|place| {
+            let table = Arc::clone(&table);
+            spawn(move || {
+                let mut inserter = Inserter::default();
+                table.settle(place, &mut inserter);
+                inserter
+            })
+        });
+        let inserters = threads.map(|thread| thread.join().unwrap());
+        for (mut inserter, place) in inserters.into_iter().zip([1, 4]) {
+            table.settle(place, &mut inserter);
+        }
+        table.finds(0..5);
+    });
+}

@@ -1,0 +1,448 @@
+//! Adds nodes to the directory: insert into a leaf, split, update the parent.
+//!
+//! ```text
+//!   leaf full        [a .. z]                 -> [a .. m] [n .. z]     the right half is new; its parent names it
+//!   at its end       [a .. z]  zz             -> [a .. z] [zz]         so leaves of a fill in order stay full
+//!   many ties        [aaa1 .. aaa9] by "aaa"  -> [aaa1 .. aaa9] by "1" a page with another measure takes its place
+//! ```
+//! * NAME-1: a node is named after it was published; nothing waits for a lock. A name that finds its leaf locked is tried
+//!   again later, by its writer.
+//! * NAME-2: a split that cannot tell the parent stays reachable through its left neighbour; who comes by it tells the
+//!   parent later.
+//! * NAME-3: an insert never fails because of the directory: a page that the arena has no room for is left out.
+//! * NAME-4: a full page is never measured so that it leaves out fewer bytes: it is split instead. So each turn of an insert
+//!   leaves out more bytes, splits, or is the last one.
+//!
+//! Any thread; lock-free as a whole: every lock is only tried. O(log n), and O(page) for a split.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "keys are shorter than 2^24 bytes")]
+
+use crate::key::Target;
+use crate::memtable::arena::arena::SubChunk;
+use crate::memtable::arena::node::Node;
+use crate::memtable::directory::lookup::{LEVELS_MAX, LeafSlot, MOVES_MAX, Pages, START, pack};
+use crate::memtable::directory::page::{
+    Fences, Kind, Locked, Measure, Page, SLOTS, Shares, Slot, kept, shared,
+};
+use crate::sync::Ordering;
+
+/// Ties between neighbours of a full page that are worth another measure.
+const TIES_MAX: usize = SLOTS / 16;
+
+/// Of entries that follow each other in memory, every how many-th is named.
+pub(crate) const NAMED_EVERY: u32 = 4;
+
+/// How naming a node ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// Right before this place, where the next node in order is named.
+    In(LeafSlot),
+    /// A page was locked: try again later.
+    Busy,
+    /// It stays without a name: damage, or a full arena.
+    Not,
+}
+
+/// A slot to be put into a page.
+struct New<'t, 'k> {
+    level: u32,
+    target: &'t Target<'k>,
+    node: u32,
+    child: u32,
+}
+
+/// The place behind a slot.
+fn behind(leaf: u32, slot: usize) -> LeafSlot {
+    LeafSlot { leaf, slot: slot as u32 + 1 }
+}
+
+impl<'a> Pages<'_, 'a> {
+    /// Names a node that is linked at level 0: in the leaf where its search ended, if that is known, and before the slot there
+    /// that is guessed.
+    #[inline(always)]
+    pub(crate) fn name(&self, slab: &mut SubChunk, guess: LeafSlot, node: u32, target: &Target<'_>) -> Named {
+        if self.put_quickly(guess, node, target).is_some() {
+            return Named::In(LeafSlot { slot: guess.slot + 1, ..guess });
+        }
+        let new = New { level: 0, target, node, child: 0 };
+        self.put(slab, guess.leaf, &new).unwrap_or(Named::Not)
+    }
+
+    /// Puts a slot between two slots of a leaf if discriminators decide its place: all three keys begin with the page's
+    /// bytes. `None`: anything else.
+    #[inline(always)]
+    fn put_quickly(&self, LeafSlot { leaf, slot }: LeafSlot, node: u32, target: &Target<'_>) -> Option<()> {
+        if leaf == 0 {
+            return None;
+        }
+        let slot = slot as usize;
+        let page = Page::open(self.view, leaf)?;
+        let mut locked = page.lock_leaf(self.view)?;
+        let measure = page.measure();
+        let discriminator = kept(self.comparator, target.key, measure.skip);
+        let fits = locked.count < SLOTS
+            && page.is_between(slot, discriminator)
+            && measure.side(self.view, self.comparator, target.key).is_eq()
+            && (slot < locked.count || page.next() == 0)
+            && !page.is_replaced();
+        if !fits {
+            return None;
+        }
+        locked.insert(self.view, slot, Slot { discriminator, node, child: 0 })
+    }
+
+    fn put(&self, slab: &mut SubChunk, page: u32, new: &New<'_, '_>) -> Option<Named> {
+        let mut page = match page {
+            0 => match self.page_for(slab, new)? {
+                Some(page) => page,
+                None => return Some(Named::In(LeafSlot::NONE)),
+            },
+            at => Page::open(self.view, at)?,
+        };
+        for _ in 0..MOVES_MAX {
+            let Some(mut locked) = page.lock(self.view) else { return Some(Named::Busy) };
+            if (locked.kind == Kind::Leaf) != (new.level == 0) {
+                return None;
+            }
+            if page.is_replaced() {
+                drop(locked);
+                page = Page::open(self.view, page.next())?;
+                continue;
+            }
+            let place = self.place(&locked, new);
+            if place == 0 && page.prev() != 0 && !self.is_before(page.low(), new.target) {
+                // The page is not the one that was asked for: from the root.
+                drop(locked);
+                page = self.page_at(new.level, new.target)?;
+                continue;
+            }
+            if place == locked.count
+                && let Some(right) = self.right_of(&page, new.target)
+            {
+                drop(locked);
+                self.adopt(slab, new.level, right);
+                page = right;
+                continue;
+            }
+            if place < locked.count && locked.slot(self.view, place)?.node == new.node {
+                return Some(Named::In(behind(page.at, place)));
+            }
+            if place == locked.count && self.begins_next(&page, new.node) {
+                return Some(Named::In(behind(page.next(), 0)));
+            }
+            match self.put_here(slab, &mut locked, place, new)? {
+                Some(at) => return Some(Named::In(at)),
+                None => drop(locked),
+            }
+        }
+        Some(Named::Busy)
+    }
+
+    /// Whether the next page begins with this node: another writer named it there.
+    fn begins_next(&self, page: &Page<'a>, node: u32) -> bool {
+        let next = page.next();
+        next != 0 && Page::open(self.view, next).is_some_and(|next| next.low() == node)
+    }
+
+    /// The page for a new slot; `None`: the slot is in a first page, or a new root, by now.
+    fn page_for(&self, slab: &mut SubChunk, new: &New<'_, '_>) -> Option<Option<Page<'a>>> {
+        match self.root() {
+            Some((_, levels)) if levels >= new.level => self.page_at(new.level, new.target).map(Some),
+            None if new.level == 0 && self.root_word()? == 0 => {
+                let mut first = Locked::create(self.view, slab, Kind::Leaf, START, &Measure::PLAIN)?;
+                let discriminator = kept(self.comparator, new.target.key, 0);
+                first.insert(self.view, 0, Slot { discriminator, node: new.node, child: 0 })?;
+                let at = first.page.at;
+                drop(first);
+                match self.set_root(0, (at, 0)) {
+                    Ok(()) => Some(None),
+                    Err(()) => self.page_at(0, new.target).map(Some),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Forgets all pages: the next name begins anew.
+    pub(crate) fn forget(&self) {
+        if let Some(word) = self.view.word(self.root) {
+            // ORDERING: Relaxed: no page is named.
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a root was set once, and its word is damaged.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.root().is_none() && self.root_word().is_some_and(|word| word != 0)
+    }
+
+    fn root_word(&self) -> Option<u64> {
+        // ORDERING: Relaxed: compared, never followed.
+        Some(self.view.word(self.root)?.load(Ordering::Relaxed))
+    }
+
+    /// Makes a page the root, if the root word still is `old`.
+    fn set_root(&self, old: u64, (page, levels): (u32, u32)) -> Result<(), ()> {
+        let word = self.view.word(self.root).ok_or(())?;
+        let new = pack(self.view, self.root, page, levels);
+        // ORDERING: Release pairs with the Acquire in `root`: the page's words are visible. Relaxed on failure.
+        let set = word.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed);
+        set.map(drop).map_err(drop)
+    }
+
+    /// Where a slot belongs in a page that is locked.
+    fn place(&self, locked: &Locked<'a>, new: &New<'_, '_>) -> usize {
+        let place = match locked.kind {
+            Kind::Leaf => self.leaf_slot(&locked.page, new.target, 0),
+            Kind::Inner => self.inner_slot(&locked.page, new.target),
+        };
+        place.min(locked.count)
+    }
+
+    /// Puts a slot into a page that is locked. `Some(None)`: the page has changed, and is to be asked again.
+    fn put_here(
+        &self,
+        slab: &mut SubChunk,
+        locked: &mut Locked<'a>,
+        place: usize,
+        new: &New<'_, '_>,
+    ) -> Option<Option<LeafSlot>> {
+        let measure = locked.page.measure();
+        if locked.count == SLOTS {
+            // NAME-4.
+            if let Some(skip) = self.better_skip(locked, place, new.target.key) {
+                self.measure_anew(slab, locked, new.level, skip)?;
+            } else if place == SLOTS {
+                return self.append_page(slab, locked, new).map(|at| Some(behind(at, 0)));
+            } else {
+                self.split(slab, locked, new.level)?;
+            }
+            return Some(None);
+        }
+        if measure.side(self.view, self.comparator, new.target.key).is_ne() {
+            let reference = self.view.try_open(measure.reference)?;
+            let skip = shared(self.comparator, reference.key(), new.target.key);
+            self.measure_anew(slab, locked, new.level, skip)?;
+            return Some(None);
+        }
+        let discriminator = kept(self.comparator, new.target.key, measure.skip);
+        locked.insert(self.view, place, Slot { discriminator, node: new.node, child: new.child })?;
+        Some(Some(behind(locked.page.at, place)))
+    }
+
+    fn node_in(&self, locked: &Locked<'a>, slot: usize) -> Option<Node<'a>> {
+        self.view.try_open(locked.slot(self.view, slot)?.node)
+    }
+
+    /// The first and the last node that a page names.
+    fn ends(&self, locked: &Locked<'a>) -> Option<(Node<'a>, Node<'a>)> {
+        let first = usize::from(locked.slot(self.view, 0)?.node == START);
+        Some((self.node_in(locked, first)?, self.node_in(locked, locked.count.checked_sub(1)?)?))
+    }
+
+    /// How many bytes a full page could leave out, if many of its discriminators tie. A key that belongs before its end stays in
+    /// it, and has to begin with these bytes as well.
+    fn better_skip(&self, locked: &Locked<'a>, place: usize, key: &[u8]) -> Option<u32> {
+        let half = |slot| match locked.kind {
+            Kind::Leaf => locked.page.word(slot) >> 32,
+            Kind::Inner => locked.page.word(slot),
+        };
+        let ties = (1..locked.count).filter(|slot| half(*slot) == half(slot - 1)).count();
+        if ties <= TIES_MAX {
+            return None;
+        }
+        let (first, last) = self.ends(locked)?;
+        let stays = if place == SLOTS { first.key() } else { key };
+        let skip =
+            shared(self.comparator, first.key(), last.key()).min(shared(self.comparator, stays, last.key()));
+        (skip > locked.page.measure().skip).then_some(skip)
+    }
+
+    /// A measure with this reference.
+    fn measure_of(&self, reference: &Node<'a>, skip: u32) -> Measure {
+        let fences = if skip == 0 { Fences::Share } else { Fences::Differ };
+        Measure {
+            reference: reference.offset(),
+            skip,
+            start: self.comparator.image(reference.key(), 0),
+            fences,
+        }
+    }
+
+    /// `fence`, if the key of this node begins with the bytes that a page leaves out.
+    fn shares(&self, measure: &Measure, node: u32, fence: Shares) -> Shares {
+        let node = self.view.try_open(node);
+        let begins = measure.skip == 0
+            || node.is_some_and(|node| measure.side(self.view, self.comparator, node.key()).is_eq());
+        if begins { fence } else { Shares::NONE }
+    }
+
+    /// What the first node of the next page says about the upper fence of a page.
+    fn high_shares(&self, measure: &Measure, next: u32) -> Shares {
+        match Page::open(self.view, next).filter(|_| next != 0) {
+            Some(next) => self.shares(measure, next.low(), Shares::HIGH),
+            None if measure.skip == 0 => Shares::HIGH,
+            None => Shares::NONE,
+        }
+    }
+
+    /// Makes the next page name its predecessor.
+    fn tell_next(&self, next: u32, before: u32) {
+        if next != 0
+            && let Some(next) = Page::open(self.view, next)
+        {
+            next.set_prev(self.view, before);
+        }
+    }
+
+    /// Replaces a page by one that leaves out `skip` bytes (PAGE-3). All of its keys share them.
+    fn measure_anew(
+        &self,
+        slab: &mut SubChunk,
+        locked: &mut Locked<'a>,
+        level: u32,
+        skip: u32,
+    ) -> Option<()> {
+        let old = locked.page;
+        let (first, _) = self.ends(locked)?;
+        let measure = self.measure_of(&first, skip);
+        let mut new = Locked::create(self.view, slab, locked.kind, old.low(), &measure)?;
+        for place in 0..locked.count {
+            let slot = locked.slot(self.view, place)?;
+            let discriminator = match slot.node {
+                START => 0,
+                node => kept(self.comparator, self.view.try_open(node)?.key(), skip),
+            };
+            new.insert(self.view, place, Slot { discriminator, ..slot })?;
+        }
+        let (prev, next) = (old.prev(), old.next());
+        if skip > 0 {
+            let low = if prev == 0 { Shares::NONE } else { self.shares(&measure, old.low(), Shares::LOW) };
+            new.set_shares(low.and(self.high_shares(&measure, next)));
+        }
+        new.set_neighbours(prev, next);
+        let at = new.page.at;
+        drop(new);
+        locked.set_replaced(at);
+        self.tell_next(next, at);
+        self.renamed(level, old, (at, &first));
+        Some(())
+    }
+
+    /// Makes the parent name the replacement of a page.
+    fn renamed(&self, level: u32, old: Page<'a>, (new, first): (u32, &Node<'a>)) {
+        let Some((root, levels)) = self.root() else { return };
+        if root == old.at {
+            let _ = self.set_root(pack(self.view, self.root, root, levels), (new, levels));
+            return;
+        }
+        let target =
+            Target::new(self.comparator, first.key(), first.sequence()).with_revision(first.revision());
+        let Some(parent) = self.page_at(level + 1, &target) else { return };
+        let Some(mut parent) = parent.lock(self.view) else { return };
+        let place = self.inner_slot(&parent.page, &target).min(parent.count);
+        for place in [place, place.saturating_sub(1)] {
+            if let Some(slot) = parent.slot(self.view, place)
+                && slot.child == old.at
+            {
+                parent.replace(self.view, place, Slot { child: new, ..slot });
+                return;
+            }
+        }
+    }
+
+    /// Begins a next page with a slot that belongs after a full page.
+    fn append_page(&self, slab: &mut SubChunk, locked: &mut Locked<'a>, new: &New<'_, '_>) -> Option<u32> {
+        let ((first, _), node) = (self.ends(locked)?, self.view.try_open(new.node)?);
+        let skip = shared(self.comparator, first.key(), node.key());
+        let measure = self.measure_of(&node, skip);
+        let mut page = Locked::create(self.view, slab, locked.kind, new.node, &measure)?;
+        let discriminator = kept(self.comparator, node.key(), skip);
+        page.insert(self.view, 0, Slot { discriminator, node: new.node, child: new.child })?;
+        self.link_right(locked, page, new.level, new.target, slab)
+    }
+
+    /// Moves the upper half of a page into a new one.
+    fn split(&self, slab: &mut SubChunk, locked: &mut Locked<'a>, level: u32) -> Option<()> {
+        let half = locked.count / 2;
+        let low = self.node_in(locked, half)?;
+        let mut page = Locked::create(self.view, slab, locked.kind, low.offset(), &locked.page.measure())?;
+        page.take_from(self.view, locked, half)?;
+        let target = Target::new(self.comparator, low.key(), low.sequence()).with_revision(low.revision());
+        self.link_right(locked, page, level, &target, slab)?;
+        locked.truncate(half);
+        Some(())
+    }
+
+    /// Links a page as the right neighbour of another and adds it to the parent.
+    fn link_right(
+        &self,
+        locked: &mut Locked<'a>,
+        mut page: Locked<'a>,
+        level: u32,
+        low: &Target<'_>,
+        slab: &mut SubChunk,
+    ) -> Option<u32> {
+        let (old, at, next) = (locked.page, page.page.at, locked.page.next());
+        let (measure, of_old) = (page.page.measure(), old.measure());
+        let first = page.page.low();
+        page.set_shares(Shares::LOW.and(self.high_shares(&measure, next)));
+        let high = self.shares(&of_old, first, Shares::HIGH);
+        locked.set_shares(locked.shares().only(Shares::LOW).and(high));
+        page.set_neighbours(old.at, next);
+        drop(page);
+        locked.set_next(at);
+        self.tell_next(next, at);
+        self.tell_parent(
+            slab,
+            level + 1,
+            &New { level: level + 1, target: low, node: first, child: at },
+            old,
+        );
+        Some(at)
+    }
+
+    /// Adds a page that only its left neighbour names to the parent (NAME-2).
+    fn adopt(&self, slab: &mut SubChunk, level: u32, page: Page<'a>) {
+        let Some(low) = self.view.try_open(page.low()) else { return };
+        if page.is_replaced() {
+            return;
+        }
+        let target = Target::new(self.comparator, low.key(), low.sequence()).with_revision(low.revision());
+        let new = New { level: level + 1, target: &target, node: low.offset(), child: page.at };
+        if self.root().is_some_and(|(_, levels)| levels > level) {
+            let _ = self.put(slab, 0, &new);
+        }
+    }
+
+    /// Names a new page in the level above; makes that level if there is none.
+    fn tell_parent(&self, slab: &mut SubChunk, level: u32, new: &New<'_, '_>, left: Page<'a>) {
+        let Some((root, levels)) = self.root() else { return };
+        if levels >= level {
+            let _ = self.put(slab, 0, new);
+        } else if root == left.at && levels < LEVELS_MAX {
+            let _ = self.grow(slab, (root, levels), left, new);
+        }
+    }
+
+    /// Makes a root over the old one and its neighbour.
+    fn grow(
+        &self,
+        slab: &mut SubChunk,
+        (root, levels): (u32, u32),
+        left: Page<'a>,
+        new: &New<'_, '_>,
+    ) -> Option<()> {
+        let node = self.view.try_open(new.node)?;
+        let skip = node.key().len() as u32;
+        let mut page = Locked::create(self.view, slab, Kind::Inner, START, &self.measure_of(&node, skip))?;
+        page.insert(self.view, 0, Slot { discriminator: 0, node: START, child: left.at })?;
+        let discriminator = kept(self.comparator, node.key(), skip);
+        page.insert(self.view, 1, Slot { discriminator, node: new.node, child: new.child })?;
+        let at = page.page.at;
+        drop(page);
+        let _ = self.set_root(pack(self.view, self.root, root, levels), (at, levels + 1));
+        Some(())
+    }
+}

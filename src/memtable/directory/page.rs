@@ -1,0 +1,625 @@
+//! Pages of the directory, byte by byte. Safe for any stored word.
+//!
+//! ```text
+//!   word   0 reference 32 | skip 24 | flags 8      1 next 32 | prev 32      flags: replaced, high shares, low shares
+//!          2 first 8 bytes of the reference's key  3 low node 32 | tag 24 | lock 1, count 7
+//!          4 .. 63    leaf: discriminator 32 | node 32        inner: discriminator 64      ascending; free: all ones
+//!          68 .. 127  inner: child 32 | fence node 32         (64 .. 67 are free)
+//! ```
+//! * PAGE-1: a page is written only by the owner of its lock, and only where the tag says that a page stands there: a
+//!   damaged offset leads no writer into an entry.
+//! * PAGE-2: a slot is shifted by storing its copy before its old place is overwritten, so at every moment each old slot
+//!   is there at least once, in ascending order. Children are shifted before discriminators: a reader comes to the page
+//!   before the right one at worst.
+//! * PAGE-3: pages are never freed; one that was replaced says so and names its successor.
+//!
+//! Any thread reads, without a lock; a writer that finds the lock taken goes away.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "words are packed of halves")]
+
+use std::borrow::Borrow;
+use std::cmp::Ordering as Order;
+
+use crate::comparator::KeyComparator;
+use crate::memtable::arena::arena::{SubChunk, View};
+use crate::memtable::arena::layout::LINE_UNITS;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Words of a leaf, and of either half of an inner page.
+#[cfg(not(loom))]
+pub(super) const WORDS: usize = 64;
+#[cfg(loom)]
+pub(super) const WORDS: usize = 8;
+/// Words before the first slot.
+pub(super) const HEAD: usize = 4;
+/// Slots of a page.
+pub(super) const SLOTS: usize = WORDS - HEAD;
+/// Words of a block: a search finds the block first.
+const BLOCK: usize = if WORDS < 16 { WORDS } else { 16 };
+/// What a free slot holds.
+pub(super) const FREE: u64 = u64::MAX;
+
+const MEASURE: usize = 0;
+const NEIGHBOURS: usize = 1;
+const START: usize = 2;
+const LOCK: usize = 3;
+
+const REPLACED: u64 = 4;
+
+const LOCKED: u64 = 1 << 7;
+const COUNT: u64 = LOCKED - 1;
+
+/// What a page names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nodes of the list.
+    Leaf,
+    /// Pages of the level below.
+    Inner,
+}
+
+impl Kind {
+    fn units(self) -> u64 {
+        match self {
+            Kind::Leaf => WORDS as u64,
+            Kind::Inner => 2 * WORDS as u64,
+        }
+    }
+}
+
+/// A page, which may hold anything.
+#[derive(Clone, Copy)]
+pub(super) struct Page<'a> {
+    pub(super) at: u32,
+    words: Half<'a>,
+}
+
+/// The words of half a page.
+#[cfg(not(loom))]
+type Half<'a> = &'a [AtomicU64; WORDS];
+#[cfg(loom)]
+type Half<'a> = [&'a AtomicU64; WORDS];
+
+/// What a slot says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slot {
+    /// In a leaf its upper half counts.
+    pub(super) discriminator: u64,
+    /// The node that a leaf names, or the first node of what an inner page names.
+    pub(super) node: u32,
+    /// The page that an inner page names; 0 in a leaf.
+    pub(super) child: u32,
+}
+
+/// The words of half a page at `at`, whatever they are.
+#[cfg(not(loom))]
+#[inline(always)]
+fn words_at<'a>(view: &View<'a>, at: u32) -> Option<Half<'a>> {
+    view.words(at)
+}
+
+/// Loom's twin.
+#[cfg(loom)]
+fn words_at<'a>(view: &View<'a>, at: u32) -> Option<Half<'a>> {
+    let words: Option<Vec<_>> = (0..WORDS as u32).map(|word| view.word(at.wrapping_add(word))).collect();
+    words?.try_into().ok()
+}
+
+/// The tag that a lock word holds.
+fn tag_in(word: u64) -> u64 {
+    word >> 8 & 0xff_ffff
+}
+
+/// The tag of a page of this kind.
+#[inline(always)]
+fn tag(view: &View<'_>, at: u32, kind: Kind) -> u64 {
+    let what = match kind {
+        Kind::Leaf => 0,
+        Kind::Inner => 1,
+    };
+    u64::from(view.secret.link_tag(at, u32::MAX - 1, what) >> 8)
+}
+
+/// Which of the two fences of a page begin with the bytes that it leaves out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shares(u64);
+
+impl Shares {
+    pub(super) const NONE: Shares = Shares(0);
+    pub(super) const LOW: Shares = Shares(1);
+    pub(super) const HIGH: Shares = Shares(2);
+    pub(super) const BOTH: Shares = Shares(3);
+
+    /// The fences of either.
+    pub(super) fn and(self, other: Shares) -> Shares {
+        Shares(self.0 | other.0)
+    }
+
+    /// The fences of both.
+    pub(super) fn only(self, other: Shares) -> Shares {
+        Shares(self.0 & other.0)
+    }
+}
+
+impl<'a> Page<'a> {
+    /// The words at `at`, whatever they are.
+    #[inline(always)]
+    pub(super) fn open(view: &View<'a>, at: u32) -> Option<Page<'a>> {
+        Some(Page { at, words: words_at(view, at)? })
+    }
+
+    #[inline(always)]
+    fn load(&self, word: usize) -> u64 {
+        // ORDERING: Relaxed: advice; what is followed is loaded by `node`, `child`, `next` or `prev`.
+        self.words[word].load(Ordering::Relaxed)
+    }
+
+    /// How the page makes discriminators.
+    #[inline(always)]
+    pub(super) fn measure(&self) -> Measure {
+        let word = self.load(MEASURE);
+        let both = Shares::BOTH.0;
+        Measure {
+            reference: (word >> 32) as u32,
+            skip: (word >> 8) as u32 & 0xff_ffff,
+            start: self.load(START),
+            fences: if word & both == both { Fences::Share } else { Fences::Differ },
+        }
+    }
+
+    /// Whether the next page has replaced this one.
+    #[inline(always)]
+    pub(super) fn is_replaced(&self) -> bool {
+        // ORDERING: Acquire pairs with the Release in `set_replaced`: the successor is the next page.
+        self.words[MEASURE].load(Ordering::Acquire) & REPLACED != 0
+    }
+
+    /// The next page of this level; 0: none.
+    #[inline(always)]
+    pub(super) fn next(&self) -> u32 {
+        // ORDERING: Acquire pairs with the Release in `set_neighbours`: the page's words are visible.
+        (self.words[NEIGHBOURS].load(Ordering::Acquire) >> 32) as u32
+    }
+
+    /// The page before it on this level; 0: none.
+    #[inline(always)]
+    pub(super) fn prev(&self) -> u32 {
+        // ORDERING: Acquire pairs with the Release in `set_neighbours`: the page's words are visible.
+        self.words[NEIGHBOURS].load(Ordering::Acquire) as u32
+    }
+
+    /// The first node of its range; 0 for the first page of a level, whose range begins before everything.
+    #[inline(always)]
+    pub(super) fn low(&self) -> u32 {
+        (self.load(LOCK) >> 32) as u32
+    }
+
+    /// Slots whose word is smaller than `bound`.
+    #[inline(always)]
+    pub(super) fn rank(&self, bound: u64) -> usize {
+        // The block, the quarter of it, the word in that: the first word of each but the first one tells which.
+        let block = begun::<BLOCK, _>(&self.words[..], bound);
+        let Some(words) = self.words.chunks_exact(BLOCK).nth(block) else { return 0 };
+        let quarter = begun::<HEAD, _>(words, bound);
+        let first = block * BLOCK + quarter * HEAD;
+        match words.chunks_exact(HEAD).nth(quarter) {
+            Some(words) if first > 0 => first - HEAD + begun::<1, _>(words, bound) + 1,
+            _ => 0,
+        }
+    }
+
+    /// The slot's word as a search compares it.
+    #[inline(always)]
+    pub(super) fn word(&self, slot: usize) -> u64 {
+        if slot < SLOTS { self.load(HEAD + slot) } else { FREE }
+    }
+
+    /// Whether a discriminator belongs right before this slot of a leaf, and no slot beside it has an equal one.
+    #[inline(always)]
+    pub(super) fn is_between(&self, slot: usize, discriminator: u64) -> bool {
+        let wanted = discriminator & !0xffff_ffff;
+        slot > 0 && self.word(slot - 1) < wanted && self.word(slot) > wanted | 0xffff_ffff
+    }
+
+    /// The node that a slot of a leaf names; 0: none.
+    #[inline(always)]
+    pub(super) fn node(&self, slot: usize) -> u32 {
+        let Some(word) = self.words.get(HEAD + slot) else { return 0 };
+        // ORDERING: Acquire pairs with the Release in `Locked::store`: the node's bytes are visible.
+        let word = word.load(Ordering::Acquire);
+        if word == FREE { 0 } else { word as u32 }
+    }
+
+    /// The second half of an inner page.
+    #[inline(always)]
+    fn children(&self, view: &View<'a>) -> Option<Half<'a>> {
+        words_at(view, self.at.wrapping_add(WORDS as u32))
+    }
+
+    /// Child and fence of a slot of an inner page.
+    #[inline(always)]
+    pub(super) fn child(&self, view: &View<'a>, slot: usize) -> Option<(u32, u32)> {
+        let words = self.children(view)?;
+        // ORDERING: Acquire pairs with the Release in `Locked::store`: the page's words are visible.
+        let word = words.get(HEAD + slot)?.load(Ordering::Acquire);
+        Some(((word >> 32) as u32, word as u32))
+    }
+
+    /// A slot with all that it holds.
+    pub(super) fn slot(&self, view: &View<'a>, kind: Kind, slot: usize) -> Option<Slot> {
+        match kind {
+            Kind::Leaf => {
+                let node = self.node(slot);
+                Some(Slot { discriminator: self.word(slot) & !0xffff_ffff, node, child: 0 })
+            }
+            Kind::Inner => {
+                let (child, node) = self.child(view, slot)?;
+                Some(Slot { discriminator: self.word(slot), node, child })
+            }
+        }
+    }
+
+    /// The lock word while nobody holds the lock, and how many slots it counts. A look that ends over another word has seen a
+    /// page that was being written.
+    pub(super) fn at_rest(&self) -> Option<(u64, usize)> {
+        // ORDERING: Acquire pairs with the Release in `Locked::drop`: the slots that it counts are visible.
+        let word = self.words[LOCK].load(Ordering::Acquire);
+        (word & LOCKED == 0).then_some((word, (word & COUNT) as usize))
+    }
+
+    /// The lock word while somebody holds the lock.
+    pub(super) fn held(&self) -> Option<u64> {
+        let word = self.load(LOCK);
+        (word & LOCKED != 0).then_some(word)
+    }
+
+    /// What stands here, by its tag (PAGE-1).
+    pub(super) fn kind(&self, view: &View<'a>) -> Option<Kind> {
+        let found = tag_in(self.load(LOCK));
+        [Kind::Leaf, Kind::Inner].into_iter().find(|kind| tag(view, self.at, *kind) == found)
+    }
+
+    /// Sets the previous page, if a page stands here (PAGE-1).
+    pub(super) fn set_prev(&self, view: &View<'a>, prev: u32) {
+        if self.kind(view).is_none() {
+            return;
+        }
+        self.set_neighbours(|word| word & !0xffff_ffff | u64::from(prev));
+    }
+
+    fn set_neighbours(&self, change: impl Fn(u64) -> u64) {
+        // ORDERING: Release pairs with the Acquire in `next` and `prev`; Relaxed on failure: tried again.
+        let _ = self.words[NEIGHBOURS]
+            .fetch_update(Ordering::Release, Ordering::Relaxed, |word| Some(change(word)));
+    }
+
+    /// Takes the lock. `None`: somebody has it, or no page stands here (PAGE-1).
+    pub(super) fn lock(self, view: &View<'a>) -> Option<Locked<'a>> {
+        self.lock_as(self.load(LOCK), self.kind(view)?)
+    }
+
+    /// Takes the lock of a leaf. `None`: somebody has it, or no leaf stands here (PAGE-1).
+    #[inline(always)]
+    pub(super) fn lock_leaf(self, view: &View<'a>) -> Option<Locked<'a>> {
+        let word = self.load(LOCK);
+        if tag_in(word) != tag(view, self.at, Kind::Leaf) {
+            return None;
+        }
+        self.lock_as(word, Kind::Leaf)
+    }
+
+    #[inline(always)]
+    fn lock_as(self, word: u64, kind: Kind) -> Option<Locked<'a>> {
+        if word & LOCKED != 0 {
+            return None;
+        }
+        // ORDERING: Acquire pairs with the Release in `Locked::drop`: what its owner before wrote is visible. Relaxed on
+        // failure: the writer goes away.
+        self.words[LOCK].compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        let count = ((word & COUNT) as usize).min(SLOTS);
+        Some(Locked { page: self, kind, count, word: word & !(COUNT | LOCKED) })
+    }
+}
+
+/// A page whose lock is held.
+pub(super) struct Locked<'a> {
+    pub(super) page: Page<'a>,
+    pub(super) kind: Kind,
+    pub(super) count: usize,
+    /// The lock word without lock and count.
+    word: u64,
+}
+
+impl Drop for Locked<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // ORDERING: Release pairs with the Acquire in `lock_as`.
+        self.page.words[LOCK].store(self.word | self.count as u64, Ordering::Release);
+    }
+}
+
+impl<'a> Locked<'a> {
+    /// Takes units for a page and prepares it: empty, locked, known to nobody. `None`: the arena is full.
+    pub(super) fn create(
+        view: &View<'a>,
+        slab: &mut SubChunk,
+        kind: Kind,
+        low: u32,
+        measure: &Measure,
+    ) -> Option<Locked<'a>> {
+        let at = take(view, slab, kind.units())?;
+        let page = Page::open(view, at)?;
+        for slot in page.words.iter().skip(HEAD) {
+            // ORDERING: Relaxed: the page becomes known by a Release store.
+            slot.store(FREE, Ordering::Relaxed);
+        }
+        let word = u64::from(low) << 32 | tag(view, at, kind) << 8;
+        // ORDERING: Relaxed: the page becomes known by a Release store.
+        page.words[LOCK].store(word | LOCKED, Ordering::Relaxed);
+        let locked = Locked { page, kind, count: 0, word };
+        let shares = if measure.fences == Fences::Share { Shares::BOTH } else { Shares::NONE };
+        let word = u64::from(measure.reference) << 32 | u64::from(measure.skip) << 8 | shares.0;
+        // ORDERING: Relaxed: the page becomes known by a Release store.
+        page.words[MEASURE].store(word, Ordering::Relaxed);
+        // ORDERING: Relaxed: the page becomes known by a Release store.
+        page.words[START].store(measure.start, Ordering::Relaxed);
+        Some(locked)
+    }
+
+    /// Which fences begin with the page's bytes.
+    pub(super) fn shares(&self) -> Shares {
+        Shares(self.page.load(MEASURE)).only(Shares::BOTH)
+    }
+
+    /// Stores which fences begin with the page's bytes.
+    pub(super) fn set_shares(&mut self, shares: Shares) {
+        let word = self.page.load(MEASURE) & !Shares::BOTH.0;
+        // ORDERING: Relaxed: advice.
+        self.page.words[MEASURE].store(word | shares.0, Ordering::Relaxed);
+    }
+
+    /// A slot with all that it holds.
+    pub(super) fn slot(&self, view: &View<'a>, slot: usize) -> Option<Slot> {
+        self.page.slot(view, self.kind, slot)
+    }
+
+    /// Sets both neighbours.
+    pub(super) fn set_neighbours(&mut self, prev: u32, next: u32) {
+        self.page.set_neighbours(|_| u64::from(next) << 32 | u64::from(prev));
+    }
+
+    /// Sets the next page.
+    pub(super) fn set_next(&mut self, next: u32) {
+        self.page.set_neighbours(|word| word & 0xffff_ffff | u64::from(next) << 32);
+    }
+
+    /// Marks this page as replaced by the next one (PAGE-3).
+    pub(super) fn set_replaced(&mut self, by: u32) {
+        self.set_next(by);
+        let word = self.page.load(MEASURE);
+        // ORDERING: Release pairs with the Acquire in `is_replaced`: the successor is named before the flag.
+        self.page.words[MEASURE].store(word | REPLACED, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn store(&mut self, view: &View<'a>, place: usize, slot: Slot) {
+        let Slot { discriminator, node, child } = slot;
+        let word = match self.kind {
+            Kind::Leaf => discriminator & !0xffff_ffff | u64::from(node),
+            Kind::Inner => {
+                if let Some(words) = self.page.children(view) {
+                    // ORDERING: Release pairs with the Acquire in `child`.
+                    words[HEAD + place].store(u64::from(child) << 32 | u64::from(node), Ordering::Release);
+                }
+                discriminator
+            }
+        };
+        // ORDERING: Release pairs with the Acquire in `node`.
+        self.page.words[HEAD + place].store(word, Ordering::Release);
+    }
+
+    /// Puts a slot at its place (PAGE-2). The page is not full.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, view: &View<'a>, place: usize, slot: Slot) -> Option<()> {
+        self.shift_from(view, place)?;
+        self.store(view, place, slot);
+        self.count += 1;
+        Some(())
+    }
+
+    /// Copies each slot from `place` on to the next place, the last one first (PAGE-2).
+    #[inline(always)]
+    fn shift_from(&mut self, view: &View<'a>, place: usize) -> Option<()> {
+        if self.kind == Kind::Inner {
+            let children = self.page.children(view)?;
+            shift(children.get(HEAD + place..=HEAD + self.count)?);
+        }
+        shift(self.page.words.get(HEAD + place..=HEAD + self.count)?);
+        Some(())
+    }
+
+    /// Copies the slots of another page of this kind from `first` on into this one, which is empty and known to nobody.
+    pub(super) fn take_from(&mut self, view: &View<'a>, other: &Locked<'a>, first: usize) -> Option<()> {
+        let slots = HEAD + first..HEAD + other.count;
+        if self.kind == Kind::Inner {
+            let (from, to) = (other.page.children(view)?, self.page.children(view)?);
+            copy(from.get(slots.clone())?, &to[HEAD..]);
+        }
+        copy(other.page.words.get(slots)?, &self.page.words[HEAD..]);
+        self.count = other.count - first;
+        Some(())
+    }
+
+    /// Overwrites a slot.
+    pub(super) fn replace(&mut self, view: &View<'a>, place: usize, slot: Slot) {
+        self.store(view, place, slot);
+    }
+
+    /// Forgets the slots from `first` on.
+    pub(super) fn truncate(&mut self, first: usize) {
+        for place in (first..self.count).rev() {
+            // ORDERING: Release pairs with the Acquire in `node` and `child`, as every store of a slot does.
+            self.page.words[HEAD + place].store(FREE, Ordering::Release);
+        }
+        self.count = self.count.min(first);
+    }
+}
+
+#[inline(always)]
+fn is_below<W: Borrow<AtomicU64>>(word: &W, bound: u64) -> bool {
+    // ORDERING: Relaxed: advice; what is followed is loaded by `node` or `child`.
+    word.borrow().load(Ordering::Relaxed) < bound
+}
+
+/// How many pieces of `N` words but the first one begin below `bound`.
+#[inline(always)]
+fn begun<const N: usize, W: Borrow<AtomicU64>>(words: &[W], bound: u64) -> usize {
+    words.chunks_exact(N).skip(1).map(|piece| usize::from(is_below(&piece[0], bound))).sum()
+}
+
+/// Copies words into a page that nobody knows.
+fn copy<W: Borrow<AtomicU64>>(from: &[W], to: &[W]) {
+    for (from, to) in from.iter().zip(to) {
+        // ORDERING: Relaxed: the owner of the lock reads what owners wrote; the page becomes known by a Release store.
+        to.borrow().store(from.borrow().load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Copies each word to the next place, the last one first (PAGE-2).
+fn shift<W: Borrow<AtomicU64>>(words: &[W]) {
+    let Some((_, later)) = words.split_first() else { return };
+    let copy = |(to, from): (&W, &W)| {
+        // ORDERING: Relaxed: the owner of the lock reads what owners wrote. Release pairs with the Acquire in `node` and
+        // `child`.
+        to.borrow().store(from.borrow().load(Ordering::Relaxed), Ordering::Release);
+    };
+    let pairs = later.iter().zip(words);
+    pairs.rev().for_each(copy)
+}
+
+/// Takes so many units that begin a cache line.
+fn take(view: &View<'_>, slab: &mut SubChunk, units: u64) -> Option<u32> {
+    // The second attempt knows where its units come from.
+    for _ in 0..2 {
+        let pad = slab.left().start.wrapping_neg() % LINE_UNITS;
+        let reservation = view.arena().carve(slab, units + u64::from(pad)).ok()?;
+        let at = reservation.start().next_multiple_of(LINE_UNITS);
+        if u64::from(at - reservation.start()) <= u64::from(pad) {
+            return Some(at);
+        }
+    }
+    None
+}
+
+// Discriminators: what a page keeps of a key.
+//
+// ```text
+//   image of a key   s h a r e d / b e g i n | n i n g 0 4 1 ..
+//                    <------- skip --------->|<- 64 bits ->      big-endian
+// ```
+// A key's image (`Comparator::image`) is the key itself in the order of bytes, with zeros after its end. To begin with some
+// bytes means that the image does.
+// * MEASURE-1: all keys that a page names begin with the same `skip` bytes: those of its reference node.
+// * MEASURE-2: a discriminator preserves the order: of two keys in the range of a page, the smaller one never has the
+//   larger discriminator. A key that does not begin with the page's bytes has the smallest one or the largest one.
+//
+// Pure functions over checked memory; any thread. O(skip) where a page's fences do not prove that keys share its bytes,
+// O(1) elsewhere.
+
+/// Bytes of a page's word of reference.
+const WORD: usize = 8;
+
+/// How a page makes discriminators.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Measure {
+    /// A node whose key begins with the bytes that the page leaves out.
+    pub(super) reference: u32,
+    /// How many bytes that is.
+    pub(super) skip: u32,
+    /// The first 8 bytes of the reference's key.
+    pub(super) start: u64,
+    /// Whether both fences begin with the same bytes.
+    pub(super) fences: Fences,
+}
+
+/// What the fences of a page say about the bytes that it leaves out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fences {
+    /// Every key between them begins with these bytes.
+    Share,
+    /// A key between them may begin otherwise.
+    Differ,
+}
+
+/// The largest discriminator: one more marks a free slot.
+const LARGEST: u64 = u64::MAX - 1;
+
+/// What a page that leaves out `skip` bytes keeps of a key that begins with them.
+#[inline(always)]
+pub(super) fn kept(comparator: &KeyComparator, key: &[u8], skip: u32) -> u64 {
+    comparator.image(key, skip as usize).min(LARGEST)
+}
+
+/// How many bytes two keys share from their start, at most as many as the shorter one has.
+pub(super) fn shared(comparator: &KeyComparator, left: &[u8], right: &[u8]) -> u32 {
+    let most = left.len().min(right.len());
+    let differing = (0..most).step_by(WORD).find_map(|at| {
+        let differ = comparator.image(left, at) ^ comparator.image(right, at);
+        (differ != 0).then(|| at + differ.leading_zeros() as usize / 8)
+    });
+    // Keys are shorter than 2^24 bytes.
+    differing.map_or(most, |at| at.min(most)) as u32
+}
+
+impl Measure {
+    /// The measure of a page that leaves nothing out.
+    pub(super) const PLAIN: Measure = Measure { reference: 0, skip: 0, start: 0, fences: Fences::Share };
+
+    /// The discriminator of a key (MEASURE-2).
+    #[inline(always)]
+    pub(super) fn discriminator(&self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> u64 {
+        if self.fences == Fences::Differ {
+            match self.side(view, comparator, key) {
+                Order::Less => return 0,
+                Order::Greater => return LARGEST,
+                Order::Equal => {}
+            }
+        }
+        kept(comparator, key, self.skip)
+    }
+
+    /// Where a key stands relative to all keys that begin with the page's bytes; `Equal`: it is one of them.
+    #[inline]
+    pub(super) fn side(&self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> Order {
+        if self.skip == 0 {
+            return Order::Equal;
+        }
+        let order = begins(comparator.image(key, 0), self.skip).cmp(&begins(self.start, self.skip));
+        if order.is_ne() || self.skip as usize <= WORD {
+            return order;
+        }
+        self.side_by_reference(view, comparator, key)
+    }
+
+    #[inline(never)]
+    fn side_by_reference(&self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> Order {
+        // Without the reference nothing can be said: the key is measured as if it were one of them.
+        let reference = view.try_open(self.reference).map(|node| node.key());
+        let Some(reference) = reference.filter(|key| key.len() >= self.skip as usize) else {
+            return Order::Equal;
+        };
+        let part = |key: &[u8], at: u32| begins(comparator.image(key, at as usize), self.skip - at);
+        let parts = (WORD as u32..self.skip).step_by(WORD);
+        parts
+            .map(|at| part(key, at).cmp(&part(reference, at)))
+            .find(|order| order.is_ne())
+            .unwrap_or(Order::Equal)
+    }
+}
+
+/// The first bytes of a word, at least one of them.
+#[inline(always)]
+fn begins(word: u64, bytes: u32) -> u64 {
+    word >> (8 * (WORD as u32).saturating_sub(bytes))
+}

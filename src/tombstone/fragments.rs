@@ -1,0 +1,832 @@
+//! Non-overlapping fragments of range tombstones: immutable, sealed, searchable.
+//!
+//! ```text
+//!   spans       a-----------g@3           fragments   a--c  [3]
+//!                  c-----------k@7                    c--g  [7, 3]
+//!                                                     g--k  [7]
+//! ```
+//! * FRAGMENTS-1: fragments ascend and do not overlap; start < end; every fragment has at least one sequence number.
+//! * FRAGMENTS-2: the sequence numbers of a fragment strictly descend.
+//! * FRAGMENTS-3: touching fragments differ in their sequence numbers.
+//! * FRAGMENTS-4: fragments never change once they are built; `verify` compares a digest over all of them.
+//!
+//! Who may call what: everything, any thread. Not promised: that the digest's value stays the same in other versions.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+use crate::comparator::{Comparator, KeyComparator};
+use crate::error::{Corruption, Error, Place, Result};
+use crate::integrity::hash::{hash, mix};
+use crate::key::SequenceNumber;
+
+/// An interval of keys, with the sequence numbers of the tombstones that cover it, newest first.
+///
+/// ```
+/// use std::sync::Arc;
+/// use paranoid_memtable::Bytewise;
+/// use paranoid_memtable::tombstone::Fragmenter;
+/// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+/// fragmenter.add("a", "g", 3)?;
+/// fragmenter.add("a", "g", 9)?;
+/// let fragments = fragmenter.finish();
+/// let fragment = fragments.get(0).unwrap();
+/// assert_eq!((fragment.start(), fragment.end()), (&b"a"[..], &b"g"[..]));
+/// assert_eq!(fragment.sequences(), [9, 3]);
+/// assert_eq!(fragment.newest(), 9);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Fragment<'a> {
+    start: &'a [u8],
+    end: &'a [u8],
+    sequences: &'a [SequenceNumber],
+}
+
+impl<'a> Fragment<'a> {
+    /// The first key of the interval.
+    #[must_use]
+    pub fn start(&self) -> &'a [u8] {
+        self.start
+    }
+
+    /// The end of the interval: the first key after it.
+    #[must_use]
+    pub fn end(&self) -> &'a [u8] {
+        self.end
+    }
+
+    /// The visible sequence numbers, newest first. Never empty.
+    #[must_use]
+    pub fn sequences(&self) -> &'a [SequenceNumber] {
+        self.sequences
+    }
+
+    /// The newest visible sequence number.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("a", "c", 5)?;
+    /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").newest(), 5);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn newest(&self) -> SequenceNumber {
+        self.sequences.first().copied().unwrap_or(0)
+    }
+}
+
+/// Where the keys and sequence numbers of one fragment end in the arrays that hold those of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Row {
+    start: (u64, u64),
+    end: (u64, u64),
+    sequences: (u64, u64),
+}
+
+/// The fragments of a set of range tombstones, made by [`Fragmenter`](crate::tombstone::Fragmenter).
+///
+/// Searches take O(log fragments) comparisons. Shared freely between threads.
+///
+/// ```
+/// use std::sync::Arc;
+/// use paranoid_memtable::Bytewise;
+/// use paranoid_memtable::tombstone::Fragmenter;
+/// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+/// fragmenter.add("a", "g", 3)?;
+/// fragmenter.add("c", "k", 7)?;
+/// let fragments = fragmenter.finish();
+/// assert_eq!(fragments.len(), 3);
+/// assert_eq!(fragments.max_covering_sequence(b"d", u64::MAX), Some(7));
+/// assert_eq!(fragments.max_covering_sequence(b"d", 6), Some(3));
+/// assert_eq!(fragments.max_covering_sequence(b"k", 9), None);
+/// assert_eq!(fragments.unfragmented_len(), 2);
+/// fragments.verify()?;
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Fragments {
+    comparator: KeyComparator,
+    keys: Vec<u8>,
+    rows: Vec<Row>,
+    sequences: Vec<SequenceNumber>,
+    unfragmented_len: u64,
+    unfragmented_bytes: u64,
+    digest: u64,
+}
+
+impl Fragments {
+    /// Number of fragments.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are no fragments.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Number of tombstones that were fragmented.
+    #[must_use]
+    pub fn unfragmented_len(&self) -> u64 {
+        self.unfragmented_len
+    }
+
+    /// Bytes of the starts and ends of the tombstones that were fragmented.
+    #[must_use]
+    pub fn unfragmented_bytes(&self) -> u64 {
+        self.unfragmented_bytes
+    }
+
+    /// Number of (fragment, sequence number) pairs.
+    #[must_use]
+    pub fn sequences_len(&self) -> usize {
+        self.sequences.len()
+    }
+
+    /// Bytes of heap memory that the fragments take.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        (self.keys.capacity() + self.rows.capacity() * size_of::<Row>() + self.sequences.capacity() * 8)
+            as u64
+    }
+
+    /// The fragment number `index` in key order, with all its sequence numbers.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+    /// fragmenter.add("a", "c", 3)?;
+    /// let fragments = fragmenter.finish();
+    /// assert_eq!(fragments.get(0).map(|fragment| fragment.sequences()), Some([3].as_slice()));
+    /// assert!(fragments.get(1).is_none());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<Fragment<'_>> {
+        let row = self.rows.get(index)?;
+        Some(Fragment {
+            start: run(&self.keys, row.start),
+            end: run(&self.keys, row.end),
+            sequences: run(&self.sequences, row.sequences),
+        })
+    }
+
+    /// Iterates over all fragments in key order, with all their sequence numbers.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("b", "d", 5)?;
+    /// let starts: Vec<Vec<u8>> = fragmenter.finish().iter().map(|fragment| fragment.start().to_vec()).collect();
+    /// assert_eq!(starts, [b"a", b"b", b"c"]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Fragment<'_>> + ExactSizeIterator {
+        (0..self.len()).map(|index| Fragment {
+            start: run(&self.keys, self.rows[index].start),
+            end: run(&self.keys, self.rows[index].end),
+            sequences: run(&self.sequences, self.rows[index].sequences),
+        })
+    }
+
+    /// The largest sequence number, at most `snapshot`, of the tombstones that cover `key`.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("a", "c", 5)?;
+    /// let fragments = fragmenter.finish();
+    /// assert_eq!(fragments.max_covering_sequence(b"b", 4), Some(3));
+    /// assert_eq!(fragments.max_covering_sequence(b"c", 4), None);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_covering_sequence(&self, key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
+        let index = self.ended_before(key);
+        if index >= self.started_by(key) {
+            return None;
+        }
+        let newest = self.get(index)?.sequences;
+        newest.get(newest.partition_point(|&sequence| sequence > snapshot)).copied()
+    }
+
+    /// Recomputes the digest over all keys and sequence numbers and compares it with the stored one. O(bytes).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.finish().verify()?;
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Corruption`](crate::Error::Corruption) if the memory of the fragments was damaged since they were
+    /// built.
+    pub fn verify(&self) -> Result<()> {
+        let digest = self.compute_digest();
+        if digest == self.digest {
+            return Ok(());
+        }
+        Err(Corruption::new(Place::Fragment, 0, digest, self.digest).into())
+    }
+
+    fn compute_digest(&self) -> u64 {
+        let sums = (self.unfragmented_len, self.unfragmented_bytes);
+        let mut digest = mix(self.rows.len() as u64, 0x6672_6167) ^ mix(sums.0, sums.1);
+        for fragment in self.iter() {
+            digest = hash(fragment.start, digest);
+            digest = hash(fragment.end, digest);
+            for &sequence in fragment.sequences {
+                digest = mix(sequence, digest);
+            }
+            digest = mix(fragment.sequences.len() as u64, digest);
+        }
+        digest
+    }
+
+    /// Number of fragments that end at or before `key`, which is the index of the first one that covers `key` or
+    /// starts after it.
+    pub(crate) fn ended_before(&self, key: &[u8]) -> usize {
+        self.rows.partition_point(|row| self.comparator.compare(run(&self.keys, row.end), key).is_le())
+    }
+
+    /// Number of fragments that start at or before `key`.
+    pub(crate) fn started_by(&self, key: &[u8]) -> usize {
+        self.rows.partition_point(|row| {
+            self.comparator.compare(run(&self.keys, row.start), key) != Ordering::Greater
+        })
+    }
+}
+
+fn run<T>(items: &[T], (from, to): (u64, u64)) -> &[T] {
+    match (usize::try_from(from), usize::try_from(to)) {
+        (Ok(from), Ok(to)) => items.get(from..to).unwrap_or_default(),
+        _ => &[],
+    }
+}
+
+/// Collects fragments in key order, and joins adjacent ones with equal sequence numbers (FRAGMENTS-3).
+#[derive(Debug, Default)]
+pub(crate) struct FragmentsBuilder {
+    keys: Vec<u8>,
+    rows: Vec<Row>,
+    sequences: Vec<SequenceNumber>,
+    unfragmented_len: u64,
+    unfragmented_bytes: u64,
+}
+
+/// Whether a fragment touches the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contact {
+    Touching,
+    Apart,
+}
+
+impl FragmentsBuilder {
+    fn store(&mut self, key: &[u8]) -> (u64, u64) {
+        let from = self.keys.len() as u64;
+        self.keys.extend_from_slice(key);
+        (from, self.keys.len() as u64)
+    }
+
+    /// Appends the next fragment; `sequences` descend strictly.
+    pub(crate) fn push(&mut self, start: &[u8], end: &[u8], sequences: &[SequenceNumber], contact: Contact) {
+        let start = match (self.rows.last(), contact) {
+            (Some(last), Contact::Touching) if run(&self.sequences, last.sequences) == sequences => {
+                // The end of the last fragment is the last key that was stored, and no other fragment uses it yet.
+                self.keys.truncate(usize::try_from(last.end.0).unwrap_or(usize::MAX));
+                let end = self.store(end);
+                if let Some(last) = self.rows.last_mut() {
+                    last.end = end;
+                }
+                return;
+            }
+            (Some(last), Contact::Touching) => last.end,
+            _ => self.store(start),
+        };
+        let end = self.store(end);
+        let from = self.sequences.len() as u64;
+        self.sequences.extend_from_slice(sequences);
+        self.rows.push(Row { start, end, sequences: (from, self.sequences.len() as u64) });
+    }
+
+    /// Counts a tombstone with so many bytes of keys.
+    pub(crate) fn count(&mut self, bytes: u64) {
+        self.unfragmented_len += 1;
+        self.unfragmented_bytes += bytes;
+    }
+
+    /// Completes the fragments of the tombstones that were counted.
+    pub(crate) fn finish(self, comparator: KeyComparator) -> Fragments {
+        let FragmentsBuilder { keys, rows, sequences, unfragmented_len, unfragmented_bytes } = self;
+        let mut fragments =
+            Fragments { comparator, keys, rows, sequences, unfragmented_len, unfragmented_bytes, digest: 0 };
+        fragments.digest = fragments.compute_digest();
+        fragments
+    }
+}
+
+// A range tombstone: one deletion of an interval of keys.
+//
+// ```text
+//   start          end
+//   |--------------)        every key from start up to, not including, end;
+//        sequence           every entry with a smaller sequence number
+// ```
+// * SPAN-1: start < end under the comparator that the span was made with; the constructor refuses everything else.
+//
+// Who may call what: plain data, `Send` and `Sync`.
+
+/// A range tombstone: it deletes every entry with a smaller sequence number whose key is in `start..end`, `end`
+/// exclusive. `start` is always before `end`.
+///
+/// ```
+/// use paranoid_memtable::{Bytewise, Error};
+/// use paranoid_memtable::tombstone::RangeTombstone;
+/// let tombstone = RangeTombstone::new(&Bytewise, "c", "k", 7)?;
+/// assert!(tombstone.covers(&Bytewise, b"c", 6));
+/// assert!(!tombstone.covers(&Bytewise, b"k", 6), "the end is exclusive");
+/// assert!(!tombstone.covers(&Bytewise, b"c", 7), "only older entries are deleted");
+/// assert!(matches!(RangeTombstone::new(&Bytewise, "k", "k", 7), Err(Error::InvalidArgument(_))));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct RangeTombstone {
+    start: Vec<u8>,
+    end: Vec<u8>,
+    sequence: SequenceNumber,
+}
+
+impl RangeTombstone {
+    /// A range tombstone over `start..end`.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::RangeTombstone;
+    /// let tombstone = RangeTombstone::new(&Bytewise, "a", "c", 3)?;
+    /// assert_eq!((tombstone.start(), tombstone.end(), tombstone.sequence()), (b"a".as_slice(), b"c".as_slice(), 3));
+    /// assert!(RangeTombstone::new(&Bytewise, "c", "a", 3).is_err());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless `start` is before `end` under `comparator`.
+    pub fn new(
+        comparator: &dyn Comparator,
+        start: impl Into<Vec<u8>>,
+        end: impl Into<Vec<u8>>,
+        sequence: SequenceNumber,
+    ) -> Result<Self> {
+        let (start, end) = (start.into(), end.into());
+        check_order(comparator.compare(&start, &end))?;
+        Ok(RangeTombstone { start, end, sequence })
+    }
+
+    /// A range tombstone whose bounds the caller checks.
+    pub(crate) fn unchecked(start: Vec<u8>, end: Vec<u8>, sequence: SequenceNumber) -> Self {
+        RangeTombstone { start, end, sequence }
+    }
+
+    /// The first deleted key.
+    #[must_use]
+    pub fn start(&self) -> &[u8] {
+        &self.start
+    }
+
+    /// The end of the range: the first key that is not deleted.
+    #[must_use]
+    pub fn end(&self) -> &[u8] {
+        &self.end
+    }
+
+    /// The sequence number of the deletion.
+    #[must_use]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
+    /// Whether this tombstone deletes the entry (`key`, `sequence`).
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::RangeTombstone;
+    /// let tombstone = RangeTombstone::new(&Bytewise, "a", "c", 3)?;
+    /// assert!(tombstone.covers(&Bytewise, b"b", 2));
+    /// assert!(!tombstone.covers(&Bytewise, b"b", 3)); // not older
+    /// assert!(!tombstone.covers(&Bytewise, b"c", 2)); // the end is exclusive
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn covers(&self, comparator: &dyn Comparator, key: &[u8], sequence: SequenceNumber) -> bool {
+        sequence < self.sequence
+            && comparator.compare(&self.start, key) != Ordering::Greater
+            && comparator.compare(key, &self.end) == Ordering::Less
+    }
+
+    /// Takes start, end and sequence number out, without a copy.
+    ///
+    /// ```
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::RangeTombstone;
+    /// let (start, end, sequence) = RangeTombstone::new(&Bytewise, "a", "c", 3)?.into_parts();
+    /// assert_eq!((start.as_slice(), end.as_slice(), sequence), (b"a".as_slice(), b"c".as_slice(), 3));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<u8>, Vec<u8>, SequenceNumber) {
+        (self.start, self.end, self.sequence)
+    }
+}
+
+/// Checks SPAN-1: how a start compares with its end.
+pub(crate) fn check_order(order: Ordering) -> Result<()> {
+    if order == Ordering::Less {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument("a range must start before it ends".to_owned()))
+}
+
+// Cuts overlapping range tombstones into fragments: admit, cut, emit.
+//
+// ```text
+//   admit    keep start, end, sequence; note whether starts ascend
+//   cut      all distinct boundaries, sorted and numbered: spans become pairs of numbers
+//   emit     sweep over the numbers; between two of them the set of active spans is constant
+// ```
+// An example of two spans, which have four distinct boundaries:
+//
+// ```text
+//   a-----------g @3          boundaries   a  c  g  k       spans as numbers   (0, 2) @3
+//      c-----------k @7       numbers      0  1  2  3                          (1, 3) @7
+//
+//   at 0, key a: @3 begins           emit a--c [3]
+//   at 1, key c: @7 begins           emit c--g [7, 3]
+//   at 2, key g: @3 has ended        emit g--k [7]
+//   at 3, key k: the last boundary
+// ```
+// With an empty list of snapshots a fragment keeps one number, so c--g [7] and g--k [7] are emitted and joined: the
+// result is a--c [3], c--k [7].
+//
+// * FRAGMENTER-1: a list of snapshots divides the sequence numbers into stripes, and a fragment keeps only the
+//   newest number of each stripe. Readers at these snapshots cannot tell the difference. Work and size are O(n log n
+//   + n * snapshots), however much the tombstones overlap.
+// * FRAGMENTER-2: without a list a fragment keeps every sequence number, so n nested spans make O(n^2) pairs.
+//
+// Who may call what: a fragmenter belongs to one thread; its result may be shared.
+
+/// Turns range tombstones, sorted or not, into [`Fragments`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use paranoid_memtable::Bytewise;
+/// use paranoid_memtable::tombstone::Fragmenter;
+/// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise)).with_snapshots(&[10]);
+/// for sequence in 1..=20 {
+///     fragmenter.add("b", "y", sequence)?;
+/// }
+/// fragmenter.add("a", "c", 3)?;
+/// let fragments = fragmenter.finish();
+/// let shown: Vec<_> = fragments.iter().map(|f| (f.start(), f.end(), f.sequences().to_vec())).collect();
+/// assert_eq!(shown, [
+///     (&b"a"[..], &b"b"[..], vec![3]),
+///     (&b"b"[..], &b"y"[..], vec![20, 10]),   // one a stripe: up to 10, and over 10
+/// ]);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Fragmenter {
+    comparator: KeyComparator,
+    spans: Vec<RangeTombstone>,
+    /// Upper limits of the stripes, ascending, the last one `u64::MAX`. `None` keeps every sequence number.
+    stripes: Option<Vec<SequenceNumber>>,
+}
+
+impl Fragmenter {
+    /// A fragmenter that keeps every sequence number.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("a", "c", 5)?;
+    /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").sequences(), [5, 3]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn new(comparator: Arc<dyn Comparator>) -> Self {
+        Fragmenter::under(comparator.into())
+    }
+
+    /// A fragmenter in an order that is known already.
+    pub(crate) fn under(comparator: KeyComparator) -> Self {
+        Fragmenter { comparator, spans: Vec::new(), stripes: None }
+    }
+
+    /// Keeps only the sequence numbers that readers at these snapshots, or without a snapshot, can tell apart: for
+    /// ascending snapshots s1 < ... < sn the newest one in each of [0, s1], (s1, s2], ..., (sn, max]. An empty list
+    /// keeps one number per fragment.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise)).with_snapshots(&[]);
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("a", "c", 5)?;
+    /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").sequences(), [5]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_snapshots(mut self, snapshots: &[SequenceNumber]) -> Self {
+        let mut stripes = snapshots.to_vec();
+        stripes.push(SequenceNumber::MAX);
+        stripes.sort_unstable();
+        stripes.dedup();
+        self.stripes = Some(stripes);
+        self
+    }
+
+    /// Adds a tombstone. Tombstones may come in any order, and several may have one range.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::{Bytewise, Error};
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+    /// fragmenter.add("a", "c", 3)?;
+    /// assert!(matches!(fragmenter.add("c", "a", 4), Err(Error::InvalidArgument(_))));
+    /// assert_eq!(fragmenter.len(), 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) unless `start` is before `end`; nothing is added.
+    pub fn add(
+        &mut self,
+        start: impl Into<Vec<u8>>,
+        end: impl Into<Vec<u8>>,
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        self.add_tombstone(RangeTombstone::unchecked(start.into(), end.into(), sequence))
+    }
+
+    /// Adds a [`RangeTombstone`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::{Fragmenter, RangeTombstone};
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+    /// fragmenter.add_tombstone(RangeTombstone::new(&Bytewise, "a", "c", 3)?)?;
+    /// assert_eq!(fragmenter.len(), 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if its start is not before its end in this
+    /// fragmenter's order of keys.
+    pub fn add_tombstone(&mut self, tombstone: RangeTombstone) -> Result<()> {
+        check_order(self.comparator.compare(tombstone.start(), tombstone.end()))?;
+        self.spans.push(tombstone);
+        Ok(())
+    }
+
+    /// Number of tombstones added.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether no tombstone was added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// Cuts all added tombstones into fragments. O(n log n) comparisons, and time proportional to the size of the
+    /// result.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+    /// fragmenter.add("a", "g", 3)?;
+    /// fragmenter.add("c", "k", 7)?;
+    /// let fragments = fragmenter.finish();
+    /// let shown: Vec<_> = fragments.iter().map(|f| (f.start(), f.end(), f.sequences())).collect();
+    /// assert_eq!(shown[1], (b"c".as_slice(), b"g".as_slice(), [7, 3].as_slice()));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn finish(mut self) -> Fragments {
+        self.sort_by_start();
+        let (numbers, cuts) = self.cut();
+        let keys: Vec<&[u8]> = cuts.iter().map(|cut| self.key(*cut)).collect();
+        let mut builder = FragmentsBuilder::default();
+        self.spans.iter().for_each(|span| builder.count((span.start().len() + span.end().len()) as u64));
+        let mut active = match &self.stripes {
+            None => Active::All(BTreeMap::new()),
+            Some(stripes) => Active::striped(stripes),
+        };
+        let mut coming = numbers.iter().zip(&self.spans).peekable();
+        let mut sequences = Vec::new();
+        let mut contact = Contact::Apart;
+        for (now, ends) in (0u32..).zip(keys.windows(2)) {
+            while let Some((&(_, end), span)) = coming.next_if(|((start, _), _)| *start == now) {
+                active.enter(span.sequence(), end);
+            }
+            active.visible(now, &mut sequences);
+            if sequences.is_empty() {
+                contact = Contact::Apart;
+                continue;
+            }
+            builder.push(ends[0], ends[1], &sequences, contact);
+            contact = Contact::Touching;
+        }
+        builder.finish(self.comparator)
+    }
+
+    /// Sorts the spans by start, unless they were added in that order.
+    fn sort_by_start(&mut self) {
+        let Fragmenter { comparator, spans, .. } = self;
+        let order = |l: &RangeTombstone, r: &RangeTombstone| comparator.compare(l.start(), r.start());
+        if !spans.is_sorted_by(|left, right| order(left, right) != Ordering::Greater) {
+            spans.sort_by(order);
+        }
+    }
+
+    /// The key at one end of a span.
+    fn key(&self, (span, side): Cut) -> &[u8] {
+        match (self.spans.get(span), side) {
+            (Some(span), Side::Start) => span.start(),
+            (Some(span), Side::End) => span.end(),
+            (None, _) => &[],
+        }
+    }
+
+    /// Numbers the distinct boundaries in key order. Returns the numbers of each span's start and end, and for each
+    /// number one span end that has this key.
+    fn cut(&self) -> (Vec<(u32, u32)>, Vec<Cut>) {
+        let compare = |left: &Cut, right: &Cut| {
+            let (left, right) = (self.key(*left), self.key(*right));
+            self.comparator
+                .image(left, 0)
+                .cmp(&self.comparator.image(right, 0))
+                .then_with(|| self.comparator.compare(left, right))
+        };
+        let starts = (0..self.spans.len()).map(|span| (span, Side::Start));
+        let mut all: Vec<Cut> = starts.chain((0..self.spans.len()).map(|span| (span, Side::End))).collect();
+        all.sort_by(compare);
+        let mut numbers = vec![(0, 0); self.spans.len()];
+        let mut cuts = Vec::new();
+        let same = all.chunk_by(|left, right| compare(left, right) == Ordering::Equal);
+        for (number, owners) in (0u32..).zip(same) {
+            cuts.extend(owners.first());
+            for &(span, side) in owners {
+                match (numbers.get_mut(span), side) {
+                    (Some(numbers), Side::Start) => numbers.0 = number,
+                    (Some(numbers), Side::End) => numbers.1 = number,
+                    (None, _) => {}
+                }
+            }
+        }
+        (numbers, cuts)
+    }
+}
+
+/// A boundary, named by the index of a span and one of its ends.
+type Cut = (usize, Side);
+
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    Start,
+    End,
+}
+
+/// A stripe of sequence numbers: its upper limit, and its spans that may be active, newest first, as (sequence,
+/// number of the end boundary).
+#[derive(Debug)]
+struct Stripe {
+    upper: SequenceNumber,
+    spans: BinaryHeap<(SequenceNumber, u32)>,
+}
+
+/// The spans that cover the current interval, each with the number of its end boundary.
+#[derive(Debug)]
+enum Active {
+    All(BTreeMap<SequenceNumber, u32>),
+    Striped(Vec<Stripe>),
+}
+
+impl Active {
+    fn striped(stripes: &[SequenceNumber]) -> Active {
+        let empty = |&upper: &SequenceNumber| Stripe { upper, spans: BinaryHeap::new() };
+        Active::Striped(stripes.iter().map(empty).collect())
+    }
+
+    fn enter(&mut self, sequence: SequenceNumber, end: u32) {
+        match self {
+            Active::All(spans) => {
+                let last = spans.entry(sequence).or_insert(end);
+                *last = end.max(*last);
+            }
+            Active::Striped(stripes) => {
+                let which = stripes.partition_point(|stripe| stripe.upper < sequence);
+                if let Some(stripe) = stripes.get_mut(which) {
+                    stripe.spans.push((sequence, end));
+                }
+            }
+        }
+    }
+
+    /// Collects the sequence numbers of the fragment that starts at boundary `now`, newest first, and removes spans
+    /// that have ended.
+    fn visible(&mut self, now: u32, sequences: &mut Vec<SequenceNumber>) {
+        sequences.clear();
+        match self {
+            Active::All(spans) => {
+                spans.retain(|_, end| *end > now);
+                sequences.extend(spans.keys().rev());
+            }
+            Active::Striped(stripes) => {
+                for stripe in stripes.iter_mut().rev() {
+                    while stripe.spans.peek().is_some_and(|&(_, end)| end <= now) {
+                        stripe.spans.pop();
+                    }
+                    sequences.extend(stripe.spans.peek().map(|&(sequence, _)| sequence));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::comparator::BYTEWISE;
+
+    /// FRAGMENTS-4, and that touching fragments share a key.
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let mut builder = FragmentsBuilder::default();
+        builder.push(b"a", b"c", &[9, 4], Contact::Apart);
+        builder.push(b"c", b"d", &[4], Contact::Touching);
+        builder.push(b"d", b"f", &[4], Contact::Touching);
+        builder.push(b"m", b"p", &[7, 2], Contact::Apart);
+        (0..4).for_each(|_| builder.count(3));
+        let whole = builder.finish(BYTEWISE.clone());
+        whole.verify().unwrap();
+        assert_eq!(whole.keys, b"acfmp");
+        assert_eq!(whole.clone().allocated_bytes(), 5 + 3 * 6 * 8 + 5 * 8);
+        let flip = |bit: usize, change: fn(&mut Fragments) -> Vec<&mut u64>| {
+            let mut damaged = whole.clone();
+            let mut words = change(&mut damaged);
+            *words[bit / 64] ^= 1 << (bit % 64);
+            assert!(damaged.verify().is_err(), "bit {bit}");
+        };
+        (0..64 * 18).for_each(|bit| {
+            flip(bit, |damaged| {
+                let pairs = damaged
+                    .rows
+                    .iter_mut()
+                    .flat_map(|row| [&mut row.start, &mut row.end, &mut row.sequences]);
+                pairs.flat_map(|(from, to)| [from, to]).collect()
+            });
+        });
+        (0..64 * 5).for_each(|bit| flip(bit, |damaged| damaged.sequences.iter_mut().collect()));
+        (0..64 * 3).for_each(|bit| {
+            flip(bit, |Fragments { unfragmented_len, unfragmented_bytes, digest, .. }| {
+                vec![unfragmented_len, unfragmented_bytes, digest]
+            });
+        });
+        for bit in 0..8 * 5 {
+            let mut damaged = whole.clone();
+            damaged.keys[bit / 8] ^= 1 << (bit % 8);
+            assert!(damaged.verify().is_err(), "key bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,771 @@
+//! What a set answers: entries and cursors over its tables and the base, against one ordered history.
+
+/// A set against one ordered history: random batches, snapshots, views that are kept, switches, flushes that fail or end,
+/// and what a recovery makes of the journal.
+mod set_model {
+    use std::sync::Arc;
+
+    use paranoid_memtable::batch::SequenceMode;
+    use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushSink, SinkError};
+    use paranoid_memtable::set::{Durability, MemTableSet, SetOptions, Snapshot, View};
+    use paranoid_memtable::tombstone::Fragment;
+    use paranoid_memtable::{Error, Kind, MemTableOptions, WriteBatch};
+
+    use super::set_scans::walk;
+    use crate::support::rng::{Rng, Watchdog, amount_or_few, replay_line, seed_or};
+    use crate::support::sets::{History, Known, MemoryJournal, finish, read_through};
+
+    const KEYS: u64 = 40;
+
+    fn key(n: u64) -> Vec<u8> {
+        format!("k{n:02}").into_bytes()
+    }
+
+    /// An empty range, as RocksDB logs it: it takes a number, and nothing else.
+    fn empty_range() -> WriteBatch {
+        WriteBatch::from_bytes(b"\0\0\0\0\0\0\0\0\x01\0\0\0\x0f\x01x\x01x").unwrap()
+    }
+
+    /// A set, and what it should say.
+    struct Trial {
+        rng: Rng,
+        set: MemTableSet<History>,
+        journal: Option<MemoryJournal>,
+        /// Everything that was ever written.
+        all: History,
+        last: u64,
+        /// The last number that the base has.
+        flushed: u64,
+        /// Whether the journal has every batch.
+        logged: bool,
+        snapshots: Vec<Snapshot>,
+        views: Vec<View<History>>,
+    }
+
+    fn tables(rng: &mut Rng) -> MemTableOptions {
+        let builder = MemTableOptions::builder().seed(rng.next_u64());
+        builder.write_buffer_size(*rng.pick(&[20 << 10, 64 << 10, 300 << 10])).build().unwrap()
+    }
+
+    impl Trial {
+        fn new(mut rng: Rng) -> Trial {
+            let journal = rng.one_in(2).then(MemoryJournal::default);
+            let mut options = SetOptions::builder().table(tables(&mut rng)).max_write_buffer_number(u64::MAX);
+            if let Some(journal) = &journal {
+                options = options.journal(Arc::new(journal.clone()));
+            }
+            let set = MemTableSet::open(options.build().unwrap(), History::default()).unwrap();
+            let (all, snapshots, views) = (History::default(), vec![], vec![]);
+            Trial { rng, set, journal, all, last: 0, flushed: 0, logged: true, snapshots, views }
+        }
+
+        /// Adds one entry to the batch and to the history.
+        fn draw(&mut self, batch: &mut WriteBatch, sequence: u64) {
+            let (key, value) = (key(self.rng.below(KEYS)), self.rng.bytes(5));
+            let kind = *self.rng.pick(&[
+                Kind::PUT,
+                Kind::PUT,
+                Kind::PUT,
+                Kind::DELETE,
+                Kind::MERGE,
+                Kind::RANGE_DELETE,
+            ]);
+            let value = match kind {
+                Kind::DELETE => vec![],
+                Kind::RANGE_DELETE => [key.as_slice(), &[b'a'; 2][..self.rng.index(2) + 1]].concat(),
+                _ => value,
+            };
+            // Now and then over many keys.
+            let value = if kind == Kind::RANGE_DELETE && self.rng.one_in(4) { b"k3".to_vec() } else { value };
+            if kind == Kind::RANGE_DELETE && key >= value {
+                batch.append(&empty_range()).unwrap();
+                return;
+            }
+            let holds =
+                |ranges: &History| ranges.ranges.iter().any(|range| range.0 == key && range.2 == sequence);
+            if self.all.points.contains_key(&(key.clone(), std::cmp::Reverse(sequence))) || holds(&self.all) {
+                return;
+            }
+            batch.insert(kind, &key, &value).unwrap();
+            self.all.insert(sequence, kind, &key, &value);
+        }
+
+        fn write(&mut self) {
+            let whole = self.rng.one_in(5);
+            let mut batch = WriteBatch::with_protection(*self.rng.pick(&[0, 8])).unwrap();
+            if whole {
+                batch = batch.with_sequence_mode(SequenceMode::WholeBatch);
+            }
+            for _ in 0..*self.rng.pick(&[0, 1, 1, 2, 3, 4, 5]) {
+                let sequence = self.last + if whole { 1 } else { batch.len() as u64 + 1 };
+                self.draw(&mut batch, sequence);
+            }
+            self.last += if whole { batch.len().min(1) } else { batch.len() } as u64;
+            let durability = match (self.journal.is_some(), self.rng.below(10)) {
+                (true, 0) => Durability::None,
+                (true, 1..6) => Durability::Buffered,
+                (true, _) => Durability::Synced,
+                (false, _) => Durability::None,
+            };
+            self.logged &= (durability != Durability::None && !whole) || batch.is_empty();
+            assert_eq!(self.set.write_with(&batch, durability).unwrap(), self.last);
+        }
+
+        /// Every key, through one view.
+        fn check(&mut self, view: &View<History>) {
+            let keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
+            walk(view, &self.all, &keys, &mut self.rng);
+            for (key, found) in keys.iter().zip(view.multi_get(&keys)) {
+                let expected = self.all.read(key, view.sequence(), Known::default());
+                assert_eq!(read_through(view, key), expected, "{key:?} at {}", view.sequence());
+                assert_eq!(finish(view, key, found.unwrap()), expected, "{key:?} at {}", view.sequence());
+            }
+        }
+
+        fn look(&mut self) {
+            let view = self.set.view();
+            assert_eq!(view.sequence(), self.last, "all writes have returned");
+            self.check(&view);
+            if let Some(snapshot) = self.snapshots.get(self.rng.index(self.snapshots.len().max(1))) {
+                let view = self.set.view_at(snapshot).unwrap();
+                assert_eq!(view.sequence(), snapshot.sequence());
+                self.check(&view);
+            }
+            if let Some(view) = self.views.get(self.rng.index(self.views.len().max(1))) {
+                self.check(&view.clone());
+            }
+        }
+
+        fn keep_or_drop(&mut self) {
+            match self.rng.below(4) {
+                0 => self.snapshots.push(self.set.snapshot()),
+                1 => self.views.push(self.set.view()),
+                2 if !self.snapshots.is_empty() => {
+                    drop(self.snapshots.swap_remove(self.rng.index(self.snapshots.len())));
+                }
+                3 if !self.views.is_empty() => drop(self.views.swap_remove(self.rng.index(self.views.len()))),
+                _ => {}
+            }
+        }
+
+        /// A failed sync: the batch is never seen, and the set goes on once it is told to.
+        fn stop_and_resume(&mut self) {
+            let Some(journal) = &self.journal else { return };
+            journal.0.lock().unwrap().sync_fails = Some(Error::Frozen);
+            let mut batch = WriteBatch::new();
+            for _ in 0..1 + self.rng.below(3) {
+                batch.put(&key(self.rng.below(KEYS)), b"abandoned").unwrap();
+            }
+            let refused = self.set.write_with(&batch, Durability::Synced);
+            assert!(matches!(refused, Err(Error::ReadOnly { cause }) if matches!(*cause, Error::Frozen)));
+            assert!(matches!(self.set.write(&batch), Err(Error::ReadOnly { .. })));
+            self.look();
+            let (first, last) = (self.last + 1, self.last + batch.len() as u64);
+            assert_eq!(self.set.resume().unwrap(), Some((first, last)));
+            assert_eq!((self.set.resume().unwrap(), self.set.read_only().is_none()), (None, true));
+            self.last = last;
+            self.look();
+        }
+
+        fn flush(&mut self) {
+            let Some(mut job) = self.set.begin_flush().unwrap() else {
+                assert_eq!(self.set.view().tables(), 1);
+                return;
+            };
+            assert!(self.set.begin_flush().unwrap().is_none(), "one job at a time");
+            let mut base = History::clone(self.set.view().base());
+            if self.rng.one_in(3) {
+                let failed = job.flush(&mut Failing(self.rng.below(10)));
+                assert!(matches!(failed, Ok(_) | Err(Error::Sink(_))));
+            }
+            if self.rng.one_in(4) {
+                drop(job);
+                return;
+            }
+            let (last, flushed) = (job.last_sequence(), job.tables());
+            if self.rng.one_in(2) {
+                job.flush(&mut base).unwrap();
+            } else {
+                let mut items = job.items().unwrap();
+                while let Some(item) = items.next().unwrap() {
+                    match item {
+                        FlushItem::Entry(entry) => base.entry(entry).unwrap(),
+                        FlushItem::Fragment(fragment) => base.fragment(fragment).unwrap(),
+                    }
+                }
+                assert!(items.summary().is_some());
+            }
+            assert!(last <= self.last);
+            self.flushed = last;
+            let before = self.set.view().tables();
+            if let Some(journal) = self.journal.as_ref().filter(|_| self.rng.one_in(3)) {
+                journal.0.lock().unwrap().removal_fails = Some(Error::Frozen);
+            }
+            job.install(base).unwrap();
+            assert_eq!(self.set.view().tables(), before - flushed);
+        }
+
+        /// A new set over the base and what the journal has says what the old one did.
+        fn recover(self) {
+            let (Some(journal), true) = (&self.journal, self.logged) else { return };
+            let view = self.set.view();
+            let base = History::clone(view.base());
+            let first = journal.0.lock().unwrap().table + 1;
+            let options = SetOptions::builder().journal(Arc::new(journal.clone())).first_table(first);
+            let options = options.last_sequence(self.flushed).max_write_buffer_number(u64::MAX);
+            let again = MemTableSet::open(options.build().unwrap(), base).unwrap();
+            for batch in journal.recovered().into_iter().filter(|batch| batch.sequence() > self.flushed) {
+                again.replay(&batch).unwrap();
+            }
+            let found = again.view();
+            for key in (0..KEYS).map(key) {
+                let expected = self.all.read(&key, self.last, Known::default());
+                assert_eq!(read_through(&found, &key), expected, "{key:?} after a recovery");
+            }
+        }
+    }
+
+    /// A sink that takes so many items.
+    struct Failing(u64);
+
+    impl Failing {
+        fn take(&mut self) -> Result<(), SinkError> {
+            self.0 = self.0.checked_sub(1).ok_or("the disk is full")?;
+            Ok(())
+        }
+    }
+
+    impl FlushSink for Failing {
+        fn entry(&mut self, _: FlushEntry<'_>) -> Result<(), SinkError> {
+            self.take()
+        }
+        fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+            self.take()
+        }
+    }
+
+    /// `looks`: how often everything is compared, one in so many times that it might be.
+    fn run(seed: u64, operations: u64, looks: u64) {
+        let mut trial = Trial::new(Rng::new(seed));
+        for _ in 0..operations {
+            match trial.rng.below(20) {
+                0..12 => trial.write(),
+                12..15 => trial.keep_or_drop(),
+                15 => drop(trial.set.switch().unwrap()),
+                16 => trial.flush(),
+                17 if trial.rng.one_in(4) => trial.stop_and_resume(),
+                _ if trial.rng.one_in(looks) => trial.look(),
+                _ => trial.write(),
+            }
+        }
+        trial.look();
+        trial.recover();
+    }
+
+    #[test]
+    fn a_set_is_its_history() {
+        let test = "set_reads::set_model::a_set_is_its_history";
+        let seed = seed_or(0x5e7);
+        // A million operations in an optimised build, most of them with few comparisons: two thirds of a minute.
+        for round in 0..amount_or_few(6_700, 12, 1) {
+            let seed = seed.wrapping_add(round);
+            let _watchdog = Watchdog::new(test, seed);
+            println!("{}", replay_line(test, seed));
+            run(seed, if cfg!(miri) { 12 } else { 150 }, if round < 400 { 1 } else { 12 });
+        }
+    }
+
+    #[test]
+    fn snapshots_of_other_sets_and_journals_that_are_missing_are_refused() {
+        let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
+        let other = MemTableSet::open(SetOptions::default(), ()).unwrap();
+        assert!(matches!(set.view_at(&other.snapshot()), Err(Error::InvalidArgument(_))));
+        let mut batch = WriteBatch::new();
+        batch.put(b"k", b"v").unwrap();
+        for durability in [Durability::Buffered, Durability::Synced] {
+            assert!(matches!(set.write_with(&batch, durability), Err(Error::InvalidArgument(_))));
+        }
+        let short = MemTableOptions::builder().key_len_max(3).build().unwrap();
+        let short = MemTableSet::open(SetOptions::builder().table(short).build().unwrap(), ()).unwrap();
+        let mut long = WriteBatch::new();
+        long.put(b"long", b"").unwrap();
+        assert!(matches!(short.write(&long), Err(Error::KeyTooLarge { len: 4, max: 3 })));
+        assert_eq!(short.write(&batch).unwrap(), 1, "a refused batch takes no number");
+        let options = SetOptions::builder().last_sequence((1 << 56) - 2).build().unwrap();
+        let set = MemTableSet::open(options, ()).unwrap();
+        assert_eq!(set.write(&batch).unwrap(), (1 << 56) - 1);
+        assert!(matches!(set.write(&batch), Err(Error::InvalidArgument(_))), "numbers end there");
+        assert!(set.read_only().is_none());
+    }
+
+    /// A batch that is larger than the write buffer gets a table of its own; one that fits no table is refused, and changes
+    /// nothing.
+    #[test]
+    fn large_batches_have_tables_of_their_own() {
+        // Miri takes a second for the bytes of a few pages.
+        let unit = if cfg!(miri) { 1 << 6 } else { 1 << 10 };
+        let tables =
+            MemTableOptions::builder().write_buffer_size(64 * unit).hard_limit(1024 * unit).build().unwrap();
+        let set = MemTableSet::open(SetOptions::builder().table(tables).build().unwrap(), ()).unwrap();
+        let batch_of = |bytes: u64| {
+            let mut batch = WriteBatch::new();
+            batch.put(b"k", &vec![7; bytes as usize]).unwrap();
+            batch
+        };
+        set.write(&batch_of(10)).unwrap();
+        set.write(&batch_of(900 * unit)).unwrap();
+        let tables = set.view().tables();
+        set.write(&batch_of(900 * unit)).unwrap();
+        assert!(set.view().tables() > tables);
+        let tables = set.view().tables();
+        assert!(matches!(set.write(&batch_of(2048 * unit)), Err(Error::MemTableFull { .. })));
+        assert!(set.view().tables() <= tables + 1);
+        assert_eq!(set.write(&batch_of(10)).unwrap(), 4, "no number was taken");
+    }
+
+    /// A batch of nothing but empty ranges takes their numbers, as in RocksDB, and leaves an empty table empty.
+    #[test]
+    fn empty_ranges_alone_take_numbers() {
+        let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
+        let mut batch = empty_range();
+        assert_eq!((set.write(&batch).unwrap(), set.view().sequence(), set.switch().unwrap()), (1, 1, 0));
+        batch.set_sequence(5);
+        assert_eq!(set.replay(&batch).unwrap(), 5);
+        batch.append(&empty_range()).unwrap();
+        assert_eq!(set.write(&batch).unwrap(), 7);
+        assert_eq!(set.write(&WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch)).unwrap(), 7);
+        assert_eq!(set.write(&batch.with_sequence_mode(SequenceMode::WholeBatch)).unwrap(), 8);
+        let mut batch = WriteBatch::new();
+        batch.put(b"k", b"v").unwrap();
+        assert_eq!((set.write(&batch).unwrap(), set.stats().entries, set.switch().unwrap()), (9, 1, 1));
+    }
+
+    /// What a replay brought is in the old journals alone: they stay until all of its tables are flushed.
+    #[test]
+    fn old_journals_outlive_every_replayed_table() {
+        let journal = MemoryJournal::default();
+        journal.0.lock().unwrap().batches.insert(1, vec![b"of an earlier set".to_vec()]);
+        journal.0.lock().unwrap().table = 1;
+        let options =
+            SetOptions::builder().journal(Arc::new(journal.clone())).first_table(2).build().unwrap();
+        let set = MemTableSet::open(options, History::default()).unwrap();
+        for first in 1..=3 {
+            let mut batch = WriteBatch::new();
+            batch.put(&key(first), b"v").unwrap();
+            batch.set_sequence(first);
+            set.replay(&batch).unwrap();
+            if first < 3 {
+                set.switch().unwrap();
+            }
+        }
+        for is_kept in [true, false] {
+            let mut job = set.begin_flush().unwrap().unwrap();
+            let mut base = History::clone(set.view().base());
+            job.flush(&mut base).unwrap();
+            job.install(base).unwrap();
+            assert_eq!(journal.0.lock().unwrap().batches.contains_key(&1), is_kept);
+            set.switch().unwrap();
+        }
+    }
+
+    /// A version that a range tombstone of a flushed table covers is flushed only for a snapshot between the two.
+    #[test]
+    fn what_range_tombstones_cover_is_left_out_of_a_flush() {
+        for (snapshots, wanted) in [(0, vec![6, 5]), (1, vec![6, 1, 5, 2])] {
+            let set = MemTableSet::open(SetOptions::default(), History::default()).unwrap();
+            let mut batch = WriteBatch::new();
+            batch.put(b"a", b"1").unwrap();
+            batch.put(b"b", b"2").unwrap();
+            set.write(&batch).unwrap();
+            set.switch().unwrap();
+            let kept: Vec<Snapshot> = (0..snapshots).map(|_| set.snapshot()).collect();
+            batch.clear();
+            batch.put(b"bb", b"3").unwrap();
+            batch.delete_range(b"a", b"c").unwrap();
+            batch.put(b"b", b"5").unwrap();
+            batch.merge(b"a", b"6").unwrap();
+            set.write(&batch).unwrap();
+            set.switch().unwrap();
+            let mut job = set.begin_flush().unwrap().unwrap();
+            let mut flushed = History::default();
+            let summary = job.flush(&mut flushed).unwrap();
+            let numbers: Vec<u64> = flushed.points.keys().map(|(_, sequence)| sequence.0).collect();
+            assert_eq!(numbers, wanted, "{} snapshots", kept.len());
+            assert_eq!((summary.entries + summary.hidden, flushed.ranges.len()), (5, 1));
+        }
+    }
+}
+
+/// Cursors over the tables of a set and the base below them: what they show is what the history says, in any order of
+/// moves; and what they show of damaged tables is right, or comes after an error.
+pub(crate) mod set_scans {
+    use std::ops::Bound;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+
+    use paranoid_memtable::read::Base;
+    use paranoid_memtable::set::{MemTableSet, MergedEntry, MergingCursor, SetOptions, SetRange, View};
+    use paranoid_memtable::{Bytewise, Error, Kind, WriteBatch};
+
+    use crate::support::orders::CaseBlind;
+    use crate::support::rng::Rng;
+    use crate::support::set_under;
+    use crate::support::sets::{History, HistorySource, Known};
+
+    /// What a cursor should show: keys in order, each with what is known of it.
+    type Rows = Vec<(Vec<u8>, Known)>;
+
+    fn rows(all: &History, keys: &[Vec<u8>], sequence: u64) -> Rows {
+        let known = |key: &Vec<u8>| (key.clone(), all.read(key, sequence, Known::default()));
+        let is_shown = |row: &(Vec<u8>, Known)| row.1.value.is_some() || !row.1.operands.is_empty();
+        keys.iter().map(known).filter(is_shown).collect()
+    }
+
+    pub(crate) fn row(entry: &MergedEntry) -> (Vec<u8>, Known) {
+        let value = match (entry.operands(), entry.base()) {
+            ([], _) => Some(entry.value().to_vec()),
+            (_, Base::Value(value)) => Some(value.to_vec()),
+            _ => None,
+        };
+        (entry.user_key().to_vec(), Known { operands: entry.operands().to_vec(), value })
+    }
+
+    /// Moves a cursor over a view and its base at random. `keys` ascend.
+    pub(crate) fn walk(view: &View<History>, all: &History, keys: &[Vec<u8>], rng: &mut Rng) {
+        let rows = rows(all, keys, view.sequence());
+        let mut cursor = view.merging_cursor(vec![Box::new(HistorySource::new(view.base()))]).unwrap();
+        let mut at: Option<usize> = None;
+        for _ in 0..40 {
+            let key = rng.pick(keys);
+            let (moved, to) = match rng.below(10) {
+                0 => (cursor.first(), Some(0)),
+                1 => (cursor.last(), rows.len().checked_sub(1)),
+                2 => (cursor.seek(key), Some(rows.partition_point(|row| row.0 < *key))),
+                3 => (cursor.seek_for_prev(key), rows.partition_point(|row| row.0 <= *key).checked_sub(1)),
+                4..7 => (cursor.prev(), at.and_then(|at| at.checked_sub(1))),
+                _ => (cursor.next(), at.map(|at| at + 1)),
+            };
+            at = to.filter(|to| *to < rows.len());
+            assert_eq!(moved.unwrap().map(row), at.map(|at| rows[at].clone()), "at {}", view.sequence());
+            assert_eq!(cursor.entry().map(row), at.map(|at| rows[at].clone()));
+        }
+        bounded(view, &rows, keys, rng);
+    }
+
+    /// Keys that compare equal may differ in bytes: a key is shown as its newest version has it, whichever way the cursor came.
+    #[test]
+    fn a_key_is_that_of_its_newest_version() {
+        let set = MemTableSet::open(set_under(CaseBlind), ()).unwrap();
+        let write = |key: &[u8], kind| {
+            let mut batch = WriteBatch::new();
+            batch.insert(kind, key, b"1").unwrap();
+            set.write(&batch).unwrap()
+        };
+        write(b"a", Kind::PUT);
+        write(b"key", Kind::PUT);
+        set.switch().unwrap();
+        write(b"Key", Kind::MERGE);
+        write(b"KEY", Kind::MERGE);
+        set.switch().unwrap();
+        let view = set.view();
+        write(b"kEY", Kind::PUT);
+        for (view, shown) in [(view, b"KEY"), (set.view(), b"kEY")] {
+            let mut cursor = view.cursor().unwrap();
+            let name = |moved: paranoid_memtable::Result<Option<&MergedEntry>>| {
+                moved.unwrap().map(|entry| entry.user_key().to_vec())
+            };
+            let names = [
+                name(cursor.last()),
+                name(cursor.prev()),
+                name(cursor.next()),
+                name(cursor.seek_for_prev(b"kez")),
+            ];
+            assert_eq!(names, [&shown[..], b"a", shown, shown].map(|name| Some(name.to_vec())));
+        }
+    }
+
+    /// Whole scans between two bounds, both ways.
+    fn bounded(view: &View<History>, rows: &Rows, keys: &[Vec<u8>], rng: &mut Rng) {
+        let mut draw = || {
+            let key = rng.pick(keys).as_slice();
+            *rng.pick(&[Bound::Unbounded, Bound::Included(key), Bound::Excluded(key)])
+        };
+        let (lower, upper) = (draw(), draw());
+        let is_inside = |row: &&(Vec<u8>, Known)| {
+            let (after, before) = (row.0.as_slice(), row.0.as_slice());
+            let from = match lower {
+                Bound::Unbounded => true,
+                Bound::Included(key) => after >= key,
+                Bound::Excluded(key) => after > key,
+            };
+            from && match upper {
+                Bound::Unbounded => true,
+                Bound::Included(key) => before <= key,
+                Bound::Excluded(key) => before < key,
+            }
+        };
+        let expected: Rows = rows.iter().filter(is_inside).cloned().collect();
+        let sources = || HistorySource::new(view.base());
+        let cursor = || view.merging_cursor(vec![Box::new(sources())]).unwrap().with_bounds(lower, upper);
+        let mut backward = all_of(&mut cursor(), Way::Backward).0;
+        backward.reverse();
+        assert_eq!(all_of(&mut cursor(), Way::Forward).0, expected, "{lower:?} to {upper:?}");
+        assert_eq!(backward, expected, "{lower:?} to {upper:?}");
+        let mut range = view.merging_range(|| vec![Box::new(sources())], (lower, upper)).unwrap();
+        let mut rest = expected.iter();
+        loop {
+            let (found, wanted) = match rng.below(4) {
+                0 => (range.next_entry().unwrap().map(row), rest.next()),
+                1 => (range.next_back_entry().unwrap().map(row), rest.next_back()),
+                2 => (range.next().map(|entry| row(&entry.unwrap())), rest.next()),
+                _ => (range.next_back().map(|entry| row(&entry.unwrap())), rest.next_back()),
+            };
+            assert_eq!(found.as_ref(), wanted, "{lower:?} to {upper:?}");
+            if wanted.is_none() {
+                break;
+            }
+        }
+        assert!(range.next().is_none() && range.next_back().is_none(), "what is over stays over");
+        let range = view.merging_range(|| vec![Box::new(sources())], (lower, upper)).unwrap();
+        sought(range, &expected, keys, rng);
+    }
+
+    /// A range whose ends are sought and moved at random: an end shows what lies between its place and the other's.
+    fn sought(mut range: SetRange<'_>, expected: &Rows, keys: &[Vec<u8>], rng: &mut Rng) {
+        // The rows from `front` on and before `back` may be shown, by the end that moves.
+        let (mut front, mut back) = (0, expected.len());
+        for _ in 0..30 {
+            let key = rng.pick(keys);
+            let between = |front: usize, back: usize| expected.get(front..back).unwrap_or_default();
+            match rng.below(6) {
+                0 => {
+                    range.seek(key);
+                    front = expected.partition_point(|row| row.0 < *key);
+                }
+                1 => {
+                    range.seek_for_prev(key);
+                    back = expected.partition_point(|row| row.0 <= *key);
+                }
+                2 | 3 => {
+                    let wanted = between(front, back).first();
+                    assert_eq!(range.next_entry().unwrap().map(row).as_ref(), wanted, "{front} to {back}");
+                    front += usize::from(wanted.is_some());
+                }
+                _ => {
+                    let wanted = between(front, back).last();
+                    assert_eq!(
+                        range.next_back_entry().unwrap().map(row).as_ref(),
+                        wanted,
+                        "{front} to {back}"
+                    );
+                    back -= usize::from(wanted.is_some());
+                }
+            }
+        }
+    }
+
+    /// Compactions give old entries the number 0: an excluded bound leaves these out as well.
+    #[test]
+    fn an_excluded_bound_leaves_out_the_number_0() {
+        let mut base = History::default();
+        [b"a", b"b"].iter().for_each(|key| base.insert(0, Kind::PUT, *key, b"value"));
+        let cursor = MergingCursor::over(Arc::new(Bytewise), 1, vec![Box::new(HistorySource::new(&base))]);
+        let mut cursor = cursor.with_bounds(Bound::Excluded(b"a"), Bound::Unbounded);
+        assert_eq!(cursor.first().unwrap().map(MergedEntry::user_key), Some(b"b".as_slice()));
+    }
+
+    /// What a task of an async runtime holds over an `await` may move to another thread with it.
+    #[test]
+    fn a_future_that_holds_a_view_or_a_cursor_is_send() {
+        fn is_send<T: Send + 'static>(task: T) -> T {
+            task
+        }
+        let set = MemTableSet::open(SetOptions::default(), History::default()).unwrap();
+        let (view, snapshot) = (set.view(), set.snapshot());
+        let task = is_send(async move {
+            let mut cursor = view.cursor()?;
+            std::future::ready(()).await;
+            let mut range = view.range(..)?;
+            let first = cursor.first()?.is_none();
+            std::future::ready(()).await;
+            let is_empty = first && range.next().is_none() && snapshot.sequence() == 0;
+            let job = set.begin_flush()?;
+            std::future::ready(()).await;
+            Ok::<_, Error>(is_empty && job.is_none())
+        });
+        let mut task = Box::pin(task);
+        let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(polled, Poll::Ready(Ok(true))));
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Way {
+        Forward,
+        Backward,
+    }
+
+    /// Everything that a cursor shows one way, and how many errors it met.
+    fn all_of(cursor: &mut MergingCursor<'_>, way: Way) -> (Rows, usize) {
+        let (mut shown, mut errors) = (vec![], 0);
+        let mut moved = if way == Way::Forward { cursor.first() } else { cursor.last() };
+        loop {
+            match moved {
+                Ok(Some(entry)) => shown.push(row(entry)),
+                Ok(None) => return (shown, errors),
+                Err(error) => {
+                    assert!(error.corruption().is_some(), "{error}");
+                    errors += 1;
+                    assert!(errors < 1000, "a scan ends");
+                }
+            }
+            moved = if way == Way::Forward { cursor.next() } else { cursor.prev() };
+        }
+    }
+
+    #[cfg(feature = "fault-injection")]
+    mod damaged {
+        use std::sync::Arc;
+
+        use paranoid_memtable::MemTableOptions;
+        use paranoid_memtable::fault::FaultInjector;
+        use paranoid_memtable::set::FlushJob;
+
+        use super::*;
+        use crate::support::rng::{Watchdog, amount};
+        use crate::support::sets::finish;
+
+        /// Three immutable tables whose entries hide each other.
+        fn made() -> (MemTableSet<History>, History) {
+            let tables = MemTableOptions::builder().write_buffer_size(64 << 10).seed(3).build().unwrap();
+            let options = SetOptions::builder().table(tables).build().unwrap();
+            let set = MemTableSet::open(options, History::default()).unwrap();
+            let mut all = History::default();
+            let mut sequence = 0;
+            for table in [
+                [(Kind::PUT, "a", "1"), (Kind::PUT, "b", "2"), (Kind::PUT, "d", "3"), (Kind::PUT, "f", "4")],
+                [
+                    (Kind::DELETE, "b", ""),
+                    (Kind::MERGE, "d", "+"),
+                    (Kind::PUT, "e", "5"),
+                    (Kind::PUT, "a", "6"),
+                ],
+                [
+                    (Kind::RANGE_DELETE, "e", "g"),
+                    (Kind::PUT, "c", "7"),
+                    (Kind::PUT, "f", "8"),
+                    (Kind::MERGE, "d", "x"),
+                ],
+            ] {
+                let mut batch = WriteBatch::with_protection(8).unwrap();
+                for (kind, key, value) in table {
+                    sequence += 1;
+                    batch.insert(kind, key.as_bytes(), value.as_bytes()).unwrap();
+                    all.insert(sequence, kind, key.as_bytes(), value.as_bytes());
+                }
+                set.write(&batch).unwrap();
+                set.switch().unwrap();
+            }
+            (set, all)
+        }
+
+        fn keys() -> Vec<Vec<u8>> {
+            (b'a'..=b'h').map(|letter| vec![letter]).collect()
+        }
+
+        /// What is shown is right and in order, and what is missing comes with an error.
+        fn check(view: &View<History>, all: &History, what: &str) {
+            let expected = rows(all, &keys(), view.sequence());
+            for way in [Way::Forward, Way::Backward] {
+                let Ok(mut cursor) = view.cursor() else { continue };
+                let (shown, errors) = all_of(&mut cursor, way);
+                let mut rest = expected.clone();
+                if way == Way::Backward {
+                    rest.reverse();
+                }
+                let mut rest = rest.iter();
+                for row in &shown {
+                    assert!(rest.any(|expected| expected == row), "{what}: {row:?}");
+                }
+                assert!(errors > 0 || shown.len() == expected.len(), "{what}: rows are missing");
+                let Ok(mut range) = view.range(..) else { continue };
+                let (mut kept, mut failed) = (0, 0);
+                while let Some(entry) = if way == Way::Forward { range.next() } else { range.next_back() } {
+                    match entry {
+                        Ok(entry) => {
+                            assert!(expected.contains(&row(&entry)), "{what}: {entry:?}");
+                            kept += 1;
+                        }
+                        Err(error) => {
+                            assert!(error.corruption().is_some(), "{what}: {error}");
+                            failed += 1;
+                        }
+                    }
+                }
+                assert!(failed > 0 || kept == expected.len(), "{what}: rows are missing");
+            }
+            for key in keys() {
+                match view.get(&key) {
+                    Ok(found) => {
+                        let expected = all.read(&key, view.sequence(), Known::default());
+                        assert_eq!(finish(view, &key, found), expected, "{what}: {key:?}");
+                    }
+                    Err(error) => assert!(error.corruption().is_some(), "{what}: {error}"),
+                }
+            }
+        }
+
+        /// A flush hands out everything, or says what is damaged.
+        fn flush(job: &mut FlushJob<History>, all: &History, what: &str) {
+            let mut base = History::default();
+            match job.flush(&mut base) {
+                Ok(_) => {
+                    for key in keys() {
+                        let last = job.last_sequence();
+                        let read = |history: &History| history.read(&key, last, Known::default());
+                        assert_eq!(read(&base), read(all), "{what}: {key:?}");
+                    }
+                }
+                Err(Error::ReadOnly { cause }) => assert!(cause.corruption().is_some(), "{what}: {cause}"),
+                Err(other) => panic!("{what}: {other}"),
+            }
+        }
+
+        /// Bits of every entry, link and control word of every immutable table of a set, one after the other.
+        #[test]
+        fn no_flipped_bit_of_a_table_turns_an_answer() {
+            let _watchdog =
+                Watchdog::new("set_reads::set_scans::damaged::no_flipped_bit_of_a_table_turns_an_answer", 0);
+            let (set, all) = made();
+            let mut job = set.begin_flush().unwrap().expect("three tables");
+            let view = set.view();
+            check(&view, &all, "intact");
+            let (mut number, stride) = (0u64, 6000 / amount(6000, 400));
+            for (place, reader) in view.readers().enumerate().skip(1) {
+                #[expect(unsafe_code, reason = "the fault injector breaks the memory on purpose")]
+                // SAFETY: one thread, and nothing borrowed is held while a bit is changed.
+                let mut injector = unsafe { FaultInjector::open(reader) }.unwrap();
+                for piece in 0..injector.pieces().len() {
+                    for bit in 0..injector.pieces()[piece].len() * 8 {
+                        number += 1;
+                        if !number.is_multiple_of(stride) {
+                            continue;
+                        }
+                        injector.flip(piece, bit);
+                        let what = format!("table {place}, {:?}, bit {bit}", injector.pieces()[piece]);
+                        check(&view, &all, &what);
+                        flush(&mut job, &all, &what);
+                        injector.undo();
+                    }
+                }
+            }
+            check(&view, &all, "mended");
+            let refused = set.write(&WriteBatch::new()).unwrap_err();
+            assert!(
+                refused.corruption().is_some(),
+                "a flush that met damage made the set read-only: {refused}"
+            );
+            flush(&mut job, &all, "mended");
+            assert!(job.install(Arc::unwrap_or_clone(Arc::new(History::default()))).is_ok());
+        }
+    }
+}

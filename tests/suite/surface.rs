@@ -1,0 +1,710 @@
+//! What a caller sees of the crate: its types and their sizes, the memory that it reports, its texts.
+
+/// The public face: what is `Send` and `Sync`, how large things are, what errors say.
+mod api {
+    use paranoid_memtable::KeyEquality;
+    use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, SinkError};
+    use paranoid_memtable::integrity::{Kvo, Kvos, Place, Protected};
+    use paranoid_memtable::read::{
+        Base, DeletedBy, EntryBytes, EntryParts, Found, Operand, Operands, PinnedEntry, PinnedValue,
+    };
+    use paranoid_memtable::scan::{
+        AtSnapshot, Borrowed, Cursor, Descending, Owned, OwnedDescending, RangeStats, Raw,
+    };
+    use paranoid_memtable::tombstone::Fragment;
+    use paranoid_memtable::{
+        Bytewise, Corruption, Directory, Displaced, DuplicatePolicy, Entry, Error, ImmutableMemTable,
+        Inserted, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, OwnedCursor, OwnedRange,
+        ParanoidOptions, ParanoidOptionsBuilder, Range, TableCursor, TableReader, ValueRef, Writer,
+    };
+
+    use crate::support::orders::Reverse;
+    use crate::support::under;
+
+    const fn sync<T: Send + Sync>() {}
+    const fn send<T: Send>() {}
+    const fn stays<T: 'static>() {}
+
+    const _: () = {
+        sync::<MemTable>();
+        sync::<MemTable>();
+        sync::<MemTable>();
+        sync::<ImmutableMemTable>();
+        sync::<TableReader>();
+        send::<Writer>();
+        sync::<TableCursor<'static>>();
+        sync::<TableCursor<'static, AtSnapshot>>();
+        sync::<Cursor<Borrowed<'static>, Raw>>();
+        sync::<Cursor<Owned, Raw>>();
+        sync::<OwnedCursor>();
+        sync::<OwnedCursor<AtSnapshot>>();
+        stays::<OwnedCursor>();
+        stays::<PinnedValue>();
+        sync::<(EntryBytes, PinnedEntry, EntryParts<'static>)>();
+        stays::<(EntryBytes, PinnedEntry)>();
+        stays::<Writer>();
+        sync::<Range<'static>>();
+        sync::<Descending<'static>>();
+        sync::<(OwnedRange, OwnedRange<AtSnapshot>, OwnedDescending)>();
+        stays::<(OwnedRange, OwnedRange<AtSnapshot>, OwnedDescending)>();
+        sync::<Lookup<'static>>();
+        sync::<ValueRef<'static>>();
+        sync::<PinnedValue>();
+        sync::<Operands<'static>>();
+        sync::<Operand<'static>>();
+        sync::<(FlushIter<'static>, FlushItem<'static>)>();
+        sync::<Base<'static>>();
+        sync::<Entry<'static>>();
+        sync::<(Found, DeletedBy, Inserted, Displaced, RangeStats)>();
+        sync::<(Kind, KeyEquality, DuplicatePolicy, Place, Corruption)>();
+        sync::<(Protected<Kvo>, Protected<Kvos>)>();
+        sync::<(MemTableOptions, MemTableOptionsBuilder, ParanoidOptions, ParanoidOptionsBuilder)>();
+        sync::<Error>();
+        stays::<Error>();
+    };
+
+    /// Table handles have the size of a pointer, results of reads that of a few registers or of a cache line.
+    const _: () = {
+        assert!(size_of::<MemTable>() == size_of::<usize>());
+        assert!(size_of::<ImmutableMemTable>() == size_of::<usize>());
+        assert!(size_of::<PinnedValue>() == size_of::<usize>());
+        assert!(size_of::<Writer>() <= 2 * size_of::<usize>());
+        assert!(size_of::<Kind>() == 1);
+        assert!(size_of::<Found>() <= 24);
+        assert!(size_of::<Error>() <= 72);
+        assert!(size_of::<Corruption>() <= 64);
+    };
+
+    fn text_of(error: Error) -> String {
+        match error {
+            Error::InvalidArgument(text) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn refused_options_name_the_thing() {
+        for bytes in [3, 5, 6, 7, 9, 16, 255] {
+            let text = text_of(ParanoidOptions::builder().protection_bytes(bytes).build().unwrap_err());
+            assert!(text.contains("protection_bytes") && text.contains(&bytes.to_string()), "{text}");
+        }
+        let nothing_to_check = ParanoidOptions::builder().protection_bytes(0).checksum_on_seek(true).build();
+        assert!(text_of(nothing_to_check.unwrap_err()).contains("checksum_on_seek"));
+        let build = |change: fn(MemTableOptionsBuilder) -> MemTableOptionsBuilder| {
+            text_of(change(MemTableOptions::builder()).build().unwrap_err())
+        };
+        for (name, text) in [
+            ("write_buffer_size", build(|b| b.write_buffer_size(0))),
+            ("write_buffer_size", build(|b| b.write_buffer_size((32 << 30) + 1))),
+            ("hard_limit", build(|b| b.hard_limit(4095).write_buffer_size(1))),
+            ("hard_limit", build(|b| b.hard_limit((32 << 30) + 1))),
+            ("hard_limit", build(|b| b.hard_limit(4096).write_buffer_size(4097))),
+            ("key_len_max", build(|b| b.key_len_max(0))),
+            ("key_len_max", build(|b| b.key_len_max(1 << 24))),
+            ("value_len_max", build(|b| b.value_len_max(1 << 32))),
+        ] {
+            assert!(text.contains(name), "{name} is not in: {text}");
+        }
+    }
+
+    /// An order without images has no directory by `Auto`, and `On` is refused.
+    #[test]
+    fn a_directory_needs_an_order_of_bytes_or_images() {
+        #[derive(Debug)]
+        struct FromBehind;
+        impl paranoid_memtable::Comparator for FromBehind {
+            fn name(&self) -> &str {
+                "test.FromBehind"
+            }
+
+            fn equality(&self) -> KeyEquality {
+                KeyEquality::Bytes
+            }
+            fn compare(&self, left: &[u8], right: &[u8]) -> std::cmp::Ordering {
+                left.iter().rev().cmp(right.iter().rev())
+            }
+        }
+        for (directory, taken) in [(Directory::Off, true), (Directory::Auto, true), (Directory::On, false)] {
+            let options = || MemTableOptions::builder().directory(directory);
+            let text =
+                options().comparator(std::sync::Arc::new(FromBehind)).build().map(drop).map_err(text_of);
+            assert_eq!(text.is_ok(), taken, "{directory:?}: {text:?}");
+            assert!(MemTable::new(under(options(), Bytewise)).is_ok());
+            assert!(MemTable::new(under(options(), Reverse)).is_ok());
+            assert_eq!(options().build().unwrap().directory(), directory);
+        }
+    }
+
+    #[test]
+    fn options_at_their_limits_are_taken() {
+        for bytes in [0, 1, 2, 4, 8] {
+            let options = ParanoidOptions::builder().protection_bytes(bytes).build().unwrap();
+            assert_eq!(options.protection_bytes(), bytes);
+        }
+        let build = |change: fn(MemTableOptionsBuilder) -> MemTableOptionsBuilder| {
+            MemTable::new(change(MemTableOptions::builder()).build().unwrap()).unwrap()
+        };
+        for table in [
+            build(|b| b.write_buffer_size(1)),
+            build(|b| b.write_buffer_size(32 << 30)),
+            build(|b| b.write_buffer_size(4096).hard_limit(4096)),
+            build(|b| b.hard_limit(32 << 30)),
+            build(|b| b.key_len_max(1)),
+            build(|b| b.key_len_max((1 << 24) - 1)),
+            build(|b| b.value_len_max(0)),
+            build(|b| b.value_len_max((1 << 32) - 1)),
+        ] {
+            table.put(1, b"k", b"").unwrap();
+            assert!(matches!(table.get(b"k", 1).unwrap(), Lookup::Value(value) if value.is_empty()));
+        }
+    }
+
+    #[test]
+    fn errors_and_debug_output_hold_no_user_bytes() {
+        let secret = b"swordfish";
+        let options = MemTableOptions::builder().key_len_max(20).value_len_max(20).hard_limit(4096);
+        let table = MemTable::new(options.write_buffer_size(4096).build().unwrap()).unwrap();
+        table.put(1, secret, secret).unwrap();
+        let long = secret.repeat(3);
+        let caller_digest = Protected::<Kvo>::of(b"other", secret, Kind::PUT);
+        let mut errors = vec![
+            table.put(1, secret, secret).unwrap_err(),
+            table.put(2, &long, secret).unwrap_err(),
+            table.put(2, secret, &long).unwrap_err(),
+            table.delete_range(2, secret, secret).unwrap_err(),
+            table.insert(2, Kind::from_u8(9), secret, secret).unwrap_err(),
+            table.insert_parts(2, Kind::PUT, secret, &[secret], Some(caller_digest)).unwrap_err(),
+            table.try_reserve(1 << 20).unwrap_err(),
+        ];
+        let mut cursor = table.cursor();
+        cursor.first().unwrap();
+        let mut texts = vec![
+            format!("{:?}", cursor.entry()),
+            format!("{cursor:?}"),
+            format!("{:?}", table.get(secret, 1)),
+            format!("{:?}", table.range(..)),
+            format!("{:?}", table.writer()),
+            format!("{:?}", table.freeze()),
+        ];
+        errors.push(table.put(3, secret, secret).unwrap_err());
+        for error in &errors {
+            assert!(!error.to_string().is_empty() && !error.to_string().contains('\n'));
+            texts.push(format!("{error} {error:?}"));
+        }
+        let bytes = format!("{secret:?}");
+        let inner = bytes.trim_matches(['[', ']']);
+        for text in texts {
+            assert!(!text.contains("swordfish") && !text.contains(inner), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_that_stands_nowhere_has_no_entry() {
+        let table = MemTable::new(MemTableOptions::default()).unwrap();
+        for filled in [false, true] {
+            if filled {
+                table.put(1, b"k", b"v").unwrap();
+            }
+            let mut cursor = table.cursor();
+            assert!(cursor.entry().unwrap().is_none() && !cursor.is_valid());
+            for _ in 0..2 {
+                assert!(cursor.next().unwrap().is_none());
+                assert!(cursor.entry().unwrap().is_none());
+                assert!(cursor.prev().unwrap().is_none());
+                assert!(cursor.entry().unwrap().is_none());
+            }
+            assert_eq!(cursor.last().unwrap().is_some(), filled);
+            assert_eq!(cursor.is_valid(), filled);
+            assert!(cursor.next().unwrap().is_none());
+            assert!(cursor.prev().unwrap().is_none());
+            assert!(cursor.entry().unwrap().is_none(), "off an end it stands nowhere");
+        }
+    }
+
+    /// Each thread that waits for one flush gets the error, and can downcast it to the sink's own type.
+    #[test]
+    fn errors_are_shared_among_threads() {
+        #[derive(Debug)]
+        struct ShelfFull(u32);
+        impl std::fmt::Display for ShelfFull {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "shelf {} is full", self.0)
+            }
+        }
+        impl std::error::Error for ShelfFull {}
+        struct Full;
+        impl FlushSink for Full {
+            fn entry(&mut self, _: FlushEntry<'_>) -> Result<(), SinkError> {
+                Err(ShelfFull(7).into())
+            }
+            fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
+                Ok(())
+            }
+        }
+        let table = MemTable::default();
+        table.put(1, b"k", b"v").unwrap();
+        let error = table.freeze().unwrap().flush(&[], &mut Full).unwrap_err();
+        let told: Vec<Error> = (0..3).map(|_| error.clone()).collect();
+        std::thread::scope(|threads| {
+            for error in told {
+                threads.spawn(move || {
+                    assert!(
+                        std::error::Error::source(&error)
+                            .is_some_and(|source| source.to_string().contains('7'))
+                    );
+                    let Error::Sink(cause) = &error else { panic!("{error:?}") };
+                    assert!(matches!(cause.downcast_ref::<ShelfFull>(), Some(ShelfFull(7))));
+                });
+            }
+        });
+        let cause = Box::new(Error::DuplicateEntry { sequence: 4 });
+        let interrupted = Error::BatchInterrupted { applied: 3, cause };
+        assert_eq!(interrupted.clone().to_string(), interrupted.to_string());
+    }
+
+    /// Two tables of one seed have the same secret: only the place in memory tells their entries apart.
+    #[test]
+    fn an_entry_is_pinned_in_its_own_table_only() {
+        let table = || {
+            let table = MemTable::new(MemTableOptions::builder().seed(4).build().unwrap()).unwrap();
+            table.put(1, b"k", b"v").unwrap();
+            table
+        };
+        let (table, twin) = (table(), table());
+        let entry = table.get_exact(b"k", 1).unwrap().unwrap();
+        assert!(text_of(twin.pin(&entry).unwrap_err()).contains("another table"));
+        let (pinned, copy) = (table.pin(&entry).unwrap(), entry.to_bytes().unwrap());
+        drop(table);
+        for (key, value) in [(pinned.user_key(), pinned.value()), (copy.user_key(), copy.value())] {
+            assert_eq!((key, value), (b"k".as_slice(), b"v".as_slice()));
+        }
+    }
+
+    /// An entry written in slices equals one written whole: its digest and its limits are those of the whole value.
+    #[test]
+    fn a_value_in_slices_is_held_to_what_the_whole_is() {
+        let options = MemTableOptions::builder().value_len_max(8).key_len_max(4).build().unwrap();
+        let table = MemTable::new(options).unwrap();
+        let eight: [&[u8]; 3] = [b"abc", b"", b"defgh"];
+        let digest = Protected::of(b"k", b"abcdefgh", Kind::PUT);
+        table.insert_parts(1, Kind::PUT, b"k", &eight, Some(digest)).unwrap();
+        let swapped: [&[u8]; 3] = [b"defgh", b"", b"abc"];
+        let error = table.insert_parts(2, Kind::PUT, b"k", &swapped, Some(digest)).unwrap_err();
+        assert!(error.corruption().is_some(), "{error}");
+        let nine: [&[u8]; 2] = [b"abcdefgh", b"i"];
+        let refused = table.insert_parts(3, Kind::PUT, b"k", &nine, None);
+        assert!(matches!(refused, Err(Error::ValueTooLarge { len: 9, max: 8 })), "{refused:?}");
+        let refused = table.insert_parts(3, Kind::DELETE, b"k", &[b"", b"x"], None);
+        assert!(text_of(refused.unwrap_err()).contains("no value"));
+        let refused = table.insert_parts(3, Kind::RANGE_DELETE, b"b", &[b"", b"b"], None);
+        assert!(text_of(refused.unwrap_err()).contains("range"));
+        table.insert_parts(4, Kind::RANGE_DELETE, b"a", &[b"b", b"c"], None).unwrap();
+        assert_eq!((table.len(), table.num_range_deletes(), table.data_bytes()), (2, 1, 12));
+    }
+
+    #[test]
+    fn flush_marks_tags_and_forks() {
+        let table = MemTable::new(MemTableOptions::builder().seed(4).build().unwrap()).unwrap();
+        assert!(!table.should_flush());
+        table.delete_range(1, b"a", b"b").unwrap();
+        assert!(!table.should_flush());
+        table.set_tag(77);
+        let next = table.fork().unwrap();
+        assert_eq!((table.tag(), next.tag(), next.len()), (77, 0, 0));
+        assert!(!next.should_flush());
+        next.mark_for_flush();
+        assert!(next.should_flush());
+        assert!(next.is_empty() && next.smallest_sequence().is_none() && next.largest_sequence().is_none());
+    }
+}
+
+/// Room: what tables and batches report about the memory that they take, and what is dropped with it.
+mod room {
+    use std::sync::Arc;
+
+    use paranoid_memtable::{
+        Directory, Error, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions,
+        WriteBatch,
+    };
+
+    use crate::limits::counters;
+    use crate::support::rng::{Rng, Watchdog, seed_or};
+
+    const HARD_LIMIT: u64 = 256 << 10;
+
+    fn builder() -> MemTableOptionsBuilder {
+        MemTableOptions::builder().seed(7)
+    }
+
+    /// Without a directory, whose pages would use a part of the hard limit.
+    fn bare() -> MemTableOptionsBuilder {
+        builder().directory(Directory::Off)
+    }
+
+    fn table(options: MemTableOptionsBuilder) -> MemTable {
+        MemTable::new(options.build().unwrap()).unwrap()
+    }
+
+    /// Where `can_fit` says yes the next insert succeeds, up to the hard limit; the error of a full table states what
+    /// `remaining` returned.
+    #[test]
+    fn room_that_is_promised_is_there() {
+        let table = table(builder().write_buffer_size(64 << 10).hard_limit(HARD_LIMIT).value_len_max(3000));
+        assert!(!table.can_fit(1 << 24, 0) && !table.can_fit(0, 3001), "beyond the limits of lengths");
+        let (mut rng, mut sequence, mut full) = (Rng::new(seed_or(11)), 0, 0);
+        while full < 50 {
+            let value = vec![b'v'; rng.index(3000)];
+            let (promised, remaining) = (table.can_fit(8, value.len() as u64), table.remaining());
+            sequence += 1;
+            match table.put(sequence, &sequence.to_be_bytes(), &value) {
+                Ok(_) => {}
+                Err(Error::MemTableFull { remaining: told, .. }) => {
+                    assert!(!promised, "{} bytes, {remaining} remain", value.len());
+                    assert_eq!(told, remaining);
+                    full += 1;
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(table.remaining() < MemTable::max_entry_bytes(8, 3000));
+        table.freeze().unwrap();
+        assert!(!table.can_fit(1, 1), "frozen");
+    }
+
+    /// Promises hold beside range tombstones too, for entries of both sorts.
+    #[test]
+    fn room_that_is_promised_beside_range_tombstones() {
+        for seed in 0..8 {
+            let table = table(builder().seed(seed).write_buffer_size(64 << 10).hard_limit(HARD_LIMIT));
+            let (mut rng, mut sequence, mut full) = (Rng::new(seed_or(13) + seed), 0_u64, 0);
+            while full < 40 {
+                sequence += 1;
+                let (is_range, len) = (rng.one_in(3), rng.below(2000));
+                let (key, remaining) = (sequence.to_be_bytes(), table.remaining());
+                let (promised, written) = if is_range {
+                    let end = [&key[..], &vec![7; 1 + len as usize]].concat();
+                    let promised = table.can_fit_range_delete(8, end.len() as u64);
+                    (promised, table.delete_range(sequence, &key, &end))
+                } else {
+                    (table.can_fit(8, len), table.put(sequence, &key, &vec![7; len as usize]))
+                };
+                match written {
+                    Ok(_) => {}
+                    Err(Error::MemTableFull { remaining: told, .. }) => {
+                        assert!(!promised, "{len} bytes, {remaining} remain");
+                        assert_eq!((told, table.remaining()), (remaining, remaining));
+                        full += 1;
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            table.freeze().unwrap();
+            assert!(table.allocated_bytes() < HARD_LIMIT + (16 << 10), "{}", table.allocated_bytes());
+        }
+    }
+
+    /// The bounds of range delete number `number`, in several shapes.
+    fn range_of(shape: &str, number: u64) -> (Vec<u8>, Vec<u8>) {
+        let far = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
+        let (start, end) = match shape {
+            "in order" | "long keys" => (2 * number, 2 * number + 1),
+            "nested" => ((1 << 40) - number, (1 << 40) + number + 1),
+            _ => (far(number), far(number) + (1 << (number % 40))),
+        };
+        let tail = vec![b'k'; if shape == "long keys" { (far(number) % 300) as usize } else { 0 }];
+        [start, end].map(|key| [&key.to_be_bytes()[..], &tail].concat()).into()
+    }
+
+    /// Range deletes up to the hard limit: what they take outside of the arena, and what a freeze adds, is counted before it is
+    /// there, and one that is refused changes nothing.
+    #[test]
+    fn the_hard_limit_counts_range_deletes() {
+        let test = "surface::room::the_hard_limit_counts_range_deletes";
+        let _watchdog = Watchdog::new(test, 0);
+        for shape in ["in order", "nested", "long keys", "anywhere"] {
+            for limit in [64 << 10, 256 << 10, 1 << 20, 4 << 20] {
+                let table = table(bare().write_buffer_size(64 << 10).hard_limit(limit));
+                // The table itself is not counted.
+                let own = table.allocated_bytes() - (limit - table.remaining());
+                let mut number = 0;
+                let refused = loop {
+                    number += 1;
+                    let (start, end) = range_of(shape, number);
+                    let fits = table.can_fit_range_delete(start.len() as u64, end.len() as u64);
+                    let (before, remaining) = (table.allocated_bytes(), table.remaining());
+                    match table.delete_range(number, &start, &end) {
+                        Ok(_) => {
+                            assert!(
+                                table.allocated_bytes() <= limit + own,
+                                "{shape} under {limit}: {number}"
+                            );
+                            assert!(table.allocated_bytes() + table.remaining() <= limit + own);
+                        }
+                        Err(Error::MemTableFull { needed, remaining: told }) => {
+                            assert!(!fits && needed > told, "{needed} of {told}");
+                            assert_eq!((table.allocated_bytes(), table.remaining()), (before, remaining));
+                            break (start, end);
+                        }
+                        Err(other) => panic!("{other}"),
+                    }
+                };
+                let before = counters(&table);
+                assert_eq!(before.numbers[2], number - 1);
+                let mut batch = WriteBatch::new();
+                batch.put(b"first", b"1").unwrap();
+                batch.delete_range(&refused.0, &refused.1).unwrap();
+                for again in [table.write_batch(number, &batch), table.writer().write_batch(number, &batch)] {
+                    assert!(matches!(again, Err(Error::MemTableFull { .. })), "{again:?}");
+                }
+                let mut after = counters(&table);
+                // The writer that was made for the batch is counted.
+                after.numbers[5] = before.numbers[5];
+                assert_eq!(after, before);
+                if table.can_fit(8, 8) {
+                    table.put(number, &number.to_be_bytes(), &[7; 8]).unwrap();
+                }
+                table.maintain();
+                assert!(table.allocated_bytes() <= limit + own + 4096, "{shape} under {limit}");
+                table.freeze().unwrap();
+                let (frozen, most) = (table.allocated_bytes(), limit + own + 4096);
+                assert!(frozen <= most, "{shape} under {limit}: {frozen} once frozen");
+                assert!(frozen > most / 4, "{shape} under {limit}: {frozen}, so much is never used");
+            }
+        }
+    }
+
+    /// The hard limit at minus one unit, exact and plus one, for the last of some range deletes: alone, of a writer, in a batch.
+    #[test]
+    fn the_last_range_delete_below_the_hard_limit() {
+        const LIMIT: u64 = 1 << 20;
+        let write = |table: &MemTable, path: u64, number: u64| {
+            let (start, end) = range_of("in order", number);
+            let mut batch = WriteBatch::new();
+            batch.delete_range(&start, &end).unwrap();
+            match path {
+                0 => table.delete_range(number, &start, &end).map(drop),
+                1 => table.write_batch(number, &batch).map(drop),
+                _ => table
+                    .insert_parts(number, Kind::RANGE_DELETE, &start, &[&end[..3], &end[3..]], None)
+                    .map(drop),
+            }
+        };
+        for (path, count) in (0..3).flat_map(|path| [1, 2, 7, 8, 9, 16].map(|count| (path, count))) {
+            let made = |limit: u64| {
+                let table = table(bare().write_buffer_size(4 << 10).hard_limit(limit));
+                (1..count).for_each(|number| write(&table, path, number).unwrap());
+                table
+            };
+            let probe = made(LIMIT);
+            write(&probe, path, count).unwrap();
+            // All of it lies in the first chunk, where nothing is taken ahead.
+            let exact = LIMIT - probe.remaining();
+            for (limit, fits) in [(exact - 8, false), (exact, true), (exact + 8, true)] {
+                let table = made(limit);
+                let before = (counters(&table), table.remaining());
+                let written = write(&table, path, count);
+                assert_eq!(written.is_ok(), fits, "{path} {count}: {written:?}");
+                if !fits {
+                    assert!(matches!(written, Err(Error::MemTableFull { .. })));
+                    assert_eq!((counters(&table), table.remaining()), before);
+                }
+                table.freeze().unwrap();
+                assert!(table.delete_range(99, b"a", b"b").is_err() && !table.can_fit_range_delete(1, 1));
+            }
+        }
+    }
+
+    /// Which part of memory is missing is said: here the test runs again as a process that may have 4 GiB of addresses.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn memory_that_the_system_refuses() {
+        const CHILD: &str = "PARANOID_TEST_FEW_ADDRESSES";
+        let test = "surface::room::memory_that_the_system_refuses";
+        let _watchdog = Watchdog::new(test, 0);
+        if std::env::var_os(CHILD).is_none() {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", "ulimit -v 4194304 && exec \"$0\" --exact \"$1\" --test-threads 1"]);
+            let output =
+                shell.arg(std::env::current_exe().unwrap()).arg(test).env(CHILD, "1").output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+            return;
+        }
+        let table = MemTable::default();
+        table.put(1, b"before", b"1").unwrap();
+        let (remaining, before) = (table.remaining(), counters(&table));
+        assert!(remaining > 8 << 30, "the table is not full");
+        let refused = table.try_reserve(8 << 30).unwrap_err();
+        assert!(matches!(refused, Error::MemoryRefused { needed } if needed >= 8 << 30), "{refused:?}");
+        assert!(refused.to_string().contains("system refused memory"), "{refused}");
+        assert_eq!((counters(&table).raw, table.remaining()), (before.raw, remaining));
+        table.put(2, b"after", b"2").unwrap();
+        assert!(matches!(table.get(b"after", 2).unwrap(), Lookup::Value(value) if *value == *b"2"));
+        let full = MemTable::new(bare().hard_limit(64 << 20).build().unwrap()).unwrap();
+        assert!(matches!(full.try_reserve(8 << 30), Err(Error::MemTableFull { .. })));
+    }
+
+    /// A batch takes no more of the arena than it says.
+    #[test]
+    fn a_batch_takes_no_more_than_it_says() {
+        let mut rng = Rng::new(seed_or(12));
+        for protection in [0, 1, 8] {
+            let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
+            let table = table(builder().paranoid(paranoid));
+            let mut sequence = 1;
+            for _ in 0..50 {
+                let mut batch = WriteBatch::new();
+                for number in 0..rng.below(20) {
+                    let (key, value) = (rng.bytes(9), vec![7; rng.index(200)]);
+                    match number % 4 {
+                        0 => batch.delete(&key).unwrap(),
+                        1 => batch.delete_range(&key, &[&key[..], b"x"].concat()).unwrap(),
+                        _ => batch.put(&key, &value).unwrap(),
+                    }
+                }
+                let written = table.write_batch(sequence, &batch).unwrap();
+                assert!(written.bytes <= batch.arena_bytes().unwrap(), "{written:?}");
+                sequence += batch.len() as u64;
+            }
+        }
+    }
+
+    /// A batch for which there is no room changes nothing, also if it is the first one of its writer.
+    #[test]
+    fn a_batch_that_does_not_fit_changes_nothing() {
+        let mut batch = WriteBatch::new();
+        batch.put(b"one", b"1").unwrap();
+        batch.put(b"two", b"2").unwrap();
+        for fill in 0..400 {
+            let table = table(builder().seed(fill).write_buffer_size(4 << 10).hard_limit(8 << 10));
+            table.put(1, b"fill", &vec![0; usize::try_from(fill).unwrap()]).unwrap();
+            let mut writers = Vec::new();
+            for number in 1.. {
+                let (before, mut writer) = (table.len(), table.writer());
+                match writer.write_batch(10 * number, &batch) {
+                    Ok(_) => assert_eq!(table.len(), before + 2),
+                    Err(Error::MemTableFull { .. }) => {
+                        assert_eq!(table.len(), before, "{fill} bytes");
+                        break;
+                    }
+                    Err(other) => panic!("{fill} bytes: {other}"),
+                }
+                writers.push(writer);
+            }
+        }
+    }
+
+    /// An attachment is dropped with the memory, whichever handle keeps the memory alive.
+    #[test]
+    fn attachments_live_as_long_as_the_memory() {
+        let permit = Arc::new(());
+        let table = table(builder());
+        table.attach(permit.clone());
+        table.attach(permit.clone());
+        table.put(1, b"k", b"v").unwrap();
+        let Lookup::Value(value) = table.get(b"k", 1).unwrap() else { panic!("not there") };
+        let entry = table.get_exact(b"k", 1).unwrap().unwrap();
+        let keepers: Vec<Box<dyn std::any::Any>> = vec![
+            Box::new(value.to_pinned()),
+            Box::new(table.pin(&entry).unwrap()),
+            Box::new(table.owned_cursor()),
+            Box::new(table.writer()),
+            Box::new(table.freeze().unwrap()),
+            Box::new(table),
+        ];
+        for keeper in keepers {
+            assert_eq!(Arc::strong_count(&permit), 3);
+            drop(keeper);
+        }
+        assert_eq!(Arc::strong_count(&permit), 1);
+    }
+}
+
+/// Small public items that no other module of the suite calls: texts of reports, digests under another number, what a range
+/// tombstone covers, and calls that come at the wrong time.
+mod reports {
+    use paranoid_memtable::integrity::{Place, Protected, StoredProtection};
+    use paranoid_memtable::set::{MemTableSet, SetOptions, StallCause};
+    use paranoid_memtable::tombstone::RangeTombstone;
+    use paranoid_memtable::{Bytewise, Error, Kind, WriteBatch};
+
+    use crate::support::rng::{Rng, seed_or};
+    use crate::support::sets::History;
+
+    /// No two reasons read alike, and none is empty.
+    #[test]
+    fn every_reason_has_a_text_of_its_own() {
+        let causes =
+            [StallCause::Tables, StallCause::Unflushed, StallCause::Pinned].map(|cause| cause.to_string());
+        assert!(causes.iter().all(|text| !text.is_empty()));
+        assert!(causes[0] != causes[1] && causes[1] != causes[2] && causes[0] != causes[2]);
+        // A damaged batch names its place, its offset, both checks and the bit.
+        let mut batch = WriteBatch::with_protection(8).unwrap();
+        batch.put(b"key", b"value").unwrap();
+        let bytes = batch.as_bytes().to_vec();
+        let cut = WriteBatch::from_vec(bytes[..bytes.len() - 1].to_vec()).unwrap_err();
+        let Error::Corruption(report) = &cut else { panic!("{cut}") };
+        assert_eq!(report.place, Place::Encoding);
+        assert!(cut.to_string().contains("encoding at offset"), "{cut}");
+    }
+
+    /// Digests that were given another sequence number and kind are those of the new entry, and of no other one.
+    #[test]
+    fn digests_follow_number_and_kind() {
+        let mut rng = Rng::new(seed_or(0xd19e57));
+        let kinds = [Kind::PUT, Kind::DELETE, Kind::SINGLE_DELETE, Kind::MERGE, Kind::custom(3)];
+        for _ in 0..500 {
+            let (len, other) = (rng.index(40), rng.index(40));
+            let (key, value) = (rng.bytes(len), rng.bytes(other));
+            let mut draw = || (rng.below(1 << 56), *rng.pick(&kinds));
+            let (from, to) = (draw(), draw());
+            let stored = StoredProtection::of(&key, &value, from.0, from.1).rewritten(from, to);
+            assert_eq!(stored, StoredProtection::of(&key, &value, to.0, to.1));
+            assert!(stored.check(&key, &value, to.0, to.1).is_some());
+            assert!(from == to || stored.check(&key, &value, from.0, from.1).is_none());
+            let digest = Protected::of(&key, &value, from.1);
+            assert_eq!(digest.with_sequence(to.0).without_sequence(to.0), digest);
+            let moved = digest.with_sequence(to.0).without_sequence(from.0);
+            assert_eq!(moved == digest, from.0 == to.0);
+        }
+    }
+
+    /// The bounds by ones: start included, end excluded, only what is older.
+    #[test]
+    fn a_range_tombstone_covers_what_is_older_and_inside() {
+        let tombstone = RangeTombstone::new(&Bytewise, *b"bb", *b"dd", 7).unwrap();
+        for key in [&b"b"[..], b"ba", b"bb", b"bb\0", b"cc", b"dc\xff", b"dd", b"dd\0", b"e"] {
+            for sequence in [0, 6, 7, 8] {
+                let is_inside = (&b"bb"[..]..b"dd").contains(&key);
+                assert_eq!(
+                    tombstone.covers(&Bytewise, key, sequence),
+                    is_inside && sequence < 7,
+                    "{key:?}@{sequence}"
+                );
+            }
+        }
+        assert_eq!(tombstone.into_parts(), (b"bb".to_vec(), b"dd".to_vec(), 7));
+    }
+
+    /// A job that has not reached its end is not installed, and a replayed batch does not go back: nothing is changed by either.
+    #[test]
+    fn calls_at_the_wrong_time_are_refused() {
+        let set = MemTableSet::open(SetOptions::default(), History::default()).unwrap();
+        let mut batch = WriteBatch::new();
+        batch.put(b"k", b"v").unwrap();
+        set.write(&batch).unwrap();
+        set.switch().unwrap();
+        let job = set.begin_flush().unwrap().unwrap();
+        let early = job.install(History::default());
+        assert!(matches!(early, Err(Error::InvalidArgument(_))), "{early:?}");
+        assert_eq!(set.view().tables(), 2, "the table stays");
+        batch.set_sequence(1);
+        assert!(matches!(set.replay(&batch), Err(Error::InvalidArgument(_))), "number 1 is taken");
+        batch.set_sequence(5);
+        assert_eq!(set.replay(&batch).unwrap(), 5);
+        let mut job = set.begin_flush().unwrap().unwrap();
+        let mut base = History::default();
+        job.flush(&mut base).unwrap();
+        job.install(base).unwrap();
+        assert_eq!(set.view().tables(), 1);
+    }
+}
