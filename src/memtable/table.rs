@@ -27,7 +27,7 @@ use crate::memtable::lifecycle::flush::{FlushIter, FlushSink, FlushSummary, Hidd
 use crate::memtable::lifecycle::scrub::{Salvage, ScrubProgress, ScrubReport, salvage, scrub};
 use crate::memtable::lookup::accelerators::{Statistics, Stats};
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::parts::writer_shards::WriterShard;
+use crate::memtable::parts::writer_shards::{Entered, WriterShard};
 use crate::memtable::read::entry::{Entry, PinnedEntry, pin};
 use crate::memtable::read::get::{Found, Lookup, get, get_entry, get_exact, get_into};
 use crate::memtable::read::multi_get::{Budget, multi_get};
@@ -39,7 +39,7 @@ use crate::memtable::scan::range::{
 };
 use crate::memtable::scan::visibility::{AtSnapshot, Visible};
 use crate::memtable::write::write_batch::{BatchWritten, Writes, apply_batch, read_batch, write_batch};
-use crate::memtable::write::writer::{Inserted, admit, apply, with_slices, write, write_any, writes};
+use crate::memtable::write::writer::{Inserted, admit, apply, apply_any, enter, with_slices, writes};
 use crate::sync::Ordering;
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::index::tree::Load;
@@ -257,7 +257,8 @@ impl MemTable {
     /// # Panics
     /// If the comparator panics. The table stays usable, and the entry is in it or is not.
     pub fn insert(&self, sequence: SequenceNumber, kind: Kind, key: &[u8], value: &[u8]) -> Result<Inserted> {
-        write(self.core(), &Fields::new(sequence, kind, key, value, None))
+        let (fields, mut leased) = (Fields::new(sequence, kind, key, value, None), None);
+        apply(self.core(), &mut enter(self.core(), &fields, &mut leased)?, &fields)
     }
 
     /// Inserts an entry in its general form: the value is the concatenation of several slices, which are copied straight into the
@@ -293,7 +294,10 @@ impl MemTable {
         value: &[&[u8]],
         caller_digest: Option<Protected<Kvo>>,
     ) -> Result<Inserted> {
-        with_slices(sequence, kind, key, value, caller_digest, |fields| write_any(self.core(), fields))
+        with_slices(sequence, kind, key, value, caller_digest, |fields| {
+            let mut leased = None;
+            apply_any(self.core(), &mut enter(self.core(), fields, &mut leased)?, fields)
+        })
     }
 
     /// A writer with a splice, a sub-chunk and counters of its own, for a thread that writes much.
@@ -1419,7 +1423,8 @@ impl Writer {
         key: &[u8],
         value: &[u8],
     ) -> Result<Inserted> {
-        self.write(&Fields::new(sequence, kind, key, value, None))
+        let fields = Fields::new(sequence, kind, key, value, None);
+        apply(&self.core, &mut self.enter(&fields)?, &fields)
     }
 
     /// Inserts an entry in its general form: a value in slices, a digest of the caller; see
@@ -1443,14 +1448,15 @@ impl Writer {
         value: &[&[u8]],
         caller_digest: Option<Protected<Kvo>>,
     ) -> Result<Inserted> {
-        with_slices(sequence, kind, key, value, caller_digest, |write| self.write(write))
+        with_slices(sequence, kind, key, value, caller_digest, |fields| {
+            apply_any(&self.core, &mut self.enter(fields)?, fields)
+        })
     }
 
     #[inline(always)]
-    fn write(&mut self, write: &Fields<'_>) -> Result<Inserted> {
+    fn enter(&self, write: &Fields<'_>) -> Result<Entered<'_>> {
         admit(&self.core, write)?;
-        let mut entered = self.core.shards.enter(&self.shard).ok_or_else(frozen)?;
-        apply(&self.core, &mut entered, write)
+        self.core.shards.enter(&self.shard).ok_or_else(frozen)
     }
 
     /// Writes the entries of a batch; see [`MemTable::write_batch`](crate::MemTable::write_batch).

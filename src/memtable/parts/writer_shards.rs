@@ -334,6 +334,7 @@ impl WriterShard {
         self.control.get(salt, known.unwrap_or(LARGEST_POINT)).unwrap_or(u64::MAX)
     }
 
+    #[inline(never)]
     fn new(frozen: Gate, secret: Secret, number: usize) -> Self {
         let salt = salt_of(secret, number);
         WriterShard {

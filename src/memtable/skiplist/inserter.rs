@@ -187,6 +187,12 @@ impl Inserter {
         }
     }
 
+    /// [`find`](Self::find), compiled once for calls that are rare.
+    #[inline(never)]
+    pub(crate) fn find_any<'a>(&mut self, search: &Search<'a>, fields: &Fields<'_>) -> Result<Bracket<'a>> {
+        self.find(search, fields)
+    }
+
     /// The bracket around the place of an entry that is not after the last one.
     #[inline(never)]
     fn find_elsewhere<'a>(&mut self, search: &Search<'a>, fields: &Fields<'_>) -> Result<Bracket<'a>> {

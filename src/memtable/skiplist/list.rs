@@ -219,7 +219,7 @@ impl List {
         site: &mut Option<Site>,
     ) -> Result<Placement<'a>> {
         loop {
-            let bracket = inserter.find(search, fields)?;
+            let bracket = inserter.find_any(search, fields)?;
             let displaced = settle(search, &bracket, fields, policy)?;
             let revision = next_revision(displaced.as_ref());
             let height = search.height(fields, revision);

@@ -36,7 +36,7 @@ use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
 use crate::memtable::skiplist::nearby_search::find_many;
 use crate::memtable::skiplist::search::{Bracket, Search, Splice};
-use crate::memtable::write::writer::{Inserted, admit, apply, apply_point};
+use crate::memtable::write::writer::{Inserted, admit, apply_any, apply_point, apply_range};
 use crate::tombstone::index::tree::Load;
 
 /// The result of writing a batch.
@@ -331,7 +331,7 @@ pub(crate) fn apply_batch(
     if let [write] = writes {
         // An insert has the same checks before its link, and its own search.
         let mut written = BatchWritten::default();
-        written.add(&apply(core, entered, write)?);
+        written.add(&apply_any(core, entered, write)?);
         return Ok(written);
     }
     let ways = prepare_batch(core, entered, writes)?;
@@ -366,7 +366,7 @@ fn link_batch<'a>(
             if let Some((way, _)) = way {
                 entered.inside.inserter.follow(&core.range_search()?, way);
             }
-            linked(&apply(core, entered, write)?);
+            linked(&apply_range(core, entered, write)?);
             last = None;
             continue;
         }
@@ -417,7 +417,7 @@ fn arrive<'a>(
             return Ok(*bracket);
         }
     }
-    inserter.find(points, write)
+    inserter.find_any(points, write)
 }
 
 /// The places of a batch's entries, as searched.

@@ -18,7 +18,7 @@ use crate::memtable::batch::encoding::{Limits, admit_lengths, not_a_range};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::lookup::accelerators::Shortcuts;
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::parts::writer_shards::{Entered, Totals};
+use crate::memtable::parts::writer_shards::{Entered, Leased, Totals};
 use crate::memtable::skiplist::inserter::Site;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Linked, Placement, Quick};
 use crate::memtable::skiplist::search::{Bracket, Search};
@@ -139,7 +139,7 @@ fn apply_point_any(
 /// used it.
 #[cold]
 #[inline(never)]
-fn apply_range(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
+pub(crate) fn apply_range(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
     // Checked before anything is changed (WRITER-1).
     core.arena.control.get_or_unset(ControlWord::HAS_RANGES)?;
     let search = core.range_search()?;
@@ -317,17 +317,19 @@ pub(crate) fn with_slices(
     write(&fields)
 }
 
-/// One write from any thread.
-#[inline(always)]
-pub(crate) fn write(core: &Core, write: &Fields<'_>) -> Result<Inserted> {
-    admit(core, write)?;
-    let mut leased = None;
-    let mut entered = core.shards.enter_free(&mut leased).ok_or_else(frozen)?;
-    apply(core, &mut entered, write)
+/// [`apply`], compiled once for calls that are rare.
+#[inline(never)]
+pub(crate) fn apply_any(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
+    apply(core, entered, write)
 }
 
-/// [`write`] for calls that are rare, compiled once for all of them.
-#[inline(never)]
-pub(crate) fn write_any(core: &Core, fields: &Fields<'_>) -> Result<Inserted> {
-    write(core, fields)
+/// Enters a shard for one write from any thread, if the entry is admitted.
+#[inline(always)]
+pub(crate) fn enter<'s>(
+    core: &'s Core,
+    write: &Fields<'_>,
+    leased: &'s mut Option<Leased>,
+) -> Result<Entered<'s>> {
+    admit(core, write)?;
+    core.shards.enter_free(leased).ok_or_else(frozen)
 }
