@@ -170,6 +170,15 @@ impl KeyComparator {
         self.chosen.as_deref().unwrap_or(&Bytewise)
     }
 
+    /// Whether another one is known to be the same order.
+    pub(crate) fn is_same(&self, other: &KeyComparator) -> bool {
+        let is_shared = |chosen: &Arc<dyn Comparator>| {
+            other.chosen.as_ref().is_some_and(|other| Arc::ptr_eq(chosen, other))
+        };
+        let are_bytes = self.order == KeyOrder::Bytes && other.order == KeyOrder::Bytes;
+        are_bytes || self.chosen.as_ref().is_some_and(is_shared)
+    }
+
     /// What the bytes of keys tell about their order.
     #[inline(always)]
     pub(crate) fn key_order(&self) -> KeyOrder {

@@ -157,6 +157,7 @@ pub mod batch {
     pub use crate::memtable::batch::batch::{BatchEntries, BatchEntry};
     pub use crate::memtable::batch::batch::{RangeOrder, SequenceMode};
     pub use crate::memtable::batch::encoding::SinkLimits;
+    pub use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
 }
 
 /// Types that point reads return: entries, pinned values, merge operands.

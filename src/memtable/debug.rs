@@ -25,6 +25,7 @@ use crate::memtable::lifecycle::scrub::{Salvage, ScrubReport};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::get::{Base, Operand};
 use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
+use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
 use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments, RangeTombstone};
 use crate::tombstone::index::checks::Checks;
 
@@ -91,6 +92,8 @@ shown! {
         "has_caller_digest": entry.caller_digest().is_some(),
     }
     "BatchEntries": impl [] BatchEntries<'_>, |_| {}
+    "PreparedBatch": impl [] PreparedBatch<'_>, |batch| { "numbers": batch.numbers(), "bytes": batch.bytes() }
+    "ReservedBatch": impl [] ReservedBatch<'_, '_>, |reserved| { "batch": reserved.batch }
 
     "FlushEntry": impl [] FlushEntry<'_>, |entry| {
         "sequence": entry.sequence,

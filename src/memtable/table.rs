@@ -38,7 +38,8 @@ use crate::memtable::scan::range::{
     approximate_range_stats,
 };
 use crate::memtable::scan::visibility::{AtSnapshot, Visible};
-use crate::memtable::write::write_batch::{BatchWritten, Writes, apply_batch, read_batch, write_batch};
+use crate::memtable::write::write_batch::{BatchWritten, PreparedBatch, ReservedBatch};
+use crate::memtable::write::write_batch::{prepare, reserve, write_batch, write_batch_in};
 use crate::memtable::write::writer::{Inserted, admit, apply, apply_any, enter, with_slices, writes};
 use crate::sync::Ordering;
 use crate::tombstone::fragments::Fragments;
@@ -390,8 +391,55 @@ impl MemTable {
     /// in this table's order; the text names the entry), `DuplicateInBatch` for two entries of one key that share the batch's only sequence
     /// number, `Corruption` if the batch was damaged in memory.
     pub fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
-        // With a first sequence number of 0 none of them overflows.
-        read_batch(self.core(), 0, batch, &mut Writes::None)
+        self.prepare(batch).map(drop)
+    }
+
+    /// Makes the checks of [`check_batch`](Self::check_batch), and keeps what it read, for an engine that logs between the check and the
+    /// write: `prepare`, [`reserve`](Self::reserve), log,
+    /// [`ReservedBatch::write`](crate::batch::ReservedBatch::write). O(length), and O(n log n) comparisons under
+    /// [`SequenceMode::WholeBatch`](crate::batch::SequenceMode::WholeBatch). Writes nothing, and waits for nobody.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, WriteBatch};
+    /// let (table, mut batch, mut log) = (MemTable::default(), WriteBatch::new(), Vec::new());
+    /// batch.put(b"apple", b"red")?;
+    /// let mut prepared = table.prepare(&batch)?;
+    /// let reserved = table.reserve(&mut prepared)?;
+    /// log.extend_from_slice(batch.as_bytes()); // nothing but damage stops the batch from here on
+    /// assert_eq!(reserved.write(1)?.entries, 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`check_batch`](Self::check_batch).
+    pub fn prepare<'b>(&'b self, batch: &'b WriteBatch) -> Result<PreparedBatch<'b>> {
+        prepare(self.core(), batch)
+    }
+
+    /// Takes space for a batch, so that its write is not refused for lack of it, nor because of lengths, kinds, a freeze, or equal
+    /// keys in the batch. O(log n). Takes no lock that a write holds; waits for a freeze that refuses it.
+    ///
+    /// The batch may be prepared with another table, if this one has the same comparator (the same `Arc`), the same policy for
+    /// duplicates, and the same or larger limits of keys and values: a [`fork`](Self::fork) has.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable, WriteBatch};
+    /// let (table, mut batch) = (MemTable::default(), WriteBatch::new());
+    /// batch.put(b"apple", b"red")?;
+    /// let mut prepared = table.prepare(&batch)?;
+    /// let next = table.fork()?;
+    /// table.freeze()?;
+    /// assert!(matches!(table.reserve(&mut prepared), Err(Error::Frozen)));
+    /// next.reserve(&mut prepared)?.write(1)?;
+    /// assert_eq!(next.len(), 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `MemTableFull` if there is no contiguous room for the batch at its largest, `MemoryRefused`, `Frozen`, `Corruption`, and
+    /// `InvalidArgument` for a batch that was prepared under options that this table does not serve. Nothing is reserved then.
+    pub fn reserve<'t, 'b>(&'t self, batch: &'t mut PreparedBatch<'b>) -> Result<ReservedBatch<'t, 'b>> {
+        reserve(self.core(), batch)
     }
 
     /// Whether the engine should freeze and flush this table: it was marked, or exceeds its write buffer size.
@@ -1383,7 +1431,7 @@ pub struct Writer {
 
 impl Writer {
     pub(crate) fn new(core: &Arc<Core>) -> Self {
-        Writer { shard: core.shards.lease(), core: Arc::clone(core) }
+        Writer { shard: Arc::clone(core.shards.lease()), core: Arc::clone(core) }
     }
 
     /// A writer with `bytes` of arena space reserved.
@@ -1478,10 +1526,7 @@ impl Writer {
         first_sequence: SequenceNumber,
         batch: &WriteBatch,
     ) -> Result<BatchWritten> {
-        let mut writes = Writes::None;
-        read_batch(&self.core, first_sequence, batch, &mut writes)?;
-        let mut entered = self.core.shards.enter(&self.shard).ok_or_else(frozen)?;
-        apply_batch(&self.core, &mut entered, &writes)
+        write_batch_in(&self.core, || self.core.shards.enter(&self.shard), first_sequence, batch)
     }
 }
 

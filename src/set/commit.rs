@@ -15,8 +15,7 @@
 //! * COMMIT-5: what a replay brought is in no journal that this set has switched to. So older journals stay until every
 //!   table that a replay wrote to is flushed.
 //!
-//! A batch enters a writer shard of its table under the commit mutex and leaves it once its entries are in, so the space that
-//! it has reserved there is its own.
+//! A batch reserves its space in its table under the commit mutex and holds it until its entries are in.
 //!
 //! Any thread. No comparator runs under the commit mutex. What is waited for under it (the shards of the view, the
 //! publication's lock) is held for a few instructions, and never while the commit mutex is taken. A writer shard that
@@ -30,20 +29,15 @@ use std::time::{Duration, Instant};
 use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Place, Result, StallCause};
 use crate::key::SequenceNumber;
-use crate::memtable::arena::encode::Fields;
-use crate::memtable::arena::layout::entry_bytes_max;
-use crate::memtable::batch::batch::{SequenceMode, WriteBatch};
-use crate::memtable::core::frozen;
-use crate::memtable::parts::range_tombstones::bytes_max;
+use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::table::MemTable;
-use crate::memtable::write::write_batch::{Writes, apply_batch, load, read_batch};
+use crate::memtable::write::write_batch::PreparedBatch;
 use crate::set::file_journal::journal::Journal;
 use crate::set::options::{Durability, Reports, SEQUENCE_MAX, SetEvent, SetOptions, WriteOptions};
 use crate::set::publication::{Pointers, Publication, Stopped, Swapped, SyncLeader};
 use crate::set::tables::{Registry, Slot, Tables};
 use crate::set::write_buffer_manager::{Membership, Need, Phase, Seal, Waited};
 use crate::sync::{Alone, Mutex};
-use crate::tombstone::index::tree::Load;
 
 /// The table is asked whether it is full each time that batches took this share of its write buffer.
 const QUESTIONS: u64 = 64;
@@ -87,22 +81,18 @@ pub(crate) struct Commit<B> {
     pub(crate) damaged: Option<u64>,
 }
 
-/// A batch that passed all checks which do not depend on other writes.
+/// What a commit needs beside the batch that passed all checks which do not depend on other writes.
 #[derive(Default)]
-struct Prepared<'w, 'b> {
-    /// Each with its place among the numbers of the batch.
-    writes: &'w mut [Fields<'b>],
+struct Request {
     /// How many numbers the batch takes, empty ranges included.
     numbers: u64,
-    /// An upper bound of its arena bytes.
+    /// The most bytes that it takes; 0 without entries.
     bytes: u64,
-    /// What its range tombstones add to the indexes of a table.
-    load: Load,
     /// The journal's record, without its first number.
     encoded: Option<Vec<u8>>,
     /// The first number of a replay.
     replayed: Option<SequenceNumber>,
-    /// The write options; `prepare` fills in the durability.
+    /// The write options; `durability` fills in the durability.
     options: WriteOptions,
     /// The active table of the last attempt, by its number in the buffers.
     tried: u64,
@@ -171,14 +161,20 @@ impl<B> Shared<B> {
         options: WriteOptions,
         replayed: Option<SequenceNumber>,
     ) -> Result<SequenceNumber> {
-        let mut writes = Writes::None;
-        let mut prepared = Prepared { replayed, options, ..Prepared::default() };
-        self.prepare(&mut prepared, batch, &mut writes)?;
-        let written = self.commit(&mut prepared);
+        let mut request = Request { replayed, options, ..Request::default() };
+        let is_logged = self.durability(&mut request.options)? != Durability::None;
+        request.encoded = is_logged.then(|| batch.as_bytes().to_vec());
+        // Every check that does not depend on other writes (COMMIT-1).
+        let mut prepared = self.model.prepare(batch)?;
+        // The batch agrees with its digests, and the journal gets what it was when it did.
+        if let Some(place) = request.encoded.as_ref().and_then(|copy| difference(copy, batch.as_bytes())) {
+            return Err(Corruption::new(Place::Encoding, place, 0, 0).into());
+        }
+        (request.numbers, request.bytes) = (prepared.numbers(), prepared.bytes());
+        let written = self.commit(&mut prepared, &mut request);
         // A batch with numbers has ended: a listener may wait for all of them.
         self.reports.deliver();
-        let last = written?;
-        Ok(last)
+        written
     }
 
     /// Numbers up to `last` were given before this set was opened.
@@ -198,85 +194,61 @@ impl<B> Shared<B> {
         Ok(())
     }
 
-    /// Makes every check that does not depend on other writes (COMMIT-1).
-    fn prepare<'w, 'b>(
-        &self,
-        prepared: &mut Prepared<'w, 'b>,
-        batch: &'b WriteBatch,
-        writes: &'w mut Writes<'b>,
-    ) -> Result<()> {
+    /// Fills in the durability of a batch.
+    fn durability(&self, options: &mut WriteOptions) -> Result<Durability> {
         let usual = if self.journal.is_some() { Durability::Buffered } else { Durability::None };
-        let durability = *prepared.options.durability.get_or_insert(usual);
+        let durability = *options.durability.get_or_insert(usual);
         if durability != Durability::None && self.journal.is_none() {
             return Err(Error::InvalidArgument(format!("{durability:?} needs a journal")));
         }
-        prepared.encoded = (durability != Durability::None).then(|| batch.as_bytes().to_vec());
-        read_batch(self.model.core(), 0, batch, writes)?;
-        // The batch agrees with its digests, and the journal gets what it was when it did.
-        if let Some(place) = prepared.encoded.as_ref().and_then(|copy| difference(copy, batch.as_bytes())) {
-            return Err(Corruption::new(Place::Encoding, place, 0, 0).into());
-        }
-        let bytes = |write: &Fields<'_>| entry_bytes_max(write.key.len() as u64, write.value_len as u64);
-        prepared.bytes = writes.iter().map(bytes).fold(0, u64::saturating_add);
-        prepared.load = load(writes);
-        let is_whole = batch.sequence_mode() == SequenceMode::WholeBatch;
-        let records = batch.len() as u64;
-        (prepared.writes, prepared.numbers) = (writes, if is_whole { records.min(1) } else { records });
-        Ok(())
+        Ok(durability)
     }
 
     /// Commits a batch. If there is no room for another table, waits for the flush that is under way.
-    fn commit(&self, prepared: &mut Prepared<'_, '_>) -> Result<SequenceNumber> {
-        if prepared.numbers == 0 {
-            return self.commit_nothing(prepared);
+    fn commit(&self, batch: &mut PreparedBatch<'_>, request: &mut Request) -> Result<SequenceNumber> {
+        if request.numbers == 0 {
+            return self.commit_nothing(request);
         }
         loop {
-            match self.try_commit(prepared) {
+            match self.try_commit(batch, request) {
                 Ok(last) => return Ok(last),
-                Err(Error::WriteStall { cause, .. }) => self.wait_for_room(cause, prepared)?,
+                Err(Error::WriteStall { cause, .. }) => self.wait_for_room(cause, request)?,
                 Err(error) => return Err(error),
             }
         }
     }
 
     /// Numbers a batch under the commit mutex, once it has space in the active table, writes it there, and publishes it.
-    fn try_commit(&self, prepared: &mut Prepared<'_, '_>) -> Result<SequenceNumber> {
+    fn try_commit(&self, batch: &mut PreparedBatch<'_>, request: &mut Request) -> Result<SequenceNumber> {
         let mut commit = self.commit.lock();
         #[cfg(holds)]
         let hold = holds::Hold::begin();
         self.admit(&commit)?;
-        let Taken { first, last } = self.numbers(&commit, prepared)?;
-        prepared.tried = commit.tables.active.bytes.id();
-        self.ask_sometimes(&mut commit, prepared)?;
+        let Taken { first, last } = self.numbers(&commit, request)?;
+        request.tried = commit.tables.active.bytes.id();
+        self.ask_sometimes(&mut commit, request)?;
         loop {
-            let (slot, mut leased) = (commit.active.get(), None);
-            let core = slot.table.core();
-            let Some(mut entered) = core.shards.enter_free(&mut leased) else { return Err(frozen()) };
-            match core.reserve(&mut entered.inside, prepared.bytes, prepared.load) {
-                Ok(()) => {}
+            let slot = commit.active.get();
+            let reserved = match slot.table.reserve(batch) {
+                Ok(reserved) => reserved,
                 Err(Error::MemTableFull { .. }) if !commit.is_active_empty() => {
-                    drop(entered);
                     self.replace_full(&mut commit)?;
                     continue;
                 }
                 Err(error) => return Err(error),
-            }
-            self.number(&mut commit, prepared, first, last)?;
+            };
+            self.number(&mut commit, request, first, last)?;
             let unfinished = Unfinished { shared: self, first, last, cause: None };
             #[cfg(holds)]
             drop(hold);
             drop(commit);
-            for write in prepared.writes.iter_mut() {
-                write.sequence += first;
-            }
-            let written = apply_batch(core, &mut entered, prepared.writes);
+            let written = reserved.write(first);
             // While this thread waits for others, it holds neither a shard nor a table.
-            drop(entered);
-            drop((leased, slot));
+            drop(slot);
             if let Err(error) = written {
                 return Err(unfinished.stop(error));
             }
-            if let Err(error) = self.sync_if_wanted(prepared, last) {
+            if let Err(error) = self.sync_if_wanted(request, last) {
                 return Err(unfinished.stop(error));
             }
             unfinished.finish();
@@ -285,16 +257,16 @@ impl<B> Shared<B> {
     }
 
     /// Commits a batch without records. It takes no number; a sync that it asks for covers earlier batches.
-    fn commit_nothing(&self, prepared: &Prepared<'_, '_>) -> Result<SequenceNumber> {
+    fn commit_nothing(&self, request: &Request) -> Result<SequenceNumber> {
         self.admit(&self.commit.lock())?;
-        self.sync_if_wanted(prepared, self.syncs.appended()).map_err(|error| self.refuse(error))?;
+        self.sync_if_wanted(request, self.syncs.appended()).map_err(|error| self.refuse(error))?;
         Ok(self.registry.publication.visible())
     }
 
     /// Waits until numbers up to `last` are durable, if the batch is to be `Synced`.
-    fn sync_if_wanted(&self, prepared: &Prepared<'_, '_>, last: SequenceNumber) -> Result<()> {
+    fn sync_if_wanted(&self, request: &Request, last: SequenceNumber) -> Result<()> {
         match &self.journal {
-            Some(journal) if prepared.options.durability == Some(Durability::Synced) => {
+            Some(journal) if request.options.durability == Some(Durability::Synced) => {
                 self.syncs.wait_durable(last, &**journal)
             }
             _ => Ok(()),
@@ -302,9 +274,9 @@ impl<B> Shared<B> {
     }
 
     #[cold]
-    fn wait_for_room(&self, cause: StallCause, prepared: &mut Prepared<'_, '_>) -> Result<()> {
+    fn wait_for_room(&self, cause: StallCause, request: &mut Request) -> Result<()> {
         self.reports.tell(|| SetEvent::StallBegun { cause });
-        let Prepared { bytes, tried, options: WriteOptions { deadline, .. }, stalled: since, .. } = prepared;
+        let Request { bytes, tried, options: WriteOptions { deadline, .. }, stalled: since, .. } = request;
         *deadline = deadline.or_else(|| Instant::now().checked_add(self.stall_timeout));
         let need = Need { bytes: *bytes, tables_max: self.tables_max, tried: *tried, deadline: *deadline };
         let end = self.buffers.wait(cause, &need, since);
@@ -316,9 +288,9 @@ impl<B> Shared<B> {
     }
 
     /// The numbers of a batch, first and last. A replay goes on after everything that was written before, with nothing under way.
-    fn numbers(&self, commit: &Commit<B>, prepared: &Prepared<'_, '_>) -> Result<Taken> {
+    fn numbers(&self, commit: &Commit<B>, request: &Request) -> Result<Taken> {
         let next = commit.last + 1;
-        let first = match prepared.replayed {
+        let first = match request.replayed {
             None => next,
             Some(first) if first < next => {
                 return Err(Error::InvalidArgument(format!(
@@ -330,7 +302,7 @@ impl<B> Shared<B> {
             }
             Some(first) => first,
         };
-        match first.checked_add(prepared.numbers - 1).filter(|last| *last <= SEQUENCE_MAX) {
+        match first.checked_add(request.numbers - 1).filter(|last| *last <= SEQUENCE_MAX) {
             Some(last) => Ok(Taken { first, last }),
             None => Err(Error::InvalidArgument("sequence numbers end at 2^56 - 1".into())),
         }
@@ -340,22 +312,22 @@ impl<B> Shared<B> {
     fn number(
         &self,
         commit: &mut Commit<B>,
-        prepared: &mut Prepared<'_, '_>,
+        request: &mut Request,
         first: SequenceNumber,
         last: SequenceNumber,
     ) -> Result<()> {
-        if let (Some(encoded), Some(journal)) = (&mut prepared.encoded, &self.journal) {
+        if let (Some(encoded), Some(journal)) = (&mut request.encoded, &self.journal) {
             if let Some(number) = encoded.first_chunk_mut::<8>() {
                 *number = first.to_le_bytes();
             }
             journal.append(encoded).inspect_err(|error| self.note_lost_journal(commit, error))?;
             self.syncs.note_appended(last);
         }
-        if prepared.replayed.is_some() {
+        if request.replayed.is_some() {
             self.registry.publication.skip_to(first - 1);
             commit.replayed = Some(commit.tables.active.number);
         }
-        if prepared.writes.is_empty() {
+        if request.bytes == 0 {
             // Numbers of empty ranges alone leave an empty table empty.
             commit.closed = if commit.is_active_empty() { last } else { commit.closed };
         } else if commit.unasked == 0 {
@@ -377,12 +349,11 @@ impl<B> Shared<B> {
 
     /// Each time that batches took a share of the write buffer, asks for room, and replaces the active table if it is full or due to
     /// be flushed.
-    fn ask_sometimes(&self, commit: &mut Commit<B>, prepared: &Prepared<'_, '_>) -> Result<()> {
+    fn ask_sometimes(&self, commit: &mut Commit<B>, request: &Request) -> Result<()> {
         let step = self.model.options().write_buffer_size() / QUESTIONS;
-        let bytes = prepared.bytes.saturating_add(bytes_max(prepared.load));
-        commit.unasked = commit.unasked.saturating_add(bytes);
+        commit.unasked = commit.unasked.saturating_add(request.bytes);
         if commit.unasked >= step {
-            self.ask(commit, prepared.bytes)?;
+            self.ask(commit, request.bytes)?;
             commit.unasked = 0;
         }
         Ok(())

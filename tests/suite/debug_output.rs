@@ -287,6 +287,9 @@ fn writes(table: &MemTable, letter: u8, out: &mut Outputs) {
     show!(out, "BatchEntry", &batch.entries().next().unwrap().unwrap());
     let replacing = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).seed(1);
     let other = MemTable::new(replacing.write_buffer_size(BUFFER).build().unwrap()).unwrap();
+    let mut prepared = other.prepare(&batch).unwrap();
+    show!(out, "PreparedBatch", &prepared);
+    show!(out, "ReservedBatch", &other.reserve(&mut prepared).unwrap());
     show!(out, "BatchWritten", &other.write_batch(0, &batch).unwrap());
     let inserted = other.put(0, &bytes(letter, 0), &key).unwrap();
     show!(out, "Inserted", &inserted);

@@ -13,6 +13,328 @@ use paranoid_memtable::{DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTable
 use crate::support::orders::{CaseBlind, Forgetful, Reverse, Script, Scripted, ScriptedLoosely, script};
 use crate::support::under;
 
+mod reserved {
+    //! Batches that are prepared, reserved and then written: they answer as `write_batch` does, and their space is their own.
+
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::time::Duration;
+
+    use paranoid_memtable::batch::SequenceMode;
+    use paranoid_memtable::{
+        BatchWritten, Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch,
+    };
+
+    use super::{contents, options};
+    use crate::support::orders::{CaseBlind, Reverse};
+    use crate::support::rng::Rng;
+    use crate::support::rng::Watchdog;
+
+    /// Far less than a freeze takes if it waits for nobody, and enough for it to begin to wait.
+    const BLINK: Duration = Duration::from_millis(50);
+
+    fn table_of(options: paranoid_memtable::MemTableOptionsBuilder) -> MemTable {
+        MemTable::new(options.build().unwrap()).unwrap()
+    }
+
+    /// What was written, without bytes, which depend on the place, or the error.
+    fn verdict(written: &Result<BatchWritten, Error>) -> String {
+        match written {
+            Ok(written) => format!("{} {}", written.entries, written.displaced),
+            Err(error) => format!("{error:?}"),
+        }
+    }
+
+    /// A batch that a table may refuse: a key of 21 bytes, a key twice, a range that ends before its start.
+    fn random_batch(rng: &mut Rng, round: u64) -> WriteBatch {
+        let mode = [SequenceMode::PerEntry, SequenceMode::WholeBatch][rng.below(2) as usize];
+        let mut batch = WriteBatch::with_protection([0, 8][rng.below(2) as usize])
+            .unwrap()
+            .with_sequence_mode(mode)
+            .with_range_order(paranoid_memtable::batch::RangeOrder::OfTable);
+        let spread = [20, 500][rng.below(2) as usize];
+        for _ in 0..rng.below(if cfg!(miri) { 5 } else { 40 }) {
+            let mut key = (1000 * (round % 7) + rng.below(spread)).to_be_bytes().to_vec();
+            if rng.below(300) == 0 {
+                key.resize(21, 7);
+            }
+            let (kind, value) = match rng.below(12) {
+                0 => (Kind::DELETE, Vec::new()),
+                1 if rng.below(40) == 0 => (Kind::RANGE_DELETE, b"\0".to_vec()),
+                1 => (Kind::RANGE_DELETE, [key.as_slice(), b"~"].concat()),
+                2 => (Kind::MERGE, vec![1; 3]),
+                _ => (Kind::PUT, vec![b'v'; rng.below(50) as usize]),
+            };
+            batch.insert(kind, &key, &value).unwrap();
+        }
+        batch
+    }
+
+    /// Prepares a batch with `model`, reserves and writes it in `table`, and drops a reservation before it.
+    fn by_steps(
+        model: &MemTable,
+        table: &MemTable,
+        first: u64,
+        batch: &WriteBatch,
+    ) -> Result<BatchWritten, Error> {
+        let mut prepared = model.prepare(batch)?;
+        let numbers = if batch.sequence_mode() == SequenceMode::WholeBatch { 1 } else { batch.len() as u64 };
+        assert_eq!(prepared.numbers(), if batch.is_empty() { 0 } else { numbers });
+        assert_eq!(prepared.bytes() == 0, batch.is_empty());
+        drop(table.reserve(&mut prepared)?);
+        let reserved = table.reserve(&mut prepared)?;
+        // Others write beside it, also from its own thread.
+        let beside = table.put(first, b"beside", b"b").map(|_| ());
+        assert!(matches!(beside, Ok(()) | Err(Error::DuplicateEntry { .. })), "{beside:?}");
+        reserved.write(first)
+    }
+
+    #[test]
+    fn a_reserved_batch_is_written_as_write_batch_does() {
+        let (seeds, rounds) = if cfg!(miri) { (2, 3) } else { (24, 40) };
+        let mut refused = 0;
+        for seed in 0..seeds {
+            let _watchdog =
+                Watchdog::new("write_batch::reserved::a_reserved_batch_is_written_as_write_batch_does", seed);
+            let policy = [DuplicatePolicy::Reject, DuplicatePolicy::Replace][seed as usize % 2];
+            let configured = options().key_len_max(20).duplicates(policy);
+            let configured = if seed % 3 == 0 { configured.whole_key_filter(0.02) } else { configured };
+            let (whole, stepped) = (table_of(configured.clone()), table_of(configured));
+            let (model, mut rng, mut next) = (stepped.fork().unwrap(), Rng::new(seed), 1);
+            for round in 0..rounds {
+                let batch = random_batch(&mut rng, round);
+                let first = if rng.below(4) == 0 { next / 2 } else { next };
+                let model = if round % 2 == 0 { &model } else { &stepped };
+                let steps = by_steps(model, &stepped, first, &batch);
+                // The write beside the batch comes before it where the batch is taken so far.
+                if stepped.get_exact(b"beside", first).unwrap().is_some() {
+                    let _ = whole.put(first, b"beside", b"b");
+                }
+                let at_once = whole.write_batch(first, &batch);
+                assert_eq!(verdict(&steps), verdict(&at_once), "seed {seed}, round {round}");
+                refused += u64::from(steps.is_err());
+                next += batch.len() as u64 + 1;
+            }
+            assert_eq!(contents(&stepped), contents(&whole), "seed {seed}");
+            assert_eq!(stepped.data_bytes(), whole.data_bytes(), "seed {seed}");
+            let frozen = stepped.freeze().unwrap();
+            assert!(frozen.scrub(|_| ()).findings.is_empty(), "seed {seed}");
+        }
+        assert!(refused > 2, "only {refused} batches were refused");
+    }
+
+    /// Entries of 100 bytes and a range tombstone.
+    fn batch_of(entries: u64) -> WriteBatch {
+        let mut batch = WriteBatch::new();
+        for n in 0..entries {
+            batch.put(&n.to_be_bytes(), &[b'v'; 100]).unwrap();
+        }
+        batch.delete_range(b"x", b"y").unwrap();
+        batch
+    }
+
+    #[test]
+    fn what_is_reserved_stays_free_while_others_fill_the_table() {
+        let _watchdog = Watchdog::new(
+            "write_batch::reserved::what_is_reserved_stays_free_while_others_fill_the_table",
+            0,
+        );
+        let entries = if cfg!(miri) { 5 } else { 400 };
+        for policy in [DuplicatePolicy::Reject, DuplicatePolicy::Replace] {
+            let table = table_of(options().hard_limit(400 << 10).duplicates(policy));
+            let batch = batch_of(entries);
+            let mut prepared = table.prepare(&batch).unwrap();
+            let reserved = table.reserve(&mut prepared).unwrap();
+            let full = |error: Error| assert!(matches!(error, Error::MemTableFull { .. }), "{error}");
+            let last = std::thread::scope(|scope| {
+                let filler = || {
+                    let mut next = 10_000u64;
+                    for len in [1000, 100, 0] {
+                        full(loop {
+                            next += 1;
+                            if let Err(error) = table.put(next, &next.to_be_bytes(), &vec![b'f'; len]) {
+                                break error;
+                            }
+                        });
+                    }
+                    full(table.delete_range(next, b"p", b"q").unwrap_err());
+                    full(table.write_batch(next, &batch_of(entries)).unwrap_err());
+                    next
+                };
+                scope.spawn(filler).join().unwrap()
+            });
+            assert!(last > 10_003, "something fitted beside the batch");
+            assert_eq!(reserved.write(1).unwrap().entries, entries + 1);
+            for n in 0..entries {
+                assert!(matches!(table.get(&n.to_be_bytes(), 9000).unwrap(), Lookup::Value(_)), "{n}");
+            }
+            assert!(matches!(table.get(b"xx", 9000).unwrap(), Lookup::NotFound | Lookup::Deleted { .. }));
+            assert_eq!(table.num_range_deletes(), 1);
+        }
+    }
+
+    #[test]
+    fn a_freeze_waits_for_a_reservation_and_has_its_batch() {
+        let _watchdog =
+            Watchdog::new("write_batch::reserved::a_freeze_waits_for_a_reservation_and_has_its_batch", 0);
+        for ends in ["written", "dropped", "panicked"] {
+            let table = table_of(options());
+            let batch = batch_of(3);
+            let mut prepared = table.prepare(&batch).unwrap();
+            let reserved = table.reserve(&mut prepared).unwrap();
+            let own = table.freeze().unwrap_err();
+            assert!(matches!(own, Error::InvalidArgument(_)), "{own}");
+            let (said, heard) = channel();
+            std::thread::scope(|scope| {
+                let freezer = scope.spawn(|| {
+                    let frozen = table.freeze();
+                    said.send(()).unwrap();
+                    frozen.unwrap()
+                });
+                assert_eq!(heard.recv_timeout(BLINK), Err(RecvTimeoutError::Timeout));
+                assert!(!table.is_frozen());
+                // Refused or not, a write of this thread does not wait for the freeze.
+                let beside = table.put(50, b"beside", b"");
+                match ends {
+                    "written" => assert_eq!(reserved.write(1).unwrap().entries, 4),
+                    "dropped" => drop(reserved),
+                    _ => {
+                        let in_a_panic = || {
+                            let _reserved = reserved;
+                            std::panic::resume_unwind(Box::new(()));
+                        };
+                        assert!(catch_unwind(AssertUnwindSafe(in_a_panic)).is_err());
+                    }
+                }
+                let frozen = freezer.join().unwrap();
+                let there = if ends == "written" { 4 } else { 0 };
+                assert_eq!(frozen.len(), there + usize::from(beside.is_ok()), "{ends}");
+                assert!(frozen.scrub(|_| ()).findings.is_empty());
+            });
+            assert!(matches!(table.reserve(&mut prepared), Err(Error::Frozen)));
+        }
+    }
+
+    #[test]
+    fn a_dropped_reservation_gives_its_place_back() {
+        let _watchdog = Watchdog::new("write_batch::reserved::a_dropped_reservation_gives_its_place_back", 0);
+        let table = table_of(options().hard_limit(300 << 10));
+        // More than half of what is left.
+        let batch = batch_of(600);
+        let mut prepared = table.prepare(&batch).unwrap();
+        assert!(prepared.bytes() <= table.remaining() && prepared.bytes() > table.remaining() / 2);
+        let mut after = Vec::new();
+        for _ in 0..3 {
+            let reserved = table.reserve(&mut prepared).unwrap();
+            let held = table.remaining();
+            drop(reserved);
+            assert!(table.remaining() > held, "the index of range tombstones has its room again");
+            after.push((table.used_bytes(), table.remaining(), table.allocated_bytes()));
+        }
+        assert_eq!(after[0], after[2]);
+        assert_eq!((table.len(), table.largest_sequence()), (0, None));
+        // Written more than once, under other numbers each time.
+        let small = batch_of(1);
+        let mut small = table.prepare(&small).unwrap();
+        for first in [70, 5, 300] {
+            table.reserve(&mut small).unwrap().write(first).unwrap();
+        }
+        assert_eq!((table.smallest_sequence(), table.largest_sequence()), (Some(5), Some(301)));
+        assert_eq!(table.reserve(&mut prepared).unwrap().write(1000).unwrap().entries, 601);
+    }
+
+    #[test]
+    fn any_number_of_reservations_is_held_at_once() {
+        let _watchdog = Watchdog::new("write_batch::reserved::any_number_of_reservations_is_held_at_once", 0);
+        // More than a table has writer shards from the start.
+        let count = if cfg!(miri) { 10 } else { 40 };
+        let table = table_of(options().write_buffer_size(1 << 20));
+        let batches: Vec<WriteBatch> = (0..count).map(|_| batch_of(2)).collect();
+        let mut sizes = Vec::new();
+        for round in 0..3 {
+            let mut prepared: Vec<_> = batches.iter().map(|batch| table.prepare(batch).unwrap()).collect();
+            let reserved: Vec<_> = prepared.iter_mut().map(|batch| table.reserve(batch).unwrap()).collect();
+            if round < 2 {
+                drop(reserved);
+            } else {
+                for (n, reserved) in reserved.into_iter().enumerate() {
+                    reserved.write(10 * n as u64 + 1).unwrap();
+                }
+            }
+            sizes.push(table.allocated_bytes());
+        }
+        assert_eq!(sizes[0], sizes[1], "leases are given back");
+        let frozen = table.freeze().unwrap();
+        assert_eq!(frozen.len(), 3 * count);
+        assert!(frozen.scrub(|_| ()).findings.is_empty());
+    }
+
+    #[test]
+    fn a_table_of_other_options_refuses_what_another_one_prepared() {
+        let _watchdog = Watchdog::new(
+            "write_batch::reserved::a_table_of_other_options_refuses_what_another_one_prepared",
+            0,
+        );
+        let limits = || options().key_len_max(20).value_len_max(200);
+        let reverse: Arc<dyn Comparator> = Arc::new(Reverse);
+        let under = |order: &Arc<dyn Comparator>| limits().comparator(Arc::clone(order));
+        let same: [(MemTableOptions, MemTableOptions); 4] = [
+            (limits(), limits().seed(7).hard_limit(300 << 10).whole_key_filter(0.1)),
+            (limits(), limits().key_len_max(21).value_len_max(201)),
+            (limits(), under(&(Arc::new(paranoid_memtable::Bytewise) as Arc<dyn Comparator>))),
+            (under(&reverse), under(&reverse)),
+        ]
+        .map(|(left, right)| (left.build().unwrap(), right.build().unwrap()));
+        let other: [(MemTableOptions, MemTableOptions); 6] = [
+            (limits(), under(&reverse)),
+            (under(&reverse), limits()),
+            (under(&(Arc::new(CaseBlind) as Arc<dyn Comparator>)), under(&reverse)),
+            (limits(), limits().key_len_max(19)),
+            (limits(), limits().value_len_max(199)),
+            (limits().duplicates(DuplicatePolicy::Replace), limits()),
+        ]
+        .map(|(left, right)| (left.build().unwrap(), right.build().unwrap()));
+        let mut batch = WriteBatch::new();
+        batch.put(b"key", b"value").unwrap();
+        for (left, right) in same {
+            let (left, right) = (MemTable::new(left).unwrap(), MemTable::new(right).unwrap());
+            assert_eq!(
+                right.reserve(&mut left.prepare(&batch).unwrap()).unwrap().write(1).unwrap().entries,
+                1
+            );
+        }
+        for (left, right) in other {
+            let (left, right) = (MemTable::new(left).unwrap(), MemTable::new(right).unwrap());
+            let mut prepared = left.prepare(&batch).unwrap();
+            let refused = right.reserve(&mut prepared).unwrap_err();
+            assert!(matches!(refused, Error::InvalidArgument(_)), "{refused}");
+            assert_eq!(right.freeze().unwrap().len(), 0);
+            left.fork().unwrap().reserve(&mut prepared).unwrap().write(1).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_a_write_can_still_refuse_changes_nothing() {
+        let _watchdog =
+            Watchdog::new("write_batch::reserved::what_a_write_can_still_refuse_changes_nothing", 0);
+        let table = table_of(options());
+        let batch = batch_of(2);
+        let mut prepared = table.prepare(&batch).unwrap();
+        table.put(6, &1u64.to_be_bytes(), b"there").unwrap();
+        let before = contents(&table);
+        let beyond = table.reserve(&mut prepared).unwrap().write(u64::MAX - 1).unwrap_err();
+        assert!(matches!(beyond, Error::InvalidArgument(_)), "{beyond}");
+        let there = table.reserve(&mut prepared).unwrap().write(5).unwrap_err();
+        assert!(matches!(there, Error::DuplicateEntry { sequence: 6 }), "{there}");
+        assert_eq!(contents(&table), before);
+        assert_eq!(table.reserve(&mut prepared).unwrap().write(u64::MAX - 2).unwrap().entries, 3);
+        let whole = batch_of(1).with_sequence_mode(SequenceMode::WholeBatch);
+        let mut whole = table.prepare(&whole).unwrap();
+        assert_eq!(table.fork().unwrap().reserve(&mut whole).unwrap().write(u64::MAX).unwrap().entries, 2);
+    }
+}
+
 fn options() -> paranoid_memtable::MemTableOptionsBuilder {
     MemTableOptions::builder().write_buffer_size(256 << 10)
 }

@@ -35,7 +35,7 @@ fn put_leased(gate: &Arc<WriterShards>) -> JoinHandle<bool> {
     let gate = Arc::clone(gate);
     spawn(move || {
         let shard = gate.lease();
-        let entered = gate.enter(&shard).map(|mut entered| count_twice(&mut entered));
+        let entered = gate.enter(shard).map(|mut entered| count_twice(&mut entered));
         shard.release();
         entered.is_some()
     })
@@ -111,7 +111,7 @@ fn loom_a_freeze_waits_for_names() {
 fn loom_after_a_refusal_nothing_is_admitted() {
     model::check(|| {
         let gate = Arc::new(WriterShards::new(Secret::from_seed(1)));
-        let shard = gate.lease();
+        let shard = Arc::clone(gate.lease());
         let freezer = freeze(&gate);
         let writer = spawn({
             let gate = Arc::clone(&gate);

@@ -20,6 +20,7 @@
 //!   learns before it counts, so that what it counts later is compared with each tombstone that it knows.
 //! * WRITER-SHARDS-5: a refused write waits until the freeze has closed every gate: no write that begins after it
 //!   returned is admitted. Only a thread that is inside a write does not wait, for the freeze waits for it.
+//! * WRITER-SHARDS-7: a shard never moves and lives as long as its table, so a write borrows it from there.
 //!
 //! Any thread. Not promised: which shard a write uses.
 
@@ -36,7 +37,7 @@ use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Verified;
 use crate::memtable::lookup::lines::SideStructure;
 use crate::memtable::skiplist::inserter::Inserter;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, holder_number, thread_number};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Published, holder_number, thread_number};
 use crate::tombstone::index::live::CoveringRun;
 use crate::tombstone::index::tree::Load;
 
@@ -386,10 +387,11 @@ impl WriterShard {
     }
 }
 
-/// A shard that was leased for one write.
-pub(crate) struct Leased(Arc<WriterShard>);
+/// A shard that was leased for one write. Dropped once the write has left it.
+#[derive(Debug)]
+pub(crate) struct Leased<'s>(&'s WriterShard);
 
-impl Drop for Leased {
+impl Drop for Leased<'_> {
     fn drop(&mut self) {
         self.0.release();
     }
@@ -399,31 +401,37 @@ impl Drop for Leased {
 #[derive(Debug)]
 pub(crate) struct WriterShards {
     first: [WriterShard; FIRST],
-    more: Mutex<More>,
+    more: Link,
+    /// The registry's lock: the gate of shards to come.
+    to_come: Mutex<Gate>,
     /// Held by a freeze while it closes gates.
     closing: Mutex<()>,
     secret: Secret,
     pub(crate) watches: Watches,
 }
 
-#[derive(Debug, Default)]
-struct More {
-    shards: Vec<Arc<WriterShard>>,
-    frozen: Gate,
+/// Shards that were made later. Each block has as many as all before it, so that there are few blocks.
+#[derive(Debug)]
+struct Block {
+    shards: Box<[Arc<WriterShard>]>,
+    next: Link,
 }
+
+type Link = Published<Box<Block>>;
 
 impl WriterShards {
     /// Open shards, for a table with this secret.
     pub(crate) fn new(secret: Secret) -> Self {
         let first = std::array::from_fn(|number| WriterShard::new(Gate::Open, secret, number));
-        let (more, closing, watches) = (Mutex::default(), Mutex::default(), Watches::default());
-        WriterShards { first, more, closing, secret, watches }
+        let (more, to_come, closing, watches) =
+            (Link::new(), Mutex::default(), Mutex::default(), Watches::default());
+        WriterShards { first, more, to_come, closing, secret, watches }
     }
 
-    /// Enters a free shard for one write. If there is none, one is made, and `leased` gives it back after the write has left
-    /// it, even if a comparator panics. `None`: frozen.
+    /// Enters a free shard for one write. If there is none, one is made, and `leased` gives it back, even if a comparator panics:
+    /// it is to be dropped after what is returned. `None`: frozen.
     #[inline(always)]
-    pub(crate) fn enter_free<'s>(&'s self, leased: &'s mut Option<Leased>) -> Option<Entered<'s>> {
+    pub(crate) fn enter_free<'s>(&'s self, leased: &mut Option<Leased<'s>>) -> Option<Entered<'s>> {
         let home = thread_number() % FIRST;
         match self.first[home].try_enter() {
             Some(entered) => self.admit(entered),
@@ -434,7 +442,7 @@ impl WriterShards {
     /// Enters another shard than the thread's home.
     #[cold]
     #[inline(never)]
-    fn enter_elsewhere<'s>(&'s self, home: usize, leased: &'s mut Option<Leased>) -> Entered<'s> {
+    fn enter_elsewhere<'s>(&'s self, home: usize, leased: &mut Option<Leased<'s>>) -> Entered<'s> {
         let free = (1..FIRST).find_map(|i| self.first[(home + i) % FIRST].try_enter());
         free.unwrap_or_else(|| leased.insert(Leased(self.lease())).0.wait())
     }
@@ -470,20 +478,37 @@ impl WriterShards {
     }
 
     /// A shard that one `Writer` owns.
-    pub(crate) fn lease(&self) -> Arc<WriterShard> {
-        let mut more = self.more.lock();
-        for shard in &more.shards {
+    pub(crate) fn lease(&self) -> &Arc<WriterShard> {
+        let gate = self.to_come.lock();
+        loop {
             // ORDERING: Acquire pairs with the Release in `release`; Relaxed on failure: the next one is tried.
-            if shard.leased.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return Arc::clone(shard);
+            let take = |shard: &WriterShard| {
+                shard.leased.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            };
+            if let Some(free) = self.made().find(|shard| take(shard).is_ok()) {
+                return free;
             }
+            let made = self.made().count();
+            let numbers = FIRST + made..FIRST + made + made.max(1);
+            let new = |number| Arc::new(WriterShard::new(*gate, self.secret, number));
+            let block = Block { shards: numbers.map(new).collect(), next: Link::new() };
+            // Only the owner of the lock makes one.
+            let _ = self.blocks().last().map_or(&self.more, |last| &last.next).publish(Box::new(block));
         }
-        let gate = more.frozen;
-        let shard = Arc::new(WriterShard::new(gate, self.secret, FIRST + more.shards.len()));
-        // ORDERING: Relaxed: the registry's lock publishes it.
-        shard.leased.store(1, Ordering::Relaxed);
-        more.shards.push(Arc::clone(&shard));
-        shard
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = &Block> {
+        std::iter::successors(self.more.get(), |block| block.next.get()).map(|block| &**block)
+    }
+
+    /// The shards that were made later.
+    fn made(&self) -> impl Iterator<Item = &Arc<WriterShard>> {
+        self.blocks().flat_map(|block| &block.shards)
+    }
+
+    /// All shards, in the order of their numbers.
+    fn all(&self) -> impl Iterator<Item = &WriterShard> {
+        self.first.iter().chain(self.made().map(|shard| &**shard))
     }
 
     /// Closes every gate and waits for the writers inside (WRITER-SHARDS-1, WRITER-SHARDS-3, WRITER-SHARDS-5). Sums are exact
@@ -498,11 +523,8 @@ impl WriterShards {
             ));
         }
         let _closing = self.closing.lock();
-        let mut more = self.more.lock();
-        more.frozen = Gate::Frozen;
-        let made = more.shards.clone();
-        drop(more);
-        for shard in self.first.iter().chain(made.iter().map(|shard| &**shard)) {
+        *self.to_come.lock() = Gate::Frozen;
+        for shard in self.all() {
             shard.inside.lock().frozen = Gate::Frozen;
         }
         Ok(())
@@ -510,16 +532,14 @@ impl WriterShards {
 
     /// Runs `set` under the lock of the registry, so that [`wait_out_writers`](Self::wait_out_writers) waits for it.
     pub(crate) fn while_registry_is_held(&self, set: impl FnOnce()) {
-        let _more = self.more.lock();
+        let _registry = self.to_come.lock();
         set();
     }
 
     /// Waits until every writer that is inside now has left, except this thread. New writers may enter meanwhile.
     pub(crate) fn wait_out_writers(&self) {
-        let more: Vec<Arc<WriterShard>> = self.more.lock().shards.clone();
-        for shard in self.first.iter().chain(more.iter().map(|shard| &**shard)) {
-            shard.wait_out_writer();
-        }
+        drop(self.to_come.lock());
+        self.all().for_each(WriterShard::wait_out_writer);
     }
 
     /// The sums, exact while no writer is inside.
@@ -550,8 +570,7 @@ impl WriterShards {
     }
 
     fn fold<T>(&self, start: T, add: impl Fn(T, &WriterShard) -> T) -> T {
-        let sum = self.first.iter().fold(start, &add);
-        self.more.lock().shards.iter().fold(sum, |sum, shard| add(sum, shard))
+        self.all().fold(start, add)
     }
 
     /// Arena bytes that writers have taken and not used, without those of writers that are inside now.
@@ -565,16 +584,14 @@ impl WriterShards {
 impl SideStructure for WriterShards {
     /// The control words of every shard.
     fn each_control(&self, secret: Secret, visit: &mut dyn FnMut(Words<'_>)) {
-        // Cloned, so that the registry's lock is free: a visitor may wait for writers.
-        let more: Vec<Arc<WriterShard>> = self.more.lock().shards.clone();
-        let shards = self.first.iter().chain(more.iter().map(|shard| &**shard));
-        let words = shards.enumerate().map(|(number, shard)| shard.control.words(salt_of(secret, number)));
+        let words =
+            self.all().enumerate().map(|(number, shard)| shard.control.words(salt_of(secret, number)));
         words.for_each(visit);
     }
 
     /// Shards made beyond the first ones, and watched tombstones.
     fn heap_bytes(&self) -> u64 {
-        (self.more.lock().shards.len() * size_of::<WriterShard>()) as u64 + self.watches.heap_bytes()
+        (self.made().count() * size_of::<WriterShard>()) as u64 + self.watches.heap_bytes()
     }
 }
 

@@ -19,6 +19,8 @@
 //! * WRITE-BATCH-5: behind an entry that was linked, and read back or verified, nothing is looked for up to the node after it:
 //!   the two are the bracket of the next entry, if that comes after the first and its search certified that it does not come
 //!   after the second.
+//! * WRITE-BATCH-6: `prepare` is the first three steps, and `reserve` takes space for the largest that the entries can be. So nothing
+//!   after it asks for more.
 //!
 //! Any thread; a batch is written inside one shard. Not promised: that all entries become visible at once. The engine
 //! publishes the batch's last sequence number after the call has returned.
@@ -29,9 +31,11 @@ use crate::error::{Error, Result};
 use crate::key::{Kind, SequenceNumber, Target};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::ControlWord;
+use crate::memtable::arena::layout::entry_bytes_max;
 use crate::memtable::batch::batch::{SequenceMode, WriteBatch};
 use crate::memtable::core::{Core, frozen};
-use crate::memtable::parts::writer_shards::Entered;
+use crate::memtable::parts::range_tombstones::bytes_max;
+use crate::memtable::parts::writer_shards::{Entered, Leased};
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
 use crate::memtable::skiplist::nearby_search::find_many;
@@ -69,6 +73,142 @@ impl BatchWritten {
     }
 }
 
+/// A batch that a table has checked: what [`MemTable::prepare`](crate::MemTable::prepare) returns and
+/// [`MemTable::reserve`](crate::MemTable::reserve) takes.
+///
+/// It borrows the batch, which so stays as it is, and the handle of the table. It may be sent to other threads, and written more
+/// than once.
+///
+/// ```
+/// use paranoid_memtable::{MemTable, WriteBatch};
+/// let (table, mut batch) = (MemTable::default(), WriteBatch::new());
+/// batch.put(b"a", b"1")?;
+/// batch.delete(b"b")?;
+/// let prepared = table.prepare(&batch)?;
+/// assert_eq!(prepared.numbers(), 2);
+/// assert!(prepared.bytes() <= table.remaining());
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[must_use]
+pub struct PreparedBatch<'b> {
+    /// The table that admitted it.
+    core: &'b Core,
+    batch: &'b WriteBatch,
+    /// Numbered from `first` on.
+    writes: Writes<'b>,
+    first: SequenceNumber,
+    /// An upper bound.
+    arena_bytes: u64,
+    load: Load,
+}
+
+impl PreparedBatch<'_> {
+    /// How many sequence numbers the batch takes: one per record, empty ranges included, or at most one under
+    /// [`SequenceMode::WholeBatch`]. O(1).
+    #[must_use]
+    pub fn numbers(&self) -> u64 {
+        let records = self.batch.len() as u64;
+        if self.batch.sequence_mode() == SequenceMode::WholeBatch { records.min(1) } else { records }
+    }
+
+    /// The most bytes that the batch takes of a table's hard limit: of the arena, and of the index of range tombstones. 0 if it has
+    /// no entries but empty ranges. O(log n).
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.arena_bytes.saturating_add(bytes_max(self.load))
+    }
+
+    /// Gives the first entry this number, and the others those that follow.
+    fn count_from(&mut self, first: SequenceNumber) -> Result<()> {
+        self.batch.sequence_of((self.batch.len() as u64).saturating_sub(1), first)?;
+        let by = first.wrapping_sub(std::mem::replace(&mut self.first, first));
+        self.writes.iter_mut().for_each(|write| write.sequence = write.sequence.wrapping_add(by));
+        Ok(())
+    }
+
+    /// Whether this table admits what the table that admitted the batch does.
+    fn serves(&self, core: &Core) -> bool {
+        let (checked, options) = (&self.core.options, &core.options);
+        options.key_len_max >= checked.key_len_max
+            && options.value_len_max >= checked.value_len_max
+            && options.duplicates == checked.duplicates
+            && options.comparator.is_same(&checked.comparator)
+    }
+}
+
+/// A batch with space in a table that is its own: what [`MemTable::reserve`](crate::MemTable::reserve) returns. Dropped unwritten, it
+/// gives the space back: that of range tombstones' index to the table, the rest to later writes in its writer shard, as a rule of its
+/// own thread.
+///
+/// It counts as a write that is running: a freeze of the table waits for it. So keep it for a short time. A thread that has one may
+/// write to the table and read it, but its `freeze` is `InvalidArgument`; it must not call `maintain` or `scrub`, which wait for
+/// other threads' writes. It stays on its thread.
+///
+/// ```
+/// use paranoid_memtable::{Lookup, MemTable, WriteBatch};
+/// let (table, mut batch) = (MemTable::default(), WriteBatch::new());
+/// batch.put(b"apple", b"red")?;
+/// let mut prepared = table.prepare(&batch)?;
+/// let reserved = table.reserve(&mut prepared)?;
+/// // Here the engine logs the batch. If that fails, it drops `reserved`.
+/// reserved.write(7)?;
+/// assert!(matches!(table.get(b"apple", 7)?, Lookup::Value(value) if *value == *b"red"));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// # let (table, batch) = (paranoid_memtable::MemTable::default(), paranoid_memtable::WriteBatch::new());
+/// # let mut prepared = table.prepare(&batch)?;
+/// send(table.reserve(&mut prepared)?);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[must_use]
+pub struct ReservedBatch<'t, 'b> {
+    core: &'t Core,
+    /// Dropped before the lease.
+    entered: Entered<'t>,
+    _leased: Option<Leased<'t>>,
+    pub(crate) batch: &'t mut PreparedBatch<'b>,
+}
+
+impl ReservedBatch<'_, '_> {
+    /// Writes the batch, as [`MemTable::write_batch`](crate::MemTable::write_batch) does, with space and checks behind it. Expected
+    /// O(n log n). Waits for nobody.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, WriteBatch};
+    /// let (table, mut batch) = (MemTable::default(), WriteBatch::new());
+    /// batch.put(b"a", b"1")?;
+    /// batch.delete(b"b")?;
+    /// let mut prepared = table.prepare(&batch)?;
+    /// let written = table.reserve(&mut prepared)?.write(7)?;
+    /// assert_eq!((written.entries, table.largest_sequence()), (2, Some(8)));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `DuplicateEntry` if the table has an entry with the key and number of one in the batch, `Corruption`, and `InvalidArgument` if
+    /// the numbers end beyond 2^64 - 1: the table is then unchanged. `BatchInterrupted` as from `write_batch`.
+    ///
+    /// # Panics
+    /// If the comparator panics, as in `write_batch`.
+    pub fn write(mut self, first_sequence: SequenceNumber) -> Result<BatchWritten> {
+        self.batch.count_from(first_sequence)?;
+        apply_batch(self.core, &mut self.entered, &self.batch.writes)
+    }
+}
+
+impl Drop for ReservedBatch<'_, '_> {
+    /// What the arena gave stays in the shard, for its next writes.
+    fn drop(&mut self) {
+        let room = &mut self.entered.inside.index_room;
+        if !room.is_empty() {
+            self.core.tombstones.give_back(&self.core.arena, room);
+        }
+    }
+}
+
 /// Which entries of a batch are searched: those of one list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
@@ -84,7 +224,7 @@ impl Sort {
 
 /// The entries of a batch. One alone needs no memory of its own.
 #[derive(Default)]
-pub(crate) enum Writes<'b> {
+enum Writes<'b> {
     #[default]
     None,
     One(Fields<'b>),
@@ -131,7 +271,7 @@ impl std::ops::DerefMut for Writes<'_> {
 }
 
 /// Reads and admits the whole batch (WRITE-BATCH-1), into `writes`, which are empty.
-pub(crate) fn read_batch<'b>(
+fn read_batch<'b>(
     core: &Core,
     first: SequenceNumber,
     batch: &'b WriteBatch,
@@ -315,7 +455,7 @@ fn prepare_batch<'a>(core: &'a Core, entered: &mut Entered<'_>, writes: &[Fields
 }
 
 /// What the range tombstones of a batch add to the indexes.
-pub(crate) fn load(writes: &[Fields<'_>]) -> Load {
+fn load(writes: &[Fields<'_>]) -> Load {
     let ranges = writes.iter().filter(|write| Sort::Ranges.holds(write));
     ranges.fold(Load::default(), |load, write| {
         load.plus(Load::of(write.key.len() as u64, write.value.len() as u64))
@@ -323,11 +463,7 @@ pub(crate) fn load(writes: &[Fields<'_>]) -> Load {
 }
 
 /// Writes a batch inside a shard.
-pub(crate) fn apply_batch(
-    core: &Core,
-    entered: &mut Entered<'_>,
-    writes: &[Fields<'_>],
-) -> Result<BatchWritten> {
+fn apply_batch(core: &Core, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<BatchWritten> {
     if let [write] = writes {
         // An insert has the same checks before its link, and its own search.
         let mut written = BatchWritten::default();
@@ -438,9 +574,47 @@ pub(crate) fn write_batch(
     first_sequence: SequenceNumber,
     batch: &WriteBatch,
 ) -> Result<BatchWritten> {
+    let mut leased = None;
+    write_batch_in(core, || core.shards.enter_free(&mut leased), first_sequence, batch)
+}
+
+/// Writes a batch inside the shard that is entered once the batch is checked.
+#[inline(always)]
+pub(crate) fn write_batch_in<'t>(
+    core: &Core,
+    enter: impl FnOnce() -> Option<Entered<'t>>,
+    first_sequence: SequenceNumber,
+    batch: &WriteBatch,
+) -> Result<BatchWritten> {
     let mut writes = Writes::None;
     read_batch(core, first_sequence, batch, &mut writes)?;
+    apply_batch(core, &mut enter().ok_or_else(frozen)?, &writes)
+}
+
+/// Makes every check of a batch that does not depend on other writes.
+pub(crate) fn prepare<'b>(core: &'b Core, batch: &'b WriteBatch) -> Result<PreparedBatch<'b>> {
+    // With a first sequence number of 0 none of them overflows.
+    let mut prepared =
+        PreparedBatch { core, batch, writes: Writes::None, first: 0, arena_bytes: 0, load: Load::default() };
+    read_batch(core, 0, batch, &mut prepared.writes)?;
+    let bytes = |write: &Fields<'_>| entry_bytes_max(write.key.len() as u64, write.value_len as u64);
+    prepared.arena_bytes = prepared.writes.iter().map(bytes).fold(0, u64::saturating_add);
+    prepared.load = load(&prepared.writes);
+    Ok(prepared)
+}
+
+/// Takes space for a batch in a table (WRITE-BATCH-6).
+pub(crate) fn reserve<'t, 'b>(
+    core: &'t Core,
+    batch: &'t mut PreparedBatch<'b>,
+) -> Result<ReservedBatch<'t, 'b>> {
+    if !batch.serves(core) {
+        return Err(Error::InvalidArgument(
+            "a batch was prepared with a table of another comparator, larger limits or another policy for duplicates".into(),
+        ));
+    }
     let mut leased = None;
     let mut entered = core.shards.enter_free(&mut leased).ok_or_else(frozen)?;
-    apply_batch(core, &mut entered, &writes)
+    core.reserve(&mut entered.inside, batch.arena_bytes, batch.load)?;
+    Ok(ReservedBatch { core, entered, _leased: leased, batch })
 }

@@ -328,7 +328,7 @@ pub(crate) fn apply_any(core: &Core, entered: &mut Entered<'_>, write: &Fields<'
 pub(crate) fn enter<'s>(
     core: &'s Core,
     write: &Fields<'_>,
-    leased: &'s mut Option<Leased>,
+    leased: &mut Option<Leased<'s>>,
 ) -> Result<Entered<'s>> {
     admit(core, write)?;
     core.shards.enter_free(leased).ok_or_else(frozen)

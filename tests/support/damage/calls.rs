@@ -72,6 +72,8 @@ pub const CALLED: &[(&str, &[&str])] = &[
             "insert_parts",
             "write_batch",
             "check_batch",
+            "prepare",
+            "reserve",
             "immutable",
             "writer",
             "try_reserve",
@@ -82,6 +84,8 @@ pub const CALLED: &[(&str, &[&str])] = &[
         &["put", "merge", "delete", "single_delete", "delete_range", "insert", "insert_parts", "write_batch"],
     ),
     ("ImmutableMemTable", &["flush", "flush_with", "flush_iter", "flush_iter_with", "salvage"]),
+    ("PreparedBatch", &["numbers", "bytes"]),
+    ("ReservedBatch", &["write"]),
     ("FlushIter", &["next", "summary"]),
     (
         "Cursor",

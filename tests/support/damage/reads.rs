@@ -7,7 +7,7 @@ use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::read::Found;
 use paranoid_memtable::scan::{EntryRange, Handle, Visibility};
 use paranoid_memtable::{
-    Entry, Error, Inserted, Kind, MemTable, OwnedCursor, TableReader, WriteBatch, Writer,
+    BatchWritten, Entry, Error, Inserted, Kind, MemTable, OwnedCursor, TableReader, WriteBatch, Writer,
 };
 
 use super::model::{Expected, Row};
@@ -433,9 +433,10 @@ impl Trial<'_> {
             if let Err(error) = table.check_batch(&batch) {
                 self.wrong(|| format!("check_batch: {error}"));
             }
-            let wrote = match (turn + number) % 2 {
+            let wrote = match (turn + number) % 3 {
                 0 => table.write_batch(first, &batch),
-                _ => writer.write_batch(first, &batch),
+                1 => writer.write_batch(first, &batch),
+                _ => by_steps(table, first, &batch),
             };
             let taken = match wrote {
                 Ok(_) => rows.len(),
@@ -458,4 +459,11 @@ fn add(batch: &mut WriteBatch, row: &Row) -> Result<(), Error> {
         Kind::SINGLE_DELETE => batch.single_delete(&row.key),
         kind => batch.insert(kind, &row.key, &row.value),
     }
+}
+
+/// Writes a batch into space that was reserved for it.
+fn by_steps(table: &MemTable, first: u64, batch: &WriteBatch) -> Result<BatchWritten, Error> {
+    let mut prepared = table.prepare(batch)?;
+    assert!(prepared.numbers() == batch.len() as u64 && prepared.bytes() > 0);
+    table.reserve(&mut prepared)?.write(first)
 }
