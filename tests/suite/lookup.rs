@@ -4,12 +4,11 @@ use oracle::{Answer, Oracle, Random, Row, told};
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix, PrefixExtractor};
 use paranoid_memtable::read::{DeletedBy, Found};
 use paranoid_memtable::{
-    Bytewise, Comparator, Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
-    MemTableOptionsBuilder, ParanoidOptions,
+    Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder,
+    ParanoidOptions,
 };
 
-use crate::support::orders::{CaseBlind, Reverse};
-use crate::support::rng::scramble;
+use crate::support::orders::CaseBlind;
 use crate::support::under;
 
 /// The part before the first 'c'; keys without one are outside the domain.
@@ -234,33 +233,6 @@ fn side_structures_stay_within_their_share() {
         // Less than a sub-chunk is taken but not used by the structures.
         let most = (f64::from(64 << 10) * share) as u64 + 4096;
         assert!(taken <= most, "{name}: {taken} of {most}");
-    }
-}
-
-/// Gets look at a few nodes where the order has images, and at many where it has not, or no directory is wanted.
-#[test]
-fn directories_are_used_in_orders_of_bytes_and_images() {
-    const ENTRIES: u64 = 4000;
-    let keys: Vec<Vec<u8>> = (0..ENTRIES)
-        .map(|n| [b"all keys begin so/".as_slice(), &scramble(n).to_be_bytes()].concat())
-        .collect();
-    fn nodes_per_get(order: impl Comparator, directory: Directory, keys: &[Vec<u8>]) -> u64 {
-        let options = MemTableOptions::builder().seed(3).statistics(true).directory(directory);
-        let table = MemTable::new(under(options, order)).unwrap();
-        for (sequence, key) in (1..).zip(keys) {
-            table.put(sequence, key, b"value").unwrap();
-        }
-        for (sequence, key) in (1..).zip(keys) {
-            assert!(
-                matches!(table.get(key, u64::MAX), Ok(Lookup::Value(value)) if value.sequence() == sequence)
-            );
-        }
-        table.stats().nodes_visited / keys.len() as u64
-    }
-    for directory in [Directory::Auto, Directory::Off] {
-        let nodes = [nodes_per_get(Bytewise, directory, &keys), nodes_per_get(Reverse, directory, &keys)];
-        let expected = if directory == Directory::Off { 12..40 } else { 0..6 };
-        assert!(nodes.iter().all(|nodes| expected.contains(nodes)), "{directory:?}: {nodes:?}");
     }
 }
 

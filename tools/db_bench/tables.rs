@@ -196,8 +196,6 @@ impl Db {
             all.hits += stats.hits;
             all.filter_negatives += stats.filter_negatives;
             all.filter_false_positives += stats.filter_false_positives;
-            all.list_searches += stats.list_searches;
-            all.multi_get_keys += stats.multi_get_keys;
             all.hidden_entries += stats.hidden_entries;
         }
         all

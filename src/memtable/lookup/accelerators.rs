@@ -183,14 +183,6 @@ events! {
     FilterNegative => filter_negatives,
     /// Lookups that a filter let pass although no visible entry has the key.
     FilterFalsePositive => filter_false_positives,
-    /// Lookups that searched the list.
-    ListSearch => list_searches,
-    /// Keys asked by `multi_get`.
-    MultiGetKey => multi_get_keys,
-    /// Nodes that list searches looked at.
-    NodeVisited => nodes_visited,
-    /// Digests that lookups verified: of keys on the way and of values handed out.
-    DigestVerified => digests_verified,
     /// Entries that cursors and ranges looked at and did not show: too new, deleted or covered, older versions of a key, or
     /// replaced by others. What a search leads past is not looked at.
     Hidden => hidden_entries,

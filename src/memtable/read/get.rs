@@ -17,14 +17,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::integrity::options::SeekChecks;
 use crate::key::{Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::arena::node::{BytesIn, KeepsArena, Pinned, Verified};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::{Answer, Bits, Event, Shortcuts, hash_of};
 use crate::memtable::read::entry::{Entry, copy_verified};
-use crate::memtable::skiplist::search::{Bracket, Gap, Search, Trail};
+use crate::memtable::skiplist::search::{Gap, Search};
 use crate::tombstone::index::live::Question;
 
 impl From<Gap> for Error {
@@ -468,7 +467,6 @@ pub(crate) fn answer<'a>(
         return operands(core, entry).map(Lookup::Merge);
     }
     let value = entry.value_in(&search.view)?;
-    count_digests(core, &search.view, 1);
     Ok(Lookup::Value(ValueRef { value, sequence, kind: entry.kind(), owner: core }))
 }
 
@@ -516,7 +514,6 @@ pub(crate) fn get_into(
         return Ok(Found::Merge);
     }
     copy_verified(&entry, search.view.width, buffer)?;
-    count_digests(core, &search.view, 1);
     Ok(Found::Value { sequence: entry.node().sequence(), kind: entry.kind() })
 }
 
@@ -543,65 +540,12 @@ pub(crate) fn locate<'a>(
 ) -> Result<Option<Verified<'a>>> {
     let entry = match core.accelerators.shortcuts() {
         Shortcuts::Some => locate_by_filter(core, search, key, snapshot)?,
-        Shortcuts::None => search_list(core, search, key, snapshot)?,
+        Shortcuts::None => newest(core, search, key, snapshot)?,
     };
     if core.accelerators.statistics.is_some() {
         count_lookup(core, u64::from(entry.is_some()));
     }
     Ok(entry)
-}
-
-#[inline(always)]
-fn search_list<'a>(
-    core: &Core,
-    search: &Search<'a>,
-    key: &[u8],
-    snapshot: SequenceNumber,
-) -> Result<Option<Verified<'a>>> {
-    if core.accelerators.statistics.is_some() {
-        return search_list_and_count(core, search, key, snapshot);
-    }
-    newest(core, search, key, snapshot)
-}
-
-#[cold]
-fn search_list_and_count<'a>(
-    core: &Core,
-    search: &Search<'a>,
-    key: &[u8],
-    snapshot: SequenceNumber,
-) -> Result<Option<Verified<'a>>> {
-    let mut trail = Trail::default();
-    let found = search.find(&Target::new(&core.comparator, key, snapshot), &mut trail);
-    count_search(core, search, &found, &trail);
-    // `newest` decides whether the gap matters for this key.
-    let Ok(bracket) = found else { return newest(core, search, key, snapshot) };
-    Ok(bracket.entry.filter(|entry| core.comparator.are_equal(entry.key(), key)))
-}
-
-/// Counts a search of the list.
-#[cold]
-pub(crate) fn count_search(
-    core: &Core,
-    search: &Search<'_>,
-    found: &Result<Bracket<'_>, Gap>,
-    trail: &Trail<'_>,
-) {
-    core.accelerators.count(Event::ListSearch, 1);
-    core.accelerators.count(Event::NodeVisited, u64::from(trail.nodes));
-    let on_the_way = if search.seek_checks == SeekChecks::EveryNode { u64::from(trail.nodes) } else { 0 };
-    let ends = found
-        .as_ref()
-        .map_or(0, |bracket| u64::from(bracket.pred != search.sentinel) + u64::from(bracket.entry.is_some()));
-    count_digests(core, &search.view, on_the_way + ends);
-}
-
-/// Counts digests that were verified, if there are any.
-#[inline]
-pub(crate) fn count_digests(core: &Core, view: &View<'_>, count: u64) {
-    if core.accelerators.statistics.is_some() && view.width.bytes() > 0 {
-        core.accelerators.count(Event::DigestVerified, count);
-    }
 }
 
 /// Asks the filter, then the list.
@@ -615,7 +559,7 @@ fn locate_by_filter<'a>(
     if is_filtered(core, &search.view, bits) {
         return Ok(None);
     }
-    let entry = search_list(core, search, key, snapshot)?;
+    let entry = newest(core, search, key, snapshot)?;
     if entry.is_none() && bits.is_some() {
         core.accelerators.count(Event::FilterFalsePositive, 1);
     }

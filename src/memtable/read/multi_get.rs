@@ -22,9 +22,7 @@ use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::{Answer, Bits, Event, Shortcuts, hash_of};
-use crate::memtable::read::get::{
-    Lookup, answer, count_lookup, count_search, deletion, deletion_by, get, is_filtered,
-};
+use crate::memtable::read::get::{Lookup, answer, count_lookup, deletion, deletion_by, get, is_filtered};
 use crate::memtable::skiplist::nearby_search::find_many;
 use crate::memtable::skiplist::search::{Bracket, Gap, Search};
 
@@ -122,12 +120,7 @@ fn search_group<'a, K: AsRef<[u8]>>(
             stages[places[index]] = Stage::Done(entry.filter(is_found));
         }
     };
-    find_many(search, targets, &mut |index, outcome, trail| {
-        if core.accelerators.statistics.is_some() {
-            count_search(core, search, &outcome, trail);
-        }
-        done(index, outcome);
-    });
+    find_many(search, targets, &mut |index, outcome, _| done(index, outcome));
 }
 
 /// How many bytes of values may still be returned.
@@ -177,7 +170,6 @@ pub(crate) fn multi_get<'a, K: AsRef<[u8]>>(
         }
         let mut stages = [Stage::AskList; GROUP];
         let stages = &mut stages[..group.len()];
-        core.accelerators.count(Event::MultiGetKey, group.len() as u64);
         locate_group(core, &search, group, snapshot, stages);
         let covers = covers(core, group, snapshot, stages);
         for (place, (key, stage)) in group.iter().zip(&*stages).enumerate() {

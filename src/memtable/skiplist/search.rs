@@ -83,13 +83,18 @@ pub(crate) struct Trail<'w> {
     /// The search's splice, for a writer.
     pub(crate) splice: Option<&'w mut Splice>,
     /// How many nodes it visited.
+    #[cfg(test)]
     pub(crate) nodes: u32,
 }
 
 impl<'w> From<&'w mut Splice> for Trail<'w> {
     #[inline(always)]
     fn from(splice: &'w mut Splice) -> Trail<'w> {
-        Trail { splice: Some(splice), nodes: 0 }
+        Trail {
+            splice: Some(splice),
+            #[cfg(test)]
+            nodes: 0,
+        }
     }
 }
 
@@ -105,7 +110,10 @@ impl Trail<'_> {
     /// The search looks at a node.
     #[inline(always)]
     pub(super) fn visit(&mut self) {
-        self.nodes += 1;
+        #[cfg(test)]
+        {
+            self.nodes += 1;
+        }
     }
 
     /// Records a start at a hint, after which only level 0 of the splice is known.
