@@ -367,9 +367,10 @@ impl MemTable {
         write_batch(self.core(), first_sequence, batch)
     }
 
-    /// Makes the checks of [`write_batch`](Self::write_batch) that do not depend on other writes, for callers that
-    /// log a batch before they write it. Writes nothing. O(length), and O(n log n) comparisons under
-    /// [`SequenceMode::WholeBatch`](crate::batch::SequenceMode::WholeBatch).
+    /// Makes the checks of [`write_batch`](Self::write_batch) that do not depend on other writes, and keeps what it read, for an
+    /// engine that logs a batch before it writes it: `prepare`, [`reserve`](Self::reserve), log,
+    /// [`ReservedBatch::write`](crate::batch::ReservedBatch::write). Writes nothing, and waits for nobody. O(length), and
+    /// O(n log n) comparisons under [`SequenceMode::WholeBatch`](crate::batch::SequenceMode::WholeBatch).
     ///
     /// It does not check whether the table is frozen or full, or has an entry with the key and sequence number of one
     /// in the batch.
@@ -378,11 +379,15 @@ impl MemTable {
     /// use paranoid_memtable::{Error, MemTable, MemTableOptions, WriteBatch};
     /// # fn main() -> Result<(), Error> {
     /// let table = MemTable::new(MemTableOptions::builder().key_len_max(100).build()?)?;
-    /// let mut batch = WriteBatch::new();
+    /// let (mut batch, mut log) = (WriteBatch::new(), Vec::new());
     /// batch.put(b"apple", b"red")?;
-    /// table.check_batch(&batch)?;
+    /// let mut prepared = table.prepare(&batch)?;
+    /// let reserved = table.reserve(&mut prepared)?;
+    /// log.extend_from_slice(batch.as_bytes()); // nothing but damage stops the batch from here on
+    /// assert_eq!(reserved.write(1)?.entries, 1);
+    ///
     /// batch.put(&[b'k'; 101], b"value")?;
-    /// assert!(matches!(table.check_batch(&batch), Err(Error::KeyTooLarge { len: 101, max: 100 })));
+    /// assert!(matches!(table.prepare(&batch), Err(Error::KeyTooLarge { len: 101, max: 100 })));
     /// # Ok(()) }
     /// ```
     ///
@@ -390,28 +395,6 @@ impl MemTable {
     /// `KeyTooLarge` and `ValueTooLarge` by this table's limits, `InvalidArgument` (a range that ends before its start
     /// in this table's order; the text names the entry), `DuplicateInBatch` for two entries of one key that share the batch's only sequence
     /// number, `Corruption` if the batch was damaged in memory.
-    pub fn check_batch(&self, batch: &WriteBatch) -> Result<()> {
-        self.prepare(batch).map(drop)
-    }
-
-    /// Makes the checks of [`check_batch`](Self::check_batch), and keeps what it read, for an engine that logs between the check and the
-    /// write: `prepare`, [`reserve`](Self::reserve), log,
-    /// [`ReservedBatch::write`](crate::batch::ReservedBatch::write). O(length), and O(n log n) comparisons under
-    /// [`SequenceMode::WholeBatch`](crate::batch::SequenceMode::WholeBatch). Writes nothing, and waits for nobody.
-    ///
-    /// ```
-    /// use paranoid_memtable::{MemTable, WriteBatch};
-    /// let (table, mut batch, mut log) = (MemTable::default(), WriteBatch::new(), Vec::new());
-    /// batch.put(b"apple", b"red")?;
-    /// let mut prepared = table.prepare(&batch)?;
-    /// let reserved = table.reserve(&mut prepared)?;
-    /// log.extend_from_slice(batch.as_bytes()); // nothing but damage stops the batch from here on
-    /// assert_eq!(reserved.write(1)?.entries, 1);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`check_batch`](Self::check_batch).
     pub fn prepare<'b>(&'b self, batch: &'b WriteBatch) -> Result<PreparedBatch<'b>> {
         prepare(self.core(), batch)
     }

@@ -118,7 +118,7 @@ impl<B> MemTableSet<B> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`check_batch`](crate::MemTable::check_batch); `InvalidArgument` for a durability that needs a journal,
+    /// Those of [`prepare`](crate::MemTable::prepare); `InvalidArgument` for a durability that needs a journal,
     /// and beyond sequence number 2^56 - 1; `MemTableFull` for a batch that fits no empty table; `WriteStall` if a budget
     /// is used up and no flush ends in time; errors of
     /// [`Journal::append`](crate::set::Journal::append) and [`switch`](crate::set::Journal::switch). The batch has no

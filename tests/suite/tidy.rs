@@ -366,7 +366,7 @@ mod weight {
     use super::source::Source;
 
     /// Most code lines and files of a package's sources, by folder.
-    pub(crate) const LIMITS: [(&str, u64, u64); 2] = [("src/", 21_100, 99), ("sst/src/", 3_550, 21)];
+    pub(crate) const LIMITS: [(&str, u64, u64); 2] = [("src/", 21_050, 99), ("sst/src/", 3_550, 21)];
 
     /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.
     pub(crate) const WORDS_MAX: u64 = 9_000;
@@ -384,7 +384,7 @@ mod weight {
     pub(crate) const PROGRAMS_MAX: u64 = 45;
 
     /// Most lines of the list of public items.
-    pub(crate) const PUBLIC_MAX: u64 = 701;
+    pub(crate) const PUBLIC_MAX: u64 = 700;
 
     /// Code lines and files.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

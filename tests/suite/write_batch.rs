@@ -612,7 +612,7 @@ fn every_entrance_refuses_the_same_entries() {
         ];
         let taken = table.len();
         if let Some(batch) = batch_with(kind, key, value) {
-            injectors.push(verdict(table.check_batch(&batch)));
+            injectors.push(verdict(table.prepare(&batch).map(drop)));
             assert_eq!(table.len(), taken, "a check writes nothing");
             injectors.push(verdict(table.write_batch(10, &batch)));
             injectors.push(verdict(table.writer().write_batch(20, &batch)));
@@ -636,7 +636,7 @@ fn an_empty_range_of_a_log_takes_its_number() {
         rest.put(b"after", b"2").unwrap();
         let mut batch = batch;
         batch.append(&rest).unwrap();
-        table.check_batch(&batch).unwrap();
+        table.prepare(&batch).map(drop).unwrap();
         assert_eq!(table.write_batch(10, &batch).unwrap().entries, 2);
         assert_eq!((table.len(), table.num_range_deletes()), (2, 0));
         let sequence = |key: &[u8]| match table.get(key, u64::MAX).unwrap() {
@@ -655,7 +655,7 @@ fn an_empty_range_of_a_log_takes_its_number() {
 fn an_inverted_range_of_a_log_is_named() {
     let table = MemTable::new(options().build().unwrap()).unwrap();
     let batch = batch_with(Kind::RANGE_DELETE, b"b", b"a").unwrap();
-    for error in [table.check_batch(&batch).unwrap_err(), table.write_batch(1, &batch).unwrap_err()] {
+    for error in [table.prepare(&batch).map(drop).unwrap_err(), table.write_batch(1, &batch).unwrap_err()] {
         assert!(error.to_string().contains("entry 1 of the batch: a range must end after"), "{error}");
     }
     assert!(table.is_empty());
@@ -671,7 +671,8 @@ fn a_batch_is_checked_in_the_order_of_its_table() {
         batch.delete_range(start, end).map(|()| batch)
     };
     let verdicts = |batch: &WriteBatch| {
-        [forward.check_batch(batch), reverse.check_batch(batch), blind.check_batch(batch)].map(verdict)
+        [forward.prepare(batch).map(drop), reverse.prepare(batch).map(drop), blind.prepare(batch).map(drop)]
+            .map(verdict)
     };
     assert_eq!(verdicts(&range(b"a", b"b").unwrap()), ["taken", "InvalidArgument", "taken"]);
     assert_eq!(verdicts(&range(b"b", b"a").unwrap()), ["InvalidArgument", "taken", "InvalidArgument"]);
@@ -680,13 +681,13 @@ fn a_batch_is_checked_in_the_order_of_its_table() {
     let mut twice = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
     twice.put(b"k", b"1").unwrap();
     twice.put(b"K", b"2").unwrap();
-    assert!(forward.check_batch(&twice).is_ok());
-    assert!(matches!(blind.check_batch(&twice), Err(Error::DuplicateInBatch { entry: 1 })));
+    assert!(forward.prepare(&twice).map(drop).is_ok());
+    assert!(matches!(blind.prepare(&twice).map(drop), Err(Error::DuplicateInBatch { entry: 1 })));
     // What the table holds does not matter.
     forward.put(0, b"k", b"there").unwrap();
-    assert!(forward.check_batch(&twice).is_ok());
+    assert!(forward.prepare(&twice).map(drop).is_ok());
     forward.freeze().unwrap();
-    assert!(forward.check_batch(&twice).is_ok());
+    assert!(forward.prepare(&twice).map(drop).is_ok());
 }
 
 #[cfg(feature = "fault-injection")]
@@ -695,10 +696,10 @@ fn a_check_finds_what_was_damaged() {
     let table = MemTable::new(options().build().unwrap()).unwrap();
     let mut batch = WriteBatch::with_protection(8).unwrap();
     batch.put(b"key", b"value").unwrap();
-    table.check_batch(&batch).unwrap();
+    table.prepare(&batch).map(drop).unwrap();
     for bit in 0..batch.data_size() * 8 {
         batch.flip_buffer_bit(bit);
-        assert!(matches!(table.check_batch(&batch), Err(Error::Corruption(_))), "bit {bit}");
+        assert!(matches!(table.prepare(&batch), Err(Error::Corruption(_))), "bit {bit}");
         batch.flip_buffer_bit(bit);
     }
 }
@@ -753,7 +754,7 @@ fn a_key_twice_in_a_batch_of_one_number_is_named() {
     let batch = batch.with_sequence_mode(SequenceMode::WholeBatch);
     let (table, set) = (MemTable::default(), MemTableSet::open(SetOptions::default(), ()).unwrap());
     for error in [
-        table.check_batch(&batch).unwrap_err(),
+        table.prepare(&batch).map(drop).unwrap_err(),
         table.write_batch(7, &batch).unwrap_err(),
         set.write(&batch).unwrap_err(),
     ] {

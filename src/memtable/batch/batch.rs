@@ -13,7 +13,7 @@
 //! Who may call what: plain data, `Send` and `Sync`; writing needs `&mut`.
 //!
 //! Not promised: that keys are new, or that the start of a range is before its end in an order other than that of
-//! bytes. Both depend on the table; `MemTable::check_batch` checks ranges.
+//! bytes. Both depend on the table; `MemTable::prepare` checks ranges.
 
 #![forbid(unsafe_code)]
 
@@ -60,7 +60,7 @@ pub enum RangeOrder {
     /// That of bytes: a range that ends before its start is refused when it is added.
     #[default]
     Bytes,
-    /// Only the table knows: [`MemTable::check_batch`](crate::MemTable::check_batch) and writing the batch refuse a
+    /// Only the table knows: [`MemTable::prepare`](crate::MemTable::prepare) and writing the batch refuse a
     /// range that ends before its start.
     OfTable,
 }
@@ -511,7 +511,7 @@ impl WriteBatch {
     /// let (table, mut batch) = (MemTable::default(), WriteBatch::with_protection(8)?);
     /// batch.put(b"apple", b"red")?;
     /// batch.delete_range(b"b", b"c")?;
-    /// table.check_batch(&batch)?;
+    /// table.prepare(&batch)?;
     /// assert!(batch.arena_bytes()? <= table.remaining());
     /// let mut writer = table.try_reserve(batch.arena_bytes()?)?;
     /// writer.write_batch(1, &batch)?;
@@ -530,7 +530,7 @@ impl WriteBatch {
 
     /// Whether a sink can hold the entries if the first of them gets this sequence number; returns the last number
     /// that the batch takes, `None` for an empty batch. An engine asks before it numbers and logs the batch, together
-    /// with [`MemTable::check_batch`](crate::MemTable::check_batch). O(length): every entry is verified on the way.
+    /// with [`MemTable::prepare`](crate::MemTable::prepare). O(length): every entry is verified on the way.
     ///
     /// ```
     /// use paranoid_memtable::batch::{SequenceMode, SinkLimits};

@@ -71,7 +71,6 @@ pub const CALLED: &[(&str, &[&str])] = &[
             "insert",
             "insert_parts",
             "write_batch",
-            "check_batch",
             "prepare",
             "reserve",
             "immutable",

@@ -430,8 +430,8 @@ impl Trial<'_> {
                 rows.push(row);
                 sequence += 1;
             }
-            if let Err(error) = table.check_batch(&batch) {
-                self.wrong(|| format!("check_batch: {error}"));
+            if let Err(error) = table.prepare(&batch).map(drop) {
+                self.wrong(|| format!("prepare: {error}"));
             }
             let wrote = match (turn + number) % 3 {
                 0 => table.write_batch(first, &batch),
