@@ -297,17 +297,17 @@ impl Width {
 
 /// What both digests of an entry have of its fixed fields: its header, its place and its sequence number.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Placed {
+pub(crate) struct FixedFields {
     sequence: SequenceNumber,
     /// S ^ F.
     bits: u64,
 }
 
-impl Placed {
+impl FixedFields {
     /// Of an entry with this sequence number and this F.
     #[inline(always)]
-    pub(crate) fn new(sequence: SequenceNumber, header_part: u64) -> Placed {
-        Placed { sequence, bits: sequence_part(sequence) ^ header_part }
+    pub(crate) fn new(sequence: SequenceNumber, header_part: u64) -> FixedFields {
+        FixedFields { sequence, bits: sequence_part(sequence) ^ header_part }
     }
 
     /// The entry's sequence number.
@@ -383,23 +383,23 @@ mod tests {
             secret.header_part(halves[0], lengths, sequence, halves[1])
         };
         let fields = [9, 0x0003_0000_0005_0001, 77, 0];
-        let base = Placed::new(77, header(fields));
-        let digest = |placed: Placed, key: &[u8]| placed.key_digest(key_part(key), Kind::PUT);
-        let value = |placed: Placed, value: &[u8], key: &[u8]| placed.value_digest(value, key_part(key));
+        let base = FixedFields::new(77, header(fields));
+        let digest = |fixed: FixedFields, key: &[u8]| fixed.key_digest(key_part(key), Kind::PUT);
+        let value = |fixed: FixedFields, value: &[u8], key: &[u8]| fixed.value_digest(value, key_part(key));
         let (clean, clean_value) = (digest(base, b"key"), value(base, b"v", b"key"));
         assert_ne!(clean, digest(base, b"kez"));
         assert_ne!(clean, base.key_digest(key_part(b"key"), Kind::DELETE));
-        assert_ne!(clean, digest(Placed::new(78, header(fields)), b"key"));
+        assert_ne!(clean, digest(FixedFields::new(78, header(fields)), b"key"));
         assert_ne!(clean_value, value(base, b"w", b"key"));
         assert_ne!(clean_value, value(base, b"v", b"kez"));
-        assert_ne!(clean_value, value(Placed::new(78, header(fields)), b"v", b"key"));
+        assert_ne!(clean_value, value(FixedFields::new(78, header(fields)), b"v", b"key"));
         for (field, bits) in [32, 64, 64, 32].into_iter().enumerate() {
             for bit in 0..bits {
                 let mut flipped = fields;
                 flipped[field] ^= 1 << bit;
-                let placed = Placed::new(77, header(flipped));
-                assert_ne!(clean, digest(placed, b"key"), "field {field}, bit {bit}");
-                assert_ne!(clean_value, value(placed, b"v", b"key"), "field {field}, bit {bit}");
+                let fixed = FixedFields::new(77, header(flipped));
+                assert_ne!(clean, digest(fixed, b"key"), "field {field}, bit {bit}");
+                assert_ne!(clean_value, value(fixed, b"v", b"key"), "field {field}, bit {bit}");
             }
         }
     }
@@ -420,13 +420,13 @@ mod tests {
                 assert_eq!(caller.with_sequence(sequence).to_bits(), k ^ v ^ o ^ s);
                 assert_eq!(caller.with_sequence(sequence).without_sequence(sequence), caller);
                 let f = splitmix(n + 128);
-                let placed = Placed::new(sequence, f);
-                let stored = (placed.key_digest(k, kind), placed.value_digest(&value, k));
+                let fixed = FixedFields::new(sequence, f);
+                let stored = (fixed.key_digest(k, kind), fixed.value_digest(&value, k));
                 assert_eq!(stored, (k ^ o ^ s ^ f, v ^ k ^ s ^ f));
-                assert_eq!(placed.sequence(), sequence);
+                assert_eq!(fixed.sequence(), sequence);
                 let left = StoredProtection::of(&key, &value, sequence, kind);
                 assert_eq!((left.key, left.value, left.bytes()), (k ^ o ^ s, v ^ k ^ s, 8));
-                assert_eq!(placed.stripped(stored.0, stored.1, Width(8)), left);
+                assert_eq!(fixed.stripped(stored.0, stored.1, Width(8)), left);
                 let other = StoredProtection::of(&key, &value, 5, Kind::SINGLE_DELETE);
                 assert_eq!(left.rewritten((sequence, kind), (5, Kind::SINGLE_DELETE)), other);
             }

@@ -221,7 +221,7 @@ impl PointEntries {
     /// Looks at some pages of the directory, if there is one, and renews it if it is broken.
     pub(crate) fn maintain(&self, ground: Ground<'_>, shards: &WriterShards) {
         if let Ok(search) = self.search(ground) {
-            self.upkeep.look_on(&search, &mut || shards.wait_out_writers());
+            self.upkeep.inspect_and_renew(&search, &mut || shards.wait_out_writers());
         }
     }
 

@@ -32,7 +32,7 @@ use crate::set::commit::Shared;
 use crate::set::flush_merge::{Outcome, SetFlush};
 use crate::set::options::SetEvent;
 use crate::set::tables::{Slot, Tables};
-use crate::set::thread_state::{Order, ThreadState};
+use crate::set::thread_state::{Command, ThreadState};
 use crate::set::write_buffer_manager::{FlushEnd, ThreadOf};
 use crate::tombstone::fragments::Fragmenter;
 
@@ -181,7 +181,7 @@ impl<B> FlushJob<B> {
     /// the sink has must be discarded.
     pub fn flush(&mut self, sink: &mut impl FlushSink) -> Result<FlushSummary> {
         let passed = self.merge().and_then(|items| items.pass_to(sink));
-        self.settle()?;
+        self.refuse_damage()?;
         passed
     }
 
@@ -190,7 +190,7 @@ impl<B> FlushJob<B> {
     /// # Errors
     /// `ReadOnly` because of `Corruption` if the beginning of a table, or what an earlier pass met, is damaged.
     pub fn items(&mut self) -> Result<SetFlush<'_>> {
-        self.settle()?;
+        self.refuse_damage()?;
         self.merge()
     }
 
@@ -205,7 +205,7 @@ impl<B> FlushJob<B> {
     fn begin_pass(&mut self) -> Result<()> {
         let unfrozen = self.frozen.as_ref().err().cloned();
         self.outcome = unfrozen.map_or(Outcome::Unfinished, Outcome::Failed);
-        self.settle()
+        self.refuse_damage()
     }
 
     /// Passes everything to the sink that still verifies of tables that a pass of this job found damaged: all versions of
@@ -263,7 +263,7 @@ impl<B> FlushJob<B> {
     /// `InvalidArgument` unless the last pass met damage. `Sink` if the sink returns an error, and `Corruption` for what is
     /// damaged meanwhile: what the sink has must be discarded, and the salvage may be tried again.
     pub fn salvage(&mut self, sink: &mut impl FlushSink) -> Result<SalvageSummary> {
-        if self.settle().is_ok() {
+        if self.refuse_damage().is_ok() {
             let text = "what is salvaged are tables that a flush found damaged";
             return Err(Error::InvalidArgument(text.into()));
         }
@@ -275,7 +275,7 @@ impl<B> FlushJob<B> {
     }
 
     /// Makes the set read-only if the last pass met damage, and returns the error that says so.
-    fn settle(&self) -> Result<()> {
+    fn refuse_damage(&self) -> Result<()> {
         match (&self.outcome, self.slots.last()) {
             (Outcome::Failed(error), Some(last)) => {
                 Err(self.shared.refuse_damage(error.clone(), last.number))
@@ -293,7 +293,7 @@ impl<B> FlushJob<B> {
     /// `InvalidArgument` if no pass of this job reached its end, and `ReadOnly` if the last one met damage and nothing was
     /// salvaged; the tables stay then.
     pub fn install(mut self, base: B) -> Result<()> {
-        self.settle()?;
+        self.refuse_damage()?;
         if !matches!(self.outcome, Outcome::Finished | Outcome::Salvaged) {
             return Err(Error::InvalidArgument("a flush is installed after it has reached its end".into()));
         }
@@ -341,7 +341,7 @@ fn complete<B>(shared: &Shared<B>, tables: &Tables<B>) -> Result<Vec<Arc<Slot>>>
 impl<B> Drop for FlushJob<B> {
     fn drop(&mut self) {
         // The set keeps the error.
-        let _ = self.settle();
+        let _ = self.refuse_damage();
         // Before writers are woken: what nobody holds does not count as pinned.
         let (tables, last_sequence) = (self.slots.len() as u64, self.last_sequence());
         self.slots.clear();
@@ -570,7 +570,7 @@ impl FlushThread {
     /// # Ok(()) }
     /// ```
     pub fn retry(&self) {
-        self.place.change(|thread| thread.obey(Order::Retry));
+        self.place.change(|thread| thread.obey(Command::Retry));
     }
 
     /// The error of the last flush, until [`retry`](Self::retry) or until the set resumes.
@@ -590,7 +590,7 @@ impl FlushThread {
 
     fn end(&mut self) -> Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        self.place.change(|thread| thread.obey(Order::Close));
+        self.place.change(|thread| thread.obey(Command::Close));
         // Dropped by its own function, it ends when that has returned.
         if thread.thread().id() == thread::current().id() {
             return Ok(());

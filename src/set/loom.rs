@@ -10,7 +10,7 @@ use crate::memtable::arena::memory::Recycler;
 use crate::set::file_journal::journal::Journal;
 use crate::set::publication::{Publication, Stopped, Swapped, SyncLeader};
 use crate::set::tables::{LastNumber, Registry};
-use crate::set::thread_state::{Order, ThreadState};
+use crate::set::thread_state::{Command, ThreadState};
 use crate::set::view::read_at;
 use crate::set::write_buffer_manager::{Buffers, FlushEnd, Membership, Need, Phase, Waited};
 use crate::sync::model::{check, spawn};
@@ -105,7 +105,7 @@ fn loom_a_restart_acknowledges_nothing() {
             spawn(move || assert_eq!(stopped.stop(1, 1, Error::WriterPanicked), Stopped::First)),
             spawn(move || assert!(after.complete(2, 2).is_err(), "acknowledged")),
             spawn(move || {
-                if settling.settle(2).is_some() {
+                if settling.wait_until_ended(2).is_some() {
                     settling.restart(2);
                     assert_eq!(settling.visible(), 2);
                 }
@@ -177,7 +177,7 @@ fn loom_a_sealed_table_wakes_the_flush_thread() {
 /// A thread that fails, or is told to end, beside a writer that counts on it: both come back.
 #[test]
 fn loom_the_end_of_the_flush_thread_frees_who_waits() {
-    for order in [None, Some(Order::Close)] {
+    for order in [None, Some(Command::Close)] {
         check(move || {
             let set = Arc::new(Membership::new(Buffers::new(10, 20), Recycler::new(0, 0)));
             let (table, of_thread, of_writer) = (set.count_table(), Arc::clone(&set), Arc::clone(&set));
@@ -186,7 +186,7 @@ fn loom_the_end_of_the_flush_thread_frees_who_waits() {
             let thread = spawn(move || {
                 while of_thread.wait_for_work() {
                     place.change(|thread| thread.end_work(Err(Error::Frozen)));
-                    place.change(|thread| thread.obey(order.unwrap_or(Order::Close)));
+                    place.change(|thread| thread.obey(order.unwrap_or(Command::Close)));
                 }
                 place.change(|thread| *thread = ThreadState::default());
             });

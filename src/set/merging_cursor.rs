@@ -719,7 +719,7 @@ impl<'s> Source<'s> {
         match (way, to) {
             (Direction::Backward, _) => Ok(()),
             (Direction::Forward, Move::Beyond(key)) => self.pass(comparator, key),
-            (Direction::Forward, _) => self.settle(),
+            (Direction::Forward, _) => self.skip_invisible(),
         }
     }
 
@@ -730,11 +730,11 @@ impl<'s> Source<'s> {
             self.go(Direction::Forward, if moves == STEPS { Move::Beyond(key) } else { Move::Step })?;
             moves += 1;
         }
-        self.settle()
+        self.skip_invisible()
     }
 
     /// Goes on, forward, to a version that the cursor sees.
-    fn settle(&mut self) -> Result<()> {
+    fn skip_invisible(&mut self) -> Result<()> {
         while self.kind.is_some() && self.sequence > self.visible {
             let key = std::mem::take(&mut self.key);
             self.go(Direction::Forward, Move::To(&key))?;

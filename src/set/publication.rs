@@ -207,7 +207,7 @@ impl Publication {
 
     /// If a commit stopped: waits until all commits up to `last`, the last number taken, have ended and returned
     /// (PUBLICATION-3). The caller keeps new numbers away.
-    pub(crate) fn settle(&self, last: SequenceNumber) -> Option<Stop> {
+    pub(crate) fn wait_until_ended(&self, last: SequenceNumber) -> Option<Stop> {
         let mut order = self.order.lock();
         order.stop.as_ref()?;
         loop {

@@ -24,7 +24,7 @@ use crate::set::flush_job::{FlushJob, FlushThread};
 use crate::set::options::{Durability, SetEvent, SetOptions, WriteOptions};
 use crate::set::publication::Pointers;
 use crate::set::tables::{Registry, Slot, Snapshot, Tables};
-use crate::set::thread_state::Order;
+use crate::set::thread_state::Command;
 use crate::set::view::View;
 use crate::set::write_buffer_manager::{Membership, Phase};
 
@@ -319,7 +319,7 @@ impl<B> MemTableSet<B> {
     /// opened anew from its base and its journal.
     pub fn resume(&self) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
         let abandoned = resume(&self.shared)?;
-        self.shared.buffers.thread().change(|thread| thread.obey(Order::Retry));
+        self.shared.buffers.thread().change(|thread| thread.obey(Command::Retry));
         self.shared.reports.tell(|| SetEvent::Resumed { abandoned });
         Ok(abandoned)
     }
@@ -463,7 +463,7 @@ pub(crate) fn resume<B>(shared: &Shared<B>) -> Result<Option<(SequenceNumber, Se
         return Err(refusal.clone());
     }
     // RESUME-1: the commit mutex is held, so no number is given meanwhile.
-    let Some(stop) = shared.registry.publication.settle(commit.last) else {
+    let Some(stop) = shared.registry.publication.wait_until_ended(commit.last) else {
         if commit.refusal.is_some() {
             shared.replace_active(&mut commit)?;
             commit.refusal = None;

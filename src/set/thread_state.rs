@@ -35,7 +35,7 @@ enum At {
 
 /// What a flush thread is told.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Order {
+pub(crate) enum Command {
     Retry,
     Close,
 }
@@ -50,7 +50,7 @@ impl ThreadState {
         true
     }
 
-    /// Whether the thread flushes sealed tables without an order.
+    /// Whether the thread flushes sealed tables without a command.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.at, At::Ready | At::Flushing)
     }
@@ -65,11 +65,11 @@ impl ThreadState {
         self.error.clone()
     }
 
-    pub(crate) fn obey(&mut self, order: Order) {
-        match (order, self.at) {
-            (Order::Retry, At::Failed) => *self = ThreadState { at: At::Ready, error: None },
-            (Order::Retry, _) | (Order::Close, At::None) => {}
-            (Order::Close, at) => {
+    pub(crate) fn obey(&mut self, command: Command) {
+        match (command, self.at) {
+            (Command::Retry, At::Failed) => *self = ThreadState { at: At::Ready, error: None },
+            (Command::Retry, _) | (Command::Close, At::None) => {}
+            (Command::Close, at) => {
                 if at == At::Left {
                     // An error that the function returns takes the place of this one.
                     self.leave();
@@ -131,14 +131,14 @@ mod tests {
                 let mut state = flushing();
                 state.leave();
                 assert!(state.error().is_none() && !state.is_live());
-                state.obey(Order::Retry);
+                state.obey(Command::Retry);
                 if closes {
-                    state.obey(Order::Close);
+                    state.obey(Command::Close);
                 }
                 state.end_work(returned);
                 assert_eq!(matches!(state.error(), Some(Error::Frozen)), is_own, "{state:?}");
                 assert_eq!(matches!(state.error(), Some(Error::InvalidArgument(_))), !is_own, "{state:?}");
-                state.obey(Order::Retry);
+                state.obey(Command::Retry);
                 assert_eq!((state.is_live(), state.is_over()), (!closes, closes), "{state:?}");
             }
         }

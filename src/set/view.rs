@@ -130,7 +130,7 @@ impl<B> View<B> {
     pub fn get(&self, key: &[u8]) -> Result<SetLookup<'_>> {
         let mut operands = Vec::new();
         for slot in self.tables.newest_first() {
-            if let Some(lookup) = settle(slot.table.get(key, self.sequence)?, &mut operands)? {
+            if let Some(lookup) = decide(slot.table.get(key, self.sequence)?, &mut operands)? {
                 return Ok(lookup);
             }
         }
@@ -164,7 +164,7 @@ impl<B> View<B> {
             let asked: Vec<&[u8]> = open.iter().map(|(key, ..)| *key).collect();
             let answers = slot.table.multi_get(&asked, self.sequence);
             for ((_, operands, found), answer) in open.into_iter().zip(answers) {
-                *found = answer.and_then(|answer| settle(answer, operands)).transpose();
+                *found = answer.and_then(|answer| decide(answer, operands)).transpose();
             }
         }
         let found = all.into_iter();
@@ -266,7 +266,7 @@ pub(crate) fn read_at(publication: &Publication, active: &LastNumber) -> Sequenc
 }
 
 /// The answer, if a table's own decides it. Operands whose base is below are kept for it.
-fn settle<'v>(lookup: Lookup<'v>, operands: &mut Vec<Operand<'v>>) -> Result<Option<SetLookup<'v>>> {
+fn decide<'v>(lookup: Lookup<'v>, operands: &mut Vec<Operand<'v>>) -> Result<Option<SetLookup<'v>>> {
     let base = match lookup {
         Lookup::NotFound => return Ok(None),
         Lookup::Value(value) if operands.is_empty() => return Ok(Some(SetLookup::Value(value))),
@@ -450,12 +450,12 @@ impl<'v> PendingMerge<'v> {
 /// # Ok(()) }
 /// ```
 pub struct SetRange<'s> {
-    front: Tip<'s>,
-    back: Tip<'s>,
+    front: RangeEnd<'s>,
+    back: RangeEnd<'s>,
 }
 
 /// One end of a range.
-struct Tip<'s> {
+struct RangeEnd<'s> {
     cursor: MergingCursor<'s>,
     /// Whether the end goes on from its cursor, and not from its place.
     is_moving: bool,
@@ -467,7 +467,7 @@ impl<'s> SetRange<'s> {
         let bound = |bound: Bound<&&'k [u8]>| bound.map(|key| *key);
         let (lower, upper) = (bound(range.start_bound()), bound(range.end_bound()));
         let [front, back] =
-            cursors.map(|cursor| Tip { cursor: cursor.with_bounds(lower, upper), is_moving: false });
+            cursors.map(|cursor| RangeEnd { cursor: cursor.with_bounds(lower, upper), is_moving: false });
         SetRange { front, back }
     }
 
@@ -548,7 +548,7 @@ impl<'s> SetRange<'s> {
     }
 
     /// The end that goes this way, and the other one.
-    fn ends(&mut self, way: Direction) -> [&mut Tip<'s>; 2] {
+    fn ends(&mut self, way: Direction) -> [&mut RangeEnd<'s>; 2] {
         let SetRange { front, back } = self;
         if way == Direction::Forward { [front, back] } else { [back, front] }
     }

@@ -241,7 +241,7 @@ pub(crate) enum Answer {
 }
 
 /// What one table's lookup decides; `None`: the next table must be asked.
-fn settle(lookup: Lookup<'_>) -> Result<Option<Answer>, Error> {
+fn decide(lookup: Lookup<'_>) -> Result<Option<Answer>, Error> {
     Ok(match lookup {
         Lookup::Value(value) => Some(Answer::Value(value.len())),
         Lookup::Deleted { .. } => Some(Answer::Absent),
@@ -265,7 +265,7 @@ impl Version {
     /// The newest value of a key.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Answer, Error> {
         for table in &self.tables {
-            if let Some(answer) = settle(table.get(key, u64::MAX)?)? {
+            if let Some(answer) = decide(table.get(key, u64::MAX)?)? {
                 return Ok(answer);
             }
         }
@@ -304,7 +304,7 @@ impl MultiGet {
                 table.multi_get_into(&open, u64::MAX, &mut lookups);
             }
             for (at, lookup) in self.open.iter().zip(lookups.drain(..)) {
-                self.answers[*at] = settle(lookup?)?;
+                self.answers[*at] = decide(lookup?)?;
             }
             self.open.retain(|at| self.answers[*at].is_none());
         }
@@ -409,7 +409,7 @@ impl<'v> Scan<'v> {
         if self.cursors.len() > 1 {
             self.way = way;
             self.pile()?;
-            self.settle()?;
+            self.skip_deleted()?;
         }
         self.entry()
     }
@@ -429,7 +429,7 @@ impl<'v> Scan<'v> {
             self.pile()?;
         }
         self.pass()?;
-        self.settle()
+        self.skip_deleted()
     }
 
     /// Copies the key of the first cursor. `false`: no cursor stands on an entry.
@@ -462,7 +462,7 @@ impl<'v> Scan<'v> {
     }
 
     /// Goes on until no newer table deletes the entry of the first cursor (S2).
-    fn settle(&mut self) -> Result<(), Error> {
+    fn skip_deleted(&mut self) -> Result<(), Error> {
         while let Some(&top) = self.heap.first() {
             let Some(entry) = self.cursors[top].table_entry()? else { return Ok(()) };
             let key = entry.user_key();

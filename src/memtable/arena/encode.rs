@@ -10,7 +10,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "offsets and heights are bounded by the address limit")]
 
 use crate::error::Result;
-use crate::integrity::digest::{Kvo, Placed, Protected, key_part, value_part};
+use crate::integrity::digest::{FixedFields, Kvo, Protected, key_part, value_part};
 use crate::integrity::hash::Secret;
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::arena::{Reservation, View};
@@ -50,8 +50,8 @@ impl View<'_> {
         let (head, body) = std::hint::black_box(bytes).split_at_mut(key_at);
         let (key, value) = body.split_at(fields.key.len());
         let header_part = self.secret.header_part(offset, lengths.0, fields.sequence, revision);
-        let placed = Placed::new(fields.sequence, header_part);
-        let (digest, parts) = self.seal(head, &placed, fields.kind, key, value);
+        let fixed = FixedFields::new(fields.sequence, header_part);
+        let (digest, parts) = self.seal(head, &fixed, fields.kind, key, value);
         let back =
             BackWord::pack(back, self.secret.back_tag(offset, back), Secret::header_check(header_part));
         if let Some(word) = head[BACK_AT..].first_chunk_mut() {
@@ -80,7 +80,7 @@ impl View<'_> {
     fn seal(
         &self,
         head: &mut [u8],
-        placed: &Placed,
+        fixed: &FixedFields,
         kind: Kind,
         key: &[u8],
         value: &[u8],
@@ -90,8 +90,8 @@ impl View<'_> {
             return (0, None);
         }
         let parts = Parts { key: key_part(key), value: value_part(value) };
-        let first = placed.key_digest(parts.key, kind) & self.width.mask();
-        let second = placed.value_digest_of(parts.value, parts.key);
+        let first = fixed.key_digest(parts.key, kind) & self.width.mask();
+        let second = fixed.value_digest_of(parts.value, parts.key);
         let digests = &mut head[HEADER..];
         match digests.first_chunk_mut::<16>() {
             Some(whole) if width == 8 => {

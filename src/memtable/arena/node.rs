@@ -27,7 +27,7 @@ use std::sync::Arc;
 use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::digest::{
-    DIAGNOSIS_LEN_MAX, Kvos, Placed, Protected, StoredProtection, Width, key_part, single_bit,
+    DIAGNOSIS_LEN_MAX, FixedFields, Kvos, Protected, StoredProtection, Width, key_part, single_bit,
 };
 use crate::integrity::hash::Secret;
 use crate::key::{Kind, SequenceNumber, Target};
@@ -47,7 +47,7 @@ pub(crate) struct Node<'a> {
     lengths: Lengths,
     /// Address in arena units (32) | revision (32), in one word: two halves would be joined in memory whenever it is copied.
     place: u64,
-    placed: Placed,
+    fixed: FixedFields,
     arena: PhantomData<&'a ()>,
 }
 
@@ -98,19 +98,19 @@ impl<'a> View<'a> {
             return None;
         }
         let place = place_of(offset, revision);
-        Some((self.node_at(address, lengths, place, Placed::new(sequence, header_part)), back.target()))
+        Some((self.node_at(address, lengths, place, FixedFields::new(sequence, header_part)), back.target()))
     }
 
     /// The node with these fields at an address. The caller has checked, or checks next, that it ends inside its chunk.
     #[inline(always)]
     fn node_of(&self, address: usize, lengths: Lengths, sequence: SequenceNumber, place: u64) -> Node<'a> {
         let header_part = self.secret.header_part((place >> 32) as u32, lengths.0, sequence, place as u32);
-        self.node_at(address, lengths, place, Placed::new(sequence, header_part))
+        self.node_at(address, lengths, place, FixedFields::new(sequence, header_part))
     }
 
     #[inline(always)]
-    fn node_at(&self, address: usize, lengths: Lengths, place: u64, placed: Placed) -> Node<'a> {
-        Node { key_address: address + key_at(self.width), lengths, place, placed, arena: PhantomData }
+    fn node_at(&self, address: usize, lengths: Lengths, place: u64, fixed: FixedFields) -> Node<'a> {
+        Node { key_address: address + key_at(self.width), lengths, place, fixed, arena: PhantomData }
     }
 
     /// Whether an entry of these lengths ends inside its chunk (NODE-1).
@@ -232,7 +232,7 @@ impl<'a> Node<'a> {
     /// The sequence number.
     #[inline(always)]
     pub(crate) fn sequence(&self) -> SequenceNumber {
-        self.placed.sequence()
+        self.fixed.sequence()
     }
 
     /// The revision among equals.
@@ -280,7 +280,7 @@ impl<'a> Node<'a> {
     /// The key digest of a key with this K, untruncated.
     #[inline(always)]
     fn key_digest(&self, key_part: u64) -> u64 {
-        self.placed.key_digest(key_part, self.lengths.kind())
+        self.fixed.key_digest(key_part, self.lengths.kind())
     }
 
     /// Whether a digest is the stored one, as far as that is stored. Most tables store all of it.
@@ -338,7 +338,7 @@ impl<'a> Node<'a> {
     #[cold]
     pub(super) fn value_vouches(&self, view: &View<'_>) -> bool {
         let key_part = key_part(self.key());
-        self.has_digest(1, self.placed.value_digest(self.value_bytes(), key_part), view.width)
+        self.has_digest(1, self.fixed.value_digest(self.value_bytes(), key_part), view.width)
     }
 
     /// This node with its key verified, or a report of what is wrong with it.
@@ -458,14 +458,14 @@ impl<'a> Verified<'a> {
         if width.bytes() == 0 {
             return Ok(());
         }
-        let digest = self.node.placed.value_digest(value, self.key_part);
+        let digest = self.node.fixed.value_digest(value, self.key_part);
         if self.node.has_digest(1, digest, width) { Ok(()) } else { Err(self.bad_value(value, width)) }
     }
 
     #[cold]
     fn bad_value(&self, value: &[u8], width: Width) -> Corruption {
         let node = &self.node;
-        let digest = |bytes: &[u8]| node.placed.value_digest(bytes, self.key_part) & width.mask();
+        let digest = |bytes: &[u8]| node.fixed.value_digest(bytes, self.key_part) & width.mask();
         let (expected, stored) = (digest(value), node.stored_digest(width, 1));
         let mut report = Corruption::new(Place::Value, bytes_of(node.offset()), expected, stored)
             .with_sequence(node.sequence());
@@ -484,7 +484,7 @@ impl<'a> Verified<'a> {
     /// The stored digests, without F, to hand on with the entry. Reads no byte of key or value.
     pub(crate) fn stored_protection(&self, width: Width) -> StoredProtection {
         let digest = |which| self.node.stored_digest(width, which);
-        self.node.placed.stripped(digest(0), digest(1), width)
+        self.node.fixed.stripped(digest(0), digest(1), width)
     }
 
     /// The caller's digest of the entry with its sequence number, computed from the bytes as they are now.

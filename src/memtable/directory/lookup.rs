@@ -324,18 +324,18 @@ impl<'a> Pages<'_, 'a> {
 // Any thread. O(slots) per page, each of which opens a node or a page.
 
 /// How often all writers are waited for before a lock bit counts as damaged: the page may be locked by the next one.
-const SETTLED: u32 = 4;
+const WAITS_FOR_LOCK: u32 = 4;
 
 /// Where a page stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct PageAt {
     /// 0: leaves.
     pub(crate) level: u32,
     /// Its first unit.
     pub(crate) page: u32,
 }
 
-impl Standing {
+impl PageAt {
     /// How many units it takes: for tests and the fault injector.
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn units(self) -> u32 {
@@ -345,7 +345,7 @@ impl Standing {
 
 /// The result of a look at a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum PageState {
     Sound,
     /// Somebody writes it, or its lock bit is damaged.
     Busy,
@@ -354,62 +354,62 @@ pub(crate) enum Look {
 
 impl<'a> Pages<'_, 'a> {
     /// Every page that the root and neighbours lead to, level by level from above.
-    pub(crate) fn pages(&self) -> impl Iterator<Item = Standing> {
+    pub(crate) fn pages(&self) -> impl Iterator<Item = PageAt> {
         // Neighbours that name each other in a ring would never end.
         let room = self.view.arena().room.handed_bytes() / (8 * WORDS as u64);
         std::iter::successors(self.first(), |at| self.after(*at)).take(room as usize)
     }
 
     /// The root page.
-    pub(crate) fn first(&self) -> Option<Standing> {
+    pub(crate) fn first(&self) -> Option<PageAt> {
         let (page, level) = self.root().filter(|_| self.root != 0)?;
-        Some(Standing { level, page })
+        Some(PageAt { level, page })
     }
 
     /// The page after one, or the first one of the level below.
-    pub(crate) fn after(&self, at: Standing) -> Option<Standing> {
+    pub(crate) fn after(&self, at: PageAt) -> Option<PageAt> {
         let next = Page::open(self.view, at.page).map_or(0, |page| page.next());
         if next != 0 {
-            return Some(Standing { page: next, ..at });
+            return Some(PageAt { page: next, ..at });
         }
         let (root, levels) = self.root()?;
         let level = at.level.checked_sub(1)?;
         let below = (level..levels).try_fold(root, |page, _| {
             Page::open(self.view, page)?.child(self.view, 0).map(|(child, _)| child)
         });
-        below.map(|page| Standing { level, page })
+        below.map(|page| PageAt { level, page })
     }
 
     /// Looks at a page (LOOK-1).
-    pub(crate) fn look(&self, at: Standing) -> Look {
-        let seen = self.look_once(at);
+    pub(crate) fn inspect(&self, at: PageAt) -> PageState {
+        let seen = self.inspect_once(at);
         match seen {
-            Look::Damaged(_) if self.look_once(at) != seen => Look::Busy,
+            PageState::Damaged(_) if self.inspect_once(at) != seen => PageState::Busy,
             _ => seen,
         }
     }
 
-    /// Whether a page stays locked, by one lock word, while `settle` waits for all writers to leave, again and again.
-    pub(crate) fn stays_locked(&self, at: Standing, settle: &mut impl FnMut()) -> bool {
+    /// Whether a page stays locked, by one lock word, while all writers are waited for, again and again.
+    pub(crate) fn stays_locked(&self, at: PageAt, wait_out_writers: &mut impl FnMut()) -> bool {
         let lock = || Page::open(self.view, at.page).and_then(|page| page.held());
         let held = lock();
         held.is_some()
-            && (0..SETTLED).all(|_| {
-                settle();
+            && (0..WAITS_FOR_LOCK).all(|_| {
+                wait_out_writers();
                 lock() == held
             })
     }
 
-    fn look_once(&self, at: Standing) -> Look {
+    fn inspect_once(&self, at: PageAt) -> PageState {
         let kind = if at.level == 0 { Kind::Leaf } else { Kind::Inner };
         let page = Page::open(self.view, at.page).filter(|page| page.kind(self.view) == Some(kind));
-        let Some(page) = page else { return Look::Damaged(report(at.page)) };
-        let Some((word, count)) = page.at_rest() else { return Look::Busy };
+        let Some(page) = page else { return PageState::Damaged(report(at.page)) };
+        let Some((word, count)) = page.at_rest() else { return PageState::Busy };
         let sound = self.is_placed(&page, kind) && (page.is_replaced() || self.is_filled(&page, kind, count));
         match page.at_rest() {
-            Some((now, _)) if now == word && !sound => Look::Damaged(report(at.page)),
-            Some((now, _)) if now == word => Look::Sound,
-            _ => Look::Busy,
+            Some((now, _)) if now == word && !sound => PageState::Damaged(report(at.page)),
+            Some((now, _)) if now == word => PageState::Sound,
+            _ => PageState::Busy,
         }
     }
 

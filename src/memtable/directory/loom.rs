@@ -81,11 +81,11 @@ impl Table {
     }
 
     /// Names a key as its writer does, with its own names that wait.
-    pub(crate) fn settle(&self, place: usize, inserter: &mut Inserter) {
+    pub(crate) fn name_and_link(&self, place: usize, inserter: &mut Inserter) {
         let fields = Fields::new(1, Kind::PUT, self.keys[place], b"", None);
         let search = self.search();
         let tower = Tower { node: self.nodes[place], height: 1, revision: 0, pred: search.sentinel };
-        inserter.settle(&search, &fields, tower);
+        inserter.name_and_link(&search, &fields, tower);
     }
 
     fn spawn_name(self: &Arc<Self>, place: usize) -> JoinHandle<Named> {
@@ -262,13 +262,13 @@ fn loom_a_name_that_waits_gets_its_turn() {
             let table = Arc::clone(&table);
             spawn(move || {
                 let mut inserter = Inserter::default();
-                table.settle(place, &mut inserter);
+                table.name_and_link(place, &mut inserter);
                 inserter
             })
         });
         let inserters = threads.map(|thread| thread.join().unwrap());
         for (mut inserter, place) in inserters.into_iter().zip([1, 4]) {
-            table.settle(place, &mut inserter);
+            table.name_and_link(place, &mut inserter);
         }
         table.finds(0..5);
     });

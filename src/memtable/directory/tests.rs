@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
-use super::lookup::{Look, Standing};
+use super::lookup::{PageAt, PageState};
 use super::page::SLOTS;
 
 use crate::comparator::BYTEWISE;
@@ -219,7 +219,7 @@ fn no_flipped_bit_changes_an_answer() {
     }
     let mut entries = table.entries();
     let search = table.search();
-    let pages: Vec<Standing> = search.directory().pages().collect();
+    let pages: Vec<PageAt> = search.directory().pages().collect();
     let units = pages.iter().flat_map(|at| at.page..at.page + at.units()).chain([search.directory]);
     let mut sequence = 1000;
     for (number, unit) in units.enumerate() {
@@ -261,7 +261,7 @@ fn dearest(table: &Table, entries: &[(Vec<u8>, SequenceNumber)]) -> u32 {
 
 fn is_sound(search: &Search<'_>) -> bool {
     !search.directory().is_lost()
-        && search.directory().pages().all(|at| search.directory().look(at) == Look::Sound)
+        && search.directory().pages().all(|at| search.directory().inspect(at) == PageState::Sound)
 }
 
 /// Keys with long and with short beginnings in common, so that pages of all measures stand beside each other.
@@ -285,7 +285,7 @@ fn what_a_look_passes_costs_few_steps_and_what_it_finds_is_mended() {
     let table = filled();
     let (entries, search) = (table.entries(), table.search());
     assert!(is_sound(&search), "an undamaged directory");
-    let pages: Vec<Standing> = search.directory().pages().collect();
+    let pages: Vec<PageAt> = search.directory().pages().collect();
     let units = pages.iter().flat_map(|at| at.page..at.page + at.units()).chain([search.directory]);
     let (mut found, mut passed) = (0, 0);
     for (number, unit) in units.enumerate() {
@@ -305,7 +305,7 @@ fn what_a_look_passes_costs_few_steps_and_what_it_finds_is_mended() {
                 // ORDERING: Relaxed: one thread.
                 again.search().view.word(unit).unwrap().fetch_xor(1 << bit, Ordering::Relaxed);
                 let upkeep = Upkeep::default();
-                (0..5).for_each(|_| upkeep.look_on(&again.search(), &mut || ()));
+                (0..5).for_each(|_| upkeep.inspect_and_renew(&again.search(), &mut || ()));
                 assert!(is_sound(&again.search()), "{note} is not mended");
                 let nodes = dearest(&again, &entries);
                 assert!(nodes <= 8, "{note} is mended, and a search looks at {nodes} nodes");
@@ -322,7 +322,7 @@ fn what_a_look_passes_costs_few_steps_and_what_it_finds_is_mended() {
 fn upkeep_runs_beside_writers() {
     let (table, upkeep) = (Table::new(), Upkeep::default());
     let writers: [Mutex<Inserter>; 2] = std::array::from_fn(|_| Mutex::default());
-    let settle = &mut || writers.iter().for_each(|writer| drop(writer.lock()));
+    let wait_out_writers = &mut || writers.iter().for_each(|writer| drop(writer.lock()));
     let count = if cfg!(miri) { 16 } else { scaled(15_000) };
     let key = |n: u64| splitmix(n).to_be_bytes();
     std::thread::scope(|scope| {
@@ -341,7 +341,7 @@ fn upkeep_runs_beside_writers() {
                 // ORDERING: Relaxed: damage.
                 search.view.word(search.directory).unwrap().fetch_xor(1 << 40, Ordering::Relaxed);
             }
-            upkeep.look_on(&table.search(), settle);
+            upkeep.inspect_and_renew(&table.search(), wait_out_writers);
         }
     });
     let entries = table.entries();

@@ -357,7 +357,7 @@ impl<'t> FlushIter<'t> {
         };
         let comparator = &self.core.comparator;
         while let Some(entry) = next_of(search, *at)? {
-            if search.look_on(read_ahead, *at, entry.offset()) {
+            if search.prefetch_beside(read_ahead, *at, entry.offset()) {
                 search.read_on(read_ahead, entry.offset());
             }
             *at = entry.offset();

@@ -25,7 +25,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
-use crate::integrity::digest::{Placed, key_part};
+use crate::integrity::digest::{FixedFields, key_part};
 use crate::integrity::hash::Secret;
 use crate::key::Kind;
 use crate::memtable::arena::arena::View;
@@ -34,7 +34,7 @@ use crate::memtable::arena::layout::{
 };
 use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::core::Core;
-use crate::memtable::directory::lookup::{Look, Standing};
+use crate::memtable::directory::lookup::{PageAt, PageState};
 use crate::memtable::lookup::lines::SideStructure;
 use crate::memtable::parts::writer_shards::Totals;
 use crate::memtable::read::entry::Entry;
@@ -195,9 +195,9 @@ impl<'a, P: FnMut(ScrubProgress)> Scrub<'a, P> {
             return;
         }
         let directory = search.directory();
-        let broken = |at: Standing| match directory.look(at) {
-            Look::Damaged(found) => Some((at, found)),
-            Look::Sound | Look::Busy => None,
+        let broken = |at: PageAt| match directory.inspect(at) {
+            PageState::Damaged(found) => Some((at, found)),
+            PageState::Sound | PageState::Busy => None,
         };
         let found: Vec<_> = directory.pages().filter_map(broken).collect();
         if !found.is_empty() {
@@ -533,7 +533,7 @@ fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
         copy.extend_from_slice(&word(copy.len())?.to_ne_bytes());
     }
     let key_part = key_part(&copy[key_at(view.width)..end]);
-    let digest = Placed::new(sequence, header_part).key_digest(key_part, lengths.kind());
+    let digest = FixedFields::new(sequence, header_part).key_digest(key_part, lengths.kind());
     let width = view.width.bytes();
     (copy[HEADER..HEADER + width] == digest.to_le_bytes()[..width]).then_some(())
 }

@@ -12,7 +12,7 @@ use crate::integrity::control_word::{Salt, Words};
 use crate::integrity::digest::key_part;
 use crate::integrity::hash::{Secret, mix, splitmix};
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
-use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines, Report, Settle, SideStructure, lost};
+use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines, Report, SideStructure, WaitForWriters, lost};
 use crate::memtable::options::{MemTableOptions, PrefixExtractor};
 use crate::sync::{AtomicU64, Ordering, thread_number};
 
@@ -114,10 +114,10 @@ impl SideStructure for Accelerators {
     fn scrub(
         &self,
         arena: &Arena,
-        settle: &mut Settle<'_>,
+        wait_out_writers: &mut WaitForWriters<'_>,
         report: &mut Report<'_>,
     ) -> Result<(), Corruption> {
-        self.structures().try_for_each(|structure| structure.scrub(arena, settle, report))
+        self.structures().try_for_each(|structure| structure.scrub(arena, wait_out_writers, report))
     }
 
     #[cfg(feature = "fault-injection")]
@@ -346,11 +346,11 @@ impl<const HOLDS: usize> SideStructure for Filter<HOLDS> {
     fn scrub(
         &self,
         arena: &Arena,
-        settle: &mut Settle<'_>,
+        wait_out_writers: &mut WaitForWriters<'_>,
         report: &mut Report<'_>,
     ) -> Result<(), Corruption> {
         let view = arena.view()?;
-        self.lines.scrub(&view, Self::salt(view.secret), settle, report)
+        self.lines.scrub(&view, Self::salt(view.secret), wait_out_writers, report)
     }
 
     #[cfg(feature = "fault-injection")]

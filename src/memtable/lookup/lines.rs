@@ -50,7 +50,7 @@ const _: () = assert!(LINES_BYTES_MIN == PAD_MAX + (1 + GAP + 1) * LINE_BYTES);
 /// Most bytes before line 0.
 const PAD_MAX: u64 = LINE_BYTES - UNIT as u64;
 /// How often a scrub reads a line again that disagrees and changes meanwhile.
-const SETTLE_ROUNDS: u32 = 3;
+const WAITS_FOR_LINE: u32 = 3;
 
 /// Cache lines, each with a control word.
 #[derive(Debug)]
@@ -146,24 +146,24 @@ impl Lines {
         self.place.words(salt)
     }
 
-    /// Verifies each line: reports a control word that disagrees. `settle` waits for the writers at work, because a line
-    /// disagrees while a writer is between its two steps. O(lines).
+    /// Verifies each line: reports a control word that disagrees. It waits for the writers at work,
+    /// because a line disagrees while a writer is between its two steps. O(lines).
     pub(crate) fn scrub(
         &self,
         view: &View<'_>,
         salt: Salt,
-        settle: &mut dyn FnMut(),
+        wait_out_writers: &mut dyn FnMut(),
         report: &mut dyn FnMut(Corruption),
     ) -> Result<(), Corruption> {
         let count = self.count(salt)?;
         for index in 0..count {
             let line = self.line(salt, index)?;
-            let look = || line.damage(view);
-            let mut found = look();
-            for _ in 0..SETTLE_ROUNDS {
+            let difference = || line.damage(view);
+            let mut found = difference();
+            for _ in 0..WAITS_FOR_LINE {
                 let Some(before) = found else { break };
-                settle();
-                found = look();
+                wait_out_writers();
+                found = difference();
                 // Writers that were between their steps have finished, so a difference that has not changed is
                 // damage.
                 if found == Some(before) {
@@ -344,7 +344,7 @@ pub(crate) fn lost() -> Corruption {
 // Any thread.
 
 /// Waits for the writers at work.
-pub(crate) type Settle<'s> = dyn FnMut() + 's;
+pub(crate) type WaitForWriters<'s> = dyn FnMut() + 's;
 
 /// Takes a finding.
 pub(crate) type Report<'r> = dyn FnMut(Corruption) + 'r;
@@ -368,7 +368,7 @@ pub(crate) trait SideStructure {
     fn scrub(
         &self,
         _arena: &Arena,
-        _settle: &mut Settle<'_>,
+        _wait_out_writers: &mut WaitForWriters<'_>,
         _report: &mut Report<'_>,
     ) -> Result<(), Corruption> {
         Ok(())

@@ -90,7 +90,7 @@ fn loom_a_freeze_waits_for_names() {
             (Arc::new(WriterShards::new(Secret::from_seed(1))), directory::Table::new(4, &[0, 3]));
         let writer = spawn({
             let (gate, table) = (Arc::clone(&gate), Arc::clone(&table));
-            move || write(&gate, |entered| table.settle(1, &mut entered.inside.inserter))
+            move || write(&gate, |entered| table.name_and_link(1, &mut entered.inside.inserter))
         });
         let freezer = spawn({
             let table = Arc::clone(&table);

@@ -25,7 +25,7 @@ use crate::key::{SequenceNumber, Target};
 use crate::memtable::arena::arena::Arena;
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{Control, ControlWord, Head};
-use crate::memtable::lookup::lines::{Ground, Report, Settle, SideStructure};
+use crate::memtable::lookup::lines::{Ground, Report, SideStructure, WaitForWriters};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::skiplist::list::List;
 use crate::memtable::skiplist::search::Search;
@@ -256,10 +256,10 @@ impl SideStructure for RangeTombstones {
     fn scrub(
         &self,
         _arena: &Arena,
-        settle: &mut Settle<'_>,
+        wait_out_writers: &mut WaitForWriters<'_>,
         report: &mut Report<'_>,
     ) -> Result<(), Corruption> {
-        self.live.scrub(settle, report);
+        self.live.scrub(wait_out_writers, report);
         Ok(())
     }
 

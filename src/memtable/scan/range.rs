@@ -91,14 +91,14 @@ impl<H: Handle, L: Visibility> fmt::Debug for EntryRange<H, L> {
 
 /// Both ends of a range, without a borrow of its table, which each call is given.
 struct Ends {
-    front: Tip,
-    back: Tip,
+    front: RangeEnd,
+    back: RangeEnd,
     /// Whether the ends have met, or one has reached the other side of the range, since the last seek.
     is_over: bool,
 }
 
 /// One end of a range.
-struct Tip {
+struct RangeEnd {
     walk: Walk,
     state: End,
     /// How far it has come (RANGE-1). Unknown until the other end moves, except after a seek.
@@ -116,9 +116,9 @@ enum End {
     Moving,
 }
 
-impl Tip {
+impl RangeEnd {
     fn new(walk: Walk) -> Self {
-        Tip { walk, state: End::Fresh, place: None }
+        RangeEnd { walk, state: End::Fresh, place: None }
     }
 
     /// Takes one step; the first one goes to the beginning of this end. Not called once the range is over.
@@ -182,7 +182,7 @@ impl Ends {
     fn new(visible: Visible, bounds: ScanBounds) -> Self {
         let front = Walk::new(visible).between(bounds.clone());
         let back = Walk::new(visible).between(bounds);
-        Ends { front: Tip::new(front), back: Tip::new(back), is_over: false }
+        Ends { front: RangeEnd::new(front), back: RangeEnd::new(back), is_over: false }
     }
 
     /// Takes a step of the front, for one direction.
@@ -199,7 +199,7 @@ impl Ends {
 
     /// The end that moves in this direction, and the other one.
     #[inline(always)]
-    fn tips(&mut self, way: Direction) -> (&mut Tip, &mut Tip) {
+    fn moving_and_other(&mut self, way: Direction) -> (&mut RangeEnd, &mut RangeEnd) {
         match way {
             Direction::Forward => (&mut self.front, &mut self.back),
             Direction::Backward => (&mut self.back, &mut self.front),
@@ -210,15 +210,15 @@ impl Ends {
     /// handled in functions that are not inlined.
     #[inline(always)]
     fn step<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Result<Entry<'a>>> {
-        let (tip, other) = self.tips(way);
-        let alone = tip.state == End::Moving && other.state == End::Fresh;
+        let (moving, other) = self.moving_and_other(way);
+        let alone = moving.state == End::Moving && other.state == End::Fresh;
         if !alone || self.is_over {
             return self.step_with_both(core, way);
         }
-        let (tip, _) = self.tips(way);
-        match tip.walk.advance(core, way) {
+        let (moving, _) = self.moving_and_other(way);
+        match moving.walk.advance(core, way) {
             Ok(Some(entry)) => Some(Ok(entry)),
-            moved => self.settle(way, moved),
+            moved => self.finish_alone(way, moved),
         }
     }
 
@@ -228,29 +228,33 @@ impl Ends {
         if self.is_over {
             return None;
         }
-        let (tip, other) = self.tips(way);
+        let (moving, other) = self.moving_and_other(way);
         if other.state == End::Fresh {
-            let moved = tip.advance(core, way);
-            tip.place = None;
-            return self.settle(way, moved);
+            let moved = moving.advance(core, way);
+            moving.place = None;
+            return self.finish_alone(way, moved);
         }
         if let Err(corruption) =
-            tip.note_place(core, way).and_then(|()| other.note_place(core, way.opposite()))
+            moving.note_place(core, way).and_then(|()| other.note_place(core, way.opposite()))
         {
-            let failed = tip.walk.fail(corruption);
+            let failed = moving.walk.fail(corruption);
             self.is_over = true;
             return failed.err().map(Err);
         }
-        let moved = tip.advance(core, way);
+        let moved = moving.advance(core, way);
         self.meet(core, way, moved)
     }
 
     /// Handles the result of a move while the other end has not moved.
     #[inline(never)]
-    fn settle<'a>(&mut self, way: Direction, moved: Result<Option<Entry<'a>>>) -> Option<Result<Entry<'a>>> {
-        let (tip, _) = self.tips(way);
-        if tip.is_over(&moved) {
-            tip.place = Some(far_end(way));
+    fn finish_alone<'a>(
+        &mut self,
+        way: Direction,
+        moved: Result<Option<Entry<'a>>>,
+    ) -> Option<Result<Entry<'a>>> {
+        let (moving, _) = self.moving_and_other(way);
+        if moving.is_over(&moved) {
+            moving.place = Some(far_end(way));
             self.is_over = true;
         }
         moved.transpose()
@@ -266,34 +270,34 @@ impl Ends {
         moved: Result<Option<Entry<'a>>>,
     ) -> Option<Result<Entry<'a>>> {
         let comparator = &core.comparator;
-        let (tip, other) = self.tips(way);
+        let (moving, other) = self.moving_and_other(way);
         let inside = match (&moved, &other.place) {
             (Ok(Some(entry)), Some(limit)) => {
                 entry.is_before(comparator, &limit.target(comparator)) == (way == Direction::Forward)
             }
             (Err(_), Some(limit)) => {
-                let begin = tip.error_begins(comparator, way, &other.walk);
+                let begin = moving.error_begins(comparator, way, &other.walk);
                 let order = begin.map(|scan_bound| scan_bound.order(comparator, limit));
                 order.is_none_or(|order| order == way.opposite().outward())
             }
             _ => false,
         };
         if !inside {
-            tip.take_back(way);
+            moving.take_back(way);
             self.is_over = true;
             return None;
         }
-        if tip.is_over(&moved) {
+        if moving.is_over(&moved) {
             self.is_over = true;
             return moved.transpose();
         }
         match moved {
             Ok(entry) => {
-                tip.place = entry.map(|entry| tip.walk.passed(way, &entry));
+                moving.place = entry.map(|entry| moving.walk.passed(way, &entry));
                 entry.map(Ok)
             }
             Err(error) => {
-                tip.place = tip.walk.progress(core, way).ok();
+                moving.place = moving.walk.progress(core, way).ok();
                 Some(Err(error))
             }
         }
@@ -301,15 +305,15 @@ impl Ends {
 
     /// Moves the end of this direction to a position.
     fn seek(&mut self, way: Direction, place: ScanBound) {
-        self.tips(way).0.reset(Some(place));
+        self.moving_and_other(way).0.reset(Some(place));
         self.is_over = false;
     }
 
     /// Replaces the bounds and restarts both ends.
     fn set_bounds(&mut self, bounds: ScanBounds) {
-        for tip in [&mut self.front, &mut self.back] {
-            tip.reset(None);
-            tip.walk.set_bounds(bounds.clone());
+        for end in [&mut self.front, &mut self.back] {
+            end.reset(None);
+            end.walk.set_bounds(bounds.clone());
         }
         self.is_over = false;
     }

@@ -671,7 +671,7 @@ impl Scope {
             Direction::Backward => (search.try_prev(stand.offset())?, &self.bounds.lower),
         };
         let to = entry.node().offset();
-        if search.look_on(read_ahead, stand.offset(), to) {
+        if search.prefetch_beside(read_ahead, stand.offset(), to) {
             self.read_on(core, read_ahead, to, way);
         }
         let is_next = shows(&entry)
@@ -720,7 +720,7 @@ impl Scope {
                 Some(search) => {
                     let outcome = self.step_from(core, &search, way, stand, hidden);
                     if let Ok(Some(to)) = &outcome
-                        && search.look_on(read_ahead, stand.offset(), to.offset())
+                        && search.prefetch_beside(read_ahead, stand.offset(), to.offset())
                     {
                         self.read_on(core, read_ahead, to.offset(), way);
                     }

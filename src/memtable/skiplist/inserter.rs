@@ -224,7 +224,7 @@ impl Inserter {
     /// Names a published and counted node in the directory, and links its higher levels. The comparator may panic here
     /// (LIST-4). What cannot be linked is left out: it costs speed only.
     #[inline(always)]
-    pub(crate) fn settle(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
+    pub(crate) fn name_and_link(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         self.splice.record(0, tower.node);
         if search.directory != 0 && self.run.is_multiple_of(NAMED_EVERY) {
             self.name(search, fields, tower);
@@ -292,17 +292,17 @@ impl Inserter {
 //   second attempt finds other neighbours, the place is checked again.
 // * The units of a node that is not published are zeroed before anything else runs.
 //
-// A site belongs to one writer.
+// Space belongs to one writer.
 
 /// The units of one node, and the node's place in them.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct NodeSpace {
     reservation: Reservation,
     pad: u32,
     height: u32,
 }
 
-impl Site {
+impl NodeSpace {
     /// Takes units for a node between `pred` and `succ`.
     #[inline(always)]
     pub(super) fn take(
@@ -310,18 +310,23 @@ impl Site {
         sub: &mut SubChunk,
         (units, height): (u64, u32),
         (pred, succ): (u32, u32),
-    ) -> Result<Site> {
-        let mut site = Site { reservation: view.arena().carve(sub, units)?, pad: 0, height };
-        if !site.fits(pred, succ) {
-            site = site.set_apart(view, sub, (pred, succ))?;
+    ) -> Result<NodeSpace> {
+        let mut space = NodeSpace { reservation: view.arena().carve(sub, units)?, pad: 0, height };
+        if !space.fits(pred, succ) {
+            space = space.set_apart(view, sub, (pred, succ))?;
         }
-        Ok(site)
+        Ok(space)
     }
 
     /// Moves the node by free units before it, so that it stands apart.
     #[cold]
     #[inline(never)]
-    fn set_apart(mut self, view: &View<'_>, sub: &mut SubChunk, (pred, succ): (u32, u32)) -> Result<Site> {
+    fn set_apart(
+        mut self,
+        view: &View<'_>,
+        sub: &mut SubChunk,
+        (pred, succ): (u32, u32),
+    ) -> Result<NodeSpace> {
         let (units, height) = (self.bytes() / UNIT as u64, self.height);
         let mut room = 0;
         loop {
@@ -333,7 +338,7 @@ impl Site {
             room = self.pad;
             self.give_back(view, sub)?;
             let reservation = view.arena().carve(sub, units + u64::from(room))?;
-            self = Site { reservation, pad: 0, height };
+            self = NodeSpace { reservation, pad: 0, height };
         }
     }
 

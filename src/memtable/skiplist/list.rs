@@ -29,9 +29,9 @@ use crate::memtable::arena::arena::{Arena, SubChunk, View};
 use crate::memtable::arena::encode::{Built, Fields, Shape};
 use crate::memtable::arena::layout::{HEADER, HEIGHT_MAX, Head, PAD_UNITS_MAX, UNIT, node_units};
 use crate::memtable::arena::node::{Node, Verified};
-use crate::memtable::directory::lookup::{LeafSlot, Look, Standing, new_root};
+use crate::memtable::directory::lookup::{LeafSlot, PageAt, PageState, new_root};
 use crate::memtable::directory::name::{NAMED_EVERY, Named};
-use crate::memtable::skiplist::inserter::{Inserter, Site, Tower, new_sentinel};
+use crate::memtable::skiplist::inserter::{Inserter, NodeSpace, Tower, new_sentinel};
 use crate::memtable::skiplist::nearby_search::NEAR_UNITS;
 use crate::memtable::skiplist::search::{Bracket, Course, Search, Splice, Trail};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -94,8 +94,8 @@ pub(crate) enum Quick {
     /// The entry is in the list, which has no equal one.
     Linked(Linked),
     /// The entry is not in the list, because it has an equal one, or because another writer was faster; then this is
-    /// the site of its node.
-    Not(Option<Site>),
+    /// the space of its node.
+    Not(Option<NodeSpace>),
 }
 
 /// An entry that was linked at level 0.
@@ -162,7 +162,7 @@ impl List {
         let bracket = inserter.find(search, fields)?;
         match self.insert_between(search, inserter, fields, &bracket)? {
             Quick::Linked(linked) => Ok(linked.placed(None)),
-            Quick::Not(site) => self.insert_any(search, inserter, fields, policy, site),
+            Quick::Not(space) => self.insert_any(search, inserter, fields, policy, space),
         }
     }
 
@@ -179,18 +179,18 @@ impl List {
         if bracket.entry.is_some_and(|entry| equals(search, &entry, fields)) {
             return Ok(Quick::Not(None));
         }
-        let mut site = self.site(search, inserter, fields, (0, bracket))?;
-        match self.attempt(search, &mut site, fields, 0, bracket) {
+        let mut space = self.take_space(search, inserter, fields, (0, bracket))?;
+        match self.attempt(search, &mut space, fields, 0, bracket) {
             Ok(Some(linked)) => Ok(Quick::Linked(linked)),
-            Ok(None) => Ok(Quick::Not(Some(site))),
+            Ok(None) => Ok(Quick::Not(Some(space))),
             Err(error) => {
-                self.give_back(search, inserter, site)?;
+                self.give_back(search, inserter, space)?;
                 Err(error)
             }
         }
     }
 
-    /// Inserts an entry that may have an equal, however many attempts it takes; `site`: where its node was built
+    /// Inserts an entry that may have an equal, however many attempts it takes; `space`: where its node was built
     /// before.
     #[inline(never)]
     pub(crate) fn insert_any<'a>(
@@ -199,41 +199,42 @@ impl List {
         inserter: &mut Inserter,
         fields: &Fields<'_>,
         policy: DuplicatePolicy,
-        mut site: Option<Site>,
+        mut space: Option<NodeSpace>,
     ) -> Result<Placement<'a>> {
-        let placement = self.insert_at(search, inserter, fields, policy, &mut site);
-        if let Some(site) = site {
-            self.give_back(search, inserter, site)?;
+        let placement = self.insert_at(search, inserter, fields, policy, &mut space);
+        if let Some(space) = space {
+            self.give_back(search, inserter, space)?;
         }
         placement
     }
 
-    /// Inserts with a site that may be taken already. A site that is not used stays in `site`, and the caller gives
-    /// it back.
+    /// Inserts, into space that may be taken already. Space that is not used stays in `space`, and the caller gives it
+    /// back.
     fn insert_at<'a>(
         &self,
         search: &Search<'a>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
         policy: DuplicatePolicy,
-        site: &mut Option<Site>,
+        space: &mut Option<NodeSpace>,
     ) -> Result<Placement<'a>> {
         loop {
             let bracket = inserter.find_any(search, fields)?;
-            let displaced = settle(search, &bracket, fields, policy)?;
+            let displaced = apply_policy(search, &bracket, fields, policy)?;
             let revision = next_revision(displaced.as_ref());
             let height = search.height(fields, revision);
-            let unfit = |site: &mut Site| site.height() != height || !site.fits(bracket.pred, bracket.succ);
-            if let Some(old) = site.take_if(unfit) {
+            let unfit =
+                |space: &mut NodeSpace| space.height() != height || !space.fits(bracket.pred, bracket.succ);
+            if let Some(old) = space.take_if(unfit) {
                 self.give_back(search, inserter, old)?;
             }
-            let spot = match site {
-                Some(spot) => spot,
-                None => site.insert(self.site(search, inserter, fields, (revision, &bracket))?),
+            let taken = match space {
+                Some(taken) => taken,
+                None => space.insert(self.take_space(search, inserter, fields, (revision, &bracket))?),
             };
-            if let Some(linked) = self.attempt(search, spot, fields, revision, &bracket)? {
+            if let Some(linked) = self.attempt(search, taken, fields, revision, &bracket)? {
                 // What is published is never given back.
-                *site = None;
+                *space = None;
                 return Ok(linked.placed(displaced));
             }
         }
@@ -241,19 +242,19 @@ impl List {
 
     /// Takes space for a node.
     #[inline(always)]
-    fn site(
+    fn take_space(
         &self,
         search: &Search<'_>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
         (revision, bracket): (u32, &Bracket<'_>),
-    ) -> Result<Site> {
+    ) -> Result<NodeSpace> {
         let height = search.height(fields, revision);
         let units = node_units(search.view.width, fields.lengths(), height);
-        let site =
-            Site::take(&search.view, &mut inserter.sub, (units, height), (bracket.pred, bracket.succ))?;
-        search.prefetch_ahead(site.node());
-        Ok(site)
+        let space =
+            NodeSpace::take(&search.view, &mut inserter.sub, (units, height), (bracket.pred, bracket.succ))?;
+        search.prefetch_ahead(space.node());
+        Ok(space)
     }
 
     /// Builds the node and links it at level 0 (LIST-1). `None` if another writer was faster.
@@ -261,28 +262,28 @@ impl List {
     fn attempt<'a>(
         &self,
         search: &Search<'a>,
-        site: &mut Site,
+        space: &mut NodeSpace,
         fields: &Fields<'_>,
         revision: u32,
         bracket: &Bracket<'a>,
     ) -> Result<Option<Linked>> {
         let view = &search.view;
-        let height = site.height();
+        let height = space.height();
         let (back, next, end) = (bracket.pred, bracket.succ, search.sentinel);
-        let shape = Shape { pad: site.pad(), height, revision, back, next, end };
-        let built = view.build(site.reservation(), fields, shape)?;
+        let shape = Shape { pad: space.pad(), height, revision, back, next, end };
+        let built = view.build(space.reservation(), fields, shape)?;
         let node = built.offset;
         check_claim(view, &built, fields)?;
         let is_linked = view.publish_link(bracket.pred, 0, bracket.succ, node)?;
         if !is_linked {
-            site.wipe(view)?;
+            space.wipe(view)?;
             return Ok(None);
         }
         if !view.renew_back(bracket.succ, bracket.pred, node) {
             view.settle_back(search.sentinel, node, bracket.succ);
         }
         let tower = Tower { node, height, revision, pred: bracket.pred };
-        Ok(Some(Linked { digest: built.digest, bytes: site.bytes(), tower }))
+        Ok(Some(Linked { digest: built.digest, bytes: space.bytes(), tower }))
     }
 
     /// Names a published node in the directory and links it at its higher levels, after its writer has counted it: the
@@ -295,7 +296,7 @@ impl List {
         fields: &Fields<'_>,
         tower: Tower,
     ) {
-        inserter.settle(search, fields, tower);
+        inserter.name_and_link(search, fields, tower);
         let top = tower.height - 1;
         // ORDERING: Relaxed: a hint, see `search`.
         if self.top.load(Ordering::Relaxed) < top {
@@ -329,8 +330,8 @@ impl List {
     /// Takes an unpublished node back (LIST-3).
     #[cold]
     #[inline(never)]
-    fn give_back(&self, search: &Search<'_>, inserter: &mut Inserter, site: Site) -> Result<()> {
-        site.give_back(&search.view, &mut inserter.sub)
+    fn give_back(&self, search: &Search<'_>, inserter: &mut Inserter, space: NodeSpace) -> Result<()> {
+        space.give_back(&search.view, &mut inserter.sub)
     }
 }
 
@@ -420,7 +421,7 @@ fn read_back(view: View<'_>, node: u32) -> Result<(Protected<Kvo>, SequenceNumbe
 
 /// Applies the duplicate policy to what the bracket shows. Returns the equal entry that is to be hidden.
 #[inline(always)]
-fn settle<'a>(
+fn apply_policy<'a>(
     search: &Search<'a>,
     bracket: &Bracket<'a>,
     fields: &Fields<'_>,
@@ -477,13 +478,13 @@ pub(crate) struct Upkeep {
 }
 
 impl Upkeep {
-    fn next(&self) -> Option<Standing> {
+    fn next(&self) -> Option<PageAt> {
         // ORDERING: Relaxed: advice.
         let word = self.next.load(Ordering::Relaxed);
-        (word != 0).then_some(Standing { level: (word >> 32) as u32, page: word as u32 })
+        (word != 0).then_some(PageAt { level: (word >> 32) as u32, page: word as u32 })
     }
 
-    fn set_next(&self, at: Option<Standing>) {
+    fn set_next(&self, at: Option<PageAt>) {
         let word = at.map_or(0, |at| u64::from(at.level) << 32 | u64::from(at.page));
         // ORDERING: Relaxed: advice.
         self.next.store(word, Ordering::Relaxed);
@@ -507,29 +508,30 @@ impl Upkeep {
         }
     }
 
-    /// Looks at some pages, and renews the directory if one is broken. `settle` waits until all writers at work have left.
-    pub(crate) fn look_on(&self, search: &Search<'_>, settle: &mut impl FnMut()) {
+    /// Looks at some pages, and renews the directory if one is broken. If a page is busy, it may wait for
+    /// all writers at work.
+    pub(crate) fn inspect_and_renew(&self, search: &Search<'_>, wait_out_writers: &mut impl FnMut()) {
         if search.directory == 0 {
             return;
         }
         // ORDERING: Relaxed: one of several callers wins; nothing is read through it.
-        if self.meets_damage(search, settle) && self.renewed.swap(1, Ordering::Relaxed) == 0 {
+        if self.meets_damage(search, wait_out_writers) && self.renewed.swap(1, Ordering::Relaxed) == 0 {
             search.renew_directory();
         }
     }
 
-    fn meets_damage(&self, search: &Search<'_>, settle: &mut impl FnMut()) -> bool {
+    fn meets_damage(&self, search: &Search<'_>, wait_out_writers: &mut impl FnMut()) -> bool {
         let directory = search.directory();
         let mut at = self.next().or_else(|| directory.first());
         let mut broken = directory.is_lost();
         for _ in 0..PAGES_PER_CALL {
             let Some(here) = at.filter(|_| !broken) else { break };
-            match directory.look(here) {
-                Look::Sound => self.found_free(here.page),
-                Look::Busy => {
-                    broken = self.found_busy(here.page) && directory.stays_locked(here, settle);
+            match directory.inspect(here) {
+                PageState::Sound => self.found_free(here.page),
+                PageState::Busy => {
+                    broken = self.found_busy(here.page) && directory.stays_locked(here, wait_out_writers);
                 }
-                Look::Damaged(_) => broken = true,
+                PageState::Damaged(_) => broken = true,
             }
             at = directory.after(here);
         }

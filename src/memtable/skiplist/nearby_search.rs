@@ -120,7 +120,7 @@ impl<'a> Search<'a> {
                 Some(node)
             }
         };
-        let (next, succ, back) = self.look_behind(at)?;
+        let (next, succ, back) = self.next_with_back(at)?;
         trail.visit();
         let near = match succ {
             Some(node) if self.is_before(&node, target) => {
@@ -150,7 +150,7 @@ impl<'a> Search<'a> {
             if self.seek_checks == SeekChecks::EveryNode {
                 pred.try_verify(&self.view)?;
             }
-            let (next, succ, back) = self.look_behind(at)?;
+            let (next, succ, back) = self.next_with_back(at)?;
             match succ {
                 Some(node) if self.is_before(&node, target) => (at, pred) = (next, node),
                 _ => return self.certify_opened((at, Some(pred)), (next, succ, back)),
@@ -166,7 +166,7 @@ impl<'a> Search<'a> {
 
     /// The next node on level 0, open (the sentinel is `None`), and the node that its back link names.
     #[inline(always)]
-    fn look_behind(&self, at: u32) -> Option<(u32, Option<Node<'a>>, u32)> {
+    fn next_with_back(&self, at: u32) -> Option<(u32, Option<Node<'a>>, u32)> {
         let next = self.view.try_link(at, 0)?;
         if next == self.sentinel {
             return Some((next, None, self.view.back_target(next)?));
@@ -322,7 +322,7 @@ impl<'a> Search<'a> {
     /// After a step from `at` to `to`, prefetches what lies beside `to` on the far side. `true`: the caller must move
     /// the read-ahead, with `read_on` or `read_back`.
     #[inline(always)]
-    pub(crate) fn look_on(&self, read_ahead: &mut ReadAhead, at: u32, to: u32) -> bool {
+    pub(crate) fn prefetch_beside(&self, read_ahead: &mut ReadAhead, at: u32, to: u32) -> bool {
         if to.wrapping_sub(at) <= NEAR_UNITS {
             self.prefetch_lines(to, NEAR_AHEAD);
         } else if at.wrapping_sub(to) <= NEAR_UNITS {

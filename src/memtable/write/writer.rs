@@ -19,7 +19,7 @@ use crate::memtable::core::{Core, frozen};
 use crate::memtable::lookup::accelerators::Shortcuts;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::writer_shards::{Entered, Leased, Totals};
-use crate::memtable::skiplist::inserter::Site;
+use crate::memtable::skiplist::inserter::NodeSpace;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Linked, Placement, Quick};
 use crate::memtable::skiplist::search::{Bracket, Search};
 use crate::tombstone::index::tree::Load;
@@ -108,7 +108,7 @@ pub(crate) fn apply_point<'a>(
     let quick = core.points.list.insert_between(search, &mut entered.inside.inserter, write, bracket)?;
     let Linked { digest, bytes, tower } = match quick {
         Quick::Linked(linked) => linked,
-        Quick::Not(site) => return apply_point_any(core, entered, search, write, site),
+        Quick::Not(space) => return apply_point_any(core, entered, search, write, space),
     };
     entered.learn(&core.shards.watches);
     entered.count(&Totals::of(write.kind, write.data_bytes(), digest), write.sequence);
@@ -124,10 +124,10 @@ fn apply_point_any(
     entered: &mut Entered<'_>,
     search: &Search<'_>,
     write: &Fields<'_>,
-    site: Option<Site>,
+    space: Option<NodeSpace>,
 ) -> Result<Inserted> {
     let inserter = &mut entered.inside.inserter;
-    let placement = core.points.list.insert_any(search, inserter, write, core.options.duplicates, site)?;
+    let placement = core.points.list.insert_any(search, inserter, write, core.options.duplicates, space)?;
     entered.learn(&core.shards.watches);
     let inserted = account(entered, &placement, write, &search.view);
     entered.note_point(&core.comparator, write.key, write.sequence);

@@ -60,7 +60,7 @@ const OPEN_FILES_MAX: usize = 16;
 enum Health {
     Sound,
     /// A failed append was cut off; the cut is not synced yet.
-    Unsettled,
+    Truncated,
     /// A failed append could not be cut off.
     Closed(Error),
 }
@@ -124,8 +124,8 @@ impl State {
     /// Appends a record to the current file (FILE-JOURNAL-2). After a sync that failed `ReadOnly`: what was appended before may be
     /// lost in a crash.
     fn append(&mut self, kind: RecordKind, payload: &[u8]) -> Result<()> {
-        let settled = self.settle();
-        settled.map_err(|error| if self.failure.is_some() { Error::read_only(error) } else { error })?;
+        let synced = self.sync_truncation();
+        synced.map_err(|error| if self.failure.is_some() { Error::read_only(error) } else { error })?;
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         let current = self.current()?;
@@ -135,7 +135,7 @@ impl State {
         if let Err(error) = file.append(&scratch) {
             let error = Error::io("append to", &current.name)(error);
             current.health = match file.truncate(current.written) {
-                Ok(()) => Health::Unsettled,
+                Ok(()) => Health::Truncated,
                 Err(_) => Health::Closed(error.clone()),
             };
             return Err(error);
@@ -148,12 +148,12 @@ impl State {
     }
 
     /// Makes sure that what a failed append left is gone.
-    fn settle(&mut self) -> Result<()> {
+    fn sync_truncation(&mut self) -> Result<()> {
         let current = self.current()?;
         match &current.health {
             Health::Sound => return Ok(()),
             Health::Closed(error) => return Err(error.clone()),
-            Health::Unsettled => {}
+            Health::Truncated => {}
         }
         match current.file()?.sync() {
             Ok(()) => current.health = Health::Sound,
@@ -452,7 +452,7 @@ impl FileJournal {
             evidence.forget().inspect_err(|_| state.names_failed = true)?;
             state.left = None;
         }
-        if state.failure.is_none() && state.settle().is_ok() {
+        if state.failure.is_none() && state.sync_truncation().is_ok() {
             return Ok(());
         }
         let mut files = state.files.clone();

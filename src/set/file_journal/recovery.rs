@@ -246,7 +246,7 @@ impl JournalRecovery {
             let kept = file.abandoned.iter().filter(|it| it.at.offset < file.keeps);
             kept.for_each(|it| recovery.abandoned.add(*it));
         }
-        let evidence = recovery.settle(&names, &notes)?;
+        let evidence = recovery.clean_up(&names, &notes)?;
         let start = recovery.start(&names, evidence);
         Ok((recovery, start))
     }
@@ -430,7 +430,7 @@ impl JournalRecovery {
     }
 
     /// Sets aside what is cut off, removes what is not needed, and makes the rest durable (JOURNAL-RECOVERY-3).
-    fn settle(&mut self, names: &[String], notes: &Notes) -> Result<Evidence> {
+    fn clean_up(&mut self, names: &[String], notes: &Notes) -> Result<Evidence> {
         let storage = Arc::clone(&self.storage);
         self.note_idle();
         let stays = |note: Note| {

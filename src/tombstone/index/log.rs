@@ -564,9 +564,9 @@ pub(crate) struct Segments<T, const FIRST: u32> {
     slots: [Published<Box<[T]>>; SLOTS],
 }
 
-/// The place of an index: its segment, and its offset there.
+/// The segment of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Spot {
+struct SegmentSpan {
     slot: usize,
     /// First index of the segment.
     first: u64,
@@ -580,30 +580,30 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
     }
 
     #[inline(always)]
-    fn spot(index: u32) -> Spot {
+    fn span_of(index: u32) -> SegmentSpan {
         let unit = u64::from(index / FIRST);
         let group = (unit / 4 + 1).ilog2();
         let group_first = 4 * ((1u64 << group) - 1);
         let quarter = (unit - group_first) >> group;
         let first = (group_first + (quarter << group)) * u64::from(FIRST);
         let slot = 4 * group as usize + usize::from(quarter.to_le_bytes()[0]);
-        Spot { slot, first, len: u64::from(FIRST) << group }
+        SegmentSpan { slot, first, len: u64::from(FIRST) << group }
     }
 
     /// The item at `index`, if its segment is published.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
-        let spot = Self::spot(index);
-        let segment = self.slots.get(spot.slot)?.get()?;
-        segment.get(usize::try_from(u64::from(index) - spot.first).ok()?)
+        let span = Self::span_of(index);
+        let segment = self.slots.get(span.slot)?.get()?;
+        segment.get(usize::try_from(u64::from(index) - span.first).ok()?)
     }
 
     /// The `len` items from `index` on, if one published segment holds them all.
     #[inline(always)]
     pub(crate) fn run(&self, index: u32, len: usize) -> Option<&[T]> {
-        let spot = Self::spot(index);
-        let segment = self.slots.get(spot.slot)?.get()?;
-        segment.get(usize::try_from(u64::from(index) - spot.first).ok()?..)?.get(..len)
+        let span = Self::span_of(index);
+        let segment = self.slots.get(span.slot)?.get()?;
+        segment.get(usize::try_from(u64::from(index) - span.first).ok()?..)?.get(..len)
     }
 
     /// The `len` cells from `index` on. Publishes their segment if it is missing: `make` fills it, index by index,
@@ -618,21 +618,21 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
         if let Some(run) = self.run(index, len) {
             return Some(run);
         }
-        let spot = Self::spot(index);
-        let first = u32::try_from(spot.first).ok()?;
-        let segment_len = u32::try_from(spot.len).ok()?;
+        let span = Self::span_of(index);
+        let first = u32::try_from(span.first).ok()?;
+        let segment_len = u32::try_from(span.len).ok()?;
         let last = first.checked_add(segment_len - 1)?;
-        self.slots.get(spot.slot)?.get_or_publish(
+        self.slots.get(span.slot)?.get_or_publish(
             || (first..=last).map(make).collect(),
-            |_| grown(spot.len * size_of::<T>() as u64),
+            |_| grown(span.len * size_of::<T>() as u64),
         );
         self.run(index, len)
     }
 
     /// Bytes of the segments of the first `items` items.
     pub(crate) fn bytes_max(items: u64) -> u64 {
-        let last = u32::try_from(items).unwrap_or(u32::MAX).checked_sub(1).map(Self::spot);
-        last.map_or(0, |spot| (spot.first + spot.len) * size_of::<T>() as u64)
+        let last = u32::try_from(items).unwrap_or(u32::MAX).checked_sub(1).map(Self::span_of);
+        last.map_or(0, |span| (span.first + span.len) * size_of::<T>() as u64)
     }
 
     /// The first place at or after `index` where `len` items fit into one segment: `index` itself, or the start of a
@@ -640,11 +640,11 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
     pub(crate) fn fit(index: u32, len: u64) -> Option<u32> {
         let mut at = u64::from(index);
         loop {
-            let spot = Self::spot(u32::try_from(at).ok()?);
-            if at + len <= spot.first + spot.len {
+            let span = Self::span_of(u32::try_from(at).ok()?);
+            if at + len <= span.first + span.len {
                 return u32::try_from(at).ok();
             }
-            at = spot.first + spot.len;
+            at = span.first + span.len;
         }
     }
 
@@ -696,18 +696,18 @@ mod tests {
     #[test]
     fn every_index_has_one_spot() {
         let mut expected_first = 0;
-        let mut previous: Option<Spot> = None;
+        let mut previous: Option<SegmentSpan> = None;
         for index in 0..if cfg!(miri) { 3_000u32 } else { 100_000 } {
-            let spot = Segments::<u8, 8>::spot(index);
-            if previous != Some(spot) {
-                assert_eq!(spot.first, expected_first, "index {index}");
-                assert_eq!(spot.slot, previous.map_or(0, |spot| spot.slot + 1));
-                expected_first += spot.len;
-                previous = Some(spot);
+            let span = Segments::<u8, 8>::span_of(index);
+            if previous != Some(span) {
+                assert_eq!(span.first, expected_first, "index {index}");
+                assert_eq!(span.slot, previous.map_or(0, |span| span.slot + 1));
+                expected_first += span.len;
+                previous = Some(span);
             }
-            assert!((spot.first..spot.first + spot.len).contains(&u64::from(index)));
+            assert!((span.first..span.first + span.len).contains(&u64::from(index)));
         }
-        assert!(Segments::<u8, 32>::spot(u32::MAX).slot < SLOTS);
+        assert!(Segments::<u8, 32>::span_of(u32::MAX).slot < SLOTS);
         assert!(Segments::<u8, 8>::new().get(u32::MAX).is_none());
     }
 

@@ -642,7 +642,7 @@ mod tests {
             }
         }
 
-        fn settle(&mut self) {
+        fn merge_all(&mut self) {
             let index = OrderedTree { tree: &self.tree, comparator: &BYTEWISE };
             let extent = self.tally.extent(CHECKS).unwrap();
             while self.merger.step(index, extent, STEP_PIECES) == Progress::Worked {}
@@ -700,7 +700,7 @@ mod tests {
         let mut parts = Parts::new();
         for _ in 0..if cfg!(miri) { 4 } else { 2400 } {
             parts.push(BLOCK);
-            parts.settle();
+            parts.merge_all();
         }
         let covered = parts.covered().unwrap();
         assert!(
@@ -718,7 +718,7 @@ mod tests {
         assert!(sources(&parts.tree, 0).is_empty());
         for _ in 0..33 {
             parts.push(BLOCK);
-            parts.settle();
+            parts.merge_all();
         }
         assert_eq!(parts.covered(), Some(30 * BLOCK));
         let names = |blocks| {
@@ -744,7 +744,7 @@ mod tests {
     fn a_merge_refuses_gaps_and_too_many() {
         let mut parts = Parts::new();
         parts.push(65 * BLOCK);
-        parts.settle();
+        parts.merge_all();
         let start = |blocks: &[u32]| {
             let sources = blocks.iter().map(|&index| Source::Node(NodeId { level: 0, index })).collect();
             Job::start(&parts.tree, sources, Target::SummaryNode).map(|job| job.cover)

@@ -260,7 +260,7 @@ impl CoverageNode {
         let cover = Cover { records, skip: probe.skip() };
         let mut reach = self.before(probe.prefix);
         if self.prefix(reach) == probe.prefix {
-            reach = self.settle(log, comparator, probe, reach)?;
+            reach = self.rank_among_ties(log, comparator, probe, reach)?;
         }
         // COVERAGE-NODE-3: verifies the piece that begins at or before the key, and where the next one begins.
         let Some(at) = reach.checked_sub(1) else {
@@ -305,7 +305,7 @@ impl CoverageNode {
     /// the key's prefix. Compares whole keys without verifying them, because the caller verifies the piece.
     #[cold]
     #[inline(never)]
-    fn settle(
+    fn rank_among_ties(
         &self,
         log: &Log,
         comparator: &KeyComparator,

@@ -45,7 +45,7 @@ impl Parts {
     }
 
     /// Merges until there is nothing to do. Returns the number of steps that found work.
-    fn settle(&mut self, budget: u32) -> u64 {
+    fn merge_all(&mut self, budget: u32) -> u64 {
         let (extent, mut steps) = (self.tally.extent(self.checks).unwrap(), 0);
         let index = OrderedTree { tree: &self.tree, comparator: &self.comparator };
         while self.merger.step(index, extent, budget) == Progress::Worked {
@@ -132,7 +132,7 @@ fn every_node_of_these_answers(comparator: KeyComparator, spans: Vec<Span>, othe
     let mut parts = Parts::new(comparator, spans);
     for at in 0..140 {
         parts.push(at);
-        parts.settle(STEP_PIECES);
+        parts.merge_all(STEP_PIECES);
     }
     for id in nodes(140) {
         assert!(parts.tree.node(id).is_some(), "{id:?}");
@@ -168,7 +168,7 @@ fn summary_nodes_are_built_when_a_ninth_is_new() {
     let (mut parts, mut found) = (Parts::new(BYTEWISE.clone(), spans), Vec::new());
     for at in 0..parts.spans.len() {
         parts.push(at);
-        parts.settle(STEP_PIECES);
+        parts.merge_all(STEP_PIECES);
         found.extend(parts.tree.summary().map(|summary| summary.covered));
     }
     found.dedup();
@@ -191,7 +191,7 @@ fn a_step_reads_no_more_than_its_budget() {
         let mut steps = 0;
         for at in 0..parts.spans.len() {
             parts.push(at);
-            steps += parts.settle(budget);
+            steps += parts.merge_all(budget);
         }
         let len = |index| {
             let id = NodeId { level: 0, index };
@@ -213,7 +213,7 @@ fn a_block_waits_for_its_records() {
         if complete < BLOCK {
             parts.tally.begin(parts.checks, |count| Ok((count, count + 1))).unwrap();
         }
-        assert_eq!(parts.settle(STEP_PIECES), u64::from(complete / BLOCK));
+        assert_eq!(parts.merge_all(STEP_PIECES), u64::from(complete / BLOCK));
     }
 }
 
@@ -291,7 +291,7 @@ fn queries_ask_no_node_below_the_summary_node() {
     let mut parts = Parts::counting(draw(&BYTEWISE, 9, 0, 300).0);
     for at in 0..300 {
         parts.push(at);
-        parts.settle(STEP_PIECES);
+        parts.merge_all(STEP_PIECES);
     }
     assert_eq!(parts.tree.summary().unwrap().covered, 34 * BLOCK);
     let costs = [0, 0xff].map(|byte| parts.cost(&[byte; 3], u64::MAX, 0));
