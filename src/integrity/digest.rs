@@ -14,7 +14,7 @@
 //! * DIGEST-1: the seeds of all parts but F are global, so a digest leaves its table by XORing F out. That
 //!   reads no byte of key or value, so a bit that flipped since the digest was computed still disagrees with it.
 //! * DIGEST-2: F binds an entry to its place and to the life of its table. It is computed once for the header check
-//!   and both digests (`tag.rs`).
+//!   and both digests (`hash.rs`).
 //! * DIGEST-3: V is bound to K and S: two entries cannot trade values.
 //!
 //! A width of n bytes misses random damage with probability 2^-8n. Pure functions; any thread.

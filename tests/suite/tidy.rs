@@ -93,6 +93,16 @@ fn the_safety_table_is_complete() {
     report(missing.map(|what| format!("SAFETY.md, orderings: {what}")));
 }
 
+/// Tables of SAFETY.md and comments name no Rust file that was merged into another one or removed.
+#[test]
+fn files_that_are_named_exist() {
+    let everywhere = sources(&ALL);
+    let paths: Vec<&str> = everywhere.iter().map(|source| &*source.path).collect();
+    let comments = everywhere.iter().map(|source| (&*source.path, source.comments[1..].join("\n")));
+    let texts = comments.chain([("SAFETY.md", read("SAFETY.md"))]);
+    report(texts.flat_map(|(path, text)| rules::stale_files(path, &text, &paths)));
+}
+
 /// `.ci/mutants` applies them to a copy, and expects that the named tests fail.
 #[test]
 fn planted_bugs_apply() {
@@ -615,6 +625,19 @@ mod refused {
             ("`a.rs` 2", true),
         ] {
             assert_eq!(!rules::ordering_row(&relaxed, row).is_empty(), is_refused, "{row}");
+        }
+        for (text, is_refused) in [
+            ("| `src/b/a.rs` | `f` |", false),
+            ("\n| only Relaxed | `b/a.rs` 1, `a.rs` 2 |", false),
+            ("\n| only Relaxed | `a.rs` 2, `b/c.rs` 1 |", true),
+            ("\n| `b/a.rs` | `a/a.rs` |", true),
+        ] {
+            let found = rules::stale_files("SAFETY.md", text, &["src/b/a.rs"]);
+            if is_refused {
+                refused(&found, "SAFETY.md:2", "does not exist")
+            } else {
+                assert_eq!(found, [""; 0])
+            }
         }
         refused(&rules::ordering_row(&both, "| only Relaxed | `a.rs` 1 | 1 |"), "a.rs", "name `f`");
         let code = "fn f() {}\n// words\n".repeat(750);

@@ -9,7 +9,7 @@
 //! * NODE-2: lengths are read once, and the value that was checked is the one that is used.
 //! * NODE-3: a `Verified` exists only if the key digest matched, or the width is 0. Only a `Verified` gives out
 //!   values.
-//! * NODE-4: links and back words are atomics. They are followed only through `links.rs` and `witness.rs`, after
+//! * NODE-4: links and back words are atomics. They are followed only through `witness.rs`, after
 //!   their tag matched.
 //!
 //! Who may call what: any thread. Not promised: that a node is linked, or where.

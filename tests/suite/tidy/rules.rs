@@ -204,6 +204,22 @@ pub(crate) fn ordering_row(source: &Source, safety: &str) -> Vec<String> {
     missing.chain(count).collect()
 }
 
+/// The Rust files that a text names in backticks, by the end of their path, and that are not among these.
+pub(crate) fn stale_files(path: &str, text: &str, existing: &[&str]) -> Vec<String> {
+    let is_there = |name: &str| existing.iter().any(|path| format!("/{path}").ends_with(&format!("/{name}")));
+    let named = |line: &str| -> Vec<String> {
+        let quoted = line.split('`').skip(1).step_by(2);
+        quoted.filter(|name| name.ends_with(".rs") && !is_there(name)).map(str::to_owned).collect()
+    };
+    let finding = |line: usize, name: String| {
+        format!("{path}:{}: `{name}` does not exist: name the file that has this now", line + 1)
+    };
+    text.lines()
+        .enumerate()
+        .flat_map(|(line, text)| named(text).into_iter().map(move |name| finding(line, name)))
+        .collect()
+}
+
 /// Nothing half done, nothing left over.
 pub(crate) fn markers(source: &Source) -> Vec<String> {
     let mut findings = vec![];
