@@ -126,7 +126,6 @@ pub mod guide {
 }
 #[doc = include_str!("../docs/internals.md")]
 pub mod internals {}
-mod comparator;
 mod key;
 mod sync;
 mod prefetch;
@@ -135,11 +134,10 @@ pub mod tombstone;
 mod memtable;
 pub mod set;
 
-pub use comparator::{Bytewise, Comparator, KeyEquality, KeyOrder};
 pub use error::{Corruption, Error, Result};
 pub use integrity::checksum_kind::ChecksumKind;
 pub use integrity::options::{ParanoidOptions, ParanoidOptionsBuilder};
-pub use key::{Kind, SequenceNumber};
+pub use key::{Bytewise, Comparator, KeyEquality, KeyOrder, Kind, SequenceNumber};
 pub use memtable::batch::batch::WriteBatch;
 pub use memtable::options::{Directory, MemTableOptions, MemTableOptionsBuilder};
 pub use memtable::read::entry::Entry;

@@ -22,7 +22,7 @@
 #![forbid(unsafe_code)]
 
 use crate::error::{Corruption, Place};
-use crate::integrity::hash::{Secret, splitmix};
+use crate::integrity::digest::{Secret, splitmix};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Bytes of a cache line.

@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod hash;
 pub(crate) mod control_word;
 pub(crate) mod digest;
 pub(crate) mod checksum_kind;

@@ -15,11 +15,10 @@
 use std::any::Any;
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Result};
 use crate::integrity::control_word::Words;
-use crate::integrity::hash::Secret;
-use crate::key::SequenceNumber;
+use crate::integrity::digest::Secret;
+use crate::key::{KeyComparator, SequenceNumber};
 use crate::memtable::arena::arena::{Arena, ArenaOptions};
 use crate::memtable::arena::layout::{ControlWord, Head};
 use crate::memtable::arena::node::Verified;

@@ -13,7 +13,7 @@
 
 use std::fmt::{Debug, Formatter, Result};
 
-use crate::integrity::hash::Secret;
+use crate::integrity::digest::Secret;
 use crate::memtable::arena::arena::Arena;
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::ControlWord;

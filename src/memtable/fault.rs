@@ -28,9 +28,8 @@ use std::collections::BTreeMap;
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
 use crate::memtable::arena::arena::View;
-use crate::memtable::arena::layout::{
-    BACK_AT, HEADER, HEIGHT_MAX, Head, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
-};
+use crate::memtable::arena::layout::{BACK_AT, HEADER, HEIGHT_MAX, Head, REVISION_AT, SEQUENCE_AT, UNIT};
+use crate::memtable::arena::node::{Lengths, entry_end, key_at};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::lines::{FaultWords, LINE_WORDS};
 use crate::memtable::piece::{Fresh, LINE, Owner, Part, Past, Piece, Region, WORD};

@@ -5,10 +5,10 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
 use crate::error::{Error, Result};
-use crate::integrity::hash::{mix, splitmix};
+use crate::integrity::digest::{mix, splitmix};
 use crate::integrity::options::ParanoidOptions;
+use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
 use crate::memtable::arena::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::arena::memory::Recycler;
 use crate::memtable::skiplist::list::DuplicatePolicy;

@@ -15,10 +15,9 @@ use std::any::Any;
 use std::ops::{Deref, RangeBounds};
 use std::sync::Arc;
 
-use crate::comparator::Comparator;
 use crate::error::Result;
 use crate::integrity::digest::{Kvo, Protected};
-use crate::key::{Kind, SequenceNumber};
+use crate::key::{Comparator, Kind, SequenceNumber};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{ControlWord, entry_bytes_max};
 use crate::memtable::batch::batch::WriteBatch;

@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::comparator::{Bytewise, Comparator, KeyEquality, KeyOrder};
-use crate::integrity::hash::splitmix;
-use crate::key::Target;
+use crate::integrity::digest::splitmix;
+use crate::key::{Bytewise, Comparator, KeyEquality, KeyOrder, Target};
 use crate::memtable::options::{Directory, MemTableOptions};
 use crate::memtable::read::get::Lookup;
 use crate::memtable::skiplist::search::Trail;
@@ -283,7 +282,7 @@ mod lost_writes {
     use std::collections::{BTreeMap, BTreeSet};
 
     use crate::error::{Error, Result};
-    use crate::integrity::hash::splitmix;
+    use crate::integrity::digest::splitmix;
     use crate::memtable::arena::arena::View;
     use crate::memtable::arena::layout::{BACK_UNITS, LINE_UNITS};
     use crate::memtable::options::MemTableOptions;

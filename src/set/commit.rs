@@ -26,9 +26,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Place, Result, StallCause};
-use crate::key::SequenceNumber;
+use crate::key::{KeyComparator, SequenceNumber};
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::table::MemTable;
 use crate::memtable::write::write_batch::PreparedBatch;

@@ -22,9 +22,8 @@ use std::sync::Arc;
 use std::thread;
 use std::thread::JoinHandle;
 
-use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Result};
-use crate::key::{Kind, SequenceNumber};
+use crate::key::{KeyComparator, Kind, SequenceNumber};
 use crate::memtable::debug::shown;
 use crate::memtable::lifecycle::flush::{FlushEntry, FlushItem, FlushSink, FlushSummary};
 use crate::memtable::lifecycle::scrub::{Salvaged, salvage};

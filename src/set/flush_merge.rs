@@ -20,9 +20,8 @@
 
 use std::sync::Arc;
 
-use crate::comparator::KeyComparator;
 use crate::error::{Error, Result};
-use crate::key::{Kind, SequenceNumber};
+use crate::key::{KeyComparator, Kind, SequenceNumber};
 use crate::memtable::debug::shown;
 use crate::memtable::lifecycle::flush::{
     Came, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, VersionFilter,

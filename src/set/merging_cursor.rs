@@ -22,9 +22,8 @@ use std::error::Error as StdError;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use crate::comparator::{Comparator, KeyComparator, KeyEquality};
 use crate::error::{Error, Result};
-use crate::key::{Direction, Kind, SequenceNumber};
+use crate::key::{Comparator, Direction, KeyComparator, KeyEquality, Kind, SequenceNumber};
 use crate::memtable::debug::shown;
 use crate::memtable::read::get::Base;
 use crate::set::tables::{SortedSource, SourceKey};

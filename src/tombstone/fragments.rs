@@ -18,10 +18,9 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-use crate::comparator::{Comparator, KeyComparator};
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::hash::{hash, mix};
-use crate::key::SequenceNumber;
+use crate::integrity::digest::{hash, mix};
+use crate::key::{Comparator, KeyComparator, SequenceNumber};
 
 /// An interval of keys, with the sequence numbers of the tombstones that cover it, newest first.
 ///
@@ -787,7 +786,7 @@ impl Active {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::comparator::BYTEWISE;
+    use crate::key::BYTEWISE;
 
     /// FRAGMENTS-4, and that touching fragments share a key.
     #[test]

@@ -5,8 +5,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-use crate::comparator::BYTEWISE;
-use crate::integrity::hash::Secret;
+use crate::integrity::digest::Secret;
+use crate::key::BYTEWISE;
 use crate::sync::model::{Arc, check, spawn};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::live::{LiveIndex, Question};

@@ -12,8 +12,8 @@ mod costs {
     use std::hint::black_box;
     use std::time::Instant;
 
-    use crate::comparator::BYTEWISE;
-    use crate::integrity::hash::Secret;
+    use crate::integrity::digest::Secret;
+    use crate::key::BYTEWISE;
     use crate::tombstone::index::live::LiveIndex;
     use crate::tombstone::index::live::Question;
     use crate::tombstone::tests::{Rng, Span};
@@ -128,8 +128,8 @@ mod costs {
 mod faults;
 /// Coverage nodes of every size, and which queries they exclude.
 mod nodes {
-    use crate::comparator::BYTEWISE;
-    use crate::integrity::hash::Secret;
+    use crate::integrity::digest::Secret;
+    use crate::key::BYTEWISE;
     use crate::tombstone::index::checks::{Checks, Cover, pair};
     use crate::tombstone::index::common_prefix::{CommonPrefix, KeyRange, Probe};
     use crate::tombstone::index::log::Log;
@@ -204,8 +204,8 @@ mod nodes {
 mod shared {
     use std::cmp::Ordering as Order;
 
-    use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
-    use crate::integrity::hash::Secret;
+    use crate::integrity::digest::Secret;
+    use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
     use crate::tombstone::index::live::LiveIndex;
     use crate::tombstone::index::live::{Asked, Question};
     use crate::tombstone::tests::{Rng, Span, asked, at_once, brute, fragments, seeds};
@@ -382,8 +382,8 @@ mod shared {
 mod threads {
     use std::sync::Arc;
 
-    use crate::comparator::BYTEWISE;
-    use crate::integrity::hash::Secret;
+    use crate::integrity::digest::Secret;
+    use crate::key::BYTEWISE;
     use crate::sync::{AtomicU64, Ordering};
     use crate::tombstone::index::live::LiveIndex;
     use crate::tombstone::index::live::Question;
@@ -479,9 +479,8 @@ mod threads {
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
 
-use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
-use crate::integrity::hash::Secret;
-use crate::integrity::hash::splitmix;
+use crate::integrity::digest::{Secret, splitmix};
+use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
 use crate::tombstone::Fragmenter;
 use crate::tombstone::index::live::{Asked, Question};
 use crate::tombstone::index::live::{CoveringRun, LiveIndex};

@@ -29,8 +29,7 @@ use std::ops::Range;
 use std::sync::Weak;
 
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::digest::Width;
-use crate::integrity::hash::Secret;
+use crate::integrity::digest::{Secret, Width};
 use crate::memtable::arena::layout::{
     CHUNKS_MAX, Control, ControlWord, Head, Shape, UNIT, bytes_in_chunk, chunk_of, chunk_start, continues,
     shift_of,

@@ -10,13 +10,11 @@
 #![allow(clippy::cast_possible_truncation, reason = "offsets and heights are bounded by the address limit")]
 
 use crate::error::Result;
-use crate::integrity::digest::{FixedFields, Kvo, Protected, key_part, value_part};
-use crate::integrity::hash::Secret;
+use crate::integrity::digest::{FixedFields, Kvo, Protected, Secret, key_part, value_part};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::arena::{Reservation, View};
-use crate::memtable::arena::layout::{
-    BACK_AT, BACK_UNITS, BackWord, HEADER, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
-};
+use crate::memtable::arena::layout::{BACK_AT, BACK_UNITS, HEADER, REVISION_AT, SEQUENCE_AT, UNIT};
+use crate::memtable::arena::node::{BackWord, Lengths, entry_end, key_at};
 
 impl View<'_> {
     /// Writes links, header, digests, key, value and back link of a node that is not published yet.
@@ -274,11 +272,11 @@ pub(crate) struct Shape {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
-    use crate::comparator::BYTEWISE;
     use crate::error::Error;
+    use crate::integrity::digest::Secret;
     use crate::integrity::digest::Width;
-    use crate::integrity::hash::Secret;
     use crate::integrity::options::{OrderChecks, SeekChecks};
+    use crate::key::BYTEWISE;
     use crate::memtable::arena::arena::{Arena, ArenaOptions};
     use crate::memtable::arena::layout::Head;
     use crate::memtable::skiplist::inserter::Inserter;

@@ -33,8 +33,8 @@ use crate::error::{Corruption, Place, Result};
 use crate::integrity::digest::{DIAGNOSIS_LEN_MAX, single_bit};
 use crate::key::SequenceNumber;
 use crate::memtable::arena::arena::View;
-use crate::memtable::arena::layout::{BACK_UNITS, BackWord, HEADER};
-use crate::memtable::arena::node::{Node, bytes_of, no_node};
+use crate::memtable::arena::layout::{BACK_UNITS, HEADER};
+use crate::memtable::arena::node::{BackWord, Node, bytes_of, no_node};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Why a link is not believed.
@@ -343,12 +343,13 @@ impl View<'_> {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
+    use crate::integrity::digest::Secret;
     use crate::integrity::digest::Width;
-    use crate::integrity::hash::Secret;
     use crate::key::Kind;
     use crate::memtable::arena::arena::{Arena, ArenaOptions, SubChunk};
     use crate::memtable::arena::encode::{Fields, Shape};
-    use crate::memtable::arena::layout::{BACK_AT, BackWord, HEADER, Lengths, UNIT, entry_end, node_units};
+    use crate::memtable::arena::layout::{BACK_AT, HEADER, UNIT};
+    use crate::memtable::arena::node::{BackWord, Lengths, entry_end, node_units};
     use crate::sync::Ordering;
 
     const LOW: Shape = Shape { pad: 0, height: 1, revision: 0, back: 0, next: 0, end: 0 };

@@ -5,16 +5,14 @@
 
 use std::sync::Arc;
 
-use crate::comparator::BYTEWISE;
-use crate::integrity::digest::Width;
-use crate::integrity::hash::Secret;
+use crate::integrity::digest::{Secret, Width};
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{Kind, Target};
+use crate::key::{BYTEWISE, Kind, Target};
 use crate::memtable::arena::arena::{Arena, ArenaOptions, SubChunk};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::Head;
-use crate::memtable::directory::lookup::LeafSlot;
 use crate::memtable::directory::name::Named;
+use crate::memtable::directory::page::LeafSlot;
 use crate::memtable::skiplist::inserter::{Inserter, Tower};
 use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 use crate::memtable::skiplist::search::Search;

@@ -12,8 +12,8 @@
 
 #![forbid(unsafe_code)]
 
-mod page;
-pub(crate) mod lookup;
+pub(crate) mod page;
+pub(crate) mod inspect;
 pub(crate) mod name;
 #[cfg(all(test, loom))]
 pub(crate) mod loom;

@@ -21,9 +21,9 @@
 use crate::key::Target;
 use crate::memtable::arena::arena::SubChunk;
 use crate::memtable::arena::node::Node;
-use crate::memtable::directory::lookup::{LEVELS_MAX, LeafSlot, MOVES_MAX, Pages, START, pack};
 use crate::memtable::directory::page::{
-    Fences, Kind, Locked, Measure, Page, SLOTS, Shares, Slot, kept, shared,
+    Fences, Kind, LEVELS_MAX, LeafSlot, Locked, MOVES_MAX, Measure, Page, Pages, SLOTS, START, Shares, Slot,
+    kept, pack, shared,
 };
 use crate::sync::Ordering;
 

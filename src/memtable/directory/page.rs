@@ -1,4 +1,4 @@
-//! Pages of the directory, byte by byte. Safe for any stored word.
+//! Pages of the directory, byte by byte, and how a search goes through them. Safe for any stored word.
 //!
 //! ```text
 //!   word   0 reference 32 | skip 24 | flags 8      1 next 32 | prev 32      flags: replaced, high shares, low shares
@@ -21,9 +21,11 @@
 use std::borrow::Borrow;
 use std::cmp::Ordering as Order;
 
-use crate::comparator::KeyComparator;
+use crate::error::Result;
+use crate::key::{KeyComparator, Target};
 use crate::memtable::arena::arena::{SubChunk, View};
-use crate::memtable::arena::layout::LINE_UNITS;
+use crate::memtable::arena::layout::{LINE_UNITS, UNIT};
+use crate::prefetch::prefetch_read;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Words of a leaf, and of either half of an inner page.
@@ -42,7 +44,7 @@ pub(super) const FREE: u64 = u64::MAX;
 
 const MEASURE: usize = 0;
 const NEIGHBOURS: usize = 1;
-const START: usize = 2;
+const FIRST_BYTES: usize = 2;
 const LOCK: usize = 3;
 
 const REPLACED: u64 = 4;
@@ -163,7 +165,7 @@ impl<'a> Page<'a> {
         Measure {
             reference: (word >> 32) as u32,
             skip: (word >> 8) as u32 & 0xff_ffff,
-            start: self.load(START),
+            start: self.load(FIRST_BYTES),
             fences: if word & both == both { Fences::Share } else { Fences::Differ },
         }
     }
@@ -363,7 +365,7 @@ impl<'a> Locked<'a> {
         // ORDERING: Relaxed: the page becomes known by a Release store.
         page.words[MEASURE].store(word, Ordering::Relaxed);
         // ORDERING: Relaxed: the page becomes known by a Release store.
-        page.words[START].store(measure.start, Ordering::Relaxed);
+        page.words[FIRST_BYTES].store(measure.start, Ordering::Relaxed);
         Some(locked)
     }
 
@@ -622,4 +624,303 @@ impl Measure {
 #[inline(always)]
 fn begins(word: u64, bytes: u32) -> u64 {
     word >> (8 * (WORD as u32).saturating_sub(bytes))
+}
+
+// Finds in the directory where a search starts.
+//
+// ```text
+//   root word -> inner page: last child whose fence is before the target -> .. -> leaf: last node before the target
+// ```
+// * LOOKUP-1: whatever the words say, a lookup ends: after the levels that the root word names, and a few pages to the
+//   right on each.
+// * LOOKUP-2: what comes out is a hint. Who follows it opens nodes by their header checks and certifies the bracket.
+//
+// Any thread; no lock, no retry. O(log n) pages; keys are read only where discriminators tie.
+
+/// Most pages that a lookup goes to the right on a level: splits that no parent names yet, pages that were replaced.
+pub(super) const MOVES_MAX: u32 = 8;
+/// The fence of the first page of a level: before everything.
+pub(super) const START: u32 = 0;
+/// Lookups that are made together.
+pub(crate) const GROUP: usize = 32;
+/// Nodes whose discriminators tie that a search passes by hops rather than by reading their keys.
+const TIES_HOPPED: usize = 2;
+/// Cache lines of a leaf, and of either half of an inner page.
+const LEAF_LINES: usize = 8;
+/// Most levels of inner pages.
+pub(super) const LEVELS_MAX: u32 = 6;
+
+/// A place in the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeafSlot {
+    /// 0: no place.
+    pub(crate) leaf: u32,
+    pub(crate) slot: u32,
+}
+
+impl LeafSlot {
+    pub(crate) const NONE: LeafSlot = LeafSlot { leaf: 0, slot: 0 };
+}
+
+/// Where a search starts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hint {
+    /// Where the first node is named that is not before the target.
+    pub(crate) at: LeafSlot,
+    /// A node before the target; 0: the start of the list.
+    pub(crate) before: u32,
+    /// The first named node that is not before the target; 0: not known.
+    pub(crate) after: u32,
+}
+
+/// The directory of a list.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pages<'s, 'a> {
+    pub(crate) view: &'s View<'a>,
+    pub(crate) comparator: &'a KeyComparator,
+    /// The unit of the root word.
+    pub(crate) root: u32,
+}
+
+/// The root word: page 32 | levels 8 | check 24. `None`: it is damaged.
+fn unpack(view: &View<'_>, at: u32, word: u64) -> Option<(u32, u32)> {
+    let (page, levels) = ((word >> 32) as u32, (word >> 24) as u32 & 0xff);
+    (levels <= LEVELS_MAX && pack(view, at, page, levels) == word).then_some((page, levels))
+}
+
+/// Makes a root word.
+pub(super) fn pack(view: &View<'_>, at: u32, page: u32, levels: u32) -> u64 {
+    let check = view.secret.link_tag(at, u32::MAX - 2 - levels, page) >> 8;
+    u64::from(page) << 32 | u64::from(levels) << 24 | u64::from(check)
+}
+
+/// Takes a cache line for the root word of a list's directory, which is empty.
+pub(crate) fn new_root(view: &View<'_>) -> Result<u32> {
+    let units = u64::from(2 * LINE_UNITS - 1);
+    let reservation = view.arena().carve(&mut SubChunk::default(), units)?;
+    Ok(reservation.start().next_multiple_of(LINE_UNITS))
+}
+
+impl<'a> Pages<'_, 'a> {
+    /// The root page and how many levels of inner pages there are; `None`: no page yet, or damage.
+    #[inline(always)]
+    pub(super) fn root(&self) -> Option<(u32, u32)> {
+        // ORDERING: Acquire pairs with the Release in `set_root`: the page's words are visible.
+        let word = self.view.word(self.root)?.load(Ordering::Acquire);
+        if word == 0 { None } else { unpack(self.view, self.root, word) }
+    }
+
+    /// Whether the node is before the target. The start of the list (0) is; one that does not open is not.
+    pub(super) fn is_before(&self, node: u32, target: &Target<'_>) -> bool {
+        node == START
+            || self.view.try_open(node).is_some_and(|node| node.order(self.comparator, target).is_lt())
+    }
+
+    /// Among tied slots, from `first` on with words below `end`, the first one whose node is not before the target;
+    /// else the slot after them. The first two are compared before a binary search of the rest: a new version of a key
+    /// stands before its newest one, and the first slot of a page may name what is before all of it.
+    #[inline(never)]
+    fn among_ties(
+        &self,
+        page: &Page<'a>,
+        (first, end): (usize, u64),
+        node: impl Fn(usize) -> u32,
+        target: &Target<'_>,
+    ) -> usize {
+        for slot in first..first + 2 {
+            if page.word(slot) >= end || !self.is_before(node(slot), target) {
+                return slot;
+            }
+        }
+        let (mut start, mut end) = (first + 2, page.rank(end));
+        while start < end {
+            let middle = start.midpoint(end);
+            if self.is_before(node(middle), target) { start = middle + 1 } else { end = middle }
+        }
+        start
+    }
+
+    /// The first slot of an inner page whose fence is not before the target.
+    #[inline(always)]
+    pub(super) fn inner_slot(&self, page: &Page<'a>, target: &Target<'_>) -> usize {
+        let wanted = page.measure().discriminator(self.view, self.comparator, target.key);
+        let first = page.rank(wanted);
+        if page.word(first) != wanted {
+            return first;
+        }
+        let fence = |slot| page.child(self.view, slot).map_or(0, |(_, fence)| fence);
+        self.among_ties(page, (first, wanted + 1), fence, target)
+    }
+
+    /// The first slot of a leaf whose node is not before the target. If at most `ties` discriminators tie, it is the
+    /// first of them: the caller hops over the others, and no key is read.
+    #[inline(always)]
+    pub(super) fn leaf_slot(&self, page: &Page<'a>, target: &Target<'_>, ties: usize) -> usize {
+        let wanted = page.measure().discriminator(self.view, self.comparator, target.key) & !0xffff_ffff;
+        let (first, end) = (page.rank(wanted), wanted | 0xffff_fffe);
+        let hopped = if first > 0 { ties } else { 0 };
+        if page.word(first + hopped) >= end {
+            return first;
+        }
+        self.among_ties(page, (first, end), |slot| page.node(slot), target)
+    }
+
+    /// The next page, if the target is beyond what this one names: a split that no parent names yet.
+    #[inline(always)]
+    fn beyond(&self, page: &Page<'a>, slot: usize, target: &Target<'_>) -> Option<Page<'a>> {
+        if slot < SLOTS && page.word(slot) != FREE {
+            return None;
+        }
+        self.right_of(page, target)
+    }
+
+    /// The next page, if its range holds the target.
+    #[inline(never)]
+    pub(super) fn right_of(&self, page: &Page<'a>, target: &Target<'_>) -> Option<Page<'a>> {
+        let next = page.next();
+        if next == 0 {
+            return None;
+        }
+        let next = Page::open(self.view, next)?;
+        self.is_before(next.low(), target).then_some(next)
+    }
+
+    /// The page of a level whose range holds the target. `None`: damage.
+    #[inline(always)]
+    pub(super) fn page_at(&self, level: u32, target: &Target<'_>) -> Option<Page<'a>> {
+        let (mut page, levels) = self.root()?;
+        for above in (level + 1..=levels).rev() {
+            page = self.child_of(page, target)?;
+            self.prefetch_page(page, if above == 1 { LEAF_LINES } else { 2 * LEAF_LINES });
+        }
+        Page::open(self.view, page)
+    }
+
+    /// The page below an inner page whose range holds the target.
+    #[inline(always)]
+    fn child_of(&self, page: u32, target: &Target<'_>) -> Option<u32> {
+        let mut page = Page::open(self.view, page)?;
+        let mut slot = self.inner_slot(&page, target);
+        for _ in 0..MOVES_MAX {
+            let Some(right) = self.elsewhere(&page, slot, target) else { break };
+            page = right;
+            slot = self.inner_slot(&page, target);
+        }
+        page.child(self.view, slot.max(1) - 1).map(|(child, _)| child)
+    }
+
+    /// The page to go on with, if it is not this one.
+    #[inline(always)]
+    fn elsewhere(&self, page: &Page<'a>, slot: usize, target: &Target<'_>) -> Option<Page<'a>> {
+        if page.is_replaced() { Page::open(self.view, page.next()) } else { self.beyond(page, slot, target) }
+    }
+
+    /// Asks for so many lines of a page.
+    #[inline(always)]
+    fn prefetch_page(&self, at: u32, lines: usize) {
+        let address = self.view.likely_address(at);
+        for line in 0..lines {
+            let line = address.wrapping_add(line * LINE_UNITS as usize * UNIT);
+            prefetch_read(std::ptr::without_provenance(line));
+        }
+    }
+
+    /// Where a search for the target starts.
+    #[inline(always)]
+    pub(crate) fn lookup(&self, target: &Target<'_>) -> Option<Hint> {
+        let page = self.page_at(0, target)?;
+        self.in_leaf(page, target)
+    }
+
+    /// Where searches for many targets start: level by level, so that memory is waited for once a level; `found` is
+    /// called with each hint at once. A target without a key gets none.
+    #[inline(always)]
+    pub(crate) fn lookup_many(
+        &self,
+        targets: &[Target<'_>],
+        hints: &mut [Option<Hint>; GROUP],
+        mut found: impl FnMut(&Hint),
+    ) {
+        let Some((root, levels)) = self.root() else { return };
+        let mut pages = [Some(root); GROUP];
+        for _ in 0..levels {
+            for (page, target) in pages.iter_mut().zip(targets) {
+                *page = page.and_then(|at| self.child_of(at, target));
+                // Of an inner page, what is searched: of its children one is read.
+                page.iter().for_each(|at| self.prefetch_page(*at, LEAF_LINES));
+            }
+        }
+        for ((hint, page), target) in hints.iter_mut().zip(pages).zip(targets) {
+            let page = page.filter(|_| !target.is_extreme()).and_then(|page| Page::open(self.view, page));
+            *hint = page.and_then(|page| self.in_leaf(page, target));
+            hint.iter().for_each(&mut found);
+        }
+    }
+
+    /// The hint of a lookup that has reached a leaf.
+    #[inline(always)]
+    pub(super) fn in_leaf(&self, mut page: Page<'a>, target: &Target<'_>) -> Option<Hint> {
+        let mut slot = self.leaf_slot(&page, target, TIES_HOPPED);
+        for _ in 0..MOVES_MAX {
+            let Some(right) = self.elsewhere(&page, slot, target) else { break };
+            page = right;
+            slot = self.leaf_slot(&page, target, TIES_HOPPED);
+        }
+        let before = match slot.checked_sub(1) {
+            Some(before) => page.node(before),
+            None => self.last_before(&page)?,
+        };
+        let at = LeafSlot { leaf: page.at, slot: slot as u32 };
+        Some(Hint { at, before, after: page.node(slot) })
+    }
+
+    /// The node that is named at a place; 0: none.
+    #[inline(always)]
+    pub(crate) fn named(&self, LeafSlot { leaf, slot }: LeafSlot) -> u32 {
+        if leaf == 0 { 0 } else { Page::open(self.view, leaf).map_or(0, |page| page.node(slot as usize)) }
+    }
+
+    /// The place so many slots further on, in this leaf or a neighbour. `None`: there is none.
+    #[inline(never)]
+    pub(crate) fn moved(&self, from: LeafSlot, by: i32) -> Option<LeafSlot> {
+        let mut page = Page::open(self.view, from.leaf).filter(|_| from.leaf != 0)?;
+        let mut slot = i64::from(from.slot) + i64::from(by);
+        for _ in 0..MOVES_MAX {
+            let count = page.rank(FREE) as i64;
+            let beside = if slot < 0 { page.prev() } else { page.next() };
+            if !page.is_replaced() {
+                if (0..count).contains(&slot) {
+                    return Some(LeafSlot { leaf: page.at, slot: slot as u32 });
+                }
+                slot -= if slot < 0 { 0 } else { count };
+            }
+            if beside == 0 {
+                return None;
+            }
+            page = Page::open(self.view, beside)?;
+            slot += if slot < 0 { page.rank(FREE) as i64 } else { 0 };
+        }
+        None
+    }
+
+    /// Asks for the lines of a leaf.
+    pub(crate) fn prefetch_leaf(&self, leaf: u32) {
+        self.prefetch_page(leaf, LEAF_LINES);
+    }
+
+    /// The leaves beside a leaf: before and after it; 0: none.
+    pub(crate) fn beside(&self, leaf: u32) -> (u32, u32) {
+        Page::open(self.view, leaf).map_or((0, 0), |page| (page.prev(), page.next()))
+    }
+
+    /// The last node of the page before; 0: the start of the list.
+    #[inline(never)]
+    fn last_before(&self, page: &Page<'a>) -> Option<u32> {
+        let prev = page.prev();
+        if prev == 0 {
+            return Some(0);
+        }
+        let prev = Page::open(self.view, prev)?;
+        Some(prev.node(prev.rank(FREE).checked_sub(1)?))
+    }
 }

@@ -2,21 +2,18 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
-use super::lookup::{PageAt, PageState};
+use super::inspect::{PageAt, PageState};
 use super::page::SLOTS;
 
-use crate::comparator::BYTEWISE;
-use crate::integrity::digest::Width;
-use crate::integrity::hash::{Secret, splitmix};
+use crate::integrity::digest::{Secret, Width, splitmix};
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{Kind, SequenceNumber, Target};
+use crate::key::{BYTEWISE, Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::{Arena, ArenaOptions, View};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::Head;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::{DuplicatePolicy, List, Upkeep};
-use crate::memtable::skiplist::nearby_search::find_many;
-use crate::memtable::skiplist::search::{Search, Trail};
+use crate::memtable::skiplist::search::{Search, Trail, find_many};
 use crate::sync::{Mutex, Ordering};
 
 struct Table {

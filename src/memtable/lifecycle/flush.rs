@@ -25,7 +25,7 @@ use crate::key::{Kind, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::parts::writer_shards::{Hidden, Totals};
 use crate::memtable::scan::cursor::{copy, each_tombstone, next_of};
-use crate::memtable::skiplist::nearby_search::ReadAhead;
+use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Search;
 use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments};
 

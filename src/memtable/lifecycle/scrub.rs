@@ -25,16 +25,13 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
-use crate::integrity::digest::{FixedFields, key_part};
-use crate::integrity::hash::Secret;
+use crate::integrity::digest::{FixedFields, Secret, key_part};
 use crate::key::Kind;
 use crate::memtable::arena::arena::View;
-use crate::memtable::arena::layout::{
-    BACK_AT, BackWord, HEADER, HEIGHT_MAX, Head, Lengths, REVISION_AT, SEQUENCE_AT, UNIT, entry_end, key_at,
-};
-use crate::memtable::arena::node::{Verified, bytes_of};
+use crate::memtable::arena::layout::{BACK_AT, HEADER, HEIGHT_MAX, Head, REVISION_AT, SEQUENCE_AT, UNIT};
+use crate::memtable::arena::node::{BackWord, Lengths, Verified, bytes_of, entry_end, key_at};
 use crate::memtable::core::Core;
-use crate::memtable::directory::lookup::{PageAt, PageState};
+use crate::memtable::directory::inspect::{PageAt, PageState};
 use crate::memtable::lookup::lines::SideStructure;
 use crate::memtable::parts::writer_shards::Totals;
 use crate::memtable::read::entry::Entry;

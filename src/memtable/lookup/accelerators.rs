@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use crate::error::{Corruption, Result};
 use crate::integrity::control_word::{Salt, Words};
-use crate::integrity::digest::key_part;
-use crate::integrity::hash::{Secret, mix, splitmix};
+use crate::integrity::digest::{Secret, key_part, mix, splitmix};
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
 use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines, Report, SideStructure, WaitForWriters, lost};
 use crate::memtable::options::{MemTableOptions, PrefixExtractor};

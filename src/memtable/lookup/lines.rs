@@ -25,10 +25,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::control_word::{ControlWords, Salt, Words};
-use crate::integrity::hash::{Secret, fold, splitmix};
+use crate::integrity::digest::{Secret, fold, splitmix};
+use crate::key::KeyComparator;
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
 use crate::memtable::arena::layout::UNIT;
 use crate::memtable::arena::node::bytes_of;

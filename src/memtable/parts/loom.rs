@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::integrity::hash::Secret;
+use crate::integrity::digest::Secret;
 use crate::memtable::directory::loom as directory;
 use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShards};
 use crate::sync::model;

@@ -20,7 +20,7 @@
 use std::sync::OnceLock;
 
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::hash::Secret;
+use crate::integrity::digest::Secret;
 use crate::key::{SequenceNumber, Target};
 use crate::memtable::arena::arena::Arena;
 use crate::memtable::arena::encode::Fields;

@@ -28,11 +28,10 @@
 
 use std::sync::Arc;
 
-use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::control_word::{ControlWords, Salt, Words};
-use crate::integrity::hash::Secret;
-use crate::key::{Kind, SequenceNumber};
+use crate::integrity::digest::Secret;
+use crate::key::{KeyComparator, Kind, SequenceNumber};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Verified;
 use crate::memtable::lookup::lines::SideStructure;

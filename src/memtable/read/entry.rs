@@ -12,10 +12,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::comparator::KeyComparator;
 use crate::error::{Error, Result};
 use crate::integrity::digest::{StoredProtection, Width};
-use crate::key::{Kind, SequenceNumber, Target};
+use crate::key::{KeyComparator, Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::Frame;
 use crate::memtable::arena::node::{Pinned, Verified};
 use crate::memtable::core::Core;

@@ -23,8 +23,7 @@ use crate::memtable::arena::node::Verified;
 use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::{Answer, Bits, Event, Shortcuts, hash_of};
 use crate::memtable::read::get::{Lookup, answer, count_lookup, deletion, deletion_by, get, is_filtered};
-use crate::memtable::skiplist::nearby_search::find_many;
-use crate::memtable::skiplist::search::{Bracket, Gap, Search};
+use crate::memtable::skiplist::search::{Bracket, Gap, Search, find_many};
 
 /// Keys of a group.
 const GROUP: usize = 32;

@@ -12,8 +12,7 @@
 use std::cmp::Ordering;
 use std::ops::{Bound, RangeBounds};
 
-use crate::comparator::KeyComparator;
-use crate::key::{SequenceNumber, Side, Target};
+use crate::key::{KeyComparator, SequenceNumber, Side, Target};
 use crate::memtable::arena::node::Node;
 
 /// A position between entries. It owns a copy of its key, so later damage of the table does not move it.

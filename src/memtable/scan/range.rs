@@ -15,9 +15,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
-use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Place, Result};
-use crate::key::{Direction, SequenceNumber, Side, Target};
+use crate::key::{Direction, KeyComparator, SequenceNumber, Side, Target};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, key_bounds, version_bounds};

@@ -23,9 +23,8 @@
 
 use std::cmp::Ordering;
 
-use crate::comparator::KeyEquality;
 use crate::error::{Corruption, Place};
-use crate::key::{Direction, SequenceNumber, Side, Target};
+use crate::key::{Direction, KeyEquality, SequenceNumber, Side, Target};
 use crate::memtable::arena::arena::Frame;
 use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::core::Core;

@@ -27,10 +27,9 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use crate::comparator::{KeyComparator, KeyOrder};
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::options::OrderChecks;
-use crate::key::{Direction, Kind, SequenceNumber, Side, Target};
+use crate::key::{Direction, KeyComparator, KeyOrder, Kind, SequenceNumber, Side, Target};
 use crate::memtable::arena::arena::Frame;
 use crate::memtable::arena::node::{Node, Verified};
 use crate::memtable::core::Core;
@@ -40,7 +39,7 @@ use crate::memtable::read::get::{Operands, operands};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds};
 use crate::memtable::scan::visibility::{Run, StepLimit, Visible, first_of_run, no_way, resumed};
 use crate::memtable::skiplist::iterate::Parked;
-use crate::memtable::skiplist::nearby_search::ReadAhead;
+use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::{Course, Gap, Search};
 
 /// The number of slow steps that a walk has taken in one direction.

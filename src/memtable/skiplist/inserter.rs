@@ -17,9 +17,10 @@ use crate::error::Result;
 use crate::key::Target;
 use crate::memtable::arena::arena::{Reservation, SubChunk, View};
 use crate::memtable::arena::encode::Fields;
-use crate::memtable::arena::layout::{HEIGHT_MAX, LINE_UNITS, UNIT, pad_units, stand_apart};
-use crate::memtable::directory::lookup::LeafSlot;
+use crate::memtable::arena::layout::{HEIGHT_MAX, LINE_UNITS, UNIT};
+use crate::memtable::arena::node::{pad_units, stand_apart};
 use crate::memtable::directory::name::{NAMED_EVERY, Named};
+use crate::memtable::directory::page::LeafSlot;
 use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail};
 
 /// Most hops on level 0 from the last insert before a search from the top is cheaper.
@@ -495,10 +496,10 @@ impl Search<'_> {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
-    use crate::comparator::BYTEWISE;
+    use crate::integrity::digest::Secret;
     use crate::integrity::digest::Width;
-    use crate::integrity::hash::Secret;
     use crate::integrity::options::{OrderChecks, SeekChecks};
+    use crate::key::BYTEWISE;
     use crate::key::{Kind, SequenceNumber};
     use crate::memtable::arena::arena::{Arena, ArenaOptions};
     use crate::memtable::arena::layout::Head;

@@ -17,8 +17,7 @@ use crate::integrity::digest::key_part;
 use crate::integrity::options::OrderChecks;
 use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::arena::arena::View;
-use crate::memtable::arena::layout::Lengths;
-use crate::memtable::arena::node::{Verified, bytes_of};
+use crate::memtable::arena::node::{Lengths, Verified, bytes_of};
 use crate::memtable::arena::witness::Doubt;
 use crate::memtable::skiplist::search::{Gap, Search, Trail};
 

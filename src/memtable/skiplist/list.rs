@@ -20,19 +20,19 @@
     reason = "offsets and levels are bounded by the address limit; words are packed"
 )]
 
-use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Kvo, Protected};
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{SequenceNumber, Target};
+use crate::key::{KeyComparator, SequenceNumber, Target};
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
 use crate::memtable::arena::encode::{Built, Fields, Shape};
-use crate::memtable::arena::layout::{HEADER, HEIGHT_MAX, Head, PAD_UNITS_MAX, UNIT, node_units};
-use crate::memtable::arena::node::{Node, Verified};
-use crate::memtable::directory::lookup::{LeafSlot, PageAt, PageState, new_root};
+use crate::memtable::arena::layout::{HEADER, HEIGHT_MAX, Head, PAD_UNITS_MAX, UNIT};
+use crate::memtable::arena::node::{Node, Verified, node_units};
+use crate::memtable::directory::inspect::{PageAt, PageState};
 use crate::memtable::directory::name::{NAMED_EVERY, Named};
+use crate::memtable::directory::page::{LeafSlot, new_root};
 use crate::memtable::skiplist::inserter::{Inserter, NodeSpace, Tower, new_sentinel};
-use crate::memtable::skiplist::nearby_search::NEAR_UNITS;
+use crate::memtable::skiplist::read_ahead::NEAR_UNITS;
 use crate::memtable::skiplist::search::{Bracket, Course, Search, Splice, Trail};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 

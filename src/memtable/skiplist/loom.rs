@@ -8,12 +8,10 @@
 
 use std::sync::Arc;
 
-use crate::comparator::BYTEWISE;
 use crate::error::{Error, Result};
-use crate::integrity::digest::{Width, key_part};
-use crate::integrity::hash::Secret;
+use crate::integrity::digest::{Secret, Width, key_part};
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{Kind, Side, Target};
+use crate::key::{BYTEWISE, Kind, Side, Target};
 use crate::memtable::arena::arena::{Arena, ArenaOptions, SubChunk};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{Head, Towers};

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod search;
-pub(crate) mod nearby_search;
+pub(crate) mod read_ahead;
 pub(crate) mod inserter;
 pub(crate) mod list;
 pub(crate) mod iterate;

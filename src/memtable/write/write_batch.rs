@@ -38,8 +38,7 @@ use crate::memtable::parts::range_tombstones::bytes_max;
 use crate::memtable::parts::writer_shards::{Entered, Leased};
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
-use crate::memtable::skiplist::nearby_search::find_many;
-use crate::memtable::skiplist::search::{Bracket, Search, Splice};
+use crate::memtable::skiplist::search::{Bracket, Search, Splice, find_many};
 use crate::memtable::write::writer::{Inserted, admit, apply_any, apply_point, apply_range};
 use crate::tombstone::index::tree::Load;
 

@@ -20,7 +20,7 @@
 #![forbid(unsafe_code)]
 
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::hash::{Secret, fold, hash, splitmix};
+use crate::integrity::digest::{Secret, fold, hash, splitmix};
 use crate::sync::{AtomicU64, Ordering};
 
 const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -333,7 +333,7 @@ impl Tally {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
-    use crate::integrity::hash::Secret;
+    use crate::integrity::digest::Secret;
 
     const CHECKS: Checks = Checks::new(Secret::from_seed(1));
 

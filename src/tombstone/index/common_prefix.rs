@@ -18,8 +18,8 @@
 
 #![forbid(unsafe_code)]
 
-use crate::comparator::{KeyComparator, KeyOrder, bytes_at};
 use crate::error::Corruption;
+use crate::key::{KeyComparator, KeyOrder, bytes_at};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::checks::{Checks, damage};
 
@@ -254,8 +254,8 @@ pub(crate) enum Begins {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::comparator::BYTEWISE;
-    use crate::integrity::hash::Secret;
+    use crate::integrity::digest::Secret;
+    use crate::key::BYTEWISE;
 
     #[test]
     fn lifted_prefixes_are_prefixes() {

@@ -20,10 +20,9 @@
 
 #![forbid(unsafe_code)]
 
-use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Result};
-use crate::integrity::hash::Secret;
-use crate::key::SequenceNumber;
+use crate::integrity::digest::Secret;
+use crate::key::{KeyComparator, SequenceNumber};
 use crate::sync::{Mutex, Published};
 use crate::tombstone::fragments::{Contact, FragmentsBuilder, check_order};
 use crate::tombstone::index::checks::{Checks, Cover, Extent, Tally, damage, pair};

@@ -25,9 +25,8 @@
 
 use std::cmp::Ordering as Order;
 
-use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Result};
-use crate::key::SequenceNumber;
+use crate::key::{KeyComparator, SequenceNumber};
 use crate::sync::{AtomicU64, Ordering, Published};
 use crate::tombstone::index::checks::{Checks, SKIP_SHIFT, Tally, damage, high, low, pair};
 use crate::tombstone::index::common_prefix::{
@@ -689,9 +688,9 @@ impl<T, const FIRST: u32> Segments<Published<T>, FIRST> {
 #[allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
-    use crate::comparator::BYTEWISE;
     use crate::error::Place;
-    use crate::integrity::hash::Secret;
+    use crate::integrity::digest::Secret;
+    use crate::key::BYTEWISE;
 
     #[test]
     fn every_index_has_one_spot() {

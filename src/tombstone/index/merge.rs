@@ -20,9 +20,8 @@
 use std::cmp::Ordering as Order;
 use std::ops::Range;
 
-use crate::comparator::KeyComparator;
 use crate::error::Corruption;
-use crate::key::SequenceNumber;
+use crate::key::{KeyComparator, SequenceNumber};
 use crate::tombstone::index::checks::{Cover, Extent, damage, high, low, pair};
 use crate::tombstone::index::common_prefix::{CheckedPrefix, Lift};
 use crate::tombstone::index::log::{End, Log, Record, boundary, end_of};
@@ -613,8 +612,8 @@ fn rank(log: &Log, comparator: &KeyComparator, same: &mut [Boundary]) -> Checked
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
-    use crate::comparator::BYTEWISE;
-    use crate::integrity::hash::Secret;
+    use crate::integrity::digest::Secret;
+    use crate::key::BYTEWISE;
     use crate::tombstone::index::checks::Checks;
     use crate::tombstone::index::checks::Tally;
     use crate::tombstone::index::common_prefix::{CommonPrefix, KeyRange};

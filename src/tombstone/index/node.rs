@@ -30,9 +30,8 @@
 
 use std::cmp::Ordering as Order;
 
-use crate::comparator::KeyComparator;
 use crate::error::Corruption;
-use crate::key::SequenceNumber;
+use crate::key::{KeyComparator, SequenceNumber};
 use crate::prefetch::prefetch_read;
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::checks::{Checks, Cover, SKIP_SHIFT, damage, high, low, pair};

@@ -16,8 +16,8 @@
 
 #![forbid(unsafe_code)]
 
-use crate::comparator::KeyComparator;
 use crate::error::Corruption;
+use crate::key::KeyComparator;
 use crate::sync::{AtomicU64, Published};
 use crate::tombstone::index::checks::{Checks, Counter, damage, pair};
 use crate::tombstone::index::common_prefix::CommonPrefix;

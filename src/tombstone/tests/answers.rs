@@ -5,8 +5,8 @@
 use std::cell::Cell;
 use std::cmp::Ordering as Order;
 
-use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
-use crate::integrity::hash::Secret;
+use crate::integrity::digest::Secret;
+use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
 use crate::tombstone::index::checks::Tally;
 use crate::tombstone::index::checks::{Checks, high, low};
 use crate::tombstone::index::common_prefix::{Begins, CommonPrefix, KeyRange, Probe};

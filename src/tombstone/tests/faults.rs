@@ -2,9 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-use crate::comparator::BYTEWISE;
 use crate::error::Corruption;
-use crate::integrity::hash::Secret;
+use crate::integrity::digest::Secret;
+use crate::key::BYTEWISE;
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::index::live::{LiveIndex, Question};
 use crate::tombstone::index::tree::Tree;
@@ -402,8 +402,8 @@ impl LiveIndex {
 mod lost {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use crate::comparator::BYTEWISE;
-    use crate::integrity::hash::Secret;
+    use crate::integrity::digest::Secret;
+    use crate::key::BYTEWISE;
     use crate::tombstone::index::checks::Checks;
     use crate::tombstone::index::live::LiveIndex;
     use crate::tombstone::tests::faults::{Case, findings, insert, questions, spans, survey};

@@ -1,0 +1,198 @@
+//! Looks for damage in the pages of the directory: for scrubs, and for upkeep.
+//!
+//! ```text
+//!   page     its tag, the pages beside it, the bytes that it leaves out
+//!   leaf     each slot: the node opens, is a point entry, has this discriminator, and comes after the slot before
+//!   inner    each slot: the page below begins with this fence, whose discriminator it is
+//! ```
+//! * LOOK-1: a look takes no lock. A page that somebody writes is left out; whether it was written meanwhile, its lock word
+//!   tells. What a look refuses twice is damage.
+//! * LOOK-2: what a look does not refuse costs a search a few steps at most, or stands where no search reads.
+//!
+//! Any thread. O(slots) per page, each of which opens a node or a page.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "words are packed of halves")]
+
+use crate::error::{Corruption, Place};
+use crate::key::{Kind as EntryKind, Target};
+use crate::memtable::arena::node::{Node, bytes_of};
+use crate::memtable::directory::page::{FREE, Fences, Kind, Page, Pages, SLOTS, START, Slot, WORDS, kept};
+
+/// How often all writers are waited for before a lock bit counts as damaged: the page may be locked by the next one.
+const WAITS_FOR_LOCK: u32 = 4;
+
+/// Where a page stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PageAt {
+    /// 0: leaves.
+    pub(crate) level: u32,
+    /// Its first unit.
+    pub(crate) page: u32,
+}
+
+impl PageAt {
+    /// How many units it takes: for tests and the fault injector.
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn units(self) -> u32 {
+        if self.level == 0 { WORDS as u32 } else { 2 * WORDS as u32 }
+    }
+}
+
+/// The result of a look at a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PageState {
+    Sound,
+    /// Somebody writes it, or its lock bit is damaged.
+    Busy,
+    Damaged(Corruption),
+}
+
+impl<'a> Pages<'_, 'a> {
+    /// Every page that the root and neighbours lead to, level by level from above.
+    pub(crate) fn pages(&self) -> impl Iterator<Item = PageAt> {
+        // Neighbours that name each other in a ring would never end.
+        let room = self.view.arena().room.handed_bytes() / (8 * WORDS as u64);
+        std::iter::successors(self.first(), |at| self.after(*at)).take(room as usize)
+    }
+
+    /// The root page.
+    pub(crate) fn first(&self) -> Option<PageAt> {
+        let (page, level) = self.root().filter(|_| self.root != 0)?;
+        Some(PageAt { level, page })
+    }
+
+    /// The page after one, or the first one of the level below.
+    pub(crate) fn after(&self, at: PageAt) -> Option<PageAt> {
+        let next = Page::open(self.view, at.page).map_or(0, |page| page.next());
+        if next != 0 {
+            return Some(PageAt { page: next, ..at });
+        }
+        let (root, levels) = self.root()?;
+        let level = at.level.checked_sub(1)?;
+        let below = (level..levels).try_fold(root, |page, _| {
+            Page::open(self.view, page)?.child(self.view, 0).map(|(child, _)| child)
+        });
+        below.map(|page| PageAt { level, page })
+    }
+
+    /// Looks at a page (LOOK-1).
+    pub(crate) fn inspect(&self, at: PageAt) -> PageState {
+        let seen = self.inspect_once(at);
+        match seen {
+            PageState::Damaged(_) if self.inspect_once(at) != seen => PageState::Busy,
+            _ => seen,
+        }
+    }
+
+    /// Whether a page stays locked, by one lock word, while all writers are waited for, again and again.
+    pub(crate) fn stays_locked(&self, at: PageAt, wait_out_writers: &mut impl FnMut()) -> bool {
+        let lock = || Page::open(self.view, at.page).and_then(|page| page.held());
+        let held = lock();
+        held.is_some()
+            && (0..WAITS_FOR_LOCK).all(|_| {
+                wait_out_writers();
+                lock() == held
+            })
+    }
+
+    fn inspect_once(&self, at: PageAt) -> PageState {
+        let kind = if at.level == 0 { Kind::Leaf } else { Kind::Inner };
+        let page = Page::open(self.view, at.page).filter(|page| page.kind(self.view) == Some(kind));
+        let Some(page) = page else { return PageState::Damaged(report(at.page)) };
+        let Some((word, count)) = page.at_rest() else { return PageState::Busy };
+        let sound = self.is_placed(&page, kind) && (page.is_replaced() || self.is_filled(&page, kind, count));
+        match page.at_rest() {
+            Some((now, _)) if now == word && !sound => PageState::Damaged(report(at.page)),
+            Some((now, _)) if now == word => PageState::Sound,
+            _ => PageState::Busy,
+        }
+    }
+
+    /// Whether head and neighbours are right.
+    fn is_placed(&self, page: &Page<'a>, kind: Kind) -> bool {
+        let beside =
+            |at: u32| Page::open(self.view, at).filter(|page| at != 0 && page.kind(self.view) == Some(kind));
+        let (prev, next) = (page.prev(), page.next());
+        let low = page.low();
+        let follows = match beside(next) {
+            // A page that was replaced has the range of its successor.
+            Some(next) if page.is_replaced() => next.low() == low,
+            Some(next) => self.is_in_order(low, next.low()),
+            None => next == 0 && !page.is_replaced(),
+        };
+        let leads = match beside(prev) {
+            Some(prev) => self.is_in_order(prev.low(), low) || prev.low() == low,
+            None => prev == 0 && low == START,
+        };
+        follows && leads && self.is_measured(page)
+    }
+
+    /// Whether a page's reference has the bytes that the page leaves out, and its fences share them if it says so.
+    fn is_measured(&self, page: &Page<'a>) -> bool {
+        let measure = page.measure();
+        if measure.skip == 0 {
+            return true;
+        }
+        let Some(reference) = self.view.try_open(measure.reference) else { return false };
+        let long = reference.key().len() >= measure.skip as usize;
+        let begins = |node: u32| {
+            self.view
+                .try_open(node)
+                .is_some_and(|node| measure.side(self.view, self.comparator, node.key()).is_eq())
+        };
+        let next = Page::open(self.view, page.next()).filter(|_| page.next() != 0);
+        let shared = measure.fences == Fences::Differ
+            || begins(page.low()) && next.is_some_and(|next| begins(next.low()));
+        long && self.comparator.image(reference.key(), 0) == measure.start && shared
+    }
+
+    /// Whether all slots are right.
+    fn is_filled(&self, page: &Page<'a>, kind: Kind, count: usize) -> bool {
+        let free = (count..SLOTS).all(|slot| page.word(slot) == FREE);
+        let next = Page::open(self.view, page.next()).filter(|_| page.next() != 0);
+        let mut before = None;
+        free && count <= SLOTS
+            && (0..count).all(|place| {
+                let Some(slot) = page.slot(self.view, kind, place) else { return false };
+                let ascends = match before.replace(slot.node) {
+                    Some(before) => self.is_in_order(before, slot.node),
+                    None => slot.node == page.low() || self.is_in_order(page.low(), slot.node),
+                };
+                ascends && self.is_true(page, kind, &slot)
+            })
+            && before.zip(next).is_none_or(|(last, next)| self.is_in_order(last, next.low()))
+    }
+
+    /// Whether a slot agrees with its node or page.
+    fn is_true(&self, page: &Page<'a>, kind: Kind, slot: &Slot) -> bool {
+        let skip = page.measure().skip;
+        let discriminator = match slot.node {
+            START => Some(0),
+            node => self.point_entry(node).map(|node| kept(self.comparator, node.key(), skip)),
+        };
+        let below = || Page::open(self.view, slot.child).is_some_and(|below| below.low() == slot.node);
+        match kind {
+            Kind::Leaf => {
+                slot.node != START && discriminator.map(|all| all & !0xffff_ffff) == Some(slot.discriminator)
+            }
+            Kind::Inner => discriminator == Some(slot.discriminator) && below(),
+        }
+    }
+
+    fn point_entry(&self, node: u32) -> Option<Node<'a>> {
+        self.view.try_open(node).filter(|node| node.lengths().kind() != EntryKind::RANGE_DELETE)
+    }
+
+    /// Whether a node is before another one. The start of the list (0) is before all.
+    fn is_in_order(&self, left: u32, right: u32) -> bool {
+        let Some(right) = self.view.try_open(right).filter(|_| right != START) else { return false };
+        let target =
+            Target::new(self.comparator, right.key(), right.sequence()).with_revision(right.revision());
+        self.is_before(left, &target)
+    }
+}
+
+fn report(page: u32) -> Corruption {
+    Corruption::new(Place::Directory, bytes_of(page), 0, 0)
+}

@@ -1,0 +1,202 @@
+//! Prefetches what a walk reads next: along level 0 where neighbours lie side by side, along the directory elsewhere.
+//!
+//! ```text
+//!   side by side   at -> next -> . -> . -> .             2048 bytes further on
+//!   elsewhere      leaf [ .. expected . . . . . far .. ]   the walk meets `expected`: the slot after `far` is asked for
+//! ```
+//! * READ-AHEAD-1: nothing that is read here is used for answers.
+//!
+//! Any thread; lock-free. A list without a directory is read ahead only where neighbours lie side by side.
+
+#![forbid(unsafe_code)]
+
+use crate::key::{Direction, Target};
+use crate::memtable::arena::node::Verified;
+use crate::memtable::directory::page::LeafSlot;
+use crate::memtable::skiplist::search::{Gap, Search, Trail};
+use crate::prefetch::prefetch_read;
+
+/// Neighbours at most this far apart, in arena units, were probably written one after the other.
+pub(super) const NEAR_UNITS: u32 = 128;
+/// Such neighbours are prefetched this many bytes ahead, farther than the processor does by itself.
+const NEAR_AHEAD: i32 = 2048;
+/// Lines that a writer reaches in a few entries are this many bytes ahead.
+const WRITER_AHEAD: i32 = 1024;
+/// How many named nodes the read-ahead is ahead in the directory.
+const AHEAD: i32 = 6;
+/// After this many steps to nodes elsewhere without meeting its path the read-ahead starts again, because it went astray or
+/// the walk is a new one.
+const PATIENCE: u32 = 24;
+/// After this many steps in a row to neighbours side by side the read-ahead leaves the directory alone.
+const LONG_RUN: u32 = 16;
+
+/// Where a walk and its read-ahead are in the directory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadAhead {
+    /// Steps to nodes elsewhere since the walk met `expected`.
+    steps: u32,
+    /// Steps in a row to neighbours side by side, up to `LONG_RUN`.
+    run: u32,
+    /// The next node on the walk that the directory names, and its slot.
+    expected: u32,
+    next: LeafSlot,
+    /// The slot of the last node that was prefetched.
+    far: LeafSlot,
+}
+
+impl Default for ReadAhead {
+    /// Not started: it starts at the first two entries that are not adjacent in memory.
+    fn default() -> Self {
+        ReadAhead { steps: PATIENCE, run: 0, expected: 0, next: LeafSlot::NONE, far: LeafSlot::NONE }
+    }
+}
+
+impl ReadAhead {
+    /// Whether the read-ahead moves after a step to this node, which lies elsewhere.
+    #[inline(always)]
+    fn is_due_elsewhere(&mut self, node: u32) -> bool {
+        self.run = 0;
+        self.steps += 1;
+        node == self.expected || self.steps > PATIENCE
+    }
+
+    /// Whether the read-ahead moves after a step to this node, which lies beside the one before. In a long run of such
+    /// steps it rests; the first step out of the run starts it again.
+    #[inline(always)]
+    fn is_due_beside(&mut self, node: u32) -> bool {
+        self.run += 1;
+        if self.run > LONG_RUN {
+            (self.run, self.steps) = (LONG_RUN, PATIENCE);
+            return false;
+        }
+        node == self.expected
+    }
+}
+
+impl<'a> Search<'a> {
+    /// The first entry at or after a position, where a walk begins. What lies behind that place in the directory is
+    /// prefetched first.
+    pub(crate) fn find_ahead(
+        &self,
+        target: &Target<'_>,
+        read_ahead: &mut ReadAhead,
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        let hint = self.hint(target);
+        if let Some(hint) = &hint {
+            self.start_at_place(read_ahead, hint.at, Direction::Forward);
+        }
+        Ok(self.find_by(hint.as_ref(), target, &mut Trail::default())?.entry)
+    }
+
+    /// After a step from `at` to `to`, prefetches what lies beside `to` on the far side. `true`: the caller must move
+    /// the read-ahead, with `read_on` or `read_back`.
+    #[inline(always)]
+    pub(crate) fn prefetch_beside(&self, read_ahead: &mut ReadAhead, at: u32, to: u32) -> bool {
+        if to.wrapping_sub(at) <= NEAR_UNITS {
+            self.prefetch_lines(to, NEAR_AHEAD);
+        } else if at.wrapping_sub(to) <= NEAR_UNITS {
+            self.prefetch_lines(to, -NEAR_AHEAD);
+        } else {
+            return self.directory != 0 && read_ahead.is_due_elsewhere(to);
+        }
+        self.directory != 0 && read_ahead.is_due_beside(to)
+    }
+
+    /// Moves the read-ahead after a step forward to a node that it was due for.
+    pub(crate) fn read_on(self, read_ahead: &mut ReadAhead, next: u32) {
+        self.move_on(read_ahead, next, Direction::Forward);
+    }
+
+    /// Moves the read-ahead after a step back.
+    pub(crate) fn read_back(self, read_ahead: &mut ReadAhead, prev: u32) {
+        self.move_on(read_ahead, prev, Direction::Backward);
+    }
+
+    #[inline(always)]
+    fn move_on(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
+        if node == read_ahead.expected {
+            self.advance_in_directory(read_ahead, direction);
+        } else {
+            self.start_in_directory(read_ahead, node, direction);
+        }
+    }
+
+    #[inline(always)]
+    fn advance_in_directory(&self, read_ahead: &mut ReadAhead, direction: Direction) {
+        read_ahead.steps = 0;
+        (read_ahead.next, read_ahead.expected) = self.named_after(read_ahead.next, direction);
+        self.ask_further(read_ahead, direction);
+    }
+
+    /// Prefetches one more node.
+    #[inline(always)]
+    fn ask_further(&self, read_ahead: &mut ReadAhead, direction: Direction) {
+        let (far, node) = self.named_after(read_ahead.far, direction);
+        read_ahead.far = far;
+        if node != 0 {
+            self.prefetch_entry(node);
+        }
+    }
+
+    /// The place after another one in the directory, and the node that it names; 0: none.
+    #[inline(always)]
+    fn named_after(&self, at: LeafSlot, direction: Direction) -> (LeafSlot, u32) {
+        let next = LeafSlot { slot: at.slot.wrapping_add_signed(direction.pick((-1, 1))), ..at };
+        match self.directory().named(next) {
+            0 => self.named_beside(at, direction),
+            node => (next, node),
+        }
+    }
+
+    /// The place after the last one of a leaf. Takes the search by value, as all that is called from steps does, so that these
+    /// keep it in registers.
+    #[inline(never)]
+    fn named_beside(self, at: LeafSlot, direction: Direction) -> (LeafSlot, u32) {
+        let directory = self.directory();
+        let Some(next) = directory.moved(at, direction.pick((-1, 1))) else { return (LeafSlot::NONE, 0) };
+        if next.leaf != at.leaf {
+            directory.prefetch_leaf(direction.pick(directory.beside(next.leaf)));
+        }
+        (next, directory.named(next))
+    }
+
+    /// Starts the read-ahead where the walk is.
+    #[inline(never)]
+    fn start_in_directory(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
+        read_ahead.steps = 0;
+        read_ahead.expected = 0;
+        let Some(opened) = self.view.try_open(node) else { return };
+        let Some(hint) = self.hint(&self.position(&opened)) else { return };
+        let is_before = direction == Direction::Forward && hint.after != node;
+        let slot = if is_before { hint.at.slot.wrapping_sub(1) } else { hint.at.slot };
+        self.start_at_place(read_ahead, LeafSlot { slot, ..hint.at }, direction);
+    }
+
+    /// Starts the read-ahead at this slot.
+    #[inline(always)]
+    fn start_at_place(&self, read_ahead: &mut ReadAhead, place: LeafSlot, direction: Direction) {
+        read_ahead.steps = 0;
+        read_ahead.far = place;
+        for _ in 0..AHEAD {
+            self.ask_further(read_ahead, direction);
+        }
+        (read_ahead.next, read_ahead.expected) = self.named_after(place, direction);
+    }
+
+    /// Prefetches the lines of the entry that is expected `distance` bytes away.
+    #[inline(always)]
+    fn prefetch_lines(&self, from: u32, distance: i32) {
+        if let Some(address) = self.view.locate_near(from) {
+            let there = address.wrapping_add_signed(distance as isize);
+            for line in 0..3 {
+                prefetch_read(std::ptr::without_provenance(there.wrapping_add(64 * line)));
+            }
+        }
+    }
+
+    /// Prefetches lines that a writer reaches in a few entries.
+    #[inline(always)]
+    pub(crate) fn prefetch_ahead(&self, unit: u32) {
+        self.prefetch_lines(unit, WRITER_AHEAD);
+    }
+}
