@@ -38,7 +38,7 @@ pub type SequenceNumber = u64;
 /// assert!(Kind::from_u8(0xc1).is_point_delete());
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Kind(u8);
+pub struct Kind(pub(crate) u8);
 
 impl Kind {
     /// The key is deleted: a point tombstone.

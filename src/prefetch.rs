@@ -8,6 +8,14 @@
     expect(unsafe_code, reason = "prefetch intrinsics are unsafe functions on some supported compilers")
 )]
 
+/// Prefetches this many cache lines of 64 bytes from `address` on.
+#[inline(always)]
+pub(crate) fn prefetch_lines(address: usize, lines: usize) {
+    for line in 0..lines {
+        prefetch_read(std::ptr::without_provenance(address.wrapping_add(64 * line)));
+    }
+}
+
 /// Prefetches the cache line at `pointer`: on x86-64 and aarch64. Elsewhere it does nothing, and reads wait for memory.
 #[inline(always)]
 pub(crate) fn prefetch_read(pointer: *const u8) {

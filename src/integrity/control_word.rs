@@ -112,6 +112,18 @@ impl<const N: usize> ControlWords<N> {
         (value, check ^ value.wrapping_add(salt.0).wrapping_add(mark(index)))
     }
 
+    /// Several words, and the differences of their checks in one: 0 if all agree.
+    #[inline(always)]
+    pub(crate) fn get_all<const K: usize>(&self, salt: Salt, indexes: [usize; K]) -> ([u64; K], u64) {
+        let (mut values, mut mismatches) = ([0; K], 0);
+        for (value, index) in values.iter_mut().zip(indexes) {
+            let (word, mismatch) = self.get_with_mismatch(salt, index);
+            *value = word;
+            mismatches |= mismatch;
+        }
+        (values, mismatches)
+    }
+
     /// A word whose check agrees, or a report of damage.
     #[inline(always)]
     pub(crate) fn get(&self, salt: Salt, index: usize) -> Result<u64, Corruption> {

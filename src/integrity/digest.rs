@@ -164,7 +164,7 @@ static KIND_PARTS: [u64; 256] = {
 
 #[inline(always)]
 fn kind_part(kind: Kind) -> u64 {
-    KIND_PARTS[usize::from(kind.as_u8())]
+    KIND_PARTS[usize::from(kind.0)]
 }
 
 #[inline(always)]
@@ -297,7 +297,8 @@ impl Width {
 /// What both digests of an entry have of its fixed fields: its header, its place and its sequence number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FixedFields {
-    sequence: SequenceNumber,
+    /// The entry's sequence number.
+    pub(crate) sequence: SequenceNumber,
     /// S ^ F.
     bits: u64,
 }
@@ -307,12 +308,6 @@ impl FixedFields {
     #[inline(always)]
     pub(crate) fn new(sequence: SequenceNumber, header_part: u64) -> FixedFields {
         FixedFields { sequence, bits: sequence_part(sequence) ^ header_part }
-    }
-
-    /// The entry's sequence number.
-    #[inline(always)]
-    pub(crate) fn sequence(&self) -> SequenceNumber {
-        self.sequence
     }
 
     /// The key digest, untruncated, from K.

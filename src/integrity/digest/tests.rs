@@ -53,7 +53,7 @@ fn digests_are_what_the_picture_says() {
             let fixed = FixedFields::new(sequence, f);
             let stored = (fixed.key_digest(k, kind), fixed.value_digest(&value, k));
             assert_eq!(stored, (k ^ o ^ s ^ f, v ^ k ^ s ^ f));
-            assert_eq!(fixed.sequence(), sequence);
+            assert_eq!(fixed.sequence, sequence);
             let left = StoredProtection::of(&key, &value, sequence, kind);
             assert_eq!((left.key, left.value, left.bytes()), (k ^ o ^ s, v ^ k ^ s, 8));
             assert_eq!(fixed.stripped(stored.0, stored.1, Width(8)), left);

@@ -141,16 +141,15 @@ impl Arena {
     /// there are none.
     #[inline(always)]
     fn near_view(&self) -> Option<View<'_>> {
-        let salt = self.control.salt();
-        let read = |word| self.control.get_with_mismatch(salt, word);
-        let (shape, bad_shape) = self.control.shape_with_mismatch(salt);
-        let (mask, bad_mask) = read(ControlWord::MASK);
-        let (factor, bad_factor) = read(ControlWord::FACTOR);
-        let (base, bad_base) = read(const { ControlWord::base(1) });
-        let (units, bad_units) = read(const { ControlWord::units(1) });
-        let (first, bad_first) = read(const { ControlWord::base(0) });
-        let bad = bad_shape | bad_mask | bad_factor | bad_base | bad_units | bad_first;
-        if bad != 0 || base == 0 {
+        const WORDS: [ControlWord; 5] = [
+            ControlWord::MASK,
+            ControlWord::FACTOR,
+            ControlWord::base(1),
+            ControlWord::units(1),
+            ControlWord::base(0),
+        ];
+        let ([mask, factor, base, units, first], shape, mismatches) = self.control.get_all(WORDS);
+        if mismatches != 0 || base == 0 {
             return None;
         }
         let start = 1 << shape.shift();

@@ -279,17 +279,13 @@ impl Control {
         Salt(self.words.unchecked(ControlWord::SALT.0))
     }
 
-    /// A word, and the difference between its check and what the check should be: 0 if they agree.
+    /// The values of these words and the shape, and 0 if all checks agree.
     #[inline(always)]
-    pub(crate) fn get_with_mismatch(&self, salt: Salt, word: ControlWord) -> (u64, u64) {
-        self.words.get_with_mismatch(salt, word.0)
-    }
-
-    /// The shape, and the difference between its check and what the check should be: 0 if they agree.
-    #[inline(always)]
-    pub(crate) fn shape_with_mismatch(&self, salt: Salt) -> (Shape, u64) {
-        let (shape, mismatch) = self.get_with_mismatch(salt, ControlWord::SHAPE);
-        (Shape(shape), mismatch)
+    pub(crate) fn get_all<const K: usize>(&self, words: [ControlWord; K]) -> ([u64; K], Shape, u64) {
+        let salt = self.salt();
+        let (values, mismatches) = self.words.get_all(salt, words.map(|word| word.0));
+        let (shape, mismatch) = self.words.get_with_mismatch(salt, ControlWord::SHAPE.0);
+        (values, Shape(shape), mismatches | mismatch)
     }
 
     /// The shape.

@@ -230,7 +230,7 @@ impl<'a> Node<'a> {
     /// The sequence number.
     #[inline(always)]
     pub(crate) fn sequence(&self) -> SequenceNumber {
-        self.fixed.sequence()
+        self.fixed.sequence
     }
 
     /// The revision among equals.
@@ -609,7 +609,7 @@ impl Lengths {
     /// The kind.
     #[inline(always)]
     pub(crate) const fn kind(self) -> Kind {
-        Kind::from_u8((self.0 >> 24) as u8)
+        Kind((self.0 >> 24) as u8)
     }
 
     /// Value length in bytes.

@@ -24,8 +24,8 @@ use std::cmp::Ordering as Order;
 use crate::error::Result;
 use crate::key::{KeyComparator, Target};
 use crate::memtable::arena::arena::{SubChunk, View};
-use crate::memtable::arena::layout::{LINE_UNITS, UNIT};
-use crate::prefetch::prefetch_read;
+use crate::memtable::arena::layout::LINE_UNITS;
+use crate::prefetch::prefetch_lines;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Words of a leaf, and of either half of an inner page.
@@ -818,11 +818,7 @@ impl<'a> Pages<'_, 'a> {
     /// Asks for so many lines of a page.
     #[inline(always)]
     fn prefetch_page(&self, at: u32, lines: usize) {
-        let address = self.view.likely_address(at);
-        for line in 0..lines {
-            let line = address.wrapping_add(line * LINE_UNITS as usize * UNIT);
-            prefetch_read(std::ptr::without_provenance(line));
-        }
+        prefetch_lines(self.view.likely_address(at), lines);
     }
 
     /// Where a search for the target starts.

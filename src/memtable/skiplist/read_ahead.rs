@@ -14,7 +14,7 @@ use crate::key::{Direction, Target};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::directory::page::LeafSlot;
 use crate::memtable::skiplist::search::{Gap, Search, Trail};
-use crate::prefetch::prefetch_read;
+use crate::prefetch::prefetch_lines;
 
 /// Neighbours at most this far apart, in arena units, were probably written one after the other.
 pub(super) const NEAR_UNITS: u32 = 128;
@@ -93,9 +93,9 @@ impl<'a> Search<'a> {
     #[inline(always)]
     pub(crate) fn prefetch_beside(&self, read_ahead: &mut ReadAhead, at: u32, to: u32) -> bool {
         if to.wrapping_sub(at) <= NEAR_UNITS {
-            self.prefetch_lines(to, NEAR_AHEAD);
+            self.prefetch_at(to, NEAR_AHEAD);
         } else if at.wrapping_sub(to) <= NEAR_UNITS {
-            self.prefetch_lines(to, -NEAR_AHEAD);
+            self.prefetch_at(to, -NEAR_AHEAD);
         } else {
             return self.directory != 0 && read_ahead.is_due_elsewhere(to);
         }
@@ -185,18 +185,15 @@ impl<'a> Search<'a> {
 
     /// Prefetches the lines of the entry that is expected `distance` bytes away.
     #[inline(always)]
-    fn prefetch_lines(&self, from: u32, distance: i32) {
+    fn prefetch_at(&self, from: u32, distance: i32) {
         if let Some(address) = self.view.locate_near(from) {
-            let there = address.wrapping_add_signed(distance as isize);
-            for line in 0..3 {
-                prefetch_read(std::ptr::without_provenance(there.wrapping_add(64 * line)));
-            }
+            prefetch_lines(address.wrapping_add_signed(distance as isize), 3);
         }
     }
 
     /// Prefetches lines that a writer reaches in a few entries.
     #[inline(always)]
     pub(crate) fn prefetch_ahead(&self, unit: u32) {
-        self.prefetch_lines(unit, WRITER_AHEAD);
+        self.prefetch_at(unit, WRITER_AHEAD);
     }
 }

@@ -35,7 +35,7 @@ use crate::memtable::arena::layout::{HEIGHT_MAX, Head, Towers};
 use crate::memtable::arena::node::{Node, Verified, bytes_of};
 use crate::memtable::arena::witness::Doubt;
 use crate::memtable::directory::page::{GROUP, Hint, LeafSlot, Pages};
-use crate::prefetch::prefetch_read;
+use crate::prefetch::{prefetch_lines, prefetch_read};
 
 /// From a node to the end of its key's first words, in units, with digests of 8 bytes.
 const KEY_UNITS: u32 = 6;
@@ -786,9 +786,7 @@ impl<'a> Search<'a> {
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, node: u32) {
         let Some(address) = self.view.locate_near(node).or_else(|| self.locate_far(node)) else { return };
-        for line in 0..4 {
-            prefetch_read(std::ptr::without_provenance(address + 64 * line));
-        }
+        prefetch_lines(address, 4);
     }
 
     #[cold]
