@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use paranoid_memtable::WriteBatch;
-use paranoid_memtable::set::Durability;
+use paranoid_set::Durability;
 
 #[path = "kv_store/files.rs"]
 mod files;

@@ -127,7 +127,6 @@ pub enum Error {
     #[error(
         "write stall: {cause}; {tables} tables of the set are not flushed; waited {waited:?} for a flush"
     )]
-    #[non_exhaustive]
     WriteStall {
         /// Which budget it is.
         cause: StallCause,
@@ -193,13 +192,15 @@ impl Error {
     }
 
     /// Names the file about which the operating system said something.
-    pub(crate) fn io(operation: &'static str, file: &str) -> impl FnOnce(std::io::Error) -> Error {
+    #[doc(hidden)]
+    pub fn io(operation: &'static str, file: &str) -> impl FnOnce(std::io::Error) -> Error {
         move |source| Error::Io { operation, file: file.into(), source: Arc::new(source) }
     }
 
     /// The error of a set that `cause` made read-only.
+    #[doc(hidden)]
     #[cold]
-    pub(crate) fn read_only(cause: Error) -> Error {
+    pub fn read_only(cause: Error) -> Error {
         match cause {
             Error::ReadOnly { .. } => cause,
             cause => Error::ReadOnly { cause: Arc::new(cause) },
@@ -213,21 +214,11 @@ impl From<Corruption> for Error {
     }
 }
 
-/// Which budget of memory stalls a write.
+/// Which budget of memory stalls a write of a `paranoid_set::MemTableSet`.
 ///
 /// ```
-/// use paranoid_memtable::set::{MemTableSet, SetOptions, StallCause};
-/// use paranoid_memtable::{Error, WriteBatch};
-/// # fn main() -> Result<(), Error> {
-/// let set = MemTableSet::open(SetOptions::builder().max_write_buffer_number(2).build()?, ())?;
-/// let mut batch = WriteBatch::new();
-/// batch.put(b"k", b"v")?;
-/// set.write(&batch)?;
-/// set.switch()?;
-/// set.write(&batch)?;
-/// let Err(Error::WriteStall { cause, .. }) = set.switch() else { panic!("a third table") };
-/// assert_eq!(cause, StallCause::Tables);
-/// # Ok(()) }
+/// use paranoid_memtable::StallCause;
+/// assert_eq!(StallCause::Tables.to_string(), "no further table may be begun");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -341,14 +332,16 @@ pub struct Corruption {
 
 impl Corruption {
     /// A report without a flipped bit.
+    #[doc(hidden)]
     #[must_use]
-    pub(crate) const fn new(place: Place, offset: u64, expected: u64, found: u64) -> Self {
+    pub const fn new(place: Place, offset: u64, expected: u64, found: u64) -> Self {
         Corruption { place, offset, sequence: None, expected, found, flipped_bit: None }
     }
 
     /// This report with the sequence number as read.
+    #[doc(hidden)]
     #[must_use]
-    pub(crate) const fn with_sequence(mut self, sequence: u64) -> Self {
+    pub const fn with_sequence(mut self, sequence: u64) -> Self {
         self.sequence = Some(sequence);
         self
     }

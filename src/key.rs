@@ -206,14 +206,16 @@ impl fmt::Debug for Kind {
 
 /// The direction of a walk or a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub enum Direction {
+    /// To larger keys.
     Forward,
+    /// To smaller keys.
     Backward,
 }
 
 impl Direction {
     /// The other one.
-    pub(crate) fn opposite(self) -> Self {
+    pub fn opposite(self) -> Self {
         self.pick((Direction::Forward, Direction::Backward))
     }
 
@@ -228,7 +230,7 @@ impl Direction {
 
     /// How a key that is further in this direction compares with one that is less far.
     #[inline(always)]
-    pub(crate) fn outward(self) -> Ordering {
+    pub fn outward(self) -> Ordering {
         self.pick((Ordering::Less, Ordering::Greater))
     }
 }
@@ -495,7 +497,7 @@ impl Comparator for Bytewise {
 
 /// The order of a table's keys.
 #[derive(Debug, Clone)]
-pub(crate) struct KeyComparator {
+pub struct KeyComparator {
     order: KeyOrder,
     equality: KeyEquality,
     /// `None`: [`Bytewise`].
@@ -535,13 +537,13 @@ impl KeyComparator {
 
     /// Whether equal keys have equal bytes.
     #[inline(always)]
-    pub(crate) fn equality(&self) -> KeyEquality {
+    pub fn equality(&self) -> KeyEquality {
         self.equality
     }
 
     /// Compares two user keys.
     #[inline(always)]
-    pub(crate) fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+    pub fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         match self.order {
             KeyOrder::Bytes => compare_words(left, right),
             KeyOrder::Images | KeyOrder::Custom => self.ask(left, right),

@@ -4,7 +4,7 @@
 //! they are flushed to a file. An entry is a user key, a sequence number, a [`Kind`] and a value. Entries are never changed: a new
 //! version of a key is a new entry, and a read names the sequence number up to which it sees entries, its *snapshot*. The engine
 //! hands out sequence numbers, logs writes before they come here, and decides when to [`freeze`](MemTable::freeze) a table and
-//! flush it. [`set::MemTableSet`] does all of that for engines that have no write path of their own.
+//! flush it. The crate `paranoid-set` does all of that for engines that have no write path of their own.
 //!
 //! Every entry carries digests, and every link a tag. A read verifies what it returns: a damaged bit ends in the right answer or in
 //! [`Error::Corruption`], never in a wrong answer, a crash or a hang.
@@ -64,7 +64,7 @@
 //! | read a key | [`TableReader::get`], [`multi_get`](TableReader::multi_get), [`get_into`](TableReader::get_into); more in [`read`] |
 //! | walk | [`TableReader::cursor_at`] and [`range_at`](TableReader::range_at) at a snapshot, [`cursor`](TableReader::cursor) and [`range`](TableReader::range) over all versions; [`owned_range`](TableReader::owned_range) keeps its table alive; [`range_tombstones`](TableReader::range_tombstones); more in [`scan`] |
 //! | flush | [`MemTable::freeze`], then [`ImmutableMemTable::flush`], or [`flush_iter`](ImmutableMemTable::flush_iter) |
-//! | order and log batches, read several tables, flush them as one | [`set::MemTableSet`] |
+//! | order and log batches, read several tables, flush them as one | the crate `paranoid-set`; the parts: [`scan::SortedSource`], [`flush::FlushIter::next_entry`], [`ArenaRecycler`] |
 //! | choose what is checked | [`ParanoidOptions`]; more in [`integrity`] |
 //! | look for damage, save what is left | [`TableReader::scrub`], [`ImmutableMemTable::salvage`]; more in [`repair`] |
 //! | make reads faster | filters and the directory of [`MemTableOptions`]; [`filter::PrefixExtractor`] |
@@ -132,12 +132,12 @@ mod prefetch;
 pub mod integrity;
 pub mod tombstone;
 mod memtable;
-pub mod set;
 
-pub use error::{Corruption, Error, Result};
+pub use error::{Corruption, Error, Result, StallCause};
 pub use integrity::checksum_kind::ChecksumKind;
 pub use integrity::options::{ParanoidOptions, ParanoidOptionsBuilder};
 pub use key::{Bytewise, Comparator, KeyEquality, KeyOrder, Kind, SequenceNumber};
+pub use memtable::arena::memory::ArenaRecycler;
 pub use memtable::batch::batch::WriteBatch;
 pub use memtable::options::{Directory, MemTableOptions, MemTableOptionsBuilder};
 pub use memtable::read::entry::Entry;
@@ -169,6 +169,7 @@ pub mod read {
 pub mod scan {
     pub use crate::memtable::scan::cursor::Cursor;
     pub use crate::memtable::scan::cursor::{Borrowed, Handle, Owned};
+    pub use crate::memtable::scan::cursor::{Cover, SortedSource, SourceKey};
     pub use crate::memtable::scan::range::EntryRange;
     pub use crate::memtable::scan::range::RangeStats;
     pub use crate::memtable::scan::range::{Descending, DescendingRange, OwnedDescending};
@@ -191,6 +192,19 @@ pub mod flush {
     pub use crate::memtable::lifecycle::flush::{
         FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, SinkError,
     };
+}
+
+/// What packages of this repository take beside the API: the seam of atomics and locks, so that their models run under loom too,
+/// and parts of the merge that make no call for users. It is not part of the API, and changes in any version: who takes it names
+/// the exact version of this crate.
+#[doc(hidden)]
+pub mod sibling {
+    pub use crate::key::Direction;
+    pub use crate::key::KeyComparator;
+    pub use crate::memtable::lifecycle::flush::VersionFilter;
+    #[cfg(loom)]
+    pub use crate::sync::model;
+    pub use crate::sync::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, thread_number};
 }
 
 /// The fault injector, which breaks a table's memory on purpose, for tests.

@@ -8,10 +8,16 @@ use std::cell::Cell;
 use std::time::Duration;
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::AtomicU32;
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub use loom::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::AtomicU32;
 
 /// Loom's cell, which reports data races. Only models use it.
 #[cfg(loom)]
@@ -26,21 +32,24 @@ use loom::sync as locks;
 /// A mutex that ignores poisoning: every critical section leaves the data consistent even if a comparator panics in
 /// it.
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(locks::Mutex<T>);
+pub struct Mutex<T>(locks::Mutex<T>);
 
 /// The guard of a [`Mutex`].
-pub(crate) type MutexGuard<'a, T> = locks::MutexGuard<'a, T>;
+pub type MutexGuard<'a, T> = locks::MutexGuard<'a, T>;
 
 impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
+    /// An unlocked mutex.
+    pub fn new(value: T) -> Self {
         Mutex(locks::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    /// Waits for the lock.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    /// The lock, unless it is held.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
             Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -51,24 +60,27 @@ impl<T> Mutex<T> {
 
 /// What threads wait on that hold a [`Mutex`]. A wait may end without a reason.
 #[derive(Debug)]
-pub(crate) struct Condvar(locks::Condvar);
+pub struct Condvar(locks::Condvar);
 
 impl Condvar {
-    pub(crate) fn new() -> Self {
+    /// Nobody waits on it.
+    #[expect(clippy::new_without_default, reason = "as it is called elsewhere")]
+    pub fn new() -> Self {
         Condvar(locks::Condvar::new())
     }
 
     /// Gives the lock up, waits, and takes it again.
-    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.0.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Waits as `wait` does, for no longer than this; loom knows no time and waits until it is woken.
-    pub(crate) fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, most: Duration) -> MutexGuard<'a, T> {
+    pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, most: Duration) -> MutexGuard<'a, T> {
         self.0.wait_timeout(guard, most).unwrap_or_else(std::sync::PoisonError::into_inner).0
     }
 
-    pub(crate) fn notify_all(&self) {
+    /// Wakes all that wait.
+    pub fn notify_all(&self) {
         self.0.notify_all();
     }
 }
@@ -76,7 +88,7 @@ impl Condvar {
 /// A value in cache lines of its own: who writes what lies beside it does not take these away from other threads.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Alone<T>(pub(crate) T);
+pub struct Alone<T>(pub T);
 
 impl<T> std::ops::Deref for Alone<T> {
     type Target = T;
@@ -178,7 +190,7 @@ impl Counter {
 
 /// The number of this thread, given at its first call.
 #[inline(always)]
-pub(crate) fn thread_number() -> usize {
+pub fn thread_number() -> usize {
     thread_local!(static NUMBER: Cell<Option<u32>> = const { Cell::new(None) });
     NUMBER.with(|number| number.get().unwrap_or_else(|| give_number(number))) as usize
 }
@@ -210,14 +222,14 @@ pub(crate) fn holder_number() -> u64 {
 }
 
 /// The parts of loom, besides atomics, that models use.
-#[cfg(all(test, loom))]
-pub(crate) mod model {
-    pub(crate) use loom::sync::Arc;
-    pub(crate) use loom::thread::{JoinHandle, spawn, yield_now};
+#[cfg(loom)]
+pub mod model {
+    pub use loom::sync::Arc;
+    pub use loom::thread::{JoinHandle, spawn, yield_now};
 
     /// Runs `body` under every schedule with at most two preemptions, or what `LOOM_MAX_PREEMPTIONS` says. With
     /// `LOOM_MAX_DURATION`, a number of seconds, under as many of them as there is time for.
-    pub(crate) fn check(body: impl Fn() + Send + Sync + 'static) {
+    pub fn check(body: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(Some(2));
         builder.max_branches = 100_000;

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use paranoid_memtable::set::{MergeError, MergeOperator, MergingCursor, SortedSource};
+use paranoid_memtable::scan::SortedSource;
 use paranoid_memtable::{Bytewise, Kind, Result};
+use paranoid_set::{MergeError, MergeOperator, MergingCursor};
 use paranoid_sst::{MergeBase, SortedTable, SortedTableOptions, SortedTableWriter, TableLookup};
 
 /// A table file. A view keeps the files that it began with, so a reader can go on in one whose name is gone.

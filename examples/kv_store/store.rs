@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use paranoid_memtable::read::Base;
-use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, SetLookup, SetOptions};
 use paranoid_memtable::{Error, MemTableOptions, Result, WriteBatch};
+use paranoid_set::{Durability, FileJournal, MemTableSet, SetLookup, SetOptions};
 
 use crate::files::{self, Counters, TableFile, number_of, path_of};
 use crate::manifest::{Manifest, io_error, sync_directory};

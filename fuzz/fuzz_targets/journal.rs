@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::{arbitrary, fuzz_target};
-use paranoid_memtable::set::{FileJournal, Journal, RecoveryMode};
+use paranoid_set::{FileJournal, Journal, RecoveryMode};
 use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
 
 #[path = "../../tests/support/mod.rs"]

@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::{arbitrary, fuzz_target};
-use paranoid_memtable::set::{MemTableSet, SetOptions, View};
+use paranoid_set::{MemTableSet, SetOptions, View};
 use paranoid_memtable::{Directory, Kind, MemTableOptions, WriteBatch};
 
 #[path = "../../tests/support/mod.rs"]

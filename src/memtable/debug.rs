@@ -17,13 +17,14 @@ use crate::integrity::digest::Secret;
 use crate::memtable::arena::arena::Arena;
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::ControlWord;
-use crate::memtable::arena::memory::{Memory, Recycler};
+use crate::memtable::arena::memory::{ArenaRecycler, Memory};
 use crate::memtable::batch::batch::{BatchEntries, BatchEntry, WriteBatch};
 use crate::memtable::core::Core;
 use crate::memtable::lifecycle::flush::{FlushEntry, FlushIter};
 use crate::memtable::lifecycle::scrub::{Salvage, ScrubReport};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::get::{Base, Operand};
+use crate::memtable::scan::cursor::{Cover, SourceKey};
 use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
 use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
 use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments, RangeTombstone};
@@ -37,6 +38,8 @@ use crate::memtable::piece::Past;
 use crate::memtable::piece::{Owner, Piece};
 
 /// Implements `Debug` with these fields, each computed by an expression over the value.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! shown {
     ($(
         $(#[$attribute:meta])*
@@ -51,7 +54,6 @@ macro_rules! shown {
         }
     )*};
 }
-pub(crate) use shown;
 
 shown! {
     "Core": impl [] Core, |core| {
@@ -102,6 +104,8 @@ shown! {
         "value_len": entry.value.len(),
     }
     "FlushIter": impl [] FlushIter<'_>, |flush| { "summary": flush.summary() }
+    "SourceKey": impl [] SourceKey<'_>, |key| { "sequence": key.sequence, "kind": key.kind }
+    "Cover": impl [] Cover<'_>, |cover| { "sequence": cover.sequence }
     "Operand": impl [] Operand<'_>, |operand| {
         "sequence": operand.sequence,
         "value_len": operand.value.len(),
@@ -139,7 +143,7 @@ shown! {
 
     "Arena": impl [] Arena, |arena| { "handed_bytes": arena.room.handed_bytes() }
     "Memory": impl [] Memory, |_| {}
-    "Recycler": impl [] Recycler, |_| {}
+    "ArenaRecycler": impl [] ArenaRecycler, |_| {}
     "Secret": impl [] Secret, |_| {}
     "Checks": impl [] Checks, |_| {}
     "Fields": impl [] Fields<'_>, |fields| {

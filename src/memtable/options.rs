@@ -10,7 +10,7 @@ use crate::integrity::digest::{mix, splitmix};
 use crate::integrity::options::ParanoidOptions;
 use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
 use crate::memtable::arena::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
-use crate::memtable::arena::memory::Recycler;
+use crate::memtable::arena::memory::ArenaRecycler;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::sync::Counter;
 
@@ -62,7 +62,7 @@ pub struct MemTableOptions {
     pub(crate) directory: Directory,
     pub(crate) comparator: KeyComparator,
     /// Where tables take large chunks of memory, and leave them.
-    pub(crate) recycler: Weak<Recycler>,
+    pub(crate) recycler: Weak<ArenaRecycler>,
     counting: Counting,
 }
 
@@ -144,6 +144,14 @@ impl MemTableOptions {
     #[must_use]
     pub fn comparator(&self) -> &dyn Comparator {
         self.comparator.get()
+    }
+
+    /// These options for tables that take memory from a recycler and leave it there. Tables of another write buffer size find
+    /// none there.
+    #[must_use]
+    pub fn with_recycler(mut self, recycler: &Arc<ArenaRecycler>) -> Self {
+        self.recycler = Arc::downgrade(recycler);
+        self
     }
 
     /// Whether a table keeps a directory.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::integrity::digest::{Kvo, Protected};
-use crate::key::{Comparator, Kind, SequenceNumber};
+use crate::key::{Comparator, KeyComparator, Kind, SequenceNumber};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{ControlWord, entry_bytes_max};
 use crate::memtable::batch::batch::WriteBatch;
@@ -31,7 +31,9 @@ use crate::memtable::read::entry::{Entry, PinnedEntry, pin};
 use crate::memtable::read::get::{Found, Lookup, get, get_entry, get_exact, get_into};
 use crate::memtable::read::multi_get::{Budget, multi_get};
 use crate::memtable::scan::bounds::{key_bounds, version_bounds};
-use crate::memtable::scan::cursor::{Borrowed, Cursor, Owned, OwnedCursor, TableCursor, range_tombstones};
+use crate::memtable::scan::cursor::{
+    Borrowed, Cursor, Owned, OwnedCursor, SortedSource, TableCursor, TableSource, range_tombstones,
+};
 use crate::memtable::scan::range::{
     Descending, DescendingRange, EntryRange, OwnedDescending, OwnedRange, Range, RangeStats,
     approximate_range_stats,
@@ -440,7 +442,13 @@ impl MemTable {
         if self.core().flush_mark.load(Ordering::Relaxed) != 0 {
             return true;
         }
-        self.core().bytes_once_frozen() >= self.core().options.write_buffer_size
+        self.bytes_once_frozen() >= self.core().options.write_buffer_size
+    }
+
+    /// Bytes of allocated memory once the table is frozen, at most: what `should_flush` compares with the write buffer size. O(writers).
+    #[must_use]
+    pub fn bytes_once_frozen(&self) -> u64 {
+        self.core().bytes_once_frozen()
     }
 
     /// Does background work, so that inserts need not: merges the tombstone index, looks at some pages of the directory, and
@@ -511,6 +519,13 @@ impl TableReader {
     #[must_use]
     pub fn comparator(&self) -> &dyn Comparator {
         self.core().comparator.get()
+    }
+
+    /// The order of keys, with the order of bytes inlined.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn key_comparator(&self) -> &KeyComparator {
+        &self.core().comparator
     }
 
     /// Whether the table is frozen.
@@ -1191,6 +1206,25 @@ impl TableReader {
     #[must_use]
     pub fn owned_cursor_at(&self, snapshot: SequenceNumber) -> OwnedCursor<AtSnapshot> {
         Cursor::new(Owned(Arc::clone(self.core())), Visible::at(snapshot))
+    }
+
+    /// All versions of all keys, and the range tombstones, as a source of a merge, which keeps the table's memory.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"b", b"value")?;
+    /// table.delete_range(2, b"a", b"c")?;
+    /// let mut source = table.source();
+    /// assert_eq!(source.first()?.map(|key| key.user_key), Some(&b"b"[..]));
+    /// let cover = source.cover(b"b", u64::MAX)?.expect("a range tombstone");
+    /// assert_eq!((cover.sequence, cover.span), (2, Some((&b"a"[..], &b"c"[..]))));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn source(&self) -> Box<dyn SortedSource> {
+        Box::new(TableSource::new(self.owned_cursor()))
     }
 
     /// Verifies every entry, link and control word and reports every finding. In a frozen table it also compares

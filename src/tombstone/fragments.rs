@@ -540,7 +540,9 @@ impl Fragmenter {
     }
 
     /// A fragmenter in an order that is known already.
-    pub(crate) fn under(comparator: KeyComparator) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn under(comparator: KeyComparator) -> Self {
         Fragmenter { comparator, spans: Vec::new(), stripes: None }
     }
 

@@ -36,7 +36,7 @@ pub struct TableEntry<'a> {
 ///
 /// It shares its table, so it is `'static` and `Send`, and an engine can keep it as a source of a merging cursor: user
 /// keys ascend, sequence numbers descend within a key, and [`SortedTable::covering_tombstone`] says what range deletions
-/// of the file hide: a cursor is a [`SortedSource`](paranoid_memtable::set::SortedSource) of a set's merging cursor. It
+/// of the file hide: a cursor is a [`SortedSource`](paranoid_memtable::scan::SortedSource) of a set's merging cursor. It
 /// stands at one entry or nowhere; one thread at a time moves it. One block is in memory, verified
 /// when it was fetched. A step costs O(entry) within a block; the first step of a block reads and verifies it. Steps
 /// back cost O(log restarts + restart interval).

@@ -1,5 +1,5 @@
 //! A table file as a source of a set's merging cursor: [`TableCursor`] is a
-//! [`SortedSource`](paranoid_memtable::set::SortedSource).
+//! [`SortedSource`](paranoid_memtable::scan::SortedSource).
 //!
 //! What a file's range deletions hide the merging cursor asks by `cover`. After damage the cursor stands nowhere, so a walk
 //! shows nothing more of the file until the next seek.
@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use paranoid_memtable::set::{Cover, SortedSource, SourceKey};
+use paranoid_memtable::scan::{Cover, SortedSource, SourceKey};
 use paranoid_memtable::{Error as MemtableError, Result, SequenceNumber};
 
 use crate::cursor::{TableCursor, TableEntry};

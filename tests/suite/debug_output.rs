@@ -29,7 +29,7 @@ use crate::support::rng::Watchdog;
 const DOORS: [&str; 4] = [
     include_str!("../../src/lib.rs"),
     include_str!("../../src/integrity/mod.rs"),
-    include_str!("../../src/set/mod.rs"),
+    include_str!("../../set/src/lib.rs"),
     include_str!("../../src/tombstone/mod.rs"),
 ];
 
@@ -70,7 +70,12 @@ const LEN_MAX: usize = 1024;
 fn public_names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let (mut statement, mut built, mut module_built) = (String::new(), true, true);
+    let mut is_hidden = false;
     for line in DOORS.iter().flat_map(|door| door.lines()) {
+        is_hidden = line == "#[doc(hidden)]" || is_hidden && line != "}";
+        if is_hidden {
+            continue;
+        }
         let (inside, line) = (line.starts_with(' '), line.trim_start());
         if let Some(condition) = line.strip_prefix("#[cfg(") {
             built = (!condition.contains("\"fault-injection\"") || cfg!(feature = "fault-injection"))
@@ -186,6 +191,7 @@ fn errors(table: &MemTable, letter: u8, out: &mut Outputs) {
 fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
     show!(out, "MemTable", table);
     show!(out, "TableReader", &table);
+    show!(out, "ArenaRecycler", &*ArenaRecycler::new(BUFFER, 0).unwrap());
     show!(out, "Writer", &table.writer());
     show!(out, "Stats", &table.stats());
     let key = bytes(letter, 1);
@@ -489,11 +495,13 @@ fn shown_beside_a_live_writer() {
 mod sets {
     use std::sync::Arc;
 
-    use paranoid_memtable::set::{
-        Cover, Durability, FileJournal, FileStorage, Listener, MemTableSet, RecoveryMode, SalvageSummary,
-        SetEvent, SetLookup, SetOptions, SourceKey, StallCause, WriteBufferManager, WriteOptions,
-    };
+    use paranoid_memtable::StallCause;
+    use paranoid_memtable::scan::{Cover, SourceKey};
     use paranoid_memtable::{ChecksumKind, Kind, WriteBatch};
+    use paranoid_set::{
+        Durability, FileJournal, FileStorage, Listener, MemTableSet, RecoveryMode, SalvageSummary, SetEvent,
+        SetLookup, SetOptions, WriteBufferManager, WriteOptions,
+    };
 
     use super::uses::*;
     use super::{Outputs, bytes, options};

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use paranoid_memtable::set::{
+use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
+use paranoid_set::{
     Durability, FileJournal, FindingReason, Journal, MemTableSet, RecoveryMode, Replayed, SetLookup,
     SetOptions,
 };
-use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
 
 use crate::support::rng::{Rng, Watchdog, seed_or};
 use crate::support::sets::{Plan, SECTOR, SimDisk};
@@ -473,8 +473,8 @@ fn a_set_finds_what_it_acknowledged() {
 mod crash {
     use std::sync::Arc;
 
-    use paranoid_memtable::set::{FileJournal, Journal, RecoveryMode};
     use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
+    use paranoid_set::{FileJournal, Journal, RecoveryMode};
 
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
     use crate::support::sets::{End, Plan, SECTOR, SimDisk};

@@ -521,8 +521,8 @@ mod stores {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use paranoid_memtable::read::Base;
-    use paranoid_memtable::set::{MemTableSet, SetOptions, Snapshot, View};
     use paranoid_memtable::{Directory, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch};
+    use paranoid_set::{MemTableSet, SetOptions, Snapshot, View};
 
     use super::linearizable::{Clock, Recorded};
     use super::{Call, Change, Known};

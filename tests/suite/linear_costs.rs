@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use paranoid_memtable::flush::FlushItem;
-use paranoid_memtable::set::{FileJournal, FlushJob, Journal, MemTableSet, RecoveryMode, SetOptions, View};
 use paranoid_memtable::{ChecksumKind, MemTable, MemTableOptions, WriteBatch};
+use paranoid_set::{FileJournal, FlushJob, Journal, MemTableSet, RecoveryMode, SetOptions, View};
 
 use crate::support::orders::{Script, Scripted};
 use crate::support::rng::Watchdog;

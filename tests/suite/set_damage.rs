@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use paranoid_memtable::fault::{FaultInjector, Part, Piece, Region};
 use paranoid_memtable::flush::{FlushItem, FlushSink, FlushSummary};
-use paranoid_memtable::set::{FlushJob, MemTableSet, SetFlush, SetLookup, SetOptions, View};
 use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
+use paranoid_set::{FlushJob, MemTableSet, SetFlush, SetLookup, SetOptions, View};
 
 use crate::support::rng::{Watchdog, replay_line, seed_or};
 use crate::support::sets::{History, Known, finish};
@@ -322,8 +322,8 @@ mod set_stopped_damage {
     use std::sync::Arc;
 
     use paranoid_memtable::fault::{FaultInjector, Piece, Region};
-    use paranoid_memtable::set::{Durability, MemTableSet, SetOptions};
     use paranoid_memtable::{Error, MemTableOptions, TableReader, WriteBatch};
+    use paranoid_set::{Durability, MemTableSet, SetOptions};
 
     use crate::support::rng::Watchdog;
     use crate::support::sets::{History, MemoryJournal, finish};

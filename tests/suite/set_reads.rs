@@ -7,9 +7,9 @@ mod set_model {
 
     use paranoid_memtable::batch::SequenceMode;
     use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushSink, SinkError};
-    use paranoid_memtable::set::{Durability, MemTableSet, SetOptions, Snapshot, View};
     use paranoid_memtable::tombstone::Fragment;
     use paranoid_memtable::{Error, Kind, MemTableOptions, WriteBatch};
+    use paranoid_set::{Durability, MemTableSet, SetOptions, Snapshot, View};
 
     use super::set_scans::walk;
     use crate::support::rng::{Rng, Watchdog, amount_or_few, replay_line, seed_or};
@@ -404,8 +404,8 @@ pub(crate) mod set_scans {
     use std::task::{Context, Poll, Waker};
 
     use paranoid_memtable::read::Base;
-    use paranoid_memtable::set::{MemTableSet, MergedEntry, MergingCursor, SetOptions, SetRange, View};
     use paranoid_memtable::{Bytewise, Error, Kind, WriteBatch};
+    use paranoid_set::{MemTableSet, MergedEntry, MergingCursor, SetOptions, SetRange, View};
 
     use crate::support::orders::CaseBlind;
     use crate::support::rng::Rng;
@@ -628,7 +628,7 @@ pub(crate) mod set_scans {
 
         use paranoid_memtable::MemTableOptions;
         use paranoid_memtable::fault::FaultInjector;
-        use paranoid_memtable::set::FlushJob;
+        use paranoid_set::FlushJob;
 
         use super::*;
         use crate::support::rng::{Watchdog, amount};

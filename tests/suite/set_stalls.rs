@@ -4,12 +4,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::scope;
 use std::time::{Duration, Instant};
 
+use paranoid_memtable::StallCause;
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
-use paranoid_memtable::set::{
-    MemTableSet, MergeError, MergeOperator, SetLookup, SetOptions, StallCause, WriteOptions,
-};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
+use paranoid_set::{MemTableSet, MergeError, MergeOperator, SetLookup, SetOptions, WriteOptions};
 
 use crate::support::rng::Watchdog;
 
@@ -198,10 +197,9 @@ mod set_budgets {
     use std::thread::scope;
     use std::time::Duration;
 
-    use paranoid_memtable::set::{
-        FlushJob, MemTableSet, SetLookup, SetOptions, StallCause, View, WriteBufferManager,
-    };
+    use paranoid_memtable::StallCause;
     use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
+    use paranoid_set::{FlushJob, MemTableSet, SetLookup, SetOptions, View, WriteBufferManager};
 
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
 
@@ -297,7 +295,7 @@ mod set_budgets {
     /// What keeps flushed memory.
     enum Holder {
         View(View<u64>),
-        Cursor(paranoid_memtable::set::MergingCursor<'static>),
+        Cursor(paranoid_set::MergingCursor<'static>),
         Value(paranoid_memtable::read::PinnedValue),
     }
 

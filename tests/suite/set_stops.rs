@@ -9,9 +9,9 @@ use std::thread::scope;
 
 use paranoid_memtable::batch::{SequenceMode, SinkLimits};
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
-use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, RecoveryMode, SetLookup, SetOptions};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{ChecksumKind, Error, MemTable, MemTableOptions, WriteBatch};
+use paranoid_set::{Durability, FileJournal, MemTableSet, RecoveryMode, SetLookup, SetOptions};
 
 use crate::support::orders::{Forgetful, Script, Scripted, ScriptedLoosely};
 use crate::support::rng::{Watchdog, amount};
@@ -457,8 +457,8 @@ mod set_recycling {
     use std::thread::scope;
 
     use paranoid_memtable::flush::FlushItem;
-    use paranoid_memtable::set::{FlushJob, MemTableSet, SetLookup, SetOptions, View, WriteBufferManager};
     use paranoid_memtable::{Error, MemTableOptions, MemTableOptionsBuilder, WriteBatch};
+    use paranoid_set::{FlushJob, MemTableSet, SetLookup, SetOptions, View, WriteBufferManager};
 
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, scramble, seed_or};
 

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::scope;
 
-use paranoid_memtable::set::{Durability, MemTableSet, SetOptions, View};
 use paranoid_memtable::{MemTableOptions, WriteBatch};
+use paranoid_set::{Durability, MemTableSet, SetOptions, View};
 
 use crate::support::rng::{Rng, Watchdog, amount_or_few, replay_line, scramble, seed_or};
 use crate::support::sets::{History, MemoryJournal, read_through};
@@ -159,11 +159,12 @@ mod set_flush_thread {
     use std::thread::{scope, yield_now};
     use std::time::Duration;
 
-    use paranoid_memtable::set::{
-        FlushJob, FlushThread, Listener, MemTableSet, SetEvent, SetOptions, SetOptionsBuilder, StallCause,
+    use paranoid_memtable::StallCause;
+    use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
+    use paranoid_set::{
+        FlushJob, FlushThread, Listener, MemTableSet, SetEvent, SetOptions, SetOptionsBuilder,
         WriteBufferManager,
     };
-    use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
 
     use crate::support::rng::{Watchdog, amount_or_few};
     use crate::support::sets::{History, MemoryJournal, read_through};
@@ -486,10 +487,9 @@ mod set_listener {
     use std::thread::{scope, yield_now};
     use std::time::Duration;
 
-    use paranoid_memtable::set::{
-        Durability, Listener, MemTableSet, SetEvent, SetOptions, SetOptionsBuilder, StallCause,
-    };
+    use paranoid_memtable::StallCause;
     use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
+    use paranoid_set::{Durability, Listener, MemTableSet, SetEvent, SetOptions, SetOptionsBuilder};
 
     use crate::support::rng::{Watchdog, amount_or_few};
     use crate::support::sets::{History, MemoryJournal, read_through};

@@ -622,10 +622,11 @@ mod room {
 /// Small public items that no other module of the suite calls: texts of reports, digests under another number, what a range
 /// tombstone covers, and calls that come at the wrong time.
 mod reports {
+    use paranoid_memtable::StallCause;
     use paranoid_memtable::integrity::{Place, Protected, StoredProtection};
-    use paranoid_memtable::set::{MemTableSet, SetOptions, StallCause};
     use paranoid_memtable::tombstone::RangeTombstone;
     use paranoid_memtable::{Bytewise, Error, Kind, WriteBatch};
+    use paranoid_set::{MemTableSet, SetOptions};
 
     use crate::support::rng::{Rng, seed_or};
     use crate::support::sets::History;

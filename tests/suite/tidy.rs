@@ -14,8 +14,11 @@ use std::path::{Path, PathBuf};
 use rules::source::Source;
 use rules::{layers, listing, public, source};
 
+/// The libraries that share a layer rule, a seam and the fault campaign.
+const LIBRARIES: [&str; 2] = ["src", "set/src"];
+
 /// Every folder with Rust files.
-const ALL: [&str; 7] = ["src", "sst", "tests", "benches", "examples", "tools", "fuzz/fuzz_targets"];
+const ALL: [&str; 8] = ["src", "set", "sst", "tests", "benches", "examples", "tools", "fuzz/fuzz_targets"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the suite is a folder of the repository").into()
@@ -60,35 +63,35 @@ fn report(findings: impl IntoIterator<Item = String>) {
 
 #[test]
 fn imports_go_downward() {
-    report(layers::check(&sources(&["src"])));
+    report(layers::check(&sources(&LIBRARIES)));
 }
 
 #[test]
 fn unsafe_code_stays_in_its_files() {
-    report(sources(&["src"]).iter().flat_map(rules::unsafe_code));
+    report(sources(&LIBRARIES).iter().flat_map(rules::unsafe_code));
     let declaring = ["src/lib.rs", "src/memtable/lifecycle/mod.rs"];
     report(declaring.iter().flat_map(|path| rules::fault_injector(path, &read(path))));
 }
 
 #[test]
 fn atomics_and_locks_come_from_the_seam() {
-    report(sources(&["src"]).iter().flat_map(rules::seam));
+    report(sources(&LIBRARIES).iter().flat_map(rules::seam));
 }
 
 #[test]
 fn every_atomic_operation_explains_its_ordering() {
-    report(sources(&["src"]).iter().flat_map(rules::orderings));
+    report(sources(&LIBRARIES).iter().flat_map(rules::orderings));
 }
 
 #[test]
 fn invariants_have_one_name_each() {
-    report(rules::invariants(&sources(&["src", "sst/src"])));
+    report(rules::invariants(&sources(&["src", "set/src", "sst/src"])));
 }
 
 /// SAFETY.md names each operation that orders anything, by file and function, and counts the others by file.
 #[test]
 fn the_safety_table_is_complete() {
-    let (safety, sources) = (read("SAFETY.md"), sources(&["src"]));
+    let (safety, sources) = (read("SAFETY.md"), sources(&LIBRARIES));
     let missing = sources.iter().flat_map(|source| rules::ordering_row(source, &safety));
     report(missing.map(|what| format!("SAFETY.md, orderings: {what}")));
 }
@@ -122,7 +125,7 @@ fn nothing_is_left_over_and_files_stay_short() {
 /// A public function that no fault is tried on would be a gap in the campaign.
 #[test]
 fn the_campaign_calls_every_public_function() {
-    let calls = public::public(&sources(&["src"])).calls;
+    let calls = public::public(&sources(&LIBRARIES)).calls;
     assert!(calls.len() > 150, "the scan found only {} public functions", calls.len());
     report(public::compare(&calls, &sources(&["tests/support/damage"])));
 }
@@ -130,13 +133,14 @@ fn the_campaign_calls_every_public_function() {
 /// Every public type has an example, and so have three of five public functions.
 #[test]
 fn public_items_have_examples() {
-    report(public::without_examples(&public::public(&sources(&["src"]))));
+    report(public::without_examples(&public::public(&sources(&LIBRARIES))));
 }
 
 /// Who reads a document in the published package finds what it links to.
 #[test]
 fn links_hold_in_the_package() {
-    let documents = [texts(&["docs", "benches/records"], ".md"), atop(), texts(&["sst"], ".md")].concat();
+    let documents =
+        [texts(&["docs", "benches/records"], ".md"), atop(), texts(&["set", "sst"], ".md")].concat();
     let links = documents.iter().flat_map(|(path, text)| links::check(&root(), path, text));
     report(links);
 }
@@ -146,7 +150,7 @@ fn links_hold_in_the_package() {
 #[test]
 fn the_public_api_is_the_one_that_is_written_down() {
     const PATH: &str = "tests/data/public_api.txt";
-    let lines: Vec<String> = public::public(&sources(&["src"])).listing.into_iter().collect();
+    let lines: Vec<String> = public::public(&sources(&LIBRARIES)).listing.into_iter().collect();
     let new = lines.join("\n") + "\n";
     if std::env::var_os("PARANOID_REWRITE").is_some() {
         return fs::write(root().join(PATH), new).expect(PATH);
@@ -161,7 +165,7 @@ fn the_public_api_is_the_one_that_is_written_down() {
 /// Documents and code use the field's terms.
 #[test]
 fn words_are_the_fields() {
-    let (code, documents) = (texts(&ALL, ".rs"), texts(&["docs", "sst", "benches"], ".md"));
+    let (code, documents) = (texts(&ALL, ".rs"), texts(&["docs", "set", "sst", "benches"], ".md"));
     report(code.iter().chain(&documents).chain(&atop()).flat_map(|(path, text)| names::retired(path, text)));
     report(sources(&ALL).iter().flat_map(names::retired_names));
 }
@@ -169,9 +173,9 @@ fn words_are_the_fields() {
 /// Weight is a budget. `tools/weight` prints the table, and what a caller pays to compile it.
 #[test]
 fn nothing_is_heavier_than_its_limit() {
-    let rooms = weight::rooms(&sources(&["src", "sst/src"]));
+    let rooms = weight::rooms(&sources(&["src", "set/src", "sst/src"]));
     let is_counted = |(path, _): &(String, String)| !path.ends_with("CHANGELOG.md");
-    let folders = ["sst", "fuzz", "benches", "tests", "tools", "examples"];
+    let folders = ["set", "sst", "fuzz", "benches", "tests", "tools", "examples"];
     let documents =
         [texts(&folders, ".md"), atop().into_iter().filter(|(path, _)| path.ends_with(".md")).collect()];
     let words = weight::words_of(&documents.concat().into_iter().filter(is_counted).collect::<Vec<_>>());
@@ -195,7 +199,7 @@ fn nothing_is_heavier_than_its_limit() {
 mod links {
     use std::path::{Component, Path, PathBuf};
 
-    /// What `include` of the library's manifest takes; `paranoid-sst` takes `src`, `examples` and its README.
+    /// What `include` of the library's manifest takes; `paranoid-set` and `paranoid-sst` take `src`, `examples` and their READMEs.
     const PACKAGED: [&str; 3] = ["src", "examples", "docs"];
 
     /// A path without `..`, or `None` if it leads out of the repository.
@@ -238,8 +242,8 @@ mod links {
         let broken = targets(text).filter_map(|(line, target)| {
             let leads = plain(&folder.join(target)).filter(|leads| root.join(leads).exists());
             let Some(leads) = leads else { return Some(format!("{path}:{line}: {target} does not exist")) };
-            let is_inside =
-                if path.starts_with("sst/") { leads.starts_with("sst") } else { is_packaged(root, &leads) };
+            let own = ["set/", "sst/"].iter().find(|folder| path.starts_with(*folder));
+            let is_inside = own.map_or_else(|| is_packaged(root, &leads), |own| leads.starts_with(own));
             let advice = "is not in the package; name it in words, or link to where it is published";
             (!is_inside).then(|| format!("{path}:{line}: {target} {advice}"))
         });
@@ -376,7 +380,8 @@ mod weight {
     use super::source::Source;
 
     /// Most code lines and files of a package's sources, by folder.
-    pub(crate) const LIMITS: [(&str, u64, u64); 2] = [("src/", 21_050, 99), ("sst/src/", 3_550, 21)];
+    pub(crate) const LIMITS: [(&str, u64, u64); 3] =
+        [("src/", 16_640, 80), ("set/src/", 4_400, 18), ("sst/src/", 3_550, 21)];
 
     /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.
     pub(crate) const WORDS_MAX: u64 = 9_000;
@@ -394,7 +399,7 @@ mod weight {
     pub(crate) const PROGRAMS_MAX: u64 = 45;
 
     /// Most lines of the list of public items.
-    pub(crate) const PUBLIC_MAX: u64 = 700;
+    pub(crate) const PUBLIC_MAX: u64 = 711;
 
     /// Code lines and files.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

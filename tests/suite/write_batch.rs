@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering as Memory};
 use paranoid_memtable::batch::{RangeOrder, SequenceMode};
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::integrity::Protected;
-use paranoid_memtable::set::{MemTableSet, SetOptions};
 use paranoid_memtable::{DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch};
+use paranoid_set::{MemTableSet, SetOptions};
 
 use crate::support::orders::{CaseBlind, Forgetful, Reverse, Script, Scripted, ScriptedLoosely, script};
 use crate::support::under;

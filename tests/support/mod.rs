@@ -15,8 +15,8 @@ pub mod walks;
 
 use std::sync::Arc;
 
-use paranoid_memtable::set::SetOptions;
 use paranoid_memtable::{Comparator, MemTableOptions, MemTableOptionsBuilder};
+use paranoid_set::SetOptions;
 
 /// Options with this order.
 pub fn under(options: MemTableOptionsBuilder, order: impl Comparator) -> MemTableOptions {

@@ -12,11 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::read::Base;
-use paranoid_memtable::set::{
-    Cover, Journal, SetLookup, SortedSource, SourceKey, Storage, StorageFile, View,
-};
+use paranoid_memtable::scan::{Cover, SortedSource, SourceKey};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{Error, Kind, WriteBatch};
+use paranoid_set::{Journal, SetLookup, Storage, StorageFile, View};
 
 use super::rng::Rng;
 

@@ -24,7 +24,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use measure::Environment;
 use memmap2::{Advice, MmapMut, MmapOptions};
-use paranoid_memtable::set::{FlushJob, MemTableSet, SetOptions};
+use paranoid_set::{FlushJob, MemTableSet, SetOptions};
 use paranoid_memtable::{MemTableOptions, WriteBatch};
 use serde::{Deserialize, Serialize};
 

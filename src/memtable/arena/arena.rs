@@ -34,7 +34,7 @@ use crate::memtable::arena::layout::{
     CHUNKS_MAX, Control, ControlWord, Head, Shape, UNIT, bytes_in_chunk, chunk_of, chunk_start, continues,
     shift_of,
 };
-use crate::memtable::arena::memory::{Memory, Recycler, hand_on, mapping_of, take_or_allocate};
+use crate::memtable::arena::memory::{ArenaRecycler, Memory, hand_on, mapping_of, take_or_allocate};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Units of chunk 0.
@@ -54,7 +54,7 @@ pub(crate) struct Arena {
     pub(crate) room: Room,
     owners: Mutex<Vec<Memory>>,
     /// Keeps chunks of dropped arenas, and gets those of this one.
-    pub(crate) recycler: Weak<Recycler>,
+    pub(crate) recycler: Weak<ArenaRecycler>,
     #[cfg(loom)]
     model: model::Words,
 }

@@ -16,7 +16,8 @@
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use crate::memtable::arena::layout::UNIT;
+use crate::error::{Error, Result};
+use crate::memtable::arena::layout::{UNIT, first_chunk_bytes};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 use memmap2::{MmapMut, MmapOptions};
@@ -26,7 +27,7 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Chunks of at least this many bytes are mapped, smaller ones come from the heap.
-pub(crate) const MAPPED_MIN: usize = 256 << 10;
+const MAPPED_MIN: usize = 256 << 10;
 /// Miri has no mappings without a reserve, so all are on the heap there.
 const MAP_FROM: usize = if cfg!(miri) { usize::MAX } else { MAPPED_MIN };
 /// Most bytes that are backed ahead of writers.
@@ -189,8 +190,27 @@ fn back(_map: &MmapMut, _offset: usize, _bytes: usize) {}
 //
 // Any thread.
 
-/// Keeps chunks of dropped arenas.
-pub(crate) struct Recycler {
+/// Keeps the memory of dropped tables for new ones, which find memory backed that an earlier table had touched. An engine keeps the
+/// recycler, and gives it to the options of its tables:
+/// [`MemTableOptions::with_recycler`](crate::MemTableOptions::with_recycler). A table keeps none: what is left when the recycler is
+/// dropped goes back to the system.
+///
+/// ```
+/// use paranoid_memtable::{ArenaRecycler, MemTable, MemTableOptions};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let options = MemTableOptions::builder().write_buffer_size(1 << 20).build()?;
+/// let recycler = ArenaRecycler::new(options.write_buffer_size(), 1)?;
+/// let table = MemTable::new(options.with_recycler(&recycler))?;
+/// table.put(1, b"k", &[7; 100_000])?;
+/// let next = table.fork()?;
+/// drop(table);
+/// recycler.zero(); // by a thread that has time
+/// assert!(recycler.backed_bytes() > 0);
+/// next.put(2, b"k", &[8; 100_000])?;
+/// assert_eq!(recycler.backed_bytes(), 0, "the next table has it");
+/// # Ok(()) }
+/// ```
+pub struct ArenaRecycler {
     /// Bytes of each chunk.
     chunk_bytes: usize,
     chunks_max: u64,
@@ -207,10 +227,20 @@ struct Kept {
     zeroed: Vec<Mapping>,
 }
 
-impl Recycler {
-    /// Keeps at most `chunks_max` chunks of `chunk_bytes` each.
-    pub(crate) fn new(chunk_bytes: usize, chunks_max: u64) -> Arc<Self> {
-        Arc::new(Recycler { chunk_bytes, chunks_max, kept: Mutex::new(Kept::default()) })
+impl ArenaRecycler {
+    /// Keeps the memory of at most `tables_max` dropped tables with this write buffer size: of each its first large chunk,
+    /// a write buffer rounded up to a power of two.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for tables with a write buffer below 256 KiB, whose memory comes from the heap, unless none are kept.
+    pub fn new(write_buffer_size: u64, tables_max: u64) -> Result<Arc<Self>> {
+        let chunk_bytes = first_chunk_bytes(write_buffer_size);
+        if tables_max > 0 && chunk_bytes < MAPPED_MIN {
+            return Err(Error::InvalidArgument(format!(
+                "memory is recycled with a write buffer of at least 256 KiB, not {write_buffer_size} bytes"
+            )));
+        }
+        Ok(Arc::new(ArenaRecycler { chunk_bytes, chunks_max: tables_max, kept: Mutex::new(Kept::default()) }))
     }
 
     /// Takes the chunk of a dropped arena that has handed out its first `used` bytes (RECYCLER-2).
@@ -229,8 +259,9 @@ impl Recycler {
         }
     }
 
-    /// Zeroes what was put here (RECYCLER-1). Called by threads that flush.
-    pub(crate) fn zero(&self) {
+    /// Zeroes what dropped tables left here, so that new tables can have it. O(bytes): a call for a thread that flushes.
+    pub fn zero(&self) {
+        // RECYCLER-1.
         while let Some((mut mapping, used)) = self.take_used() {
             mapping.zero(used);
             self.kept.lock().zeroed.push(mapping);
@@ -254,15 +285,16 @@ impl Recycler {
         Some(mapping.lend(chunk))
     }
 
-    /// Backed bytes of the chunks that are kept.
-    pub(crate) fn backed_bytes(&self) -> u64 {
+    /// Bytes of the memory that is kept, as far as the system backs it.
+    #[must_use]
+    pub fn backed_bytes(&self) -> u64 {
         self.kept.lock().backed
     }
 }
 
 /// A chunk of memory, zeroed: one that was kept, or a new one; `None` if the system refuses.
 pub(crate) fn take_or_allocate(
-    recycler: &Weak<Recycler>,
+    recycler: &Weak<ArenaRecycler>,
     chunk: usize,
     bytes: usize,
 ) -> Option<(Memory, usize)> {
@@ -271,7 +303,7 @@ pub(crate) fn take_or_allocate(
 }
 
 /// Puts away the memory of an arena that is being dropped, and had handed out so many units of each chunk.
-pub(crate) fn hand_on(recycler: &Weak<Recycler>, owners: &Mutex<Vec<Memory>>, used: &[AtomicU64]) {
+pub(crate) fn hand_on(recycler: &Weak<ArenaRecycler>, owners: &Mutex<Vec<Memory>>, used: &[AtomicU64]) {
     let Some(recycler) = recycler.upgrade() else { return };
     for memory in owners.lock().drain(..) {
         if let Memory::Mapping(mapping) = memory {

@@ -161,7 +161,7 @@ pub(crate) fn flush(
     while let Some(item) = items.next()? {
         item.hand_to(sink)?;
     }
-    Ok(items.so_far())
+    Ok(items.summary)
 }
 
 /// One item of a flush: first come all entries, then all fragments, both in ascending order.
@@ -189,8 +189,9 @@ pub enum FlushItem<'a> {
 
 impl FlushItem<'_> {
     /// Passes it to a sink.
+    #[doc(hidden)]
     #[inline]
-    pub(crate) fn hand_to(self, sink: &mut impl FlushSink) -> Result<()> {
+    pub fn hand_to(self, sink: &mut impl FlushSink) -> Result<()> {
         let taken = match self {
             FlushItem::Entry(entry) => sink.entry(entry),
             FlushItem::Fragment(fragment) => sink.fragment(fragment),
@@ -233,6 +234,8 @@ pub struct FlushIter<'t> {
     value: Vec<u8>,
     /// The sequence number of that entry.
     newer: Option<SequenceNumber>,
+    /// What else that entry has, if it is handed out.
+    came: Option<(Kind, StoredProtection)>,
     seen: Totals,
     summary: FlushSummary,
 }
@@ -240,6 +243,8 @@ pub struct FlushIter<'t> {
 /// How far a flush has come.
 enum Stage<'t> {
     Entries(Entries<'t>),
+    /// All entries were seen.
+    Passed,
     /// The fragments, and the index of the next one.
     Fragments(Fragments, usize),
     Ended,
@@ -253,14 +258,6 @@ struct Entries<'t> {
     /// The last entry, or the sentinel.
     at: u32,
     read_ahead: ReadAhead,
-}
-
-/// The next item, by where it comes from. Key and value of an entry are copies that the flush keeps until its next step.
-#[derive(Clone, Copy)]
-pub(crate) enum Came {
-    Entry { sequence: SequenceNumber, kind: Kind, protection: StoredProtection },
-    Fragment(usize),
-    End,
 }
 
 impl<'t> FlushIter<'t> {
@@ -279,6 +276,7 @@ impl<'t> FlushIter<'t> {
             key: Vec::new(),
             value: Vec::new(),
             newer: None,
+            came: None,
             seen: Totals::default(),
             summary: FlushSummary::default(),
         })
@@ -296,20 +294,81 @@ impl<'t> FlushIter<'t> {
     )]
     #[inline]
     pub fn next(&mut self) -> Result<Option<FlushItem<'_>>> {
-        let came = match self.step() {
-            Ok(came) => came,
-            Err(error) => {
-                self.stage = Stage::Failed(error.clone());
-                return Err(error);
-            }
-        };
-        Ok(match came {
-            Came::Entry { sequence, kind, protection } => {
-                Some(FlushItem::Entry(self.hand_out(sequence, kind, protection)))
-            }
-            Came::Fragment(number) => self.fragment(number).map(FlushItem::Fragment),
-            Came::End => None,
-        })
+        match self.step() {
+            Ok(Some(number)) => Ok(self.fragment(number).map(FlushItem::Fragment)),
+            Ok(None) => Ok(self.entry().map(FlushItem::Entry)),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// The next entry, borrowed until the next call, for an engine that merges several tables: it takes no fragments, and
+    /// calls [`end`](Self::end) once there is no further entry.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let table = MemTable::default();
+    /// table.put(1, b"b", b"value")?;
+    /// table.delete_range(2, b"a", b"c")?;
+    /// let frozen = table.freeze()?;
+    /// let mut flush = frozen.flush_iter(&[])?;
+    /// assert_eq!(flush.next_entry()?.map(|entry| entry.user_key), Some(&b"b"[..]));
+    /// assert_eq!(flush.entry().map(|entry| entry.sequence), Some(1), "as long as other tables are asked");
+    /// assert!(flush.next_entry()?.is_none());
+    /// let mut ranges = vec![];
+    /// let summary = flush.end(|start, end, sequence| {
+    ///     ranges.push((start.to_vec(), end.to_vec(), sequence));
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!((ranges, summary.entries), (vec![(b"a".to_vec(), b"c".to_vec(), 2)], 1));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`next`](Self::next).
+    #[inline]
+    pub fn next_entry(&mut self) -> Result<Option<FlushEntry<'_>>> {
+        match self.walk() {
+            Ok(()) => Ok(self.entry()),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// The entry that the last step returned; `None` if it returned none.
+    #[inline]
+    #[must_use]
+    pub fn entry(&self) -> Option<FlushEntry<'_>> {
+        let ((kind, protection), sequence) = (self.came?, self.newer?);
+        Some(FlushEntry { user_key: &self.key, sequence, kind, value: &self.value, protection })
+    }
+
+    /// Ends a flush whose entries were all returned: passes start, end and sequence number of every range tombstone to `take`,
+    /// verified, in the order of their starts and not cut, and compares the sums. Returns the counts.
+    ///
+    /// # Errors
+    /// `InvalidArgument` unless [`next_entry`](Self::next_entry) has just returned `None`; those of [`next`](Self::next), and
+    /// those of `take`.
+    pub fn end(
+        &mut self,
+        take: impl FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
+    ) -> Result<FlushSummary> {
+        match &self.stage {
+            Stage::Passed => {}
+            Stage::Failed(error) => return Err(error.clone()),
+            _ => return Err(Error::InvalidArgument("a flush is ended after its last entry".into())),
+        }
+        let ended = self.pass_tombstones(take).and_then(|()| Ok(self.core.compare_sums(&self.seen)?));
+        ended.map_err(|error| self.fail(error))?;
+        self.stage = Stage::Ended;
+        Ok(self.summary)
+    }
+
+    /// Keeps the error for every later call (FLUSH-2).
+    #[cold]
+    fn fail(&mut self, error: Error) -> Error {
+        self.came = None;
+        self.stage = Stage::Failed(error.clone());
+        error
     }
 
     /// The counts of this flush, once [`next`](Self::next) has returned `None`.
@@ -318,23 +377,21 @@ impl<'t> FlushIter<'t> {
         matches!(self.stage, Stage::Ended).then_some(self.summary)
     }
 
-    /// The counts so far.
-    pub(crate) fn so_far(&self) -> FlushSummary {
-        self.summary
-    }
-
-    /// Takes a step, without handing anything out.
+    /// Takes a step. Returns the number of the fragment to which it led; `None` if it led to an entry, or to the end.
     #[inline]
-    fn step(&mut self) -> Result<Came> {
+    fn step(&mut self) -> Result<Option<usize>> {
         loop {
             match &mut self.stage {
-                Stage::Entries(_) => match self.next_entry()? {
-                    Some(came) => return Ok(came),
-                    None => self.stage = Stage::Fragments(self.cut()?, 0),
-                },
+                Stage::Entries(_) => {
+                    self.walk()?;
+                    if self.came.is_some() {
+                        return Ok(None);
+                    }
+                }
+                Stage::Passed => self.stage = Stage::Fragments(self.cut()?, 0),
                 Stage::Fragments(fragments, next) if *next < fragments.len() => {
                     *next += 1;
-                    return Ok(Came::Fragment(*next - 1));
+                    return Ok(Some(*next - 1));
                 }
                 Stage::Fragments(fragments, _) => {
                     // Verifies that the fragments were not damaged while they were passed on.
@@ -342,18 +399,20 @@ impl<'t> FlushIter<'t> {
                     self.core.compare_sums(&self.seen)?;
                     self.stage = Stage::Ended;
                 }
-                Stage::Ended => return Ok(Came::End),
+                Stage::Ended => return Ok(None),
                 Stage::Failed(error) => return Err(error.clone()),
             }
         }
     }
 
-    /// The next entry that a reader could need, with a copy of its key and a verified copy of its value. A merge takes steps by
-    /// this alone.
+    /// Goes to the next entry that a reader could need, with a copy of its key and a verified copy of its value.
     #[inline]
-    pub(crate) fn next_entry(&mut self) -> Result<Option<Came>> {
-        let Stage::Entries(Entries { search, at, read_ahead }) = &mut self.stage else {
-            return Ok(None);
+    fn walk(&mut self) -> Result<()> {
+        self.came = None;
+        let Entries { search, at, read_ahead } = match &mut self.stage {
+            Stage::Entries(entries) => entries,
+            Stage::Failed(error) => return Err(error.clone()),
+            Stage::Passed | Stage::Fragments(..) | Stage::Ended => return Ok(()),
         };
         let comparator = &self.core.comparator;
         while let Some(entry) = next_of(search, *at)? {
@@ -376,30 +435,15 @@ impl<'t> FlushIter<'t> {
             self.key.extend_from_slice(key);
             self.newer = Some(sequence);
             if self.filter.admits(sequence, kind) {
-                let protection = entry.stored_protection(search.view.width);
-                return Ok(Some(Came::Entry { sequence, kind, protection }));
+                self.came = Some((kind, entry.stored_protection(search.view.width)));
+                self.summary.entries += 1;
+                self.summary.data_bytes += (key.len() + self.value.len()) as u64;
+                return Ok(());
             }
             self.summary.hidden += 1;
         }
-        Ok(None)
-    }
-
-    /// The key of the entry to which the last step came.
-    pub(crate) fn key(&self) -> &[u8] {
-        &self.key
-    }
-
-    /// Hands out the entry to which the last step came.
-    pub(crate) fn hand_out(
-        &mut self,
-        sequence: SequenceNumber,
-        kind: Kind,
-        protection: StoredProtection,
-    ) -> FlushEntry<'_> {
-        let (user_key, value) = (self.key.as_slice(), self.value.as_slice());
-        self.summary.entries += 1;
-        self.summary.data_bytes += (user_key.len() + value.len()) as u64;
-        FlushEntry { user_key, sequence, kind, value, protection }
+        self.stage = Stage::Passed;
+        Ok(())
     }
 
     /// The fragments of all range tombstones. Those cut by the freeze are used if they have all tombstones of the list
@@ -432,18 +476,6 @@ impl<'t> FlushIter<'t> {
         })
     }
 
-    /// Ends a flush after its last entry: passes the range tombstones as they are stored, and not as fragments, and compares
-    /// the sums.
-    pub(crate) fn end_uncut(
-        &mut self,
-        take: impl FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
-    ) -> Result<()> {
-        self.pass_tombstones(take)?;
-        self.core.compare_sums(&self.seen)?;
-        self.stage = Stage::Ended;
-        Ok(())
-    }
-
     /// Hands out the fragment to which the last step came.
     fn fragment(&mut self, number: usize) -> Option<Fragment<'_>> {
         let Stage::Fragments(fragments, _) = &self.stage else { return None };
@@ -456,7 +488,7 @@ impl<'t> FlushIter<'t> {
 
 /// Decides which versions of a key are needed (FLUSH-3). Versions come newest first.
 #[derive(Debug)]
-pub(crate) struct VersionFilter {
+pub struct VersionFilter {
     /// Ascending.
     snapshots: Vec<SequenceNumber>,
     hidden: HiddenVersions,
@@ -470,13 +502,14 @@ pub(crate) struct VersionFilter {
 
 impl VersionFilter {
     /// A filter for the versions of one key after another.
-    pub(crate) fn new(snapshots: &[SequenceNumber], hidden: HiddenVersions) -> Self {
+    pub fn new(snapshots: &[SequenceNumber], hidden: HiddenVersions) -> Self {
         let mut snapshots = snapshots.to_vec();
         snapshots.sort_unstable();
         VersionFilter { snapshots, hidden, stripe: None, below_single: false, admitted: None }
     }
 
-    pub(crate) fn start_key(&mut self) {
+    /// Another key comes.
+    pub fn start_key(&mut self) {
         self.stripe = None;
         self.below_single = false;
         self.admitted = None;
@@ -484,12 +517,13 @@ impl VersionFilter {
 
     /// The oldest snapshot that sees a version of this key, the largest number if none does. `None` if the version is kept whatever
     /// covers it, because a single delete may need it.
-    pub(crate) fn seen_from(&self, sequence: SequenceNumber) -> Option<SequenceNumber> {
+    pub fn seen_from(&self, sequence: SequenceNumber) -> Option<SequenceNumber> {
         let first = self.snapshots.partition_point(|snapshot| *snapshot < sequence);
         (!self.below_single).then(|| self.snapshots.get(first).copied().unwrap_or(SequenceNumber::MAX))
     }
 
-    pub(crate) fn admits(&mut self, sequence: SequenceNumber, kind: Kind) -> bool {
+    /// Whether a reader may need this version. O(log snapshots).
+    pub fn admits(&mut self, sequence: SequenceNumber, kind: Kind) -> bool {
         // Snapshots from this index on see this version, those before do not.
         let stripe = self.snapshots.partition_point(|snapshot| *snapshot < sequence);
         let answered = self.stripe == Some(stripe);

@@ -169,7 +169,8 @@ impl<'a> Entry<'a> {
     }
 
     /// The digests that its table stored, to hand on with it.
-    pub(crate) fn stored_protection(&self) -> StoredProtection {
+    #[must_use]
+    pub fn stored_protection(&self) -> StoredProtection {
         self.entry.stored_protection(self.width)
     }
 }

@@ -124,7 +124,9 @@ impl Pins for Arc<Core> {
 impl<'a> ValueRef<'a> {
     /// The bytes, for as long as the table is borrowed.
     #[inline]
-    pub(crate) fn bytes(&self) -> &'a [u8] {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
         self.value.bytes()
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use paranoid_memtable::set::MergingCursor;
 use paranoid_memtable::{Bytewise, Kind};
+use paranoid_set::MergingCursor;
 use paranoid_sst::TableCursor;
 
 use crate::model::folder;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use paranoid_memtable::flush::HiddenVersions;
 use paranoid_memtable::read::DeletedBy;
-use paranoid_memtable::set::{MergedEntry, MergingCursor, SortedSource};
+use paranoid_memtable::scan::SortedSource;
 use paranoid_memtable::{Bytewise, Kind, Lookup, MemTable, MemTableOptions, OwnedCursor};
+use paranoid_set::{MergedEntry, MergingCursor};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableCursor, TableLookup};
 
 use crate::model::{Model, Row, folder};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use paranoid_memtable::read::DeletedBy;
-use paranoid_memtable::set::SortedSource;
+use paranoid_memtable::scan::SortedSource;
 use paranoid_memtable::{ChecksumKind, Kind, SequenceNumber};
 use paranoid_sst::{
     Error, MergeBase, Result, SortedTable, SortedTableOptions, TableCursor, TableLookup, TableSource,

@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, RecoveryMode, SetOptions, Storage};
 use paranoid_memtable::{ChecksumKind, Error, Kind, MemTableOptions, WriteBatch};
+use paranoid_set::{Durability, FileJournal, MemTableSet, RecoveryMode, SetOptions, Storage};
 
 use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
 use crate::support::sets::{End, History, Plan, SimDisk, Version, read_through};

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use paranoid_memtable::set::{
+use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
+use paranoid_set::{
     Durability, FileJournal, FindingReason, Journal, MemTableSet, RecoveryMode, SetOptions, Storage,
     StorageFile,
 };
-use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
 
 use super::{Files, Logged, Syncs, batch, disk_of, empty_disk, journals, read, two_files};
 use crate::support::rng::{Rng, Watchdog, amount, seed_or};
@@ -561,7 +561,7 @@ mod directory {
     use std::path::{Path, PathBuf};
 
     use paranoid_memtable::Error;
-    use paranoid_memtable::set::{FileJournal, FindingReason, Journal, JournalRecovery, Replayed};
+    use paranoid_set::{FileJournal, FindingReason, Journal, JournalRecovery, Replayed};
 
     use super::{Logged, batch};
     use crate::support::rng::Watchdog;

@@ -347,11 +347,18 @@ pub(crate) mod layers {
         order.push(&source.path);
     }
 
+    /// The folder of the crate that a file is one of.
+    fn home(path: &str) -> &str {
+        path.find("src/").map_or(path, |at| &path[..at + 3])
+    }
+
     /// Every import that does not go downward, and every file that no other one lists.
     pub(crate) fn check(sources: &[Source]) -> Vec<String> {
         let files: BTreeSet<&str> = sources.iter().map(|source| source.path.as_str()).collect();
         let mut order = vec![];
-        order_from(sources, "src/lib.rs", &mut order);
+        for source in sources.iter().filter(|source| source.path.ends_with("src/lib.rs")) {
+            order_from(sources, &source.path, &mut order);
+        }
         let of_file = |source: &Source| match order.contains(&source.path.as_str()) {
             true => [imports_of(&order, &files, source), guests_of(&files, source)].concat(),
             false => vec![format!("{}:1: no file has a `mod` line for this one", source.path)],
@@ -366,7 +373,7 @@ pub(crate) mod layers {
         let imports = |name: &str| {
             text.split("use crate::").skip(1).find_map(|rest| {
                 let list = rest.split(';').next()?;
-                words(list).any(|(_, word)| word == name).then(|| target(files, list))
+                words(list).any(|(_, word)| word == name).then(|| target(files, path, list))
             })
         };
         let guests = text.lines().zip(0..).filter_map(|(line, number)| {
@@ -389,7 +396,7 @@ pub(crate) mod layers {
             let inside =
                 rest.strip_prefix("::").filter(|_| !source.is_test[line] && !before.ends_with("(in "));
             let wrong = match (word, inside) {
-                ("crate", Some(rest)) => judge(order, path, target(files, rest)),
+                ("crate", Some(rest)) => judge(order, path, target(files, path, rest)),
                 ("super" | "self", Some(rest)) if !path.ends_with("/mod.rs") => {
                     let names_a_file = rest.trim_start_matches('{').starts_with(char::is_lowercase);
                     names_a_file.then(|| "is relative; write the path from `crate::` on".into())
@@ -407,25 +414,26 @@ pub(crate) mod layers {
         findings
     }
 
-    /// The file that the path after `crate::` leads to.
-    fn target<'f>(files: &BTreeSet<&'f str>, rest: &str) -> &'f str {
+    /// The file that the path after `crate::` leads to, in the crate of this one.
+    fn target<'f>(files: &BTreeSet<&'f str>, from: &str, rest: &str) -> &'f str {
+        let home = home(from);
         let path = rest.split(|c: char| !c.is_alphanumeric() && !['_', ':'].contains(&c)).next();
         let segments: Vec<&str> =
             path.unwrap_or_default().split("::").filter(|step| !step.is_empty()).collect();
         let found = (1..=segments.len()).rev().find_map(|len| {
-            let stem = format!("src/{}", segments[..len].join("/"));
+            let stem = format!("{home}/{}", segments[..len].join("/"));
             [".rs", "/mod.rs"].iter().find_map(|end| files.get(format!("{stem}{end}").as_str()))
         });
-        found.copied().unwrap_or("src/lib.rs")
+        found.or_else(|| files.get(format!("{home}/lib.rs").as_str())).copied().unwrap_or("src/lib.rs")
     }
 
     /// Why `from` may not import `to`, with what to do instead.
     fn judge(order: &[&str], from: &str, to: &str) -> Option<String> {
         let folder = from.strip_suffix("mod.rs");
-        if from == to || from == "src/lib.rs" || folder.is_some_and(|folder| to.starts_with(folder)) {
+        if from == to || from.ends_with("src/lib.rs") || folder.is_some_and(|folder| to.starts_with(folder)) {
             return None;
         }
-        if to == "src/lib.rs" || to.ends_with("/mod.rs") {
+        if to.ends_with("src/lib.rs") || to.ends_with("/mod.rs") {
             return Some(format!("goes through the facade {to}; import from the file that defines it"));
         }
         let place = |path: &str| order.iter().position(|listed| *listed == path);
@@ -486,11 +494,17 @@ pub(crate) mod listing {
     pub(crate) fn paths(facades: &[&Source]) -> BTreeSet<String> {
         let mut paths = BTreeSet::new();
         for source in facades {
-            let folder =
-                source.path.trim_end_matches("/mod.rs").trim_end_matches("/lib.rs").trim_start_matches("src");
-            let folder = folder.trim_start_matches('/').replace('/', "::");
+            let package = if source.path.starts_with("set/") { "paranoid_set" } else { "paranoid_memtable" };
+            let (_, folder) = source.path.rsplit_once("src/").unwrap_or_default();
+            let folder = folder.trim_end_matches("mod.rs").trim_end_matches("lib.rs").trim_end_matches('/');
+            let folder = folder.replace('/', "::");
             let (mut inside, mut item) = (String::new(), String::new());
+            let mut is_hidden = false;
             for code in &source.code {
+                is_hidden = code == "#[doc(hidden)]" || is_hidden && !code.starts_with('}');
+                if is_hidden {
+                    continue;
+                }
                 let spelled: Vec<&str> = words(code).map(|(_, word)| word).take(3).collect();
                 if let ["pub", "mod", name] = spelled[..]
                     && code.ends_with('{')
@@ -506,7 +520,7 @@ pub(crate) mod listing {
                         .map(|(_, word)| word)
                         .filter(|word| word.starts_with(char::is_uppercase));
                     let path = |name: &str| {
-                        let parts = ["paranoid_memtable", folder.as_str(), inside.as_str(), name];
+                        let parts = [package, folder.as_str(), inside.as_str(), name];
                         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("::")
                     };
                     paths.extend(names.map(path));
@@ -572,6 +586,13 @@ pub(crate) mod public {
         above.any(|line| matches!(source.comments[line].trim(), "/// ```" | "/// ```no_run"))
     }
 
+    /// Whether a function is left out of the documentation.
+    fn is_hidden(source: &Source, line: usize) -> bool {
+        let mut above =
+            (1..line).rev().map(|line| source.code[line].trim()).take_while(|code| code.starts_with("#["));
+        above.any(|code| code == "#[doc(hidden)]")
+    }
+
     /// What a block at the left margin holds: functions of a type, of a trait for it, or of a macro.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Of {
@@ -616,8 +637,10 @@ pub(crate) mod public {
     /// All that is public in these files.
     pub(crate) fn public(sources: &[Source]) -> Public {
         let is_facade = |source: &&Source| {
-            source.path == "src/lib.rs"
-                || source.path.ends_with("/mod.rs") && source.path.matches('/').count() == 2
+            source.path.ends_with("src/lib.rs")
+                || source.path.starts_with("src/")
+                    && source.path.ends_with("/mod.rs")
+                    && source.path.matches('/').count() == 2
         };
         let paths = listing::paths(&sources.iter().filter(is_facade).collect::<Vec<_>>());
         let exported: BTreeSet<String> = paths.iter().map(|path| name_of(path)).collect();
@@ -644,7 +667,7 @@ pub(crate) mod public {
                     public.types.insert(name.into(), has_example(source, line));
                     public.listing.insert(listing::declaration(source, line));
                 }
-                let Some((name, of)) = &within else { continue };
+                let Some((name, of)) = within.as_ref().filter(|_| !is_hidden(source, line)) else { continue };
                 match declared(code, if *of == Of::Trait { "" } else { "pub " }) {
                     Some(function) => {
                         public.functions.0 += usize::from(*of != Of::Trait);

@@ -47,6 +47,7 @@ const READS: &[&str] = &[
     "smallest_sequence",
     "largest_sequence",
     "tag",
+    "source",
 ];
 
 /// The functions that a trial calls, by type.
@@ -56,6 +57,7 @@ pub const CALLED: &[(&str, &[&str])] = &[
         "MemTable",
         &[
             "should_flush",
+            "bytes_once_frozen",
             "maintain",
             "mark_for_flush",
             "set_tag",
@@ -85,7 +87,7 @@ pub const CALLED: &[(&str, &[&str])] = &[
     ("ImmutableMemTable", &["flush", "flush_with", "flush_iter", "flush_iter_with", "salvage"]),
     ("PreparedBatch", &["numbers", "bytes"]),
     ("ReservedBatch", &["write"]),
-    ("FlushIter", &["next", "summary"]),
+    ("FlushIter", &["next", "next_entry", "entry", "end", "summary"]),
     (
         "Cursor",
         &[
@@ -128,7 +130,20 @@ pub const CALLED: &[(&str, &[&str])] = &[
         "DescendingRange",
         &["next", "next_entry", "seek", "set_bounds", "set_version_bounds", "with_version_bounds", "status"],
     ),
-    ("Entry", &["user_key", "sequence", "kind", "value_len", "value", "value_into", "parts", "to_bytes"]),
+    (
+        "Entry",
+        &[
+            "user_key",
+            "sequence",
+            "kind",
+            "value_len",
+            "value",
+            "value_into",
+            "parts",
+            "to_bytes",
+            "stored_protection",
+        ],
+    ),
     ("EntryBytes", &["user_key", "sequence", "kind", "value"]),
     ("PinnedEntry", &["user_key", "sequence", "kind", "value"]),
     ("ValueRef", &["sequence", "to_pinned"]),
@@ -185,6 +200,7 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("RangeTombstone", "*", PLAIN),
     ("ChecksumKind", "*", "checksums of blocks: suite checksums"),
     ("BlockChecks", "*", "checksums of blocks: suite trailers"),
+    ("ArenaRecycler", "*", "memory of dropped tables, zeroed: suite set_recycling"),
     ("MemTableSet", "*", SET),
     ("View", "*", SET),
     ("PendingMerge", "*", SET),

@@ -439,7 +439,11 @@ impl Trial<'_> {
         table.set_tag(tag + 1);
         let marked = table.should_flush();
         table.mark_for_flush();
-        if table.tag() != tag + 1 || !table.should_flush() || (marked && entries < 100) {
+        if table.tag() != tag + 1
+            || !table.should_flush()
+            || (marked && entries < 100)
+            || table.bytes_once_frozen() < table.used_bytes()
+        {
             self.wrong(|| "the table's marks changed".into());
         }
         table.maintain();
@@ -510,6 +514,19 @@ fn pull_one(flush: &mut FlushIter<'_>, sink: &mut Collected) -> Result<bool, Err
 fn pull(flush: &mut FlushIter<'_>, sink: &mut Collected) -> Result<FlushSummary, Error> {
     while pull_one(flush, sink)? {}
     Ok(flush.summary().expect("it came to its end"))
+}
+
+/// Pulls a flush as a merge of several tables does: first entries alone, then range tombstones as they are stored.
+fn pull_apart(flush: &mut FlushIter<'_>, sink: &mut Collected) -> Result<FlushSummary, Error> {
+    while flush.next_entry()?.is_some() {
+        let entry = flush.entry().expect("the last step came to one");
+        sink.entry(entry).map_err(|cause| Error::Sink(cause.into()))?;
+    }
+    flush.end(|start, end, sequence| {
+        let (key, value) = (start.to_vec(), end.to_vec());
+        sink.tombstones.push(Row { key, sequence, kind: Kind::RANGE_DELETE, value });
+        Ok(())
+    })
 }
 
 /// Flushes that were pulled before the damage.
@@ -599,9 +616,13 @@ impl<'m> Trial<'m> {
         want: &[&Row],
     ) {
         let mut sink = Collected::default();
-        let flushed = match (hidden, self.turn() / 3 % 2) {
+        let flushed = match (hidden, self.turn() / 3 % 3) {
             (HiddenVersions::Drop, 0) => frozen.flush(snapshots, &mut sink),
             (HiddenVersions::Keep, 0) => frozen.flush_with(snapshots, hidden, &mut sink),
+            (_, 1) => {
+                let flush = frozen.flush_iter_with(snapshots, hidden);
+                flush.and_then(|mut flush| pull_apart(&mut flush, &mut sink))
+            }
             (HiddenVersions::Drop, _) => {
                 frozen.flush_iter(snapshots).and_then(|mut flush| pull(&mut flush, &mut sink))
             }
@@ -670,7 +691,10 @@ impl<'m> Trial<'m> {
             let id = (key.to_vec(), Reverse(sequence), tombstone);
             let row = all.get(&id).and_then(|rows| rows.get(salvaged.revision as usize));
             let same = row.is_some_and(|row| {
-                row.kind == entry.kind() && entry.value().is_ok_and(|value| value == row.value)
+                let is_whole =
+                    |value: &[u8]| entry.stored_protection().check(key, value, sequence, row.kind).is_some();
+                row.kind == entry.kind()
+                    && entry.value().is_ok_and(|value| value == row.value && is_whole(value))
             });
             if !same {
                 self.wrong(|| format!("salvage brings back {}@{sequence}", key.escape_ascii()));

@@ -1,6 +1,6 @@
 //! What is compared: plain tables, a set, and RocksDB's database.
 
-use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions, View};
+use paranoid_set::{MemTableSet, SetLookup, SetOptions, View};
 use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions, WriteBatch};
 
 use crate::rivals::Room;

@@ -286,7 +286,7 @@ const QUANTILES: [(&str, usize); 4] =
 fn fill(batches: &[paranoid_memtable::WriteBatch]) -> anyhow::Result<Vec<u64>> {
     use crate::tails::flush_away;
     use paranoid_memtable::MemTableOptions;
-    use paranoid_memtable::set::{MemTableSet, SetOptions, time_holds};
+    use paranoid_set::{MemTableSet, SetOptions, time_holds};
     // Some five switches per fill.
     let table = MemTableOptions::builder().write_buffer_size(8 << 20).build()?;
     let set = MemTableSet::open(SetOptions::builder().table(table).max_write_buffer_number(64).build()?, ())?;

@@ -33,17 +33,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::integrity::checksum_kind::ChecksumKind;
-use crate::key::SequenceNumber;
-use crate::memtable::debug::shown;
-use crate::set::file_journal::format::{
-    At, FileHeader, HEADER_LEN, NewRecord, RecordKind, encode, name_of, word,
-};
-use crate::set::file_journal::recovery::{Evidence, JournalRecovery, Note, RecoveryMode, Start};
-use crate::set::file_journal::scan::write_verified_anew;
-use crate::set::file_journal::storage::{FileStorage, Storage, StorageFile, remove_if_there, sync_dir};
-use crate::sync::Mutex;
+use paranoid_memtable::sibling::Mutex;
+use paranoid_memtable::{ChecksumKind, Error, Result, SequenceNumber, shown};
+
+use crate::file_journal::format::{At, FileHeader, HEADER_LEN, NewRecord, RecordKind, encode, name_of, word};
+use crate::file_journal::recovery::{Evidence, JournalRecovery, Note, RecoveryMode, Start};
+use crate::file_journal::scan::write_verified_anew;
+use crate::file_journal::storage::{FileStorage, Storage, StorageFile, remove_if_there, sync_dir};
 
 /// Bytes of an encoded batch before its records, and where its count stands.
 const BATCH_HEADER_LEN: usize = 12;
@@ -256,7 +252,7 @@ impl State {
 /// ```
 /// use std::sync::Arc;
 /// use paranoid_memtable::WriteBatch;
-/// use paranoid_memtable::set::{Durability, FileJournal, MemTableSet, SetLookup, SetOptions};
+/// use paranoid_set::{Durability, FileJournal, MemTableSet, SetLookup, SetOptions};
 /// # let folder = std::env::temp_dir().join(format!("file-journal-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder).expect("a folder");
 /// for run in 0..2 {
@@ -295,12 +291,12 @@ impl FileJournal {
     /// older batches are not handed out again. All files are read: O(bytes).
     ///
     /// What was not written whole when the machine went down is cut off, which is one of the
-    /// [`findings`](crate::set::Replayed::findings). The newest file, and what is not known to be durable, is written anew,
+    /// [`findings`](crate::Replayed::findings). The newest file, and what is not known to be durable, is written anew,
     /// which needs room for a copy of the file. Files whose batches are all in the engine's files are removed:
     /// `last_sequence` must be that of files which a crash leaves there.
     ///
     /// ```
-    /// use paranoid_memtable::set::FileJournal;
+    /// use paranoid_set::FileJournal;
     /// assert!(FileJournal::open("/no/such/directory", 0).is_err());
     /// ```
     ///
@@ -322,7 +318,7 @@ impl FileJournal {
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};
-    /// use paranoid_memtable::set::{FileJournal, Journal};
+    /// use paranoid_set::{FileJournal, Journal};
     /// # let folder = std::env::temp_dir().join(format!("salvage-{}", std::process::id()));
     /// # std::fs::create_dir_all(&folder).expect("a folder");
     /// let (journal, _) = FileJournal::open(&folder, 0)?;
@@ -369,7 +365,7 @@ impl FileJournal {
     /// ```
     /// use std::sync::Arc;
     /// use paranoid_memtable::ChecksumKind;
-    /// use paranoid_memtable::set::{FileJournal, FileStorage, RecoveryMode};
+    /// use paranoid_set::{FileJournal, FileStorage, RecoveryMode};
     /// # let folder = std::env::temp_dir().join(format!("open-in-{}", std::process::id()));
     /// # std::fs::create_dir_all(&folder).expect("a folder");
     /// let storage = Arc::new(FileStorage::new(&folder));
@@ -595,7 +591,7 @@ impl Journal for FileJournal {
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use paranoid_memtable::set::{Durability, Journal, MemTableSet, SetOptions};
+/// use paranoid_set::{Durability, Journal, MemTableSet, SetOptions};
 /// use paranoid_memtable::{Error, WriteBatch};
 ///
 /// /// Keeps batches in memory.
@@ -657,8 +653,8 @@ pub trait Journal: Send + Sync {
     /// does not need it.
     ///
     /// # Errors
-    /// Any error is told to the [`Listener`](crate::set::Listener) and kept for
-    /// [`journal_error`](crate::set::MemTableSet::journal_error). What should be removed now must be removed by a later call.
+    /// Any error is told to the [`Listener`](crate::Listener) and kept for
+    /// [`journal_error`](crate::MemTableSet::journal_error). What should be removed now must be removed by a later call.
     fn obsolete_before(&self, table: u64) -> Result<(), Error>;
 
     /// Sequence numbers `first..=last` were given to batches that were not acknowledged: a recovery passes over those

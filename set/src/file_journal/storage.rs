@@ -11,12 +11,12 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use paranoid_memtable::{Error, Result};
 
 /// A file that grows at its end. Nothing of it needs to survive a crash before [`sync`](StorageFile::sync) returned.
 ///
 /// ```
-/// use paranoid_memtable::set::{FileStorage, Storage, StorageFile};
+/// use paranoid_set::{FileStorage, Storage, StorageFile};
 /// # let folder = std::env::temp_dir().join(format!("storage-file-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder)?;
 /// let storage = FileStorage::new(&folder);
@@ -54,7 +54,7 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
 /// The directory of a journal. [`FileStorage`] is one in the file system; tests use one that loses what was not synced.
 ///
 /// ```
-/// use paranoid_memtable::set::{FileStorage, Storage};
+/// use paranoid_set::{FileStorage, Storage};
 /// # let folder = std::env::temp_dir().join(format!("storage-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder)?;
 /// let storage: &dyn Storage = &FileStorage::new(&folder);
@@ -125,7 +125,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
 /// A directory of the machine's file system.
 ///
 /// ```
-/// use paranoid_memtable::set::{FileStorage, Storage};
+/// use paranoid_set::{FileStorage, Storage};
 /// let nowhere = FileStorage::new("/no/such/directory");
 /// assert_eq!(nowhere.list().unwrap_err().kind(), std::io::ErrorKind::NotFound);
 /// ```
@@ -138,7 +138,7 @@ impl FileStorage {
     /// A directory that exists.
     ///
     /// ```
-    /// use paranoid_memtable::set::{FileStorage, Storage};
+    /// use paranoid_set::{FileStorage, Storage};
     /// let storage = FileStorage::new(std::env::temp_dir());
     /// assert!(storage.list().is_ok());
     /// ```

@@ -12,21 +12,18 @@
 
 use std::sync::Arc;
 
-use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::digest::Protected;
-use crate::key::SequenceNumber;
-use crate::memtable::batch::batch::WriteBatch;
-use crate::memtable::debug::shown;
-use crate::memtable::lifecycle::flush::{Came, FlushEntry, FlushIter, HiddenVersions};
-use crate::memtable::table::MemTable;
-use crate::set::commit::{Commit, Shared};
-use crate::set::flush_job::{FlushJob, FlushThread};
-use crate::set::options::{Durability, SetEvent, SetOptions, WriteOptions};
-use crate::set::publication::Pointers;
-use crate::set::tables::{Registry, Slot, Snapshot, Tables};
-use crate::set::thread_state::Command;
-use crate::set::view::View;
-use crate::set::write_buffer_manager::{Membership, Phase};
+use paranoid_memtable::flush::FlushEntry;
+use paranoid_memtable::integrity::Place;
+use paranoid_memtable::integrity::Protected;
+use paranoid_memtable::{Corruption, Error, MemTable, Result, SequenceNumber, WriteBatch, shown};
+
+use crate::commit::{Commit, Shared};
+use crate::flush_job::{FlushJob, FlushThread};
+use crate::options::{Durability, SetEvent, SetOptions, WriteOptions};
+use crate::publication::Pointers;
+use crate::tables::{Registry, Slot, Snapshot, Tables};
+use crate::view::View;
+use crate::write_buffer_manager::{Command, Membership, Phase};
 
 /// The write path of an engine: one active table, the immutable ones that are not flushed yet, and the engine's own
 /// version of its files, the base `B`.
@@ -40,7 +37,7 @@ use crate::set::write_buffer_manager::{Membership, Phase};
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
-/// use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions};
+/// use paranoid_set::{MemTableSet, SetLookup, SetOptions};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), "no files yet")?;
 /// let mut batch = WriteBatch::with_protection(8)?;
@@ -66,14 +63,14 @@ impl<B> MemTableSet<B> {
     /// first table.
     ///
     /// ```
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// let set = MemTableSet::open(SetOptions::builder().last_sequence(41).build()?, ())?;
     /// assert_eq!(set.snapshot().sequence(), 41);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     ///
     /// # Errors
-    /// Those of [`MemTable::new`](crate::MemTable::new), and errors of the journal.
+    /// Those of [`MemTable::new`](paranoid_memtable::MemTable::new), and errors of the journal.
     pub fn open(options: SetOptions, base: B) -> Result<Self> {
         let shared = Shared::open(options, Arc::new(base))?;
         Ok(MemTableSet { shared: Arc::new(shared) })
@@ -84,7 +81,7 @@ impl<B> MemTableSet<B> {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -103,11 +100,11 @@ impl<B> MemTableSet<B> {
     /// Writes a batch under the next sequence numbers and returns the last of them, once it and all batches before it
     /// are visible. A batch without records takes no number; what is visible is returned. Empty ranges take theirs. Expected O(n log n) for n
     /// entries; waits for batches with smaller numbers that are still being written, for a sync, and until its deadline for a
-    /// flush if a budget is used up. `options` are [`WriteOptions`] or a [`Durability`](crate::set::Durability).
+    /// flush if a budget is used up. `options` are [`WriteOptions`] or a [`Durability`](crate::Durability).
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{Durability, MemTableSet, SetOptions};
+    /// use paranoid_set::{Durability, MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -118,10 +115,10 @@ impl<B> MemTableSet<B> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`prepare`](crate::MemTable::prepare); `InvalidArgument` for a durability that needs a journal,
+    /// Those of [`prepare`](paranoid_memtable::MemTable::prepare); `InvalidArgument` for a durability that needs a journal,
     /// and beyond sequence number 2^56 - 1; `MemTableFull` for a batch that fits no empty table; `WriteStall` if a budget
     /// is used up and no flush ends in time; errors of
-    /// [`Journal::append`](crate::set::Journal::append) and [`switch`](crate::set::Journal::switch). The batch has no
+    /// [`Journal::append`](crate::Journal::append) and [`switch`](crate::Journal::switch). The batch has no
     /// numbers then, and nothing is changed. `ReadOnly` if the batch, or one before it, could not be finished, or if the
     /// set was read-only: the batch is not visible and never will be.
     ///
@@ -135,7 +132,7 @@ impl<B> MemTableSet<B> {
     /// Its sequence mode is not part of the encoding: set it to what it was when the batch was written. Numbers between the
     /// last batch and this one stay unused. Older journals are kept until the tables with replayed
     /// batches are flushed. Meant for recovery, before anything else is written, but after a flush thread was started: a log
-    /// with more than [`max_write_buffer_number`](crate::set::SetOptionsBuilder::max_write_buffer_number) tables needs flushes
+    /// with more than [`max_write_buffer_number`](crate::SetOptionsBuilder::max_write_buffer_number) tables needs flushes
     /// on the way.
     ///
     /// A number is taken once. Logs of other engines may have two batches of one number; a set refuses the second one. If no
@@ -143,7 +140,7 @@ impl<B> MemTableSet<B> {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::builder().last_sequence(6).build()?, ())?;
     /// let mut logged = WriteBatch::new();
@@ -167,7 +164,7 @@ impl<B> MemTableSet<B> {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// set.skip_to(9)?;
@@ -184,12 +181,12 @@ impl<B> MemTableSet<B> {
     }
 
     /// Replaces the active table by an empty one, unless it is empty; returns how many tables can be flushed. The set
-    /// does so by itself when the table is full: it asks [`should_flush`](crate::MemTable::should_flush) each time that
+    /// does so by itself when the table is full: it asks [`should_flush`](paranoid_memtable::MemTable::should_flush) each time that
     /// batches took a 64th of the write buffer.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// assert_eq!(set.switch()?, 0);
@@ -202,7 +199,7 @@ impl<B> MemTableSet<B> {
     ///
     /// # Errors
     /// `MemoryRefused` if the system has no memory for a table, `WriteStall` if there may be no further one, errors of
-    /// [`Journal::switch`](crate::set::Journal::switch), and `ReadOnly`.
+    /// [`Journal::switch`](crate::Journal::switch), and `ReadOnly`.
     pub fn switch(&self) -> Result<usize> {
         self.shared.switch()?;
         Ok(self.view().tables() - 1)
@@ -218,7 +215,7 @@ impl<B> MemTableSet<B> {
     ///
     /// ```
     /// use paranoid_memtable::Error;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), Error> {
     /// let (set, other) = (
     ///     MemTableSet::open(SetOptions::default(), ())?,
@@ -245,12 +242,12 @@ impl<B> MemTableSet<B> {
     }
 
     /// A flush of all immutable tables, oldest first; `None` if there are none, or if another job has them. The active
-    /// table becomes one of them if the [`WriteBufferManager`](crate::set::WriteBufferManager) asked for it. Waits for
+    /// table becomes one of them if the [`WriteBufferManager`](crate::WriteBufferManager) asked for it. Waits for
     /// batches that are still being written to these tables, and finishes the tables (sums, tombstones), off every lock
     /// that readers and writers take.
     ///
     /// ```
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// assert!(set.begin_flush()?.is_none());
     /// # Ok::<(), paranoid_memtable::Error>(())
@@ -264,14 +261,14 @@ impl<B> MemTableSet<B> {
     }
 
     /// Starts a thread that calls `flush` with a job each time that a table is sealed, or that the
-    /// [`WriteBufferManager`](crate::set::WriteBufferManager) asks for one. The function writes a file and installs the
+    /// [`WriteBufferManager`](crate::WriteBufferManager) asks for one. The function writes a file and installs the
     /// job. If it returns an error, or the job is dropped without an install, every table stays, writers that are stalled
     /// are refused, and the thread waits until [`retry`](FlushThread::retry), or until the set resumes. An engine with its
     /// own threads calls [`begin_flush`](Self::begin_flush) instead. A write by the function itself could wait for that
     /// very flush, until its deadline.
     ///
     /// ```
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let thread = set.start_flush_thread(|mut job| {
     ///     let mut items = job.items()?;
@@ -300,13 +297,13 @@ impl<B> MemTableSet<B> {
     /// [salvaged](FlushJob::salvage) and replaced. Batches with numbers from that batch on
     /// are abandoned: nobody was told that they were written, the journal is told to pass over them, and no read sees them.
     /// Batches that were only buffered when a sync failed may be lost in a crash until their tables are flushed: a
-    /// [`FileJournal`](crate::set::FileJournal) does not sync that file again.
+    /// [`FileJournal`](crate::FileJournal) does not sync that file again.
     /// What is before them in the same table is copied to a new one, verified. Returns the abandoned numbers, first and
     /// last; `None` if there are none. Waits until all batches that have numbers have ended. O(entries of one table);
     /// readers go on. A flush thread that failed tries again.
     ///
     /// ```
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// assert_eq!(set.resume()?, None);
     /// # Ok::<(), paranoid_memtable::Error>(())
@@ -328,7 +325,7 @@ impl<B> MemTableSet<B> {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -349,7 +346,7 @@ impl<B> MemTableSet<B> {
     /// the next [`install`](FlushJob::install) tries again.
     ///
     /// ```
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// assert!(set.journal_error().is_none());
     /// # Ok::<(), paranoid_memtable::Error>(())
@@ -362,7 +359,7 @@ impl<B> MemTableSet<B> {
     /// What made the set read-only, as the error that writes get; `None` while it takes writes.
     ///
     /// ```
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// assert!(set.read_only().is_none());
     /// # Ok::<(), paranoid_memtable::Error>(())
@@ -383,10 +380,10 @@ shown! {
 //
 // Any thread; the counts are exact while nothing is written.
 
-/// Counts and numbers of a set: see [`MemTableSet::stats`](crate::set::MemTableSet::stats).
+/// Counts and numbers of a set: see [`MemTableSet::stats`](crate::MemTableSet::stats).
 ///
 /// ```
-/// use paranoid_memtable::set::{MemTableSet, SetOptions, SetStats};
+/// use paranoid_set::{MemTableSet, SetOptions, SetStats};
 /// let set = MemTableSet::open(SetOptions::default(), ())?;
 /// let stats: SetStats = set.stats();
 /// assert_eq!((stats.tables, stats.entries, stats.oldest_snapshot), (1, 0, None));
@@ -406,7 +403,7 @@ pub struct SetStats {
     /// Bytes of memory of flushed tables that views, cursors, jobs or pinned values still hold.
     pub pinned_bytes: u64,
     /// Bytes of memory of flushed tables that the set keeps for the next ones:
-    /// [`recycled_arenas`](crate::set::SetOptionsBuilder::recycled_arenas).
+    /// [`recycled_arenas`](crate::SetOptionsBuilder::recycled_arenas).
     pub recycled_bytes: u64,
     /// Number of stalls so far: of writes that waited for memory, and of those that were refused.
     pub stalls: u64,
@@ -503,20 +500,20 @@ pub(crate) fn resume<B>(shared: &Shared<B>) -> Result<Option<(SequenceNumber, Se
 /// Copies what a table has below the stop, verified (RESUME-2). Versions that neither a snapshot nor a read below the
 /// stop sees are left out.
 fn copy_below(to: &MemTable, slot: &Slot, first: SequenceNumber, snapshots: &[SequenceNumber]) -> Result<()> {
-    slot.table.freeze()?;
+    let frozen = slot.table.freeze()?;
     let mut seen = snapshots.to_vec();
     seen.push(first - 1);
-    let mut items = FlushIter::new(slot.table.core(), &seen, HiddenVersions::Drop)?;
-    while let Some(Came::Entry { sequence, kind, protection }) = items.next_entry()? {
-        let entry = items.hand_out(sequence, kind, protection);
+    let mut items = frozen.flush_iter(&seen)?;
+    while let Some(entry) = items.next_entry()? {
         if entry.sequence < first {
             copy_entry(to, &entry)?;
         }
     }
-    items.end_uncut(|start, end, sequence| match sequence {
+    let ended = items.end(|start, end, sequence| match sequence {
         _ if sequence >= first => Ok(()),
         _ => to.delete_range(sequence, start, end).map(drop),
-    })
+    });
+    ended.map(drop)
 }
 
 /// Copies an entry: what the new table computes over its own bytes is compared with what the old one stored.
@@ -540,7 +537,7 @@ fn set_aside<B>(
     let next = shared.next_slot(commit)?;
     slot.last.close(first - 1);
     exchange(shared, commit, &next, first);
-    slot.bytes.seal(slot.table.core().bytes_once_frozen(), &next.bytes);
+    slot.bytes.seal(slot.table.bytes_once_frozen(), &next.bytes);
     commit.closed = commit.last;
     commit.refusal = Some(cause.clone());
     commit.damaged = commit.damaged.max(Some(slot.number));

@@ -16,21 +16,21 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::key::{Direction, SequenceNumber};
-use crate::memtable::debug::shown;
-use crate::memtable::read::get::{Base, DeletedBy, Lookup, Operand, ValueRef};
-use crate::memtable::table::TableReader;
-use crate::set::merging_cursor::{MergeOperator, MergedEntry, MergingCursor, apply};
-use crate::set::publication::{Loaded, Publication, Swapped};
-use crate::set::tables::{LastNumber, SortedSource, TableSource, Tables};
+use paranoid_memtable::read::{Base, DeletedBy, Operand};
+use paranoid_memtable::scan::SortedSource;
+use paranoid_memtable::sibling::Direction;
+use paranoid_memtable::{Lookup, Result, SequenceNumber, TableReader, ValueRef, shown};
+
+use crate::merging_cursor::{MergeOperator, MergedEntry, MergingCursor, apply};
+use crate::publication::{Loaded, Publication, Swapped};
+use crate::tables::{LastNumber, Tables};
 
 /// What a set shows at one sequence number: its tables, and the engine's base. `'static`, `Send` and `Sync`. It keeps
-/// the memory of its tables alive, also after they were flushed; a [`Snapshot`](crate::set::Snapshot) does not.
+/// the memory of its tables alive, also after they were flushed; a [`Snapshot`](crate::Snapshot) does not.
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
-/// use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions, View};
+/// use paranoid_set::{MemTableSet, SetLookup, SetOptions, View};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), "files 1 and 2")?;
 /// let mut batch = WriteBatch::new();
@@ -69,7 +69,7 @@ impl<B> View<B> {
         self.sequence
     }
 
-    /// The engine's own version: what [`open`](crate::set::MemTableSet::open) or the last flush gave the set.
+    /// The engine's own version: what [`open`](crate::MemTableSet::open) or the last flush gave the set.
     #[must_use]
     pub fn base(&self) -> &Arc<B> {
         &self.tables.base
@@ -78,7 +78,7 @@ impl<B> View<B> {
     /// Number of tables: the active one and those that are not flushed yet.
     ///
     /// ```
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// assert_eq!(set.view().tables(), 1);
     /// # Ok::<(), paranoid_memtable::Error>(())
@@ -92,7 +92,7 @@ impl<B> View<B> {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -111,7 +111,7 @@ impl<B> View<B> {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetLookup, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -138,11 +138,11 @@ impl<B> View<B> {
     }
 
     /// Looks many keys up; the results are in the order asked. The searches in each table overlap, see
-    /// [`multi_get`](crate::TableReader::multi_get).
+    /// [`multi_get`](paranoid_memtable::TableReader::multi_get).
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetLookup, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -178,7 +178,7 @@ impl<B> View<B> {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -213,17 +213,17 @@ impl<B> View<B> {
     pub fn merging_cursor<'s>(&self, sources: Vec<Box<dyn SortedSource + 's>>) -> Result<MergingCursor<'s>> {
         let mut all: Vec<Box<dyn SortedSource + 's>> = Vec::with_capacity(self.tables() + sources.len());
         for slot in self.tables.newest_first() {
-            all.push(Box::new(TableSource::new(slot)));
+            all.push(slot.table.source());
         }
         all.extend(sources);
-        Ok(MergingCursor::under(self.tables.active.table.core().comparator.clone(), self.sequence, all))
+        Ok(MergingCursor::under(self.tables.active.table.key_comparator().clone(), self.sequence, all))
     }
 
     /// What this view sees in its tables between two bounds, as an iterator from both ends. It borrows nothing.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -312,7 +312,7 @@ shown! {
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
-/// use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions};
+/// use paranoid_set::{MemTableSet, SetLookup, SetOptions};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), ())?;
 /// let mut batch = WriteBatch::new();
@@ -345,7 +345,7 @@ pub enum SetLookup<'v> {
 /// ```
 /// use paranoid_memtable::WriteBatch;
 /// use paranoid_memtable::read::Base;
-/// use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions};
+/// use paranoid_set::{MemTableSet, SetLookup, SetOptions};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), ())?;
 /// let mut batch = WriteBatch::new();
@@ -376,7 +376,7 @@ impl<'v> PendingMerge<'v> {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, MergeError, MergeOperator, SetLookup, SetOptions};
+    /// use paranoid_set::{MemTableSet, MergeError, MergeOperator, SetLookup, SetOptions};
     /// struct Append;
     /// impl MergeOperator for Append {
     ///     fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, MergeError> {
@@ -425,15 +425,15 @@ impl<'v> PendingMerge<'v> {
 
 /// What a view shows between two bounds, iterated from both ends: it lends entries, by [`next_entry`](Self::next_entry)
 /// and [`next_back_entry`](Self::next_back_entry), and is an iterator over copies of them. `Send`, and `'static` if the
-/// engine's own sources in it are; it keeps the memory of its tables alive. Made by [`View::range`](crate::set::View::range)
-/// and [`View::merging_range`](crate::set::View::merging_range).
+/// engine's own sources in it are; it keeps the memory of its tables alive. Made by [`View::range`](crate::View::range)
+/// and [`View::merging_range`](crate::View::merging_range).
 ///
 /// What cannot be read is an error of the end that comes to it, which then goes on after it. The other end may report it
 /// once more, and so may an end that had stopped and to which a seek of the other one gives room again.
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
-/// use paranoid_memtable::set::{MemTableSet, SetOptions, SetRange};
+/// use paranoid_set::{MemTableSet, SetOptions, SetRange};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::builder().max_write_buffer_number(9).build()?, ())?;
 /// for key in [b"a", b"b", b"c", b"d"] {
@@ -483,7 +483,7 @@ impl<'s> SetRange<'s> {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -507,7 +507,7 @@ impl<'s> SetRange<'s> {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -531,7 +531,7 @@ impl<'s> SetRange<'s> {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();

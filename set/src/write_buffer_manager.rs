@@ -21,11 +21,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result, StallCause};
-use crate::memtable::arena::memory::Recycler;
-use crate::memtable::debug::shown;
-use crate::set::thread_state::ThreadState;
-use crate::sync::{Condvar, Mutex};
+use paranoid_memtable::sibling::{Condvar, Mutex};
+use paranoid_memtable::{ArenaRecycler, Error, Result, StallCause, shown};
 
 /// The longest single wait of a writer without a deadline; then it looks again.
 const LONG: Duration = Duration::from_secs(3600);
@@ -43,7 +40,8 @@ const LONG: Duration = Duration::from_secs(3600);
 ///
 /// ```
 /// use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
-/// use paranoid_memtable::set::{MemTableSet, SetOptions, StallCause, WriteBufferManager};
+/// use paranoid_memtable::StallCause;
+/// use paranoid_set::{MemTableSet, SetOptions, WriteBufferManager};
 /// # fn main() -> Result<(), Error> {
 /// let manager = WriteBufferManager::new(1 << 20)?;
 /// let open = || {
@@ -65,7 +63,7 @@ const LONG: Duration = Duration::from_secs(3600);
 /// # Ok(()) }
 /// ```
 ///
-/// [`begin_flush`]: crate::set::MemTableSet::begin_flush
+/// [`begin_flush`]: crate::MemTableSet::begin_flush
 #[derive(Clone)]
 pub struct WriteBufferManager {
     pub(crate) buffers: Arc<Buffers>,
@@ -74,7 +72,7 @@ pub struct WriteBufferManager {
 /// What a [`WriteBufferManager`] counts.
 ///
 /// ```
-/// use paranoid_memtable::set::{WriteBufferManager, WriteBufferStats};
+/// use paranoid_set::{WriteBufferManager, WriteBufferStats};
 /// let manager = WriteBufferManager::new(64 << 20)?;
 /// let stats: WriteBufferStats = manager.stats();
 /// assert_eq!((stats.sets, stats.unflushed_bytes, stats.pinned_bytes), (0, 0, 0));
@@ -123,7 +121,7 @@ struct State {
 
 #[derive(Debug)]
 struct Member {
-    recycler: Arc<Recycler>,
+    recycler: Arc<ArenaRecycler>,
     is_flushing: bool,
     seal: Seal,
     thread: ThreadState,
@@ -201,7 +199,7 @@ impl WriteBufferManager {
     /// refused at once with `WriteStall` while bytes are pinned: no flush frees them.
     ///
     /// ```
-    /// use paranoid_memtable::set::WriteBufferManager;
+    /// use paranoid_set::WriteBufferManager;
     /// assert!(WriteBufferManager::with_hard_cap(64 << 20, 256 << 20).is_ok());
     /// assert!(WriteBufferManager::with_hard_cap(64 << 20, 63 << 20).is_err());
     /// ```
@@ -355,7 +353,8 @@ impl State {
         match cause {
             StallCause::Tables => self.sets.get_key_value(&set).is_some_and(is_coming),
             StallCause::Unflushed => self.sets.iter().any(is_coming),
-            StallCause::Pinned => false,
+            // No flush frees what is pinned.
+            _ => false,
         }
     }
 }
@@ -385,11 +384,11 @@ pub(crate) struct Membership {
     buffers: Arc<Buffers>,
     set: u64,
     /// The chunks that the set keeps. Tables know it only as long as the set is there.
-    pub(crate) recycler: Arc<Recycler>,
+    pub(crate) recycler: Arc<ArenaRecycler>,
 }
 
 impl Membership {
-    pub(crate) fn new(buffers: Arc<Buffers>, recycler: Arc<Recycler>) -> Self {
+    pub(crate) fn new(buffers: Arc<Buffers>, recycler: Arc<ArenaRecycler>) -> Self {
         let mut state = buffers.state.lock();
         let set = state.next();
         let member = Member {
@@ -494,9 +493,7 @@ impl Membership {
                 StallCause::Tables => {
                     state.unflushed_tables(self.set) < need.tables_max || !state.is_active(need.tried)
                 }
-                StallCause::Unflushed | StallCause::Pinned => {
-                    self.buffers.obstacle(&state, need.bytes) != Some(cause)
-                }
+                _ => self.buffers.obstacle(&state, need.bytes) != Some(cause),
             };
             let now = Instant::now();
             let left = need.deadline.map_or(LONG, |deadline| deadline.saturating_duration_since(now));
@@ -582,5 +579,155 @@ impl Drop for TableBytes {
     fn drop(&mut self) {
         self.buffers.state.lock().tables.remove(&self.table);
         self.buffers.changed.notify_all();
+    }
+}
+
+// What the flush thread of a set does, and why it stopped.
+//
+// ```text
+//   none -> ready -> flushing -> ready             the engine's function returned, and its flush was installed
+//                             -> left -> failed    it left its flush, or returned an error, which is kept
+//           ready <- retry --------- failed
+//   any -> closing                                 it ends after what it does
+// ```
+// Under the lock of the manager.
+
+/// The state of the flush thread of a set.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadState {
+    at: At,
+    error: Option<Error>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum At {
+    #[default]
+    None,
+    Ready,
+    /// It runs the engine's function.
+    Flushing,
+    /// The function has left its flush without an install, and has not returned yet.
+    Left,
+    /// It waits until it is told to try again.
+    Failed,
+    Closing,
+}
+
+/// What a flush thread is told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Command {
+    Retry,
+    Close,
+}
+
+impl ThreadState {
+    /// Begins the thread. `false`: there is one.
+    pub(crate) fn begin(&mut self) -> bool {
+        if self.at != At::None {
+            return false;
+        }
+        *self = ThreadState { at: At::Ready, error: None };
+        true
+    }
+
+    /// Whether the thread flushes sealed tables without a command.
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.at, At::Ready | At::Flushing)
+    }
+
+    /// Whether there is no thread, or it is to end.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.at, At::None | At::Closing)
+    }
+
+    /// Why the thread failed.
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.error.clone()
+    }
+
+    pub(crate) fn obey(&mut self, command: Command) {
+        match (command, self.at) {
+            (Command::Retry, At::Failed) => *self = ThreadState { at: At::Ready, error: None },
+            (Command::Retry, _) | (Command::Close, At::None) => {}
+            (Command::Close, at) => {
+                if at == At::Left {
+                    // An error that the function returns takes the place of this one.
+                    self.leave();
+                }
+                self.at = At::Closing;
+            }
+        }
+    }
+
+    /// Notes a call of the engine's function.
+    pub(crate) fn begin_work(&mut self) {
+        self.at = At::Flushing;
+    }
+
+    /// Notes that a flush ended without an install. If it was the thread's, the function's result says more.
+    pub(crate) fn leave(&mut self) {
+        match self.at {
+            At::Flushing => self.at = At::Left,
+            _ => self.fail(Error::InvalidArgument("a flush ended without an install".into())),
+        }
+    }
+
+    /// Notes that the engine's function returned.
+    pub(crate) fn end_work(&mut self, flushed: Result<()>) {
+        match (flushed, self.at) {
+            (Err(error), _) => self.fail(error),
+            (Ok(()), At::Left) => self.leave(),
+            (Ok(()), At::Flushing) => self.at = At::Ready,
+            (Ok(()), _) => {}
+        }
+    }
+
+    fn fail(&mut self, error: Error) {
+        if self.at != At::None {
+            self.error = Some(error);
+        }
+        if matches!(self.at, At::Ready | At::Flushing | At::Left) {
+            self.at = At::Failed;
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn flushing() -> ThreadState {
+        let mut state = ThreadState::default();
+        assert!(state.begin() && !state.begin());
+        state.begin_work();
+        state
+    }
+
+    /// What the function returns is the cause; a flush that it left is one if it returns none, closed meanwhile or not.
+    #[test]
+    fn a_flush_that_was_left_is_an_error_unless_the_function_returns_one() {
+        for closes in [false, true] {
+            for (returned, is_own) in [(Ok(()), false), (Err(Error::Frozen), true)] {
+                let mut state = flushing();
+                state.leave();
+                assert!(state.error().is_none() && !state.is_live());
+                state.obey(Command::Retry);
+                if closes {
+                    state.obey(Command::Close);
+                }
+                state.end_work(returned);
+                assert_eq!(matches!(state.error(), Some(Error::Frozen)), is_own, "{state:?}");
+                assert_eq!(matches!(state.error(), Some(Error::InvalidArgument(_))), !is_own, "{state:?}");
+                state.obey(Command::Retry);
+                assert_eq!((state.is_live(), state.is_over()), (!closes, closes), "{state:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_installed_flush_leaves_the_thread_ready() {
+        let mut state = flushing();
+        state.end_work(Ok(()));
+        assert!(state.is_live() && state.error().is_none());
     }
 }

@@ -10,13 +10,13 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
-use crate::error::{Corruption, Error, Result};
-use crate::integrity::checksum_kind::BlockChecks;
-use crate::key::SequenceNumber;
-use crate::set::file_journal::format::{
+use paranoid_memtable::integrity::BlockChecks;
+use paranoid_memtable::{Corruption, Error, Result, SequenceNumber};
+
+use crate::file_journal::format::{
     At, FileHeader, Record, RecordKind, Stream, file_offset, is_unwritten_header, name_of, report, word,
 };
-use crate::set::file_journal::storage::{Storage, StorageFile, write_anew};
+use crate::file_journal::storage::{Storage, StorageFile, write_anew};
 
 /// A place where no record verifies.
 #[derive(Debug, Clone, Copy)]

@@ -26,17 +26,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Corruption, Error, Place, Result, StallCause};
-use crate::key::{KeyComparator, SequenceNumber};
-use crate::memtable::batch::batch::WriteBatch;
-use crate::memtable::table::MemTable;
-use crate::memtable::write::write_batch::PreparedBatch;
-use crate::set::file_journal::journal::Journal;
-use crate::set::options::{Durability, Reports, SEQUENCE_MAX, SetEvent, SetOptions, WriteOptions};
-use crate::set::publication::{Pointers, Publication, Stopped, Swapped, SyncLeader};
-use crate::set::tables::{Registry, Slot, Tables};
-use crate::set::write_buffer_manager::{Membership, Need, Phase, Seal, Waited};
-use crate::sync::{Alone, Mutex};
+use paranoid_memtable::batch::PreparedBatch;
+use paranoid_memtable::integrity::Place;
+use paranoid_memtable::sibling::{Alone, KeyComparator, Mutex};
+use paranoid_memtable::{Corruption, Error, MemTable, Result, SequenceNumber, StallCause, WriteBatch};
+
+use crate::file_journal::journal::Journal;
+use crate::options::{Durability, Reports, SEQUENCE_MAX, SetEvent, SetOptions, WriteOptions};
+use crate::publication::{Pointers, Publication, Stopped, Swapped, SyncLeader};
+use crate::tables::{Registry, Slot, Tables};
+use crate::write_buffer_manager::{Membership, Need, Phase, Seal, Waited};
 
 /// The table is asked whether it is full each time that batches took this share of its write buffer.
 const QUESTIONS: u64 = 64;
@@ -108,7 +107,7 @@ struct Taken {
 
 impl<B> Shared<B> {
     pub(crate) fn open(mut options: SetOptions, base: Arc<B>) -> Result<Self> {
-        let buffers = options.join();
+        let buffers = options.join()?;
         let SetOptions {
             table,
             journal,
@@ -409,7 +408,7 @@ impl<B> Shared<B> {
         // What the shards held are pointers: all tables are in the new view as well.
         drop(self.tables.swap(&commit.tables));
         self.reports.note(|| SetEvent::Switched { sealed: sealed.number, active });
-        sealed.bytes.seal(sealed.table.core().bytes_once_frozen(), &commit.tables.active.bytes);
+        sealed.bytes.seal(sealed.table.bytes_once_frozen(), &commit.tables.active.bytes);
         Ok(())
     }
 
@@ -428,7 +427,7 @@ impl<B> Shared<B> {
     }
 
     pub(crate) fn comparator(&self) -> &KeyComparator {
-        &self.model.core().comparator
+        self.model.key_comparator()
     }
 
     /// Makes the set read-only; returns the error that says so.

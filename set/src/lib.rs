@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use paranoid_memtable::WriteBatch;
-//! use paranoid_memtable::set::{MemTableSet, SetOptions};
+//! use paranoid_set::{MemTableSet, SetOptions};
 //! # fn main() -> Result<(), paranoid_memtable::Error> {
 //! let set = MemTableSet::open(SetOptions::default(), Vec::<String>::new())?; // the base: names of files
 //! let mut batch = WriteBatch::with_protection(8)?; // digests from here to the file
@@ -28,13 +28,13 @@
 //! A [`View`] is what the set shows at one number: tables and base belong together, so a flush that ends meanwhile neither
 //! hides an entry nor shows it twice. It keeps the memory of its tables. A [`Snapshot`] keeps none: flushes keep the versions
 //! that it needs, and [`view_at`](MemTableSet::view_at) reads at it whenever that is wanted. What the tables do not decide
-//! ([`SetLookup::NotFound`], [`Base::Below`](crate::read::Base::Below)) the engine looks for in the view's base, at the view's
+//! ([`SetLookup::NotFound`], [`Base::Below`](paranoid_memtable::read::Base::Below)) the engine looks for in the view's base, at the view's
 //! number. Scans merge both: [`View::merging_cursor`] and
 //! [`View::merging_range`].
 //!
 //! ```
 //! use paranoid_memtable::WriteBatch;
-//! use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions};
+//! use paranoid_set::{MemTableSet, SetLookup, SetOptions};
 //! # fn main() -> Result<(), paranoid_memtable::Error> {
 //! let set = MemTableSet::open(SetOptions::default(), ())?;
 //! let mut batch = WriteBatch::new();
@@ -49,6 +49,14 @@
 //! # Ok(()) }
 //! ```
 //!
+//! A snapshot is registered with its set, so that flushes keep what it sees. A number alone does not read a set:
+//!
+//! ```compile_fail,E0308
+//! use paranoid_set::{MemTableSet, SetOptions};
+//! let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
+//! set.view_at(&7).unwrap();
+//! ```
+//!
 //! # Flushing
 //!
 //! A full active table is replaced by an empty one at the next write. A thread of the engine, or one that
@@ -59,7 +67,7 @@
 //! ```
 //! use paranoid_memtable::WriteBatch;
 //! use paranoid_memtable::flush::FlushItem;
-//! use paranoid_memtable::set::{MemTableSet, SetOptions};
+//! use paranoid_set::{MemTableSet, SetOptions};
 //! # fn main() -> Result<(), paranoid_memtable::Error> {
 //! let set = MemTableSet::open(SetOptions::default(), Vec::<Vec<u8>>::new())?;
 //! let mut batch = WriteBatch::new();
@@ -103,7 +111,7 @@
 //!
 //! ```
 //! use paranoid_memtable::WriteBatch;
-//! use paranoid_memtable::set::{MemTableSet, SetLookup, SetOptions};
+//! use paranoid_set::{MemTableSet, SetLookup, SetOptions};
 //! # fn main() -> Result<(), paranoid_memtable::Error> {
 //! let mut logged = WriteBatch::new(); // as the journal had it
 //! logged.put(b"apple", b"red")?;
@@ -126,16 +134,16 @@
 //! | `Corruption` from a read | the answer may be under damaged memory; others are not affected | report it; flush, to know |
 //! | `MemTableFull` | the batch fits no empty table | split it |
 //! | `MemoryRefused` | the system has no memory for the batch; nothing is changed | flush, free memory, and write again |
-//! | [`WriteStall`](crate::Error::WriteStall) | a budget is used up, its [`StallCause`] says which; nothing is changed | flush, and write again; drop what pins memory |
+//! | [`WriteStall`](paranoid_memtable::Error::WriteStall) | a budget is used up, its [`StallCause`](paranoid_memtable::StallCause) says which; nothing is changed | flush, and write again; drop what pins memory |
 //! | an error of the journal | the batch is refused; nothing is changed | as the journal says |
-//! | [`ReadOnly`](crate::Error::ReadOnly) | a batch with numbers was not finished, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), or open anew from base and journal; if `resume` answers `Corruption`, first [`salvage`](FlushJob::salvage) |
+//! | [`ReadOnly`](paranoid_memtable::Error::ReadOnly) | a batch with numbers was not finished, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), or open anew from base and journal; if `resume` answers `Corruption`, first [`salvage`](FlushJob::salvage) |
 //! | `Sink` | the file was not written; the set is unchanged | discard the file, flush again |
-//! | [`Merge`](crate::Error::Merge) | the merge operator refused this key | report it |
+//! | [`Merge`](paranoid_memtable::Error::Merge) | the merge operator refused this key | report it |
 //!
 //! ```
 //! use std::sync::Arc;
 //! use paranoid_memtable::{Error, WriteBatch};
-//! use paranoid_memtable::set::{Durability, Journal, MemTableSet, SetLookup, SetOptions};
+//! use paranoid_set::{Durability, Journal, MemTableSet, SetLookup, SetOptions};
 //! /// A journal whose disk fails at the first sync.
 //! struct Failing;
 //! impl Journal for Failing {
@@ -170,7 +178,6 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod file_journal;
-pub(crate) mod thread_state;
 pub(crate) mod write_buffer_manager;
 pub(crate) mod options;
 pub(crate) mod publication;
@@ -184,7 +191,6 @@ pub(crate) mod table_set;
 #[cfg(all(test, loom))]
 mod loom;
 
-pub use crate::error::StallCause;
 #[cfg(holds)]
 pub use commit::holds::time_holds;
 pub use file_journal::journal::Journal;
@@ -204,7 +210,6 @@ pub use options::{Listener, SetEvent};
 pub use table_set::MemTableSet;
 pub use table_set::SetStats;
 pub use tables::Snapshot;
-pub use tables::{Cover, SortedSource, SourceKey};
 pub use view::SetRange;
 pub use view::{PendingMerge, SetLookup, View};
 pub use write_buffer_manager::{WriteBufferManager, WriteBufferStats};

@@ -9,15 +9,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result, StallCause};
-use crate::key::SequenceNumber;
-use crate::memtable::arena::layout::first_chunk_bytes;
-use crate::memtable::arena::memory::{MAPPED_MIN, Recycler};
-use crate::memtable::debug::shown;
-use crate::memtable::options::MemTableOptions;
-use crate::set::file_journal::journal::Journal;
-use crate::set::write_buffer_manager::{Buffers, Membership, WriteBufferManager};
-use crate::sync::Mutex;
+use paranoid_memtable::sibling::Mutex;
+use paranoid_memtable::{ArenaRecycler, Error, MemTableOptions, Result, SequenceNumber, StallCause, shown};
+
+use crate::file_journal::journal::Journal;
+use crate::write_buffer_manager::{Buffers, Membership, WriteBufferManager};
 
 /// The largest sequence number that a set gives: 2^56 - 1, because table files keep it in 56 bits.
 pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
@@ -26,7 +22,7 @@ pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 ///
 /// ```
 /// use paranoid_memtable::{Error, WriteBatch};
-/// use paranoid_memtable::set::{Durability, MemTableSet, SetOptions};
+/// use paranoid_set::{Durability, MemTableSet, SetOptions};
 /// # fn main() -> Result<(), Error> {
 /// let set = MemTableSet::open(SetOptions::default(), ())?;
 /// let mut batch = WriteBatch::new();
@@ -50,7 +46,7 @@ pub enum Durability {
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use paranoid_memtable::set::{Durability, MemTableSet, SetOptions, WriteOptions};
+/// use paranoid_set::{Durability, MemTableSet, SetOptions, WriteOptions};
 /// use paranoid_memtable::{Error, WriteBatch};
 /// # fn main() -> Result<(), Error> {
 /// let set = MemTableSet::open(SetOptions::default(), ())?;
@@ -69,7 +65,7 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// What [`write`](crate::set::MemTableSet::write) does.
+    /// What [`write`](crate::MemTableSet::write) does.
     pub fn new() -> Self {
         WriteOptions::default()
     }
@@ -86,7 +82,7 @@ impl WriteOptions {
     ///
     /// ```
     /// use std::time::Instant;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions, WriteOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions, WriteOptions};
     /// use paranoid_memtable::{Error, WriteBatch};
     /// # fn main() -> Result<(), Error> {
     /// let tables = paranoid_memtable::MemTableOptions::builder().write_buffer_size(64 << 10).build()?;
@@ -118,7 +114,7 @@ impl From<Durability> for WriteOptions {
 ///
 /// ```
 /// use paranoid_memtable::MemTableOptions;
-/// use paranoid_memtable::set::{MemTableSet, SetOptions};
+/// use paranoid_set::{MemTableSet, SetOptions};
 /// let tables = MemTableOptions::builder().write_buffer_size(4 << 20).build()?;
 /// let options = SetOptions::builder().table(tables).last_sequence(1000).build()?;
 /// assert_eq!(MemTableSet::open(options, "files")?.view().sequence(), 1000);
@@ -157,7 +153,7 @@ impl SetOptions {
     /// A builder that starts from the defaults.
     ///
     /// ```
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// let set = MemTableSet::open(SetOptions::builder().build()?, ())?;
     /// assert_eq!(set.view().sequence(), 0);
     /// # Ok::<(), paranoid_memtable::Error>(())
@@ -167,13 +163,14 @@ impl SetOptions {
     }
 
     /// Joins the manager, or a budget of its own without limits. Tables are made with what the set recycles.
-    pub(crate) fn join(&mut self) -> Membership {
-        let chunk_bytes = first_chunk_bytes(self.table.write_buffer_size());
+    pub(crate) fn join(&mut self) -> Result<Membership> {
+        let bytes = self.table.write_buffer_size();
         let arenas = self.recycled_arenas.unwrap_or(u64::from(self.manager.is_none()));
-        let recycler = Recycler::new(chunk_bytes, arenas);
-        self.table.recycler = Arc::downgrade(&recycler);
+        // By default small tables do without.
+        let recycler = ArenaRecycler::new(bytes, arenas).or_else(|_| ArenaRecycler::new(bytes, 0))?;
+        self.table = self.table.clone().with_recycler(&recycler);
         let shared = self.manager.as_ref().map(|manager| Arc::clone(&manager.buffers));
-        Membership::new(shared.unwrap_or_else(|| Buffers::new(u64::MAX, u64::MAX)), recycler)
+        Ok(Membership::new(shared.unwrap_or_else(|| Buffers::new(u64::MAX, u64::MAX)), recycler))
     }
 }
 
@@ -191,7 +188,8 @@ shown! {
 /// Builds [`SetOptions`].
 ///
 /// ```
-/// use paranoid_memtable::{Error, set::SetOptions};
+/// use paranoid_memtable::Error;
+/// use paranoid_set::SetOptions;
 /// let builder = SetOptions::builder().last_sequence(1 << 56);
 /// assert!(matches!(builder.build(), Err(Error::InvalidArgument(_))));
 /// ```
@@ -230,7 +228,7 @@ impl SetOptionsBuilder {
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), Error> {
     /// let set = MemTableSet::open(SetOptions::builder().max_write_buffer_number(2).build()?, ())?;
     /// let mut batch = WriteBatch::new();
@@ -249,12 +247,12 @@ impl SetOptionsBuilder {
     /// The most arenas of flushed tables that are kept for the next tables, each a write buffer of memory rounded up to a
     /// power of two (default: 1 without a [`write_buffer_manager`](Self::write_buffer_manager), 0 with one; 0 for none). A
     /// table that gets one finds memory backed that an earlier one had touched, so that few writes wait for the system. What
-    /// a flushed table had is zeroed by the thread that drops or installs the next [`FlushJob`](crate::set::FlushJob), and
-    /// given back to the system when the set is dropped. [`SetStats::recycled_bytes`](crate::set::SetStats::recycled_bytes) counts it; budgets do not.
+    /// a flushed table had is zeroed by the thread that drops or installs the next [`FlushJob`](crate::FlushJob), and
+    /// given back to the system when the set is dropped. [`SetStats::recycled_bytes`](crate::SetStats::recycled_bytes) counts it; budgets do not.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// for (arenas, is_kept) in [(1, true), (0, false)] {
     ///     let set = MemTableSet::open(SetOptions::builder().recycled_arenas(arenas).build()?, ())?;
@@ -279,7 +277,7 @@ impl SetOptionsBuilder {
     /// The memory budget that this set shares with others (default: none).
     ///
     /// ```
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions, WriteBufferManager};
+    /// use paranoid_set::{MemTableSet, SetOptions, WriteBufferManager};
     /// let manager = WriteBufferManager::new(256 << 20)?;
     /// let options = SetOptions::builder().write_buffer_manager(&manager).build()?;
     /// let sets = [MemTableSet::open(options.clone(), "one"), MemTableSet::open(options, "two")];
@@ -314,7 +312,7 @@ impl SetOptionsBuilder {
     /// The options.
     ///
     /// ```
-    /// use paranoid_memtable::set::SetOptions;
+    /// use paranoid_set::SetOptions;
     /// assert!(SetOptions::builder().first_table(9).build().is_ok());
     /// ```
     ///
@@ -336,11 +334,10 @@ impl SetOptionsBuilder {
             )));
         }
         let is_capped = self.options.manager.as_ref().is_some_and(WriteBufferManager::has_hard_cap);
-        let is_mapped = first_chunk_bytes(self.options.table.write_buffer_size()) >= MAPPED_MIN;
-        if self.options.recycled_arenas.is_some_and(|arenas| arenas > 0) && (is_capped || !is_mapped) {
-            return Err(Error::InvalidArgument(
-                "arenas are recycled with a write buffer of at least 256 KiB and without a hard cap".into(),
-            ));
+        let arenas = self.options.recycled_arenas.unwrap_or(0);
+        ArenaRecycler::new(self.options.table.write_buffer_size(), arenas)?;
+        if arenas > 0 && is_capped {
+            return Err(Error::InvalidArgument("arenas are recycled without a hard cap".into()));
         }
         Ok(self.options)
     }
@@ -362,7 +359,7 @@ impl SetOptionsBuilder {
 /// ```
 /// use std::sync::{Arc, Mutex};
 /// use paranoid_memtable::WriteBatch;
-/// use paranoid_memtable::set::{Listener, MemTableSet, SetEvent, SetOptions};
+/// use paranoid_set::{Listener, MemTableSet, SetEvent, SetOptions};
 /// #[derive(Default)]
 /// struct Switches(Mutex<Vec<u64>>);
 /// impl Listener for Switches {
@@ -390,7 +387,7 @@ pub trait Listener: Send + Sync {
 /// What happened in a set: see [`Listener`].
 ///
 /// ```
-/// use paranoid_memtable::set::SetEvent;
+/// use paranoid_set::SetEvent;
 /// fn log(event: &SetEvent) -> Option<String> {
 ///     match event {
 ///         SetEvent::StallEnded { waited, .. } => Some(format!("a write waited {waited:?}")),
@@ -442,7 +439,7 @@ pub enum SetEvent {
     /// A flush was installed, and the journal could not remove what is flushed. The next install tries again.
     #[non_exhaustive]
     JournalKept {
-        /// The error of [`Journal::obsolete_before`](crate::set::Journal::obsolete_before).
+        /// The error of [`Journal::obsolete_before`](crate::Journal::obsolete_before).
         cause: Error,
     },
     /// A write found a budget used up.

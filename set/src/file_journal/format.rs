@@ -25,9 +25,8 @@
 
 use std::num::NonZeroU32;
 
-use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::checksum_kind::{BlockChecks, ChecksumKind};
-use crate::key::SequenceNumber;
+use paranoid_memtable::integrity::{BlockChecks, Place};
+use paranoid_memtable::{ChecksumKind, Corruption, Error, Result, SequenceNumber};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pmjournl");
 const VERSION: u8 = 2;

@@ -24,26 +24,23 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::integrity::checksum_kind::ChecksumKind;
-use crate::key::SequenceNumber;
-use crate::memtable::batch::batch::WriteBatch;
-use crate::memtable::debug::shown;
-use crate::set::file_journal::format::{
+use paranoid_memtable::{ChecksumKind, Error, Result, SequenceNumber, WriteBatch, shown};
+
+use crate::file_journal::format::{
     At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, RecordKind, name_of, report, table_of, table_of_kept,
     word,
 };
-use crate::set::file_journal::scan::{
+use crate::file_journal::scan::{
     Abandoned, AbandonedNumbers, Bad, Records, ScannedFile, write_verified_anew,
 };
-use crate::set::file_journal::storage::{
+use crate::file_journal::storage::{
     COPY, Storage, StorageFile, create_anew, remove_if_there, sync_dir, write_anew,
 };
 
 /// What a recovery found.
 ///
 /// ```
-/// use paranoid_memtable::set::FileJournal;
+/// use paranoid_set::FileJournal;
 /// # let folder = std::env::temp_dir().join(format!("replayed-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder).expect("a folder");
 /// let (_journal, recovery) = FileJournal::open(&folder, 40)?;
@@ -71,7 +68,7 @@ pub struct Replayed {
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
-/// use paranoid_memtable::set::{FileJournal, FindingReason, Journal};
+/// use paranoid_set::{FileJournal, FindingReason, Journal};
 /// # let folder = std::env::temp_dir().join(format!("finding-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder).expect("a folder");
 /// let (journal, _) = FileJournal::open(&folder, 0)?;
@@ -108,7 +105,7 @@ pub struct JournalFinding {
 /// Why a recovery did not take a file as it is.
 ///
 /// ```
-/// use paranoid_memtable::set::FindingReason;
+/// use paranoid_set::FindingReason;
 /// assert_ne!(FindingReason::TornTail, FindingReason::Damage);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +138,7 @@ shown! {
 /// ```
 /// use std::sync::Arc;
 /// use paranoid_memtable::ChecksumKind;
-/// use paranoid_memtable::set::{FileJournal, FileStorage, RecoveryMode};
+/// use paranoid_set::{FileJournal, FileStorage, RecoveryMode};
 /// # let folder = std::env::temp_dir().join(format!("recovery-mode-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder).expect("a folder");
 /// let storage = Arc::new(FileStorage::new(&folder));
@@ -167,7 +164,7 @@ pub enum RecoveryMode {
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
-/// use paranoid_memtable::set::{FileJournal, Journal};
+/// use paranoid_set::{FileJournal, Journal};
 /// # let folder = std::env::temp_dir().join(format!("recovery-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder).expect("a folder");
 /// let (journal, _) = FileJournal::open(&folder, 0)?;

@@ -22,27 +22,26 @@ use std::sync::Arc;
 use std::thread;
 use std::thread::JoinHandle;
 
-use crate::error::{Corruption, Error, Result};
-use crate::key::{KeyComparator, Kind, SequenceNumber};
-use crate::memtable::debug::shown;
-use crate::memtable::lifecycle::flush::{FlushEntry, FlushItem, FlushSink, FlushSummary};
-use crate::memtable::lifecycle::scrub::{Salvaged, salvage};
-use crate::set::commit::Shared;
-use crate::set::flush_merge::{Outcome, SetFlush};
-use crate::set::options::SetEvent;
-use crate::set::tables::{Slot, Tables};
-use crate::set::thread_state::{Command, ThreadState};
-use crate::set::write_buffer_manager::{FlushEnd, ThreadOf};
-use crate::tombstone::fragments::Fragmenter;
+use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushSink, FlushSummary};
+use paranoid_memtable::repair::Salvaged;
+use paranoid_memtable::sibling::KeyComparator;
+use paranoid_memtable::tombstone::Fragmenter;
+use paranoid_memtable::{Corruption, Error, ImmutableMemTable, Kind, Result, SequenceNumber, shown};
+
+use crate::commit::Shared;
+use crate::flush_merge::{Outcome, SetFlush};
+use crate::options::SetEvent;
+use crate::tables::{Slot, Tables};
+use crate::write_buffer_manager::{Command, FlushEnd, ThreadOf, ThreadState};
 
 /// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it changes nothing. Made
-/// by [`begin_flush`](crate::set::MemTableSet::begin_flush). When it is dropped or installed, it makes memory of flushed
-/// tables ready for the next ones: [`recycled_arenas`](crate::set::SetOptionsBuilder::recycled_arenas).
+/// by [`begin_flush`](crate::MemTableSet::begin_flush). When it is dropped or installed, it makes memory of flushed
+/// tables ready for the next ones: [`recycled_arenas`](crate::SetOptionsBuilder::recycled_arenas).
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
 /// use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
-/// use paranoid_memtable::set::{FlushJob, MemTableSet, SetOptions};
+/// use paranoid_set::{FlushJob, MemTableSet, SetOptions};
 /// use paranoid_memtable::tombstone::Fragment;
 /// struct Keys(Vec<Vec<u8>>);
 /// impl FlushSink for Keys {
@@ -73,8 +72,8 @@ pub struct FlushJob<B> {
     /// Oldest first.
     slots: Vec<Arc<Slot>>,
     snapshots: Vec<SequenceNumber>,
-    /// Whether the tables could be frozen.
-    frozen: Result<()>,
+    /// The tables, unless one could not be frozen.
+    frozen: Result<Vec<Arc<ImmutableMemTable>>>,
     outcome: Outcome,
     end: FlushEnd,
 }
@@ -100,11 +99,12 @@ impl<B> FlushJob<B> {
         let frozen = slots.iter().map(|slot| {
             let table = slot.number;
             shared.reports.tell(|| SetEvent::FreezeBegun { table });
-            let frozen = slot.table.freeze().map(drop);
+            let frozen = slot.table.freeze();
             shared.reports.tell(|| SetEvent::FreezeEnded { table });
             frozen
         });
-        let frozen = frozen.fold(Ok(()), Result::and);
+        let all: Vec<Result<_>> = frozen.collect();
+        let frozen = all.into_iter().collect();
         let Some(last) = slots.last().map(|slot| slot.last.get()) else { return sealed.map(|()| None) };
         // FLUSH-JOB-1.
         let mut snapshots = shared.registry.numbers_after(last)?;
@@ -132,7 +132,7 @@ impl<B> FlushJob<B> {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -154,7 +154,7 @@ impl<B> FlushJob<B> {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -195,8 +195,9 @@ impl<B> FlushJob<B> {
 
     fn merge(&mut self) -> Result<SetFlush<'_>> {
         self.begin_pass()?;
-        let FlushJob { shared, slots, snapshots, outcome, .. } = self;
-        let begun = SetFlush::new(slots, shared.comparator(), snapshots, outcome);
+        let FlushJob { shared, slots, snapshots, frozen, outcome, .. } = self;
+        let frozen = frozen.as_deref().unwrap_or_default();
+        let begun = SetFlush::new(slots, frozen, shared.comparator(), snapshots, outcome);
         begun.map_err(|error| shared.refuse_damage(error, slots.last().map_or(0, |slot| slot.number)))
     }
 
@@ -209,7 +210,7 @@ impl<B> FlushJob<B> {
 
     /// Passes everything to the sink that still verifies of tables that a pass of this job found damaged: all versions of
     /// every entry, in the order of a flush, and the range tombstones. Afterwards [`install`](Self::install) replaces the
-    /// tables by a base with what the sink has, and [`resume`](crate::set::MemTableSet::resume) lets the set take writes
+    /// tables by a base with what the sink has, and [`resume`](crate::MemTableSet::resume) lets the set take writes
     /// again. O(n log n) for n entries.
     ///
     /// What is [`missing`](SalvageSummary::missing) is lost then, and an older version of its key, or nothing, is read in
@@ -221,7 +222,7 @@ impl<B> FlushJob<B> {
     /// use paranoid_memtable::WriteBatch;
     /// use paranoid_memtable::fault::{FaultInjector, Region};
     /// use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// use paranoid_memtable::tombstone::Fragment;
     /// struct Keys(Vec<Vec<u8>>);
     /// impl FlushSink for Keys {
@@ -285,7 +286,7 @@ impl<B> FlushJob<B> {
 
     /// Replaces the flushed tables by `base`, which has what this job handed out, in one store: no reader misses an
     /// entry or has it twice. Then the journal is told what it may forget. If it cannot, the job is installed nevertheless: the
-    /// error goes to the [`Listener`](crate::set::Listener) and to [`journal_error`](crate::set::MemTableSet::journal_error), and
+    /// error goes to the [`Listener`](crate::Listener) and to [`journal_error`](crate::MemTableSet::journal_error), and
     /// the next install tries again.
     ///
     /// # Errors
@@ -344,6 +345,7 @@ impl<B> Drop for FlushJob<B> {
         // Before writers are woken: what nobody holds does not count as pinned.
         let (tables, last_sequence) = (self.slots.len() as u64, self.last_sequence());
         self.slots.clear();
+        self.frozen = Ok(Vec::new());
         drop(Begun(&self.shared, self.end));
         let installed = if self.end == FlushEnd::Installed { tables } else { 0 };
         self.shared.reports.tell(|| SetEvent::FlushEnded { last_sequence, installed });
@@ -361,9 +363,9 @@ shown! {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::memtable::batch::batch::WriteBatch;
-    use crate::set::options::{SetOptions, WriteOptions};
-    use crate::set::table_set::resume;
+    use crate::options::{SetOptions, WriteOptions};
+    use crate::table_set::resume;
+    use paranoid_memtable::WriteBatch;
 
     /// The last number of a table that a resume has replaced counts as visible, and belongs to an abandoned batch (FLUSH-JOB-3).
     #[test]
@@ -399,10 +401,10 @@ mod tests {
 //
 // One thread at a time; the tables are frozen.
 
-/// What a salvage handed out, and what is lost. Made by [`FlushJob::salvage`](crate::set::FlushJob::salvage).
+/// What a salvage handed out, and what is lost. Made by [`FlushJob::salvage`](crate::FlushJob::salvage).
 ///
 /// ```
-/// use paranoid_memtable::set::SalvageSummary;
+/// use paranoid_set::SalvageSummary;
 /// let nothing = SalvageSummary::default();
 /// assert_eq!((nothing.entries, nothing.missing, nothing.failure), (0, 0, None));
 /// ```
@@ -427,8 +429,12 @@ pub(crate) fn salvage_tables(
 ) -> Result<SalvageSummary> {
     let mut summary = SalvageSummary::default();
     let mut found = Vec::new();
-    for slot in slots {
-        let salvaged = salvage(slot.table.core());
+    // Also tables whose freeze met damage.
+    let unfrozen = || Error::InvalidArgument("a table is not frozen".into());
+    let tables = slots.iter().map(|slot| slot.table.immutable().ok_or_else(unfrozen));
+    let tables = tables.collect::<Result<Vec<_>>>()?;
+    for (slot, table) in slots.iter().zip(&tables) {
+        let salvaged = table.salvage();
         summary.missing += salvaged.missing;
         summary.failure = summary.failure.or(salvaged.failure);
         // SET-FLUSH-3.
@@ -489,12 +495,12 @@ fn hand_out(ranges: &[Salvaged<'_>], comparator: &KeyComparator, sink: &mut impl
 
 /// A thread that flushes the tables of one set as soon as they are sealed. Dropped, it ends after the flush that is under
 /// way; tables that are sealed later stay. Made by
-/// [`start_flush_thread`](crate::set::MemTableSet::start_flush_thread).
+/// [`start_flush_thread`](crate::MemTableSet::start_flush_thread).
 ///
 /// ```
 /// use std::sync::Mutex;
 /// use paranoid_memtable::{Error, WriteBatch};
-/// use paranoid_memtable::set::{FlushThread, MemTableSet, SetOptions};
+/// use paranoid_set::{FlushThread, MemTableSet, SetOptions};
 /// # fn main() -> Result<(), Error> {
 /// let set = MemTableSet::open(SetOptions::default(), 0)?;
 /// let (done, flushed) = std::sync::mpsc::channel();
@@ -552,7 +558,7 @@ impl FlushThread {
     /// ```
     /// use std::sync::Arc;
     /// use paranoid_memtable::{Error, WriteBatch};
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let thread = set.start_flush_thread(|_job| Err(Error::Sink(Arc::new(std::io::Error::other("disk full")))))?;

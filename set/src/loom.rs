@@ -5,16 +5,15 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, StallCause};
-use crate::memtable::arena::memory::Recycler;
-use crate::set::file_journal::journal::Journal;
-use crate::set::publication::{Publication, Stopped, Swapped, SyncLeader};
-use crate::set::tables::{LastNumber, Registry};
-use crate::set::thread_state::{Command, ThreadState};
-use crate::set::view::read_at;
-use crate::set::write_buffer_manager::{Buffers, FlushEnd, Membership, Need, Phase, Waited};
-use crate::sync::model::{check, spawn};
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use paranoid_memtable::sibling::model::{check, spawn};
+use paranoid_memtable::sibling::{AtomicU64, Mutex, Ordering};
+use paranoid_memtable::{ArenaRecycler, Error, StallCause};
+
+use crate::file_journal::journal::Journal;
+use crate::publication::{Publication, Stopped, Swapped, SyncLeader};
+use crate::tables::{LastNumber, Registry};
+use crate::view::read_at;
+use crate::write_buffer_manager::{Buffers, FlushEnd, Membership, Need, Phase, ThreadState, Waited};
 
 /// Red for `swaps_shard_by_shard`.
 #[test]
@@ -140,7 +139,8 @@ fn loom_a_flush_knows_every_older_snapshot() {
 #[test]
 fn loom_the_end_of_a_flush_wakes_who_waits() {
     check(|| {
-        let set = Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX), Recycler::new(0, 0)));
+        let set =
+            Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
         let tables = [set.count_table(), set.count_table()];
         let need = Need { tried: tables[1].id(), ..NEED };
         tables[0].seal(0, &tables[1]);
@@ -161,7 +161,8 @@ const NEED: Need = Need { bytes: 0, tables_max: 2, tried: 0, deadline: None };
 #[test]
 fn loom_a_sealed_table_wakes_the_flush_thread() {
     check(|| {
-        let set = Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX), Recycler::new(0, 0)));
+        let set =
+            Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
         let (table, next, of_thread) = (set.count_table(), set.count_table(), Arc::clone(&set));
         let place = set.begin_thread().unwrap();
         let thread = spawn(move || assert!(of_thread.wait_for_work()));
@@ -179,7 +180,7 @@ fn loom_a_sealed_table_wakes_the_flush_thread() {
 fn loom_the_end_of_the_flush_thread_frees_who_waits() {
     for order in [None, Some(Command::Close)] {
         check(move || {
-            let set = Arc::new(Membership::new(Buffers::new(10, 20), Recycler::new(0, 0)));
+            let set = Arc::new(Membership::new(Buffers::new(10, 20), ArenaRecycler::new(0, 0).unwrap()));
             let (table, of_thread, of_writer) = (set.count_table(), Arc::clone(&set), Arc::clone(&set));
             table.count(Phase::Sealed, 10);
             let place = set.begin_thread().unwrap();
@@ -203,8 +204,8 @@ fn loom_the_end_of_the_flush_thread_frees_who_waits() {
 fn loom_a_flush_makes_room_for_another_set() {
     check(|| {
         let buffers = Buffers::new(10, 12);
-        let set = Membership::new(Arc::clone(&buffers), Recycler::new(0, 0));
-        let other = Membership::new(buffers, Recycler::new(0, 0));
+        let set = Membership::new(Arc::clone(&buffers), ArenaRecycler::new(0, 0).unwrap());
+        let other = Membership::new(buffers, ArenaRecycler::new(0, 0).unwrap());
         let table = set.count_table();
         table.count(Phase::Sealed, 10);
         assert!(set.begin_flush());

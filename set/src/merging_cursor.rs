@@ -22,19 +22,18 @@ use std::error::Error as StdError;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::key::{Comparator, Direction, KeyComparator, KeyEquality, Kind, SequenceNumber};
-use crate::memtable::debug::shown;
-use crate::memtable::read::get::Base;
-use crate::set::tables::{SortedSource, SourceKey};
+use paranoid_memtable::read::Base;
+use paranoid_memtable::scan::{SortedSource, SourceKey};
+use paranoid_memtable::sibling::{Direction, KeyComparator};
+use paranoid_memtable::{Comparator, Error, KeyEquality, Kind, Result, SequenceNumber, shown};
 
 /// A cursor over what a view sees, both ways. It is `'static` if its sources are, and `Send`; it keeps the memory of its
-/// tables alive. Made by [`View::cursor`](crate::set::View::cursor) and
-/// [`View::merging_cursor`](crate::set::View::merging_cursor).
+/// tables alive. Made by [`View::cursor`](crate::View::cursor) and
+/// [`View::merging_cursor`](crate::View::merging_cursor).
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
-/// use paranoid_memtable::set::{MemTableSet, MergingCursor, SetOptions};
+/// use paranoid_set::{MemTableSet, MergingCursor, SetOptions};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), ())?;
 /// for key in [b"a", b"b", b"c"] {
@@ -84,12 +83,13 @@ enum State {
 
 impl<'s> MergingCursor<'s> {
     /// A cursor over the engine's own sources alone, newest first, at a sequence number: what a compaction reads. Which
-    /// sources there may be, and in which order, says [`View::merging_cursor`](crate::set::View::merging_cursor).
+    /// sources there may be, and in which order, says [`View::merging_cursor`](crate::View::merging_cursor).
     ///
     /// ```
     /// use std::sync::Arc;
     /// use paranoid_memtable::Bytewise;
-    /// use paranoid_memtable::set::{MergingCursor, SortedSource};
+    /// use paranoid_memtable::scan::SortedSource;
+    /// use paranoid_set::MergingCursor;
     /// let files: Vec<Box<dyn SortedSource>> = Vec::new();
     /// assert!(MergingCursor::over(Arc::new(Bytewise), u64::MAX, files).first()?.is_none());
     /// # Ok::<(), paranoid_memtable::Error>(())
@@ -125,7 +125,7 @@ impl<'s> MergingCursor<'s> {
     /// ```
     /// use std::ops::Bound;
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -173,7 +173,7 @@ impl<'s> MergingCursor<'s> {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_memtable::set::{MemTableSet, SetOptions};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -457,7 +457,7 @@ shown! {
 /// ```
 /// use paranoid_memtable::WriteBatch;
 /// use paranoid_memtable::read::Base;
-/// use paranoid_memtable::set::{MemTableSet, MergedEntry, SetOptions};
+/// use paranoid_set::{MemTableSet, MergedEntry, SetOptions};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), ())?;
 /// let mut batch = WriteBatch::new();
@@ -577,7 +577,7 @@ shown! { "MergedEntry": impl [] MergedEntry, |entry| { "sequence": entry.sequenc
 /// The error of a merge operator.
 ///
 /// ```
-/// use paranoid_memtable::set::MergeError;
+/// use paranoid_set::MergeError;
 /// let error: MergeError = "an operand is no number".into();
 /// assert_eq!(error.to_string(), "an operand is no number");
 /// ```
@@ -587,7 +587,7 @@ pub type MergeError = Box<dyn StdError + Send + Sync>;
 ///
 /// ```
 /// use paranoid_memtable::{Result, WriteBatch};
-/// use paranoid_memtable::set::{MemTableSet, MergeError, MergeOperator, SetLookup, SetOptions};
+/// use paranoid_set::{MemTableSet, MergeError, MergeOperator, SetLookup, SetOptions};
 ///
 /// /// Sums of one byte each.
 /// struct Sum;

@@ -20,31 +20,30 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::key::{KeyComparator, Kind, SequenceNumber};
-use crate::memtable::debug::shown;
-use crate::memtable::lifecycle::flush::{
-    Came, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, VersionFilter,
-};
-use crate::set::tables::Slot;
-use crate::tombstone::fragments::{Fragmenter, Fragments};
-use crate::tombstone::index::live::Question;
+use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions};
+use paranoid_memtable::scan::SortedSource;
+use paranoid_memtable::sibling::{KeyComparator, VersionFilter};
+use paranoid_memtable::tombstone::{Fragmenter, Fragments};
+use paranoid_memtable::{Error, ImmutableMemTable, Result, SequenceNumber, shown};
+
+use crate::tables::Slot;
 
 /// One table of the merge, and where its own flush stands.
 struct Source<'j> {
     slot: &'j Slot,
+    /// On its next entry.
     items: FlushIter<'j>,
-    /// Its next entry, of which the flush keeps copies of key and value.
-    head: Option<Came>,
+    /// Its range tombstones.
+    ranges: Box<dyn SortedSource>,
 }
 
 /// A flush of several tables as one, whose caller pulls one item after the other: first all entries, then all
-/// fragments, both in ascending order. Made by [`FlushJob::items`](crate::set::FlushJob::items).
+/// fragments, both in ascending order. Made by [`FlushJob::items`](crate::FlushJob::items).
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
 /// use paranoid_memtable::flush::FlushItem;
-/// use paranoid_memtable::set::{MemTableSet, SetFlush, SetOptions};
+/// use paranoid_set::{MemTableSet, SetFlush, SetOptions};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), ())?;
 /// for value in [b"old", b"new"] {
@@ -96,15 +95,17 @@ impl<'j> SetFlush<'j> {
     /// A merge of frozen tables, each at its first item.
     pub(crate) fn new(
         slots: &'j [Arc<Slot>],
+        frozen: &'j [Arc<ImmutableMemTable>],
         comparator: &'j KeyComparator,
         snapshots: &'j [SequenceNumber],
         outcome: &'j mut Outcome,
     ) -> Result<Self> {
-        let at_first = |slot: &'j Arc<Slot>| {
-            let mut items = FlushIter::new(slot.table.core(), snapshots, HiddenVersions::Drop)?;
-            Ok(Source { slot, head: items.next_entry()?, items })
+        let at_first = |(slot, table): (&'j Arc<Slot>, &'j Arc<ImmutableMemTable>)| {
+            let mut items = table.flush_iter(snapshots)?;
+            items.next_entry()?;
+            Ok(Source { slot, items, ranges: table.source() })
         };
-        let sources = slots.iter().map(at_first).collect::<Result<_>>();
+        let sources = slots.iter().zip(frozen).map(at_first).collect::<Result<_>>();
         Ok(SetFlush {
             sources: sources.inspect_err(|error: &Error| *outcome = Outcome::Failed(error.clone()))?,
             used: None,
@@ -184,9 +185,7 @@ impl<'j> SetFlush<'j> {
                 FlushItem::Fragment(fragment)
             }
             None => {
-                let source = self.sources.get_mut(place)?;
-                let Some(Came::Entry { sequence, kind, protection }) = source.head else { return None };
-                let entry = source.items.hand_out(sequence, kind, protection);
+                let entry = self.sources.get(place)?.items.entry()?;
                 self.summary.entries += 1;
                 self.summary.data_bytes += (entry.user_key.len() + entry.value.len()) as u64;
                 FlushItem::Entry(entry)
@@ -199,52 +198,39 @@ impl<'j> SetFlush<'j> {
     fn next_entry(&mut self) -> Result<Option<usize>> {
         loop {
             if let Some(source) = self.used.take().and_then(|used| self.sources.get_mut(used)) {
-                source.head = source.items.next_entry()?;
+                source.items.next_entry()?;
             }
-            let Some((place, sequence, kind)) = self.first_head() else { return Ok(None) };
-            self.used = Some(place);
-            let Some(source) = self.sources.get(place) else { return Ok(None) };
-            let key = source.items.key();
+            let Some((place, last, FlushEntry { user_key: key, sequence, kind, .. })) =
+                first_head(&self.sources, self.comparator)
+            else {
+                return Ok(None);
+            };
             if !self.newer.as_deref().is_some_and(|newer| self.comparator.compare(newer, key).is_eq()) {
                 self.filter.start_key();
             }
             let newer = self.newer.get_or_insert_default();
             newer.clear();
             newer.extend_from_slice(key);
-            let is_kept = sequence <= source.slot.last.get();
-            if is_kept && self.filter.admits(sequence, kind) && !self.is_covered(key, sequence)? {
+            self.used = Some(place);
+            if sequence <= last && self.filter.admits(sequence, kind) && !self.is_covered(sequence)? {
                 return Ok(Some(place));
             }
             self.summary.hidden += 1;
         }
     }
 
-    /// Whether all that could see a version see a range tombstone over it.
-    fn is_covered(&self, key: &[u8], sequence: SequenceNumber) -> Result<bool> {
-        let Some(snapshot) = self.filter.seen_from(sequence) else { return Ok(false) };
-        for source in &self.sources {
-            if source.slot.table.core().covering(Question::new(key, snapshot))? > Some(sequence) {
+    /// Whether all that could see a version of the last key see a range tombstone over it.
+    fn is_covered(&mut self, sequence: SequenceNumber) -> Result<bool> {
+        let (Some(snapshot), Some(key)) = (self.filter.seen_from(sequence), &self.newer) else {
+            return Ok(false);
+        };
+        for source in &mut self.sources {
+            let cover = source.ranges.cover(key, snapshot)?;
+            if cover.is_some_and(|cover| cover.sequence > sequence) {
                 return Ok(true);
             }
         }
         Ok(false)
-    }
-
-    /// The first entry among the heads: the smallest key, and its newest version.
-    fn first_head(&self) -> Option<(usize, SequenceNumber, Kind)> {
-        let mut first: Option<(usize, SequenceNumber, Kind)> = None;
-        for (place, source) in self.sources.iter().enumerate() {
-            let Some(Came::Entry { sequence, kind, .. }) = source.head else { continue };
-            let is_before = first.and_then(|(place, newest, _)| Some((self.sources.get(place)?, newest)));
-            let is_before = is_before.is_none_or(|(first, newest)| {
-                let order = self.comparator.compare(source.items.key(), first.items.key());
-                order.then(newest.cmp(&sequence)).is_lt()
-            });
-            if is_before {
-                first = Some((place, sequence, kind));
-            }
-        }
-        first
     }
 
     /// Cuts the range tombstones of all tables; after that all tables have reached their ends (SET-FLUSH-1).
@@ -252,11 +238,11 @@ impl<'j> SetFlush<'j> {
         let mut fragmenter = Fragmenter::under(self.comparator.clone()).with_snapshots(self.snapshots);
         for source in &mut self.sources {
             let last = source.slot.last.get();
-            source.items.end_uncut(|start, end, sequence| match sequence {
+            let ended = source.items.end(|start, end, sequence| match sequence {
                 _ if sequence > last => Ok(()),
                 _ => fragmenter.add(start, end, sequence),
             })?;
-            self.summary.hidden += source.items.so_far().hidden;
+            self.summary.hidden += ended.hidden;
         }
         Ok(fragmenter.finish())
     }
@@ -266,4 +252,20 @@ shown! {
     "SetFlush": impl [] SetFlush<'_>, |flush| {
         "tables": flush.sources.len(), "summary": flush.summary
     }
+}
+
+/// The first entry among those on which sources stand: the smallest key, and its newest version. With the place of its source, and the
+/// last number of that table.
+fn first_head<'s>(
+    sources: &'s [Source<'_>],
+    comparator: &KeyComparator,
+) -> Option<(usize, SequenceNumber, FlushEntry<'s>)> {
+    let heads = sources.iter().enumerate().filter_map(|(place, source)| {
+        let entry = source.items.entry()?;
+        Some((place, source.slot.last.get(), entry))
+    });
+    heads.reduce(|first, other| {
+        let order = comparator.compare(other.2.user_key, first.2.user_key);
+        if order.then(first.2.sequence.cmp(&other.2.sequence)).is_lt() { other } else { first }
+    })
 }

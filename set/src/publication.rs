@@ -21,10 +21,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::key::SequenceNumber;
-use crate::set::file_journal::journal::Journal;
-use crate::sync::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, thread_number};
+use paranoid_memtable::sibling::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, thread_number};
+use paranoid_memtable::{Error, Result, SequenceNumber};
+
+use crate::file_journal::journal::Journal;
 
 /// How often a commit that is done looks whether those before it are, until it sleeps: several times as long as an insert takes,
 /// and shorter than to sleep and to be woken.
