@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use measure::{Environment, Record, Row, Section};
-use paranoid_memtable::{Directory, Lookup, MemTable, MemTableOptions};
+use paranoid_memtable::read::Operands;
+use paranoid_memtable::{Directory, Lookup, MemTable, MemTableOptions, ValueRef};
 
 const CANDIDATES: [Directory; 2] = [Directory::Off, Directory::On];
 const NAMES: [&str; 2] = ["without a directory", "with a directory"];
@@ -59,7 +60,7 @@ fn fold(hash: u64, seen: &[u8]) -> u64 {
     mix(hash ^ seen.iter().fold(seen.len() as u64, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte)))
 }
 
-fn value_of(lookup: &Lookup<'_>, hash: u64) -> u64 {
+fn value_of(lookup: &Lookup<ValueRef<'_>, Operands<'_>>, hash: u64) -> u64 {
     match lookup {
         Lookup::Value(value) => mix(hash ^ value.sequence()),
         other => panic!("{other:?}"),

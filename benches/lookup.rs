@@ -20,8 +20,10 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use paranoid_memtable::filter::FixedPrefix;
+use paranoid_memtable::read::Operands;
 use paranoid_memtable::{
-    Directory, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions, WriteBatch,
+    Directory, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions, ValueRef,
+    WriteBatch,
 };
 
 #[allow(unreachable_pub, dead_code, clippy::cast_possible_truncation, reason = "shared by path")]
@@ -58,7 +60,7 @@ fn buffer(entries: u64) -> u64 {
 
 /// Options with `protection` bytes; the share is such that a filter has 2.5 bytes per entry.
 fn plain(entries: u64, protection: u8) -> MemTableOptionsBuilder {
-    let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().expect("valid");
+    let paranoid = ParanoidOptions { protection_bytes: protection, ..ParanoidOptions::default() };
     MemTableOptions::builder()
         .write_buffer_size(buffer(entries))
         .paranoid(paranoid)
@@ -88,7 +90,7 @@ fn fill_in_part(builder: MemTableOptionsBuilder, entries: u64, keys: u64) -> Mem
     table
 }
 
-fn weigh(lookup: &Lookup<'_>) -> u64 {
+fn weigh(lookup: &Lookup<ValueRef<'_>, Operands<'_>>) -> u64 {
     match lookup {
         Lookup::Value(value) => 1 + value.sequence() % 7,
         _ => 0,

@@ -25,8 +25,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// behind, and says how much. Clones are cheap, so that one error can be handed to several waiting threads.
 ///
 /// ```
-/// use paranoid_memtable::{Error, ParanoidOptions};
-/// let error = ParanoidOptions::builder().protection_bytes(3).build().unwrap_err();
+/// use paranoid_memtable::{Error, MemTableOptions, ParanoidOptions};
+/// let paranoid = ParanoidOptions { protection_bytes: 3, ..ParanoidOptions::default() };
+/// let error = MemTableOptions::builder().paranoid(paranoid).build().unwrap_err();
 /// assert!(matches!(error, Error::InvalidArgument(_)));
 /// ```
 #[derive(Debug, Clone, thiserror::Error)]
@@ -102,13 +103,6 @@ pub enum Error {
         applied: u64,
         /// What stopped the batch.
         cause: Box<Error>,
-    },
-    /// A `multi_get` with a budget did not read this key, because the values of earlier keys used the budget up. Ask
-    /// for the key again.
-    #[error("the value budget of {budget} bytes is used up")]
-    BudgetUsedUp {
-        /// The budget, in bytes of values.
-        budget: u64,
     },
     /// The sink that `flush` writes to returned an error. It is shared, so that this error can be cloned;
     /// `downcast_ref` gives the sink's own error type.

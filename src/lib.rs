@@ -135,7 +135,7 @@ mod memtable;
 
 pub use error::{Corruption, Error, Result, StallCause};
 pub use integrity::checksum_kind::ChecksumKind;
-pub use integrity::options::{ParanoidOptions, ParanoidOptionsBuilder};
+pub use integrity::options::ParanoidOptions;
 pub use key::{Bytewise, Comparator, KeyEquality, KeyOrder, Kind, SequenceNumber};
 pub use memtable::arena::memory::ArenaRecycler;
 pub use memtable::batch::batch::WriteBatch;
@@ -152,7 +152,7 @@ pub use memtable::write::writer::{Displaced, Inserted};
 
 /// Entries that are written together, in RocksDB's encoding.
 pub mod batch {
-    pub use crate::memtable::batch::batch::{BatchEntries, BatchEntry};
+    pub use crate::memtable::batch::batch::BatchEntry;
     pub use crate::memtable::batch::batch::{RangeOrder, SequenceMode};
     pub use crate::memtable::batch::encoding::SinkLimits;
     pub use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
@@ -161,8 +161,8 @@ pub mod batch {
 /// Types that point reads return: entries, pinned values, merge operands.
 pub mod read {
     pub use crate::memtable::lookup::accelerators::Stats;
-    pub use crate::memtable::read::entry::{EntryBytes, EntryParts, PinnedEntry};
-    pub use crate::memtable::read::get::{Base, DeletedBy, Found, Operand, Operands, PinnedValue};
+    pub use crate::memtable::read::entry::{EntryBytes, PinnedEntry};
+    pub use crate::memtable::read::get::{Base, DeletedBy, Operand, Operands, PinnedValue};
 }
 
 /// Cursors and ranges: their types, how they hold their table, and which entries they show.

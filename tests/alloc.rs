@@ -2,13 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use allocation_counter::measure;
-use paranoid_memtable::read::Found;
 use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader};
 
 const EMPTY_TABLE_BYTES_MAX: u64 = 16 << 10;
 
 fn table(protection: u8) -> MemTable {
-    let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
+    let paranoid = ParanoidOptions { protection_bytes: protection, ..ParanoidOptions::default() };
     MemTable::new(MemTableOptions::builder().paranoid(paranoid).seed(1).build().unwrap()).unwrap()
 }
 
@@ -69,7 +68,7 @@ fn warm_reads_allocate_nothing() {
                     values += u64::from(matches!(reader.get(&key, u64::MAX).unwrap(), Lookup::Value(_)));
                     values += u64::from(reader.get_entry(&key, n).unwrap().is_some());
                     let found = reader.get_into(&key, u64::MAX, &mut buffer).unwrap();
-                    values += u64::from(matches!(found, Found::Value { .. }));
+                    values += u64::from(matches!(found, Lookup::Value(_)));
                 }
                 reader.multi_get_into(&keys, u64::MAX, &mut results);
                 cursor.seek(&70u64.to_be_bytes()).unwrap();

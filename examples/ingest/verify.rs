@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use paranoid_memtable::read::{DeletedBy, Found};
+use paranoid_memtable::read::DeletedBy;
 use paranoid_memtable::{Error, ImmutableMemTable, Lookup};
 
 use crate::failure::Failure;
@@ -52,7 +52,7 @@ fn read_part(load: &Load<'_>, part: &[(usize, Receipt)], bar: &ProgressBar) -> R
     for (index, receipt) in part {
         let path = &load.paths[*index];
         let found = load.table.get_into(key(path), u64::MAX, &mut value).map_err(|error| at(path, &error))?;
-        if !matches!(found, Found::Value { sequence: of, .. } if of == sequence(*index)) {
+        if !matches!(found, Lookup::Value((of, _)) if of == sequence(*index)) {
             return Err(Failure::Differs(format!("{} was put and is now {found:?}", path.display())));
         }
         if Receipt::of(&value) != *receipt {

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use paranoid_memtable::read::Base;
 use paranoid_memtable::scan::SortedSource;
-use paranoid_memtable::{Bytewise, Kind, Result};
-use paranoid_set::{MergeError, MergeOperator, MergingCursor};
-use paranoid_sst::{MergeBase, SortedTable, SortedTableOptions, SortedTableWriter, TableLookup};
+use paranoid_memtable::{Bytewise, Kind, Lookup, Result};
+use paranoid_set::{MergeOperator, MergingCursor};
+use paranoid_sst::{MergeOperands, SortedTable, SortedTableOptions, SortedTableWriter};
 
 /// A table file. A view keeps the files that it began with, so a reader can go on in one whose name is gone.
 #[derive(Debug, Clone)]
@@ -20,7 +21,12 @@ pub(crate) struct TableFile {
 pub(crate) struct Counters;
 
 impl MergeOperator for Counters {
-    fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, MergeError> {
+    fn merge(
+        &self,
+        _: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
         let mut sum = 0i64;
         for number in base.iter().chain(operands) {
             let number: i64 = std::str::from_utf8(number)?.parse()?;
@@ -71,18 +77,18 @@ pub(crate) fn get(files: &[TableFile], key: &[u8], sequence: u64) -> Result<Opti
     let mut value = None;
     for file in files {
         let base = match file.table.get(key, sequence)? {
-            TableLookup::NotFound => continue,
-            TableLookup::Value { value, .. } => MergeBase::Value(value),
-            TableLookup::Deleted { .. } => MergeBase::Deleted,
-            TableLookup::Merge { operands: more, base } => {
+            Lookup::NotFound => continue,
+            Lookup::Value((_, value)) => Base::Value(value),
+            Lookup::Deleted { .. } => Base::Deleted,
+            Lookup::Merge(MergeOperands { operands: more, base }) => {
                 operands.extend(more.into_iter().map(|(_, operand)| operand));
                 base
             }
         };
         match base {
-            MergeBase::Below => continue,
-            MergeBase::Deleted => {}
-            MergeBase::Value(found) => value = Some(found),
+            Base::Below => continue,
+            Base::Deleted => {}
+            Base::Value(found) => value = Some(found),
         }
         break;
     }

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use paranoid_memtable::read::Base;
-use paranoid_memtable::{Error, MemTableOptions, Result, WriteBatch};
-use paranoid_set::{Durability, FileJournal, MemTableSet, SetLookup, SetOptions};
+use paranoid_memtable::{Error, Lookup, MemTableOptions, Result, WriteBatch};
+use paranoid_set::{Durability, FileJournal, MemTableSet, SetOptions};
 
 use crate::files::{self, Counters, TableFile, number_of, path_of};
 use crate::manifest::{Manifest, io_error, sync_directory};
@@ -150,10 +150,10 @@ impl Store {
         let view = self.set.view();
         let below = || files::get(view.base(), key, view.sequence());
         match view.get(key)? {
-            SetLookup::Value(value) => Ok(Some(value.to_vec())),
-            SetLookup::Deleted { .. } => Ok(None),
-            SetLookup::NotFound => below(),
-            SetLookup::Merge(pending) => {
+            Lookup::Value(value) => Ok(Some(value.to_vec())),
+            Lookup::Deleted { .. } => Ok(None),
+            Lookup::NotFound => below(),
+            Lookup::Merge(pending) => {
                 let below = if matches!(pending.base(), Base::Below) { below()? } else { None };
                 pending.apply(&Counters, key, below.as_deref()).map(Some)
             }

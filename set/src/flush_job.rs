@@ -374,7 +374,7 @@ mod tests {
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"1").unwrap();
         for number in [1, 2] {
-            assert_eq!(shared.write(&batch, WriteOptions::new(), None).unwrap(), number);
+            assert_eq!(shared.write(&batch, WriteOptions::default(), None).unwrap(), number);
             let mut commit = shared.commit.lock();
             // In the second table a batch has a number, and is never finished.
             commit.last += number - 1;

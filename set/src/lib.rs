@@ -28,13 +28,13 @@
 //! A [`View`] is what the set shows at one number: tables and base belong together, so a flush that ends meanwhile neither
 //! hides an entry nor shows it twice. It keeps the memory of its tables. A [`Snapshot`] keeps none: flushes keep the versions
 //! that it needs, and [`view_at`](MemTableSet::view_at) reads at it whenever that is wanted. What the tables do not decide
-//! ([`SetLookup::NotFound`], [`Base::Below`](paranoid_memtable::read::Base::Below)) the engine looks for in the view's base, at the view's
+//! ([`Lookup::NotFound`](paranoid_memtable::Lookup::NotFound), [`Base::Below`](paranoid_memtable::read::Base::Below)) the engine looks for in the view's base, at the view's
 //! number. Scans merge both: [`View::merging_cursor`] and
 //! [`View::merging_range`].
 //!
 //! ```
-//! use paranoid_memtable::WriteBatch;
-//! use paranoid_set::{MemTableSet, SetLookup, SetOptions};
+//! use paranoid_memtable::{Lookup, WriteBatch};
+//! use paranoid_set::{MemTableSet, SetOptions};
 //! # fn main() -> Result<(), paranoid_memtable::Error> {
 //! let set = MemTableSet::open(SetOptions::default(), ())?;
 //! let mut batch = WriteBatch::new();
@@ -44,8 +44,8 @@
 //! batch.clear();
 //! batch.delete(b"apple")?;
 //! set.write(&batch)?;
-//! assert!(matches!(set.view().get(b"apple")?, SetLookup::Deleted { .. }));
-//! assert!(matches!(set.view_at(&before)?.get(b"apple")?, SetLookup::Value(value) if *value == *b"red"));
+//! assert!(matches!(set.view().get(b"apple")?, Lookup::Deleted { .. }));
+//! assert!(matches!(set.view_at(&before)?.get(b"apple")?, Lookup::Value(value) if *value == *b"red"));
 //! # Ok(()) }
 //! ```
 //!
@@ -110,8 +110,8 @@
 //! batches out.
 //!
 //! ```
-//! use paranoid_memtable::WriteBatch;
-//! use paranoid_set::{MemTableSet, SetLookup, SetOptions};
+//! use paranoid_memtable::{Lookup, WriteBatch};
+//! use paranoid_set::{MemTableSet, SetOptions};
 //! # fn main() -> Result<(), paranoid_memtable::Error> {
 //! let mut logged = WriteBatch::new(); // as the journal had it
 //! logged.put(b"apple", b"red")?;
@@ -121,7 +121,7 @@
 //! for batch in [logged].iter().filter(|batch| batch.sequence() > flushed) {
 //!     set.replay(batch)?;
 //! }
-//! assert!(matches!(set.view().get(b"apple")?, SetLookup::Value(value) if value.sequence() == 8));
+//! assert!(matches!(set.view().get(b"apple")?, Lookup::Value(value) if value.sequence() == 8));
 //! # Ok(()) }
 //! ```
 //!
@@ -142,8 +142,8 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use paranoid_memtable::{Error, WriteBatch};
-//! use paranoid_set::{Durability, Journal, MemTableSet, SetLookup, SetOptions};
+//! use paranoid_memtable::{Error, Lookup, WriteBatch};
+//! use paranoid_set::{Durability, Journal, MemTableSet, SetOptions};
 //! /// A journal whose disk fails at the first sync.
 //! struct Failing;
 //! impl Journal for Failing {
@@ -169,7 +169,7 @@
 //! batch.put(b"k", b"v")?;
 //! set.write(&batch)?;
 //! assert!(matches!(set.write_with(&batch, Durability::Synced), Err(Error::ReadOnly { .. })));
-//! assert!(matches!(set.view().get(b"k")?, SetLookup::Value(value) if value.sequence() == 1));
+//! assert!(matches!(set.view().get(b"k")?, Lookup::Value(value) if value.sequence() == 1));
 //! assert_eq!(set.resume()?, Some((2, 2)), "this number is given up");
 //! assert_eq!(set.write(&batch)?, 3);
 //! # Ok(()) }
@@ -202,14 +202,14 @@ pub use flush_job::FlushJob;
 pub use flush_job::FlushThread;
 pub use flush_job::SalvageSummary;
 pub use flush_merge::SetFlush;
+pub use merging_cursor::MergeOperator;
 pub use merging_cursor::MergedEntry;
 pub use merging_cursor::MergingCursor;
-pub use merging_cursor::{MergeError, MergeOperator};
 pub use options::{Durability, SetOptions, SetOptionsBuilder, WriteOptions};
 pub use options::{Listener, SetEvent};
 pub use table_set::MemTableSet;
 pub use table_set::SetStats;
 pub use tables::Snapshot;
 pub use view::SetRange;
-pub use view::{PendingMerge, SetLookup, View};
+pub use view::{PendingMerge, View};
 pub use write_buffer_manager::{WriteBufferManager, WriteBufferStats};

@@ -548,7 +548,7 @@ impl MergedEntry {
 
     /// What the merge operands apply to; [`Base::Below`] if no source has it, but what is below the sources may.
     #[must_use]
-    pub fn base(&self) -> Base<'_> {
+    pub fn base(&self) -> Base<&[u8]> {
         match self.base {
             None => Base::Below,
             Some(kind) if kind.is_point_delete() => Base::Deleted,
@@ -574,25 +574,17 @@ shown! { "MergedEntry": impl [] MergedEntry, |entry| { "sequence": entry.sequenc
 //
 // Any thread; an operator is a pure function of what it is given.
 
-/// The error of a merge operator.
-///
-/// ```
-/// use paranoid_set::MergeError;
-/// let error: MergeError = "an operand is no number".into();
-/// assert_eq!(error.to_string(), "an operand is no number");
-/// ```
-pub type MergeError = Box<dyn StdError + Send + Sync>;
-
 /// Makes the value of a key from its merge operands and what is below them.
 ///
 /// ```
-/// use paranoid_memtable::{Result, WriteBatch};
-/// use paranoid_set::{MemTableSet, MergeError, MergeOperator, SetLookup, SetOptions};
+/// use std::error::Error;
+/// use paranoid_memtable::{Lookup, Result, WriteBatch};
+/// use paranoid_set::{MemTableSet, MergeOperator, SetOptions};
 ///
 /// /// Sums of one byte each.
 /// struct Sum;
 /// impl MergeOperator for Sum {
-///     fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, MergeError> {
+///     fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
 ///         let sum = operands.iter().copied().chain(base).flatten().try_fold(0u8, |sum, byte| sum.checked_add(*byte));
 ///         Ok(vec![sum.ok_or("the sum is over 255")?])
 ///     }
@@ -605,7 +597,7 @@ pub type MergeError = Box<dyn StdError + Send + Sync>;
 /// batch.merge(b"n", &[2])?;
 /// set.write(&batch)?;
 /// let view = set.view();
-/// let SetLookup::Merge(pending) = view.get(b"n")? else { panic!("merge operands") };
+/// let Lookup::Merge(pending) = view.get(b"n")? else { panic!("merge operands") };
 /// assert_eq!(pending.apply(&Sum, b"n", None)?, [43]);
 /// # Ok(()) }
 /// ```
@@ -620,14 +612,14 @@ pub trait MergeOperator: Send + Sync {
         key: &[u8],
         base: Option<&[u8]>,
         operands: &[&[u8]],
-    ) -> std::result::Result<Vec<u8>, MergeError>;
+    ) -> std::result::Result<Vec<u8>, Box<dyn StdError + Send + Sync>>;
 }
 
 /// Applies operands, newest first as reads find them; `below` is what is below their base, if that is not known.
 pub(crate) fn apply<'o>(
     operator: &(impl MergeOperator + ?Sized),
     key: &[u8],
-    base: Base<'_>,
+    base: Base<&[u8]>,
     below: Option<&[u8]>,
     newest_first: impl DoubleEndedIterator<Item = &'o [u8]>,
 ) -> Result<Vec<u8>> {

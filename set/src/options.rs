@@ -53,29 +53,15 @@ pub enum Durability {
 /// let mut batch = WriteBatch::new();
 /// batch.put(b"k", b"v")?;
 /// let soon = Instant::now() + Duration::from_millis(5);
-/// let options = WriteOptions::new().durability(Durability::None).deadline(soon);
+/// let options = WriteOptions { durability: Some(Durability::None), deadline: Some(soon) };
 /// assert_eq!(set.write_with(&batch, options)?, 1);
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[must_use]
 pub struct WriteOptions {
-    pub(crate) durability: Option<Durability>,
-    pub(crate) deadline: Option<Instant>,
-}
-
-impl WriteOptions {
-    /// What [`write`](crate::MemTableSet::write) does.
-    pub fn new() -> Self {
-        WriteOptions::default()
-    }
-
     /// When the batch counts as written (default: `Buffered` if the set has a journal, otherwise `None`).
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = Some(durability);
-        self
-    }
-
+    pub durability: Option<Durability>,
     /// The moment from which on the batch is refused with `WriteStall` instead of waiting for a flush (default: the
     /// set's [`stall_timeout`](SetOptionsBuilder::stall_timeout) after the stall began). After a moment that is over the
     /// batch never waits for one. Once the batch has its numbers it is finished, however long that takes.
@@ -93,20 +79,18 @@ impl WriteOptions {
     /// set.write(&batch)?;
     /// set.write(&batch)?;
     /// let job = set.begin_flush()?; // by another thread, and it takes its time
-    /// let refused = set.write_with(&batch, WriteOptions::new().deadline(Instant::now()));
+    /// let options = WriteOptions { deadline: Some(Instant::now()), ..WriteOptions::default() };
+    /// let refused = set.write_with(&batch, options);
     /// assert!(matches!(refused, Err(Error::WriteStall { .. })));
     /// # drop(job);
     /// # Ok(()) }
     /// ```
-    pub fn deadline(mut self, deadline: Instant) -> Self {
-        self.deadline = Some(deadline);
-        self
-    }
+    pub deadline: Option<Instant>,
 }
 
 impl From<Durability> for WriteOptions {
     fn from(durability: Durability) -> Self {
-        WriteOptions::new().durability(durability)
+        WriteOptions { durability: Some(durability), deadline: None }
     }
 }
 

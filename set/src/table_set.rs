@@ -36,8 +36,8 @@ use crate::write_buffer_manager::{Command, Membership, Phase};
 /// inner write would wait for the outer one.
 ///
 /// ```
-/// use paranoid_memtable::WriteBatch;
-/// use paranoid_set::{MemTableSet, SetLookup, SetOptions};
+/// use paranoid_memtable::{Lookup, WriteBatch};
+/// use paranoid_set::{MemTableSet, SetOptions};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), "no files yet")?;
 /// let mut batch = WriteBatch::with_protection(8)?;
@@ -45,7 +45,7 @@ use crate::write_buffer_manager::{Command, Membership, Phase};
 /// batch.delete(b"pear")?;
 /// assert_eq!(set.write(&batch)?, 2);
 /// let view = set.view();
-/// assert!(matches!(view.get(b"apple")?, SetLookup::Value(value) if *value == *b"red"));
+/// assert!(matches!(view.get(b"apple")?, Lookup::Value(value) if *value == *b"red"));
 /// # Ok(()) }
 /// ```
 pub struct MemTableSet<B> {
@@ -94,7 +94,7 @@ impl<B> MemTableSet<B> {
     /// # Errors
     /// Those of [`write_with`](Self::write_with).
     pub fn write(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
-        self.shared.write(batch, WriteOptions::new(), None)
+        self.shared.write(batch, WriteOptions::default(), None)
     }
 
     /// Writes a batch under the next sequence numbers and returns the last of them, once it and all batches before it

@@ -151,15 +151,15 @@ impl Registry {
 /// [`MemTableSet::snapshot`](crate::MemTableSet::snapshot).
 ///
 /// ```
-/// use paranoid_memtable::WriteBatch;
-/// use paranoid_set::{MemTableSet, SetLookup, SetOptions, Snapshot};
+/// use paranoid_memtable::{Lookup, WriteBatch};
+/// use paranoid_set::{MemTableSet, SetOptions, Snapshot};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), ())?;
 /// let before: Snapshot = set.snapshot();
 /// let mut batch = WriteBatch::new();
 /// batch.put(b"k", b"v")?;
 /// assert_eq!((before.sequence(), set.write(&batch)?), (0, 1));
-/// assert!(matches!(set.view_at(&before)?.get(b"k")?, SetLookup::NotFound));
+/// assert!(matches!(set.view_at(&before)?.get(b"k")?, Lookup::NotFound));
 /// # Ok(()) }
 /// ```
 pub struct Snapshot {

@@ -16,7 +16,7 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use paranoid_memtable::read::{Base, DeletedBy, Operand};
+use paranoid_memtable::read::{Base, Operand, Operands};
 use paranoid_memtable::scan::SortedSource;
 use paranoid_memtable::sibling::Direction;
 use paranoid_memtable::{Lookup, Result, SequenceNumber, TableReader, ValueRef, shown};
@@ -29,8 +29,8 @@ use crate::tables::{LastNumber, Tables};
 /// the memory of its tables alive, also after they were flushed; a [`Snapshot`](crate::Snapshot) does not.
 ///
 /// ```
-/// use paranoid_memtable::WriteBatch;
-/// use paranoid_set::{MemTableSet, SetLookup, SetOptions, View};
+/// use paranoid_memtable::{Lookup, WriteBatch};
+/// use paranoid_set::{MemTableSet, SetOptions, View};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), "files 1 and 2")?;
 /// let mut batch = WriteBatch::new();
@@ -38,9 +38,9 @@ use crate::tables::{LastNumber, Tables};
 /// set.write(&batch)?;
 /// let view: View<&str> = set.view();
 /// match view.get(b"k")? {
-///     SetLookup::Value(value) => assert_eq!(*value, *b"v"),
-///     SetLookup::NotFound => println!("to be looked for in {}", view.base()),
-///     SetLookup::Deleted { .. } | SetLookup::Merge(_) => unreachable!("it was put"),
+///     Lookup::Value(value) => assert_eq!(*value, *b"v"),
+///     Lookup::NotFound => println!("to be looked for in {}", view.base()),
+///     Lookup::Deleted { .. } | Lookup::Merge(_) => unreachable!("it was put"),
 /// }
 /// # Ok(()) }
 /// ```
@@ -110,8 +110,8 @@ impl<B> View<B> {
     /// Looks a key up in all tables, newest first. Expected O(tables * log n).
     ///
     /// ```
-    /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_set::{MemTableSet, SetLookup, SetOptions};
+    /// use paranoid_memtable::{Lookup, WriteBatch};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -121,13 +121,13 @@ impl<B> View<B> {
     /// batch.clear();
     /// batch.delete_range(b"a", b"z")?;
     /// set.write(&batch)?;
-    /// assert!(matches!(set.view().get(b"k")?, SetLookup::Deleted { sequence: 2, .. }));
+    /// assert!(matches!(set.view().get(b"k")?, Lookup::Deleted { sequence: 2, .. }));
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     /// `Corruption` if damage could change the answer.
-    pub fn get(&self, key: &[u8]) -> Result<SetLookup<'_>> {
+    pub fn get(&self, key: &[u8]) -> Result<Lookup<ValueRef<'_>, PendingMerge<'_>>> {
         let mut operands = Vec::new();
         for slot in self.tables.newest_first() {
             if let Some(lookup) = decide(slot.table.get(key, self.sequence)?, &mut operands)? {
@@ -141,8 +141,8 @@ impl<B> View<B> {
     /// [`multi_get`](paranoid_memtable::TableReader::multi_get).
     ///
     /// ```
-    /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_set::{MemTableSet, SetLookup, SetOptions};
+    /// use paranoid_memtable::{Lookup, WriteBatch};
+    /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
     /// let mut batch = WriteBatch::new();
@@ -150,13 +150,16 @@ impl<B> View<B> {
     /// set.write(&batch)?;
     /// let view = set.view();
     /// let found = view.multi_get(&["a", "b"]);
-    /// assert!(matches!(&found[0], Ok(SetLookup::Value(value)) if **value == *b"1"));
-    /// assert!(matches!(found[1], Ok(SetLookup::NotFound)));
+    /// assert!(matches!(&found[0], Ok(Lookup::Value(value)) if **value == *b"1"));
+    /// assert!(matches!(found[1], Ok(Lookup::NotFound)));
     /// # Ok(()) }
     /// ```
     ///
     /// Each result is what [`get`](Self::get) returns for its key, errors included.
-    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<SetLookup<'_>>> {
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+    ) -> Vec<Result<Lookup<ValueRef<'_>, PendingMerge<'_>>>> {
         // Keys, their operands so far, and their answers.
         let mut all: Vec<_> = keys.iter().map(|key| (key.as_ref(), Vec::new(), None)).collect();
         for slot in self.tables.newest_first() {
@@ -266,12 +269,15 @@ pub(crate) fn read_at(publication: &Publication, active: &LastNumber) -> Sequenc
 }
 
 /// The answer, if a table's own decides it. Operands whose base is below are kept for it.
-fn decide<'v>(lookup: Lookup<'v>, operands: &mut Vec<Operand<'v>>) -> Result<Option<SetLookup<'v>>> {
+fn decide<'v>(
+    lookup: Lookup<ValueRef<'v>, Operands<'v>>,
+    operands: &mut Vec<Operand<'v>>,
+) -> Result<Option<Lookup<ValueRef<'v>, PendingMerge<'v>>>> {
     let base = match lookup {
         Lookup::NotFound => return Ok(None),
-        Lookup::Value(value) if operands.is_empty() => return Ok(Some(SetLookup::Value(value))),
+        Lookup::Value(value) if operands.is_empty() => return Ok(Some(Lookup::Value(value))),
         Lookup::Deleted { sequence, by } if operands.is_empty() => {
-            return Ok(Some(SetLookup::Deleted { sequence, by }));
+            return Ok(Some(Lookup::Deleted { sequence, by }));
         }
         Lookup::Value(value) => Base::Value(value.bytes()),
         Lookup::Deleted { .. } => Base::Deleted,
@@ -286,15 +292,15 @@ fn decide<'v>(lookup: Lookup<'v>, operands: &mut Vec<Operand<'v>>) -> Result<Opt
     if matches!(base, Base::Below) {
         return Ok(None);
     }
-    Ok(Some(SetLookup::Merge(PendingMerge { operands: std::mem::take(operands), base })))
+    Ok(Some(Lookup::Merge(PendingMerge { operands: std::mem::take(operands), base })))
 }
 
 /// The answer if it depends on the base.
-fn at_the_base(operands: Vec<Operand<'_>>) -> SetLookup<'_> {
+fn at_the_base(operands: Vec<Operand<'_>>) -> Lookup<ValueRef<'_>, PendingMerge<'_>> {
     if operands.is_empty() {
-        return SetLookup::NotFound;
+        return Lookup::NotFound;
     }
-    SetLookup::Merge(PendingMerge { operands, base: Base::Below })
+    Lookup::Merge(PendingMerge { operands, base: Base::Below })
 }
 
 impl<B> Clone for View<B> {
@@ -308,44 +314,12 @@ shown! {
     "PendingMerge": impl [] PendingMerge<'_>, |merge| { "operands": merge.operands.len(), "base": merge.base }
 }
 
-/// What a view knows of a key.
-///
-/// ```
-/// use paranoid_memtable::WriteBatch;
-/// use paranoid_set::{MemTableSet, SetLookup, SetOptions};
-/// # fn main() -> Result<(), paranoid_memtable::Error> {
-/// let set = MemTableSet::open(SetOptions::default(), ())?;
-/// let mut batch = WriteBatch::new();
-/// batch.put(b"k", b"v")?;
-/// set.write(&batch)?;
-/// let view = set.view();
-/// assert!(matches!(view.get(b"k")?, SetLookup::Value(value) if *value == *b"v"));
-/// assert!(matches!(view.get(b"another")?, SetLookup::NotFound));
-/// # Ok(()) }
-/// ```
-#[derive(Debug)]
-pub enum SetLookup<'v> {
-    /// The key has this value.
-    Value(ValueRef<'v>),
-    /// The key is deleted, whatever the base has.
-    Deleted {
-        /// The tombstone's sequence number.
-        sequence: SequenceNumber,
-        /// What deleted it.
-        by: DeletedBy,
-    },
-    /// The key has merge operands.
-    Merge(PendingMerge<'v>),
-    /// The tables have nothing of the key: the answer is the base's.
-    NotFound,
-}
-
 /// The merge operands that the tables have of a key, and what they apply to.
 ///
 /// ```
-/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::{Lookup, WriteBatch};
 /// use paranoid_memtable::read::Base;
-/// use paranoid_set::{MemTableSet, SetLookup, SetOptions};
+/// use paranoid_set::{MemTableSet, SetOptions};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), ())?;
 /// let mut batch = WriteBatch::new();
@@ -354,14 +328,14 @@ pub enum SetLookup<'v> {
 /// set.switch()?;
 /// set.write(&batch)?;
 /// let view = set.view();
-/// let SetLookup::Merge(pending) = view.get(b"count")? else { panic!("merge operands") };
+/// let Lookup::Merge(pending) = view.get(b"count")? else { panic!("merge operands") };
 /// assert_eq!(pending.operands().len(), 2);
 /// assert!(matches!(pending.base(), Base::Below), "the engine's files may have it");
 /// # Ok(()) }
 /// ```
 pub struct PendingMerge<'v> {
     operands: Vec<Operand<'v>>,
-    base: Base<'v>,
+    base: Base<&'v [u8]>,
 }
 
 impl<'v> PendingMerge<'v> {
@@ -375,11 +349,12 @@ impl<'v> PendingMerge<'v> {
     /// the engine's base has of the key.
     ///
     /// ```
-    /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_set::{MemTableSet, MergeError, MergeOperator, SetLookup, SetOptions};
+    /// use std::error::Error;
+    /// use paranoid_memtable::{Lookup, WriteBatch};
+    /// use paranoid_set::{MemTableSet, MergeOperator, SetOptions};
     /// struct Append;
     /// impl MergeOperator for Append {
-    ///     fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, MergeError> {
+    ///     fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
     ///         Ok([base.unwrap_or_default(), &operands.concat()].concat())
     ///     }
     /// }
@@ -390,7 +365,7 @@ impl<'v> PendingMerge<'v> {
     /// batch.merge(b"k", b"3")?;
     /// set.write(&batch)?;
     /// let view = set.view();
-    /// let SetLookup::Merge(pending) = view.get(b"k")? else { panic!("merge operands") };
+    /// let Lookup::Merge(pending) = view.get(b"k")? else { panic!("merge operands") };
     /// assert_eq!(pending.apply(&Append, b"k", Some(b"1"))?, b"123");
     /// # Ok(()) }
     /// ```
@@ -408,7 +383,7 @@ impl<'v> PendingMerge<'v> {
 
     /// What they apply to; [`Base::Below`] if the tables do not know, and the engine's base is to be asked.
     #[must_use]
-    pub fn base(&self) -> Base<'v> {
+    pub fn base(&self) -> Base<&'v [u8]> {
         self.base
     }
 }

@@ -360,8 +360,6 @@ pub(crate) fn single_bit(bytes: &[u8], holds: impl Fn(&[u8]) -> bool) -> Option<
     None
 }
 
-/// Tests of digests: what they cover, and what they are made of.
-
 // The hash: bytes and a seed to 64 bits.
 //
 // ```text

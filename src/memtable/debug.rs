@@ -18,16 +18,17 @@ use crate::memtable::arena::arena::Arena;
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::ControlWord;
 use crate::memtable::arena::memory::{ArenaRecycler, Memory};
-use crate::memtable::batch::batch::{BatchEntries, BatchEntry, WriteBatch};
+use crate::memtable::batch::batch::{BatchEntry, WriteBatch};
 use crate::memtable::core::Core;
 use crate::memtable::lifecycle::flush::{FlushEntry, FlushIter};
 use crate::memtable::lifecycle::scrub::{Salvage, ScrubReport};
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::read::get::{Base, Operand};
+use crate::memtable::read::entry::{Entry, EntryBytes, PinnedEntry};
+use crate::memtable::read::get::{Base, Operand, Operands, PinnedValue, ValueRef};
 use crate::memtable::scan::cursor::{Cover, SourceKey};
 use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
 use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
-use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments, RangeTombstone};
+use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments};
 use crate::tombstone::index::checks::Checks;
 
 #[cfg(all(feature = "fault-injection", not(loom)))]
@@ -57,7 +58,7 @@ macro_rules! shown {
 
 shown! {
     "Core": impl [] Core, |core| {
-        "protection_bytes": core.options.paranoid.protection_bytes(),
+        "protection_bytes": core.options.paranoid.protection_bytes,
         // A damaged flag counts as frozen, as in `is_frozen`.
         "frozen": !matches!(core.arena.control.get(ControlWord::FROZEN), Ok(0)),
     }
@@ -93,7 +94,6 @@ shown! {
         "value_len": entry.value().len(),
         "has_caller_digest": entry.caller_digest().is_some(),
     }
-    "BatchEntries": impl [] BatchEntries<'_>, |_| {}
     "PreparedBatch": impl [] PreparedBatch<'_>, |batch| { "numbers": batch.numbers(), "bytes": batch.bytes() }
     "ReservedBatch": impl [] ReservedBatch<'_, '_>, |reserved| { "batch": reserved.batch }
 
@@ -106,6 +106,27 @@ shown! {
     "FlushIter": impl [] FlushIter<'_>, |flush| { "summary": flush.summary() }
     "SourceKey": impl [] SourceKey<'_>, |key| { "sequence": key.sequence, "kind": key.kind }
     "Cover": impl [] Cover<'_>, |cover| { "sequence": cover.sequence }
+    "Entry": impl [] Entry<'_>, |entry| {
+        "sequence": entry.sequence(),
+        "kind": entry.kind(),
+        "key_len": entry.user_key().len(),
+        "value_len": entry.value_len(),
+    }
+    "EntryBytes": impl [] EntryBytes, |entry| {
+        "sequence": entry.sequence(),
+        "kind": entry.kind(),
+        "key_len": entry.user_key().len(),
+        "value_len": entry.value().len(),
+    }
+    "PinnedEntry": impl [] PinnedEntry, |entry| {
+        "sequence": entry.sequence(),
+        "kind": entry.kind(),
+        "key_len": entry.user_key().len(),
+        "value_len": entry.value().len(),
+    }
+    "ValueRef": impl [] ValueRef<'_>, |value| { "len": value.len(), "sequence": value.sequence() }
+    "PinnedValue": impl [] PinnedValue, |value| { "len": value.len() }
+    "Operands": impl [] Operands<'_>, |operands| { "cover": operands.cover }
     "Operand": impl [] Operand<'_>, |operand| {
         "sequence": operand.sequence,
         "value_len": operand.value.len(),
@@ -123,11 +144,6 @@ shown! {
         "failure": salvage.failure,
     }
 
-    "RangeTombstone": impl [] RangeTombstone, |tombstone| {
-        "start_len": tombstone.start().len(),
-        "end_len": tombstone.end().len(),
-        "sequence": tombstone.sequence(),
-    }
     "Fragment": impl [] Fragment<'_>, |fragment| {
         "start_len": fragment.start().len(),
         "end_len": fragment.end().len(),
@@ -169,10 +185,12 @@ shown! {
     "FaultInjector": impl [] FaultInjector<'_>, |injector| { "pieces": injector.pieces().len() }
 }
 
-impl Debug for Base<'_> {
+impl<V: AsRef<[u8]>> Debug for Base<V> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
-            Base::Value(value) => f.debug_struct("Value").field("len", &value.len()).finish_non_exhaustive(),
+            Base::Value(value) => {
+                f.debug_struct("Value").field("len", &value.as_ref().len()).finish_non_exhaustive()
+            }
             Base::Deleted => f.write_str("Deleted"),
             Base::Below => f.write_str("Below"),
         }

@@ -21,9 +21,9 @@ pub(crate) const LINES_BYTES_MIN: u64 = 440;
 /// entry filled at random and 2 filled in order. It is advice: no answer rests on it.
 ///
 /// ```
-/// use paranoid_memtable::{Directory, MemTableOptions};
-/// let options = MemTableOptions::builder().directory(Directory::Off).build()?;
-/// assert_eq!(options.directory(), Directory::Off);
+/// use paranoid_memtable::{Directory, MemTable, MemTableOptions};
+/// let table = MemTable::new(MemTableOptions::builder().directory(Directory::Off).build()?)?;
+/// table.put(1, b"key", b"value")?;
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -108,7 +108,7 @@ impl MemTableOptions {
     /// use paranoid_memtable::MemTableOptions;
     /// let options = MemTableOptions::builder().build()?;
     /// assert_eq!(options.write_buffer_size(), 64 << 20);
-    /// assert_eq!(options.paranoid().protection_bytes(), 8);
+    /// assert_eq!(options.paranoid().protection_bytes, 8);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
@@ -134,18 +134,6 @@ impl MemTableOptions {
         self.duplicates
     }
 
-    /// Whether a directory is wanted.
-    #[must_use]
-    pub fn directory(&self) -> Directory {
-        self.directory
-    }
-
-    /// The order of keys.
-    #[must_use]
-    pub fn comparator(&self) -> &dyn Comparator {
-        self.comparator.get()
-    }
-
     /// These options for tables that take memory from a recycler and leave it there. Tables of another write buffer size find
     /// none there.
     #[must_use]
@@ -165,7 +153,7 @@ impl MemTableOptions {
 
     /// Refuses what the comparator cannot serve, and one that contradicts itself.
     fn check_comparator(&self) -> Result<()> {
-        let (order, equality) = (self.comparator.key_order(), self.comparator().equality());
+        let (order, equality) = (self.comparator.key_order(), self.comparator.get().equality());
         let has_filter = self.key_filter_bytes.or(self.prefix_filter_bytes).is_some();
         let refused = if order == KeyOrder::Bytes && equality == KeyEquality::Custom {
             "a comparator in the order of bytes calls keys equal only if their bytes are"
@@ -273,8 +261,8 @@ impl MemTableOptionsBuilder {
     ///     }
     /// }
     /// let options = MemTableOptions::builder().comparator(Arc::new(Descending)).build()?;
-    /// assert_eq!(options.comparator().name(), "example.Descending");
     /// let table = MemTable::new(options)?;
+    /// assert_eq!(table.comparator().name(), "example.Descending");
     /// table.put(1, b"a", b"")?;
     /// table.put(2, b"b", b"")?;
     /// assert_eq!(table.range(..).next().expect("two entries")?.user_key(), b"b");
@@ -324,9 +312,9 @@ impl MemTableOptionsBuilder {
     ///
     /// ```
     /// use paranoid_memtable::{MemTableOptions, ParanoidOptions};
-    /// let paranoid = ParanoidOptions::builder().protection_bytes(4).build()?;
+    /// let paranoid = ParanoidOptions { protection_bytes: 4, ..ParanoidOptions::default() };
     /// let options = MemTableOptions::builder().paranoid(paranoid).build()?;
-    /// assert_eq!(options.paranoid().protection_bytes(), 4);
+    /// assert_eq!(options.paranoid().protection_bytes, 4);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
@@ -482,7 +470,8 @@ impl MemTableOptionsBuilder {
     /// # Errors
     /// `InvalidArgument` for sizes out of their ranges (0 is one for `value_len_max` alone), a hard limit below the write
     /// buffer size, shares out of range or of less than 440 bytes, [`Directory::On`] with an order that gives no images, filters with
-    /// an equality of its own, and a comparator in the order of bytes with such an equality.
+    /// an equality of its own, a comparator in the order of bytes with such an equality, other protection bytes than 0, 1, 2, 4 or
+    /// 8, and `checksum_on_seek` without any.
     pub fn build(self) -> Result<MemTableOptions> {
         let mut options = self.options;
         let refuse = |text: String| Err(Error::InvalidArgument(text));
@@ -514,6 +503,7 @@ impl MemTableOptionsBuilder {
             ));
         }
         self.shares.apply(&mut options)?;
+        options.paranoid.width()?;
         options.check_comparator()?;
         Ok(options)
     }

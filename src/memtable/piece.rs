@@ -169,7 +169,7 @@ pub(crate) enum Fresh {
 /// ```
 /// use paranoid_memtable::MemTable;
 /// use paranoid_memtable::fault::{FaultInjector, Past};
-/// let (table, mut past) = (MemTable::default(), Past::new());
+/// let (table, mut past) = (MemTable::default(), Past::default());
 /// for sequence in 1..=2 {
 ///     table.put(sequence, b"key", b"value")?;
 ///     // SAFETY: one thread, and nothing borrowed is held.
@@ -188,12 +188,6 @@ pub struct Past {
 }
 
 impl Past {
-    /// A history without looks.
-    #[must_use]
-    pub fn new() -> Self {
-        Past::default()
-    }
-
     /// Number of changes noted.
     #[must_use]
     pub fn changes(&self) -> usize {
@@ -251,7 +245,7 @@ mod tests {
 
     #[test]
     fn words_and_lines_go_back() {
-        let mut past = Past::new();
+        let mut past = Past::default();
         for words in [[1, 2].as_slice(), &[1, 3, 4], &[1, 5, 4], &[1, 5, 6]] {
             past.begin_look();
             past.note(640, bytes(words), Fresh::Made);

@@ -28,8 +28,8 @@ use crate::memtable::lookup::accelerators::{Statistics, Stats};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::writer_shards::{Entered, WriterShard};
 use crate::memtable::read::entry::{Entry, PinnedEntry, pin};
-use crate::memtable::read::get::{Found, Lookup, get, get_entry, get_exact, get_into};
-use crate::memtable::read::multi_get::{Budget, multi_get};
+use crate::memtable::read::get::{Lookup, Operands, ValueRef, get, get_entry, get_into};
+use crate::memtable::read::multi_get::multi_get;
 use crate::memtable::scan::bounds::{key_bounds, version_bounds};
 use crate::memtable::scan::cursor::{
     Borrowed, Cursor, Owned, OwnedCursor, SortedSource, TableCursor, TableSource, range_tombstones,
@@ -787,7 +787,7 @@ impl TableReader {
     ///
     /// # Errors
     /// `Corruption` if damaged memory could change the answer.
-    pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'_>> {
+    pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<ValueRef<'_>, Operands<'_>>> {
         get(self.core(), key, snapshot)
     }
 
@@ -810,27 +810,6 @@ impl TableReader {
         get_entry(self.core(), key, snapshot)
     }
 
-    /// The point entry of `key` with exactly this sequence number, as stored; range tombstones are not applied.
-    /// Under the policy `Replace` it is the last one written. Expected O(log n).
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::default();
-    /// table.put(3, b"k", b"three")?;
-    /// table.put(5, b"k", b"five")?;
-    /// let entry = table.get_exact(b"k", 3)?.expect("it was put");
-    /// assert_eq!(entry.value()?, b"three");
-    /// assert!(table.get_exact(b"k", 4)?.is_none(), "no older version answers");
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`get_entry`](Self::get_entry).
-    pub fn get_exact(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<Entry<'_>>> {
-        get_exact(self.core(), key, sequence)
-    }
-
     /// A pinned entry, verified now. It copies nothing and keeps the memory of the whole table alive. O(length).
     ///
     /// ```
@@ -838,7 +817,7 @@ impl TableReader {
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let table = MemTable::default();
     /// table.put(7, b"apple", b"red")?;
-    /// let entry = table.get_exact(b"apple", 7)?.expect("it was put");
+    /// let entry = table.get_entry(b"apple", 7)?.expect("it was put");
     /// let pinned = table.pin(&entry)?;
     /// drop(table);
     /// assert_eq!((pinned.user_key(), pinned.value()), (b"apple".as_slice(), b"red".as_slice()));
@@ -855,19 +834,23 @@ impl TableReader {
     /// Allocates only if the buffer is too small.
     ///
     /// ```
-    /// use paranoid_memtable::MemTable;
-    /// use paranoid_memtable::read::Found;
+    /// use paranoid_memtable::{Lookup, MemTable};
     /// let table = MemTable::default();
     /// table.put(1, b"apple", b"red")?;
     /// let mut buffer = Vec::with_capacity(16);
-    /// assert!(matches!(table.get_into(b"apple", 1, &mut buffer)?, Found::Value { .. }));
+    /// assert!(matches!(table.get_into(b"apple", 1, &mut buffer)?, Lookup::Value(_)));
     /// assert_eq!(buffer, b"red");
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     ///
     /// # Errors
     /// Those of [`get`](Self::get); the buffer is then empty.
-    pub fn get_into(&self, key: &[u8], snapshot: SequenceNumber, buffer: &mut Vec<u8>) -> Result<Found> {
+    pub fn get_into(
+        &self,
+        key: &[u8],
+        snapshot: SequenceNumber,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Lookup<(SequenceNumber, Kind), ()>> {
         get_into(self.core(), key, snapshot, buffer)
     }
 
@@ -886,7 +869,11 @@ impl TableReader {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K], snapshot: SequenceNumber) -> Vec<Result<Lookup<'_>>> {
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        snapshot: SequenceNumber,
+    ) -> Vec<Result<Lookup<ValueRef<'_>, Operands<'_>>>> {
         let mut results = Vec::with_capacity(keys.len());
         self.multi_get_into(keys, snapshot, &mut results);
         results
@@ -909,33 +896,9 @@ impl TableReader {
         &'a self,
         keys: &[K],
         snapshot: SequenceNumber,
-        results: &mut Vec<Result<Lookup<'a>>>,
+        results: &mut Vec<Result<Lookup<ValueRef<'a>, Operands<'a>>>>,
     ) {
-        multi_get(self.core(), keys, snapshot, Budget::Unlimited, results);
-    }
-
-    /// Looks up several keys until the values found reach `budget` bytes. The keys after that return
-    /// `BudgetUsedUp`. Merge operands do not count.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::new(MemTableOptions::default())?;
-    /// table.put(1, b"a", b"1234")?;
-    /// let mut results = Vec::new();
-    /// table.multi_get_with_budget(&[b"a", b"a", b"a"], 1, 5, &mut results);
-    /// assert!(results[1].is_ok());
-    /// assert!(matches!(results[2], Err(Error::BudgetUsedUp { budget: 5 })));
-    /// # Ok(()) }
-    /// ```
-    pub fn multi_get_with_budget<'a, K: AsRef<[u8]>>(
-        &'a self,
-        keys: &[K],
-        snapshot: SequenceNumber,
-        budget: u64,
-        results: &mut Vec<Result<Lookup<'a>>>,
-    ) {
-        multi_get(self.core(), keys, snapshot, Budget::Of { bytes: budget, used: 0 }, results);
+        multi_get(self.core(), keys, snapshot, results);
     }
 
     /// Iterates over every version of the keys in a range, from both ends. An inverted range is empty.

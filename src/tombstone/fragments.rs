@@ -106,7 +106,6 @@ struct Row {
 /// assert_eq!(fragments.max_covering_sequence(b"d", u64::MAX), Some(7));
 /// assert_eq!(fragments.max_covering_sequence(b"d", 6), Some(3));
 /// assert_eq!(fragments.max_covering_sequence(b"k", 9), None);
-/// assert_eq!(fragments.unfragmented_len(), 2);
 /// fragments.verify()?;
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
@@ -135,21 +134,13 @@ impl Fragments {
     }
 
     /// Number of tombstones that were fragmented.
-    #[must_use]
-    pub fn unfragmented_len(&self) -> u64 {
+    pub(crate) fn unfragmented_len(&self) -> u64 {
         self.unfragmented_len
     }
 
     /// Bytes of the starts and ends of the tombstones that were fragmented.
-    #[must_use]
-    pub fn unfragmented_bytes(&self) -> u64 {
+    pub(crate) fn unfragmented_bytes(&self) -> u64 {
         self.unfragmented_bytes
-    }
-
-    /// Number of (fragment, sequence number) pairs.
-    #[must_use]
-    pub fn sequences_len(&self) -> usize {
-        self.sequences.len()
     }
 
     /// Bytes of heap memory that the fragments take.
@@ -353,109 +344,16 @@ impl FragmentsBuilder {
 //   |--------------)        every key from start up to, not including, end;
 //        sequence           every entry with a smaller sequence number
 // ```
-// * SPAN-1: start < end under the comparator that the span was made with; the constructor refuses everything else.
+// * SPAN-1: start < end under the comparator of the fragmenter that the span is added to, which refuses everything else.
 //
 // Who may call what: plain data, `Send` and `Sync`.
 
-/// A range tombstone: it deletes every entry with a smaller sequence number whose key is in `start..end`, `end`
-/// exclusive. `start` is always before `end`.
-///
-/// ```
-/// use paranoid_memtable::{Bytewise, Error};
-/// use paranoid_memtable::tombstone::RangeTombstone;
-/// let tombstone = RangeTombstone::new(&Bytewise, "c", "k", 7)?;
-/// assert!(tombstone.covers(&Bytewise, b"c", 6));
-/// assert!(!tombstone.covers(&Bytewise, b"k", 6), "the end is exclusive");
-/// assert!(!tombstone.covers(&Bytewise, b"c", 7), "only older entries are deleted");
-/// assert!(matches!(RangeTombstone::new(&Bytewise, "k", "k", 7), Err(Error::InvalidArgument(_))));
-/// # Ok::<(), Error>(())
-/// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct RangeTombstone {
+/// The interval of a range tombstone, and its sequence number.
+#[derive(Clone)]
+struct Span {
     start: Vec<u8>,
     end: Vec<u8>,
     sequence: SequenceNumber,
-}
-
-impl RangeTombstone {
-    /// A range tombstone over `start..end`.
-    ///
-    /// ```
-    /// use paranoid_memtable::Bytewise;
-    /// use paranoid_memtable::tombstone::RangeTombstone;
-    /// let tombstone = RangeTombstone::new(&Bytewise, "a", "c", 3)?;
-    /// assert_eq!((tombstone.start(), tombstone.end(), tombstone.sequence()), (b"a".as_slice(), b"c".as_slice(), 3));
-    /// assert!(RangeTombstone::new(&Bytewise, "c", "a", 3).is_err());
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] unless `start` is before `end` under `comparator`.
-    pub fn new(
-        comparator: &dyn Comparator,
-        start: impl Into<Vec<u8>>,
-        end: impl Into<Vec<u8>>,
-        sequence: SequenceNumber,
-    ) -> Result<Self> {
-        let (start, end) = (start.into(), end.into());
-        check_order(comparator.compare(&start, &end))?;
-        Ok(RangeTombstone { start, end, sequence })
-    }
-
-    /// A range tombstone whose bounds the caller checks.
-    pub(crate) fn unchecked(start: Vec<u8>, end: Vec<u8>, sequence: SequenceNumber) -> Self {
-        RangeTombstone { start, end, sequence }
-    }
-
-    /// The first deleted key.
-    #[must_use]
-    pub fn start(&self) -> &[u8] {
-        &self.start
-    }
-
-    /// The end of the range: the first key that is not deleted.
-    #[must_use]
-    pub fn end(&self) -> &[u8] {
-        &self.end
-    }
-
-    /// The sequence number of the deletion.
-    #[must_use]
-    pub fn sequence(&self) -> SequenceNumber {
-        self.sequence
-    }
-
-    /// Whether this tombstone deletes the entry (`key`, `sequence`).
-    ///
-    /// ```
-    /// use paranoid_memtable::Bytewise;
-    /// use paranoid_memtable::tombstone::RangeTombstone;
-    /// let tombstone = RangeTombstone::new(&Bytewise, "a", "c", 3)?;
-    /// assert!(tombstone.covers(&Bytewise, b"b", 2));
-    /// assert!(!tombstone.covers(&Bytewise, b"b", 3)); // not older
-    /// assert!(!tombstone.covers(&Bytewise, b"c", 2)); // the end is exclusive
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn covers(&self, comparator: &dyn Comparator, key: &[u8], sequence: SequenceNumber) -> bool {
-        sequence < self.sequence
-            && comparator.compare(&self.start, key) != Ordering::Greater
-            && comparator.compare(key, &self.end) == Ordering::Less
-    }
-
-    /// Takes start, end and sequence number out, without a copy.
-    ///
-    /// ```
-    /// use paranoid_memtable::Bytewise;
-    /// use paranoid_memtable::tombstone::RangeTombstone;
-    /// let (start, end, sequence) = RangeTombstone::new(&Bytewise, "a", "c", 3)?.into_parts();
-    /// assert_eq!((start.as_slice(), end.as_slice(), sequence), (b"a".as_slice(), b"c".as_slice(), 3));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn into_parts(self) -> (Vec<u8>, Vec<u8>, SequenceNumber) {
-        (self.start, self.end, self.sequence)
-    }
 }
 
 /// Checks SPAN-1: how a start compares with its end.
@@ -516,7 +414,7 @@ pub(crate) fn check_order(order: Ordering) -> Result<()> {
 #[derive(Clone)]
 pub struct Fragmenter {
     comparator: KeyComparator,
-    spans: Vec<RangeTombstone>,
+    spans: Vec<Span>,
     /// Upper limits of the stripes, ascending, the last one `u64::MAX`. `None` keeps every sequence number.
     stripes: Option<Vec<SequenceNumber>>,
 }
@@ -579,7 +477,7 @@ impl Fragmenter {
     /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     /// fragmenter.add("a", "c", 3)?;
     /// assert!(matches!(fragmenter.add("c", "a", 4), Err(Error::InvalidArgument(_))));
-    /// assert_eq!(fragmenter.len(), 1);
+    /// assert_eq!(fragmenter.finish().len(), 1);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     ///
@@ -591,40 +489,10 @@ impl Fragmenter {
         end: impl Into<Vec<u8>>,
         sequence: SequenceNumber,
     ) -> Result<()> {
-        self.add_tombstone(RangeTombstone::unchecked(start.into(), end.into(), sequence))
-    }
-
-    /// Adds a [`RangeTombstone`].
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use paranoid_memtable::Bytewise;
-    /// use paranoid_memtable::tombstone::{Fragmenter, RangeTombstone};
-    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
-    /// fragmenter.add_tombstone(RangeTombstone::new(&Bytewise, "a", "c", 3)?)?;
-    /// assert_eq!(fragmenter.len(), 1);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if its start is not before its end in this
-    /// fragmenter's order of keys.
-    pub fn add_tombstone(&mut self, tombstone: RangeTombstone) -> Result<()> {
-        check_order(self.comparator.compare(tombstone.start(), tombstone.end()))?;
-        self.spans.push(tombstone);
+        let (start, end) = (start.into(), end.into());
+        check_order(self.comparator.compare(&start, &end))?;
+        self.spans.push(Span { start, end, sequence });
         Ok(())
-    }
-
-    /// Number of tombstones added.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.spans.len()
-    }
-
-    /// Whether no tombstone was added.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.spans.is_empty()
     }
 
     /// Cuts all added tombstones into fragments. O(n log n) comparisons, and time proportional to the size of the
@@ -648,7 +516,7 @@ impl Fragmenter {
         let (numbers, cuts) = self.cut();
         let keys: Vec<&[u8]> = cuts.iter().map(|cut| self.key(*cut)).collect();
         let mut builder = FragmentsBuilder::default();
-        self.spans.iter().for_each(|span| builder.count((span.start().len() + span.end().len()) as u64));
+        self.spans.iter().for_each(|span| builder.count((span.start.len() + span.end.len()) as u64));
         let mut active = match &self.stripes {
             None => Active::All(BTreeMap::new()),
             Some(stripes) => Active::striped(stripes),
@@ -658,7 +526,7 @@ impl Fragmenter {
         let mut contact = Contact::Apart;
         for (now, ends) in (0u32..).zip(keys.windows(2)) {
             while let Some((&(_, end), span)) = coming.next_if(|((start, _), _)| *start == now) {
-                active.enter(span.sequence(), end);
+                active.enter(span.sequence, end);
             }
             active.visible(now, &mut sequences);
             if sequences.is_empty() {
@@ -674,7 +542,7 @@ impl Fragmenter {
     /// Sorts the spans by start, unless they were added in that order.
     fn sort_by_start(&mut self) {
         let Fragmenter { comparator, spans, .. } = self;
-        let order = |l: &RangeTombstone, r: &RangeTombstone| comparator.compare(l.start(), r.start());
+        let order = |l: &Span, r: &Span| comparator.compare(&l.start, &r.start);
         if !spans.is_sorted_by(|left, right| order(left, right) != Ordering::Greater) {
             spans.sort_by(order);
         }
@@ -683,8 +551,8 @@ impl Fragmenter {
     /// The key at one end of a span.
     fn key(&self, (span, side): Cut) -> &[u8] {
         match (self.spans.get(span), side) {
-            (Some(span), Side::Start) => span.start(),
-            (Some(span), Side::End) => span.end(),
+            (Some(span), Side::Start) => &span.start,
+            (Some(span), Side::End) => &span.end,
             (None, _) => &[],
         }
     }

@@ -10,5 +10,4 @@ mod models;
 mod tests;
 
 pub use self::fragments::Fragmenter;
-pub use self::fragments::RangeTombstone;
 pub use self::fragments::{Fragment, Fragments};

@@ -33,8 +33,8 @@ use crate::writer::{Purpose, SortedTableWriter};
 /// one key after the other. What it answers begins a new chain of trust: its digest is computed from the answer.
 ///
 /// ```
-/// use paranoid_memtable::{MemTable, MemTableOptions};
-/// use paranoid_sst::{MergeOperator, SortedTable, SortedTableOptions, TableLookup, ingestible};
+/// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+/// use paranoid_sst::{MergeOperator, SortedTable, SortedTableOptions, ingestible};
 ///
 /// struct Append;
 /// impl MergeOperator for Append {
@@ -51,7 +51,7 @@ use crate::writer::{Purpose, SortedTableWriter};
 /// table.merge(3, b"k", b"c")?;
 /// ingestible(&*table.freeze()?, &path, SortedTableOptions::default(), Some(&Append))?;
 /// let file = SortedTable::open(&path)?;
-/// assert_eq!(file.get(b"k", 0)?, TableLookup::Value { sequence: 0, value: b"abc".to_vec() });
+/// assert_eq!(file.get(b"k", 0)?, Lookup::Value((0, b"abc".to_vec())));
 /// # Ok(()) }
 /// ```
 pub trait MergeOperator {

@@ -104,8 +104,7 @@ pub use options::{
 pub use properties::Properties;
 pub use storage::{Disk, Storage, StorageFile};
 pub use storage::{SharedMemory, TableSource};
-pub use table::SortedTable;
-pub use table::{MergeBase, TableLookup};
+pub use table::{MergeOperands, SortedTable};
 pub use verify::VerifyReport;
 pub use writer::SortedTableWriter;
 

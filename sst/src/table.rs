@@ -15,8 +15,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use paranoid_memtable::read::DeletedBy;
-use paranoid_memtable::{Kind, SequenceNumber};
+use paranoid_memtable::read::{Base, DeletedBy};
+use paranoid_memtable::{Kind, Lookup, SequenceNumber};
 
 use crate::block_builder::{IndexForm, ValueForm};
 use crate::block_cursor::BlockCursor;
@@ -37,8 +37,8 @@ use crate::{compression, filter, properties, tombstones};
 /// data blocks are read and verified each time they are needed.
 ///
 /// ```
-/// # use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableLookup};
-/// # use paranoid_memtable::Kind;
+/// # use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
+/// # use paranoid_memtable::{Kind, Lookup};
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let path = folder.path().join("1.sst");
 /// # let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
@@ -46,8 +46,8 @@ use crate::{compression, filter, properties, tombstones};
 /// # writer.finish()?;
 /// let table = SortedTable::open(&path)?;
 /// table.verify()?;                                     // every block, every entry
-/// assert!(matches!(table.get(b"apple", 7)?, TableLookup::Value { sequence: 7, .. }));
-/// assert!(matches!(table.get(b"apple", 6)?, TableLookup::NotFound));
+/// assert!(matches!(table.get(b"apple", 7)?, Lookup::Value((7, _))));
+/// assert!(matches!(table.get(b"apple", 6)?, Lookup::NotFound));
 /// let mut cursor = table.cursor();
 /// cursor.last()?;
 /// assert_eq!(cursor.entry().map(|entry| entry.user_key), Some(b"apple".as_slice()));
@@ -380,11 +380,12 @@ impl Inner {
 //
 // Range deletions are asked before the filter: they may delete a key that the filter denies. Any thread.
 
-/// What a table says about a key at a snapshot.
+/// The merge operands that a table has of a key, newest first, each with its sequence number, and what they stand on.
 ///
 /// ```
-/// use paranoid_memtable::Kind;
-/// use paranoid_sst::{MergeBase, SortedTable, SortedTableOptions, SortedTableWriter, TableLookup};
+/// use paranoid_memtable::{Kind, Lookup};
+/// use paranoid_memtable::read::Base;
+/// use paranoid_sst::{MergeOperands, SortedTable, SortedTableOptions, SortedTableWriter};
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let path = folder.path().join("1.sst");
 /// let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
@@ -394,64 +395,37 @@ impl Inner {
 /// writer.finish()?;
 ///
 /// let table = SortedTable::open(&path)?;
-/// let TableLookup::Merge { operands, base } = table.get(b"count", 9)? else { panic!() };
+/// let Lookup::Merge(MergeOperands { operands, base }) = table.get(b"count", 9)? else { panic!() };
 /// assert_eq!(operands, [(5, b"+2".to_vec()), (4, b"+1".to_vec())]);
-/// assert_eq!(base, MergeBase::Below);                      // what they stand on is in an older table
-/// assert!(matches!(table.get(b"gone", 9)?, TableLookup::Deleted { sequence: 3, .. }));
-/// assert_eq!(table.get(b"gone", 2)?, TableLookup::NotFound);
+/// assert_eq!(base, Base::Below);                      // what they stand on is in an older table
+/// assert!(matches!(table.get(b"gone", 9)?, Lookup::Deleted { sequence: 3, .. }));
+/// assert_eq!(table.get(b"gone", 2)?, Lookup::NotFound);
 /// # Ok::<(), paranoid_sst::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TableLookup {
-    /// The key has this value.
-    Value {
-        /// The entry's sequence number.
-        sequence: SequenceNumber,
-        /// A copy of the value.
-        value: Vec<u8>,
-    },
-    /// The key is deleted. Final: older tables need not be asked.
-    Deleted {
-        /// The tombstone's sequence number.
-        sequence: SequenceNumber,
-        /// What deleted the key.
-        by: DeletedBy,
-    },
-    /// Merge operands, newest first, and what they stand on.
-    Merge {
-        /// The operands, each with its sequence number.
-        operands: Vec<(SequenceNumber, Vec<u8>)>,
-        /// What is below the last one.
-        base: MergeBase,
-    },
-    /// The table says nothing about the key.
-    NotFound,
+pub struct MergeOperands {
+    /// The operands, each with its sequence number.
+    pub operands: Vec<(SequenceNumber, Vec<u8>)>,
+    /// What is below the last one.
+    pub base: Base<Vec<u8>>,
 }
 
-/// What merge operands stand on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MergeBase {
-    /// A value.
-    Value(Vec<u8>),
-    /// Nothing: the key was deleted before.
-    Deleted,
-    /// What older tables say.
-    Below,
-}
+/// What a table says about a key: a copy of the value with its sequence number, or copies of merge operands.
+type Found = Lookup<(SequenceNumber, Vec<u8>), MergeOperands>;
 
 impl SortedTable {
-    /// What the table says about `user_key` to a reader at `snapshot`: range deletions first, then the filter, which answers
+    /// What the table says about `user_key` to a reader at `snapshot`, with copies of the value or the operands: range deletions first, then the filter, which answers
     /// most absent keys, then the newest entry up to the snapshot. O(log blocks), and one block read and verified, more
     /// only where merge operands go on in the next one. Any thread.
     ///
     /// # Errors
     /// `Corruption` with file, offset and block; `Io`; `NotSupported`, with number and name, for an entry of a kind that is
     /// not read (blob index, wide columns, Pebble's own kinds).
-    pub fn get(&self, user_key: &[u8], snapshot: SequenceNumber) -> Result<TableLookup> {
+    pub fn get(&self, user_key: &[u8], snapshot: SequenceNumber) -> Result<Found> {
         let covering = self.covering_tombstone(user_key, snapshot)?;
         let none = match covering {
-            Some(sequence) => TableLookup::Deleted { sequence, by: DeletedBy::Range },
-            None => TableLookup::NotFound,
+            Some(sequence) => Lookup::Deleted { sequence, by: DeletedBy::Range },
+            None => Lookup::NotFound,
         };
         if !self.may_hold(user_key) {
             return Ok(none);
@@ -466,31 +440,31 @@ impl SortedTable {
                 break;
             }
             let (sequence, value) = (entry.sequence, || entry.value.to_vec());
-            let deleted = |by| TableLookup::Deleted { sequence, by };
+            let deleted = |by| Lookup::Deleted { sequence, by };
             return Ok(match entry.kind {
                 Kind::MERGE => {
                     operands.push((sequence, value()));
                     cursor.step()?;
                     continue;
                 }
-                Kind::PUT if operands.is_empty() => TableLookup::Value { sequence, value: value() },
-                Kind::PUT => TableLookup::Merge { operands, base: MergeBase::Value(value()) },
-                Kind::DELETE => answer(operands, MergeBase::Deleted, deleted(DeletedBy::Point)),
-                Kind::SINGLE_DELETE => answer(operands, MergeBase::Deleted, deleted(DeletedBy::Single)),
+                Kind::PUT if operands.is_empty() => Lookup::Value((sequence, value())),
+                Kind::PUT => Lookup::Merge(MergeOperands { operands, base: Base::Value(value()) }),
+                Kind::DELETE => answer(operands, Base::Deleted, deleted(DeletedBy::Point)),
+                Kind::SINGLE_DELETE => answer(operands, Base::Deleted, deleted(DeletedBy::Single)),
                 kind => return Err(self.inner.not_read(kind)),
             });
         }
-        let base = if covering.is_some() { MergeBase::Deleted } else { MergeBase::Below };
+        let base = if covering.is_some() { Base::Deleted } else { Base::Below };
         Ok(answer(operands, base, none))
     }
 
     /// Looks up each of `keys`, in their order, as [`get`](Self::get) does. Damage under one key fails no other.
-    pub fn multi_get(&self, keys: &[&[u8]], snapshot: SequenceNumber) -> Vec<Result<TableLookup>> {
+    pub fn multi_get(&self, keys: &[&[u8]], snapshot: SequenceNumber) -> Vec<Result<Found>> {
         keys.iter().map(|key| self.get(key, snapshot)).collect()
     }
 }
 
 /// `alone` without operands, else the operands on `base`.
-fn answer(operands: Vec<(SequenceNumber, Vec<u8>)>, base: MergeBase, alone: TableLookup) -> TableLookup {
-    if operands.is_empty() { alone } else { TableLookup::Merge { operands, base } }
+fn answer(operands: Vec<(SequenceNumber, Vec<u8>)>, base: Base<Vec<u8>>, alone: Found) -> Found {
+    if operands.is_empty() { alone } else { Lookup::Merge(MergeOperands { operands, base }) }
 }

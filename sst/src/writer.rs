@@ -79,8 +79,8 @@ impl Counts {
 /// the filter, the index, the range deletions.
 ///
 /// ```
-/// use paranoid_memtable::{MemTable, MemTableOptions};
-/// use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableLookup};
+/// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+/// use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
@@ -95,7 +95,7 @@ impl Counts {
 /// assert_eq!((written.entries, written.range_deletions), (1, 1));
 ///
 /// let table = SortedTable::open(&path)?;
-/// assert!(matches!(table.get(b"apple", 2)?, TableLookup::Value { value, .. } if value == b"red"));
+/// assert!(matches!(table.get(b"apple", 2)?, Lookup::Value((_, value)) if value == b"red"));
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]

@@ -435,15 +435,19 @@ fn sink_limits_at_their_ends() {
         Err(Error::InvalidArgument(text)) => text,
         other => panic!("{other:?}"),
     };
-    let limits = SinkLimits::NONE.with_sequence_max((1 << 56) - 1);
+    let limits = SinkLimits { sequence_max: (1 << 56) - 1, ..SinkLimits::NONE };
     assert_eq!(batch.check_limits((1 << 56) - 2, &limits).unwrap(), Some((1 << 56) - 1));
     assert!(refused(&batch, (1 << 56) - 1, limits).contains("entry 1"));
     assert!(refused(&batch, u64::MAX, SinkLimits::NONE).contains("2^64"));
     let whole = batch.clone().with_sequence_mode(SequenceMode::WholeBatch);
     assert_eq!(whole.check_limits((1 << 56) - 1, &limits).unwrap(), Some((1 << 56) - 1));
-    assert_eq!(batch.check_limits(1, &SinkLimits::NONE.with_entry_len_max(8)).unwrap(), Some(2));
-    assert!(refused(&batch, 1, SinkLimits::NONE.with_entry_len_max(7)).contains("key and value"));
-    assert!(refused(&batch, 1, SinkLimits::NONE.with_kinds(&[Kind::PUT])).contains("MERGE"));
+    assert_eq!(batch.check_limits(1, &SinkLimits { entry_len_max: 8, ..SinkLimits::NONE }).unwrap(), Some(2));
+    assert!(
+        refused(&batch, 1, SinkLimits { entry_len_max: 7, ..SinkLimits::NONE }).contains("key and value")
+    );
+    assert!(
+        refused(&batch, 1, SinkLimits { kinds: Some(&[Kind::PUT]), ..SinkLimits::NONE }).contains("MERGE")
+    );
     assert_eq!(WriteBatch::new().check_limits(1, &SinkLimits::NONE).unwrap(), None);
 }
 

@@ -422,7 +422,7 @@ fn the_injector_undoes_what_it_did() {
     };
     let before = whole(&injector);
     for number in 0..300u64 {
-        map.strike(&mut injector, &Past::new(), number as usize % map.cells.len(), &mut Rng::new(number));
+        map.strike(&mut injector, &Past::default(), number as usize % map.cells.len(), &mut Rng::new(number));
     }
     assert!(!injector.changed().is_empty());
     injector.undo();

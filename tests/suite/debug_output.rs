@@ -18,7 +18,7 @@ use paranoid_memtable::integrity::{BlockChecks, Kvo, Kvos, Protected, StoredProt
 use paranoid_memtable::read::{Base, DeletedBy};
 use paranoid_memtable::repair::{ScrubProgress, ScrubReport};
 use paranoid_memtable::scan::Raw;
-use paranoid_memtable::tombstone::{Fragment, Fragmenter, RangeTombstone};
+use paranoid_memtable::tombstone::{Fragment, Fragmenter};
 use paranoid_memtable::*;
 use paranoid_memtable::{KeyEquality, KeyOrder};
 
@@ -34,7 +34,7 @@ const DOORS: [&str; 4] = [
 ];
 
 /// Traits and names for other types.
-const NOT_TYPES: [&str; 15] = [
+const NOT_TYPES: [&str; 14] = [
     "Result",
     "SequenceNumber",
     "SinkError",
@@ -43,7 +43,6 @@ const NOT_TYPES: [&str; 15] = [
     "Handle",
     "Journal",
     "Listener",
-    "MergeError",
     "MergeOperator",
     "SortedSource",
     "Storage",
@@ -209,10 +208,9 @@ fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
     show!(out, "Base", &Base::Value(&key));
     show!(out, "Lookup", &table.get(&bytes(letter, 1 << 41), u64::MAX).unwrap());
     show!(out, "DeletedBy", &DeletedBy::Range);
-    show!(out, "Found", &table.get_into(&key, u64::MAX, &mut Vec::new()).unwrap());
+    show!(out, "Lookup", &table.get_into(&key, u64::MAX, &mut Vec::new()).unwrap());
     let entry = table.get_entry(&key, u64::MAX).unwrap().unwrap();
     show!(out, "Entry", &entry);
-    show!(out, "EntryParts", &entry.parts().unwrap());
     show!(out, "EntryBytes", &entry.to_bytes().unwrap());
     show!(out, "PinnedEntry", &table.pin(&entry).unwrap());
     show!(
@@ -289,7 +287,6 @@ fn writes(table: &MemTable, letter: u8, out: &mut Outputs) {
         batch.put(&bytes(letter, n), &key).unwrap();
     }
     show!(out, "WriteBatch", &batch);
-    show!(out, "BatchEntries", &batch.entries());
     show!(out, "BatchEntry", &batch.entries().next().unwrap().unwrap());
     let replacing = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).seed(1);
     let other = MemTable::new(replacing.write_buffer_size(BUFFER).build().unwrap()).unwrap();
@@ -303,7 +300,6 @@ fn writes(table: &MemTable, letter: u8, out: &mut Outputs) {
     show!(out, "MemTableOptions", table.options());
     show!(out, "Directory", &Directory::Auto);
     show!(out, "ParanoidOptions", table.options().paranoid());
-    show!(out, "ParanoidOptionsBuilder", &ParanoidOptions::builder());
     let builder = MemTableOptions::builder().prefix_filter(CappedPrefix::new(3), 0.1).seed(SEED);
     show!(out, "MemTableOptionsBuilder", &builder);
     show!(out, "Protected", &Protected::<Kvo>::of(&key, &key, Kind::PUT));
@@ -319,8 +315,6 @@ fn fragments(letter: u8, out: &mut Outputs) {
     let fragments = fragmenter.finish();
     show!(out, "Fragments", &fragments);
     show!(out, "Fragment", &fragments.get(0).unwrap());
-    let tombstone = RangeTombstone::new(&Bytewise, bytes(letter, 1), bytes(letter, 2), 7).unwrap();
-    show!(out, "RangeTombstone", &tombstone);
 }
 
 /// Small types that hold no bytes of a user.
@@ -346,7 +340,7 @@ fn plain(out: &mut Outputs) {
 #[cfg(feature = "fault-injection")]
 fn faults(letter: u8, out: &mut Outputs) {
     let table = filled(5, letter);
-    let mut past = Past::new();
+    let mut past = Past::default();
     #[expect(unsafe_code, reason = "the fault injector is shown")]
     // SAFETY: one thread, and nothing borrowed is held.
     unsafe { FaultInjector::look(&table, &mut past) }.unwrap();
@@ -497,10 +491,10 @@ mod sets {
 
     use paranoid_memtable::StallCause;
     use paranoid_memtable::scan::{Cover, SourceKey};
-    use paranoid_memtable::{ChecksumKind, Kind, WriteBatch};
+    use paranoid_memtable::{ChecksumKind, Kind, Lookup, WriteBatch};
     use paranoid_set::{
         Durability, FileJournal, FileStorage, Listener, MemTableSet, RecoveryMode, SalvageSummary, SetEvent,
-        SetLookup, SetOptions, WriteBufferManager, WriteOptions,
+        SetOptions, WriteBufferManager, WriteOptions,
     };
 
     use super::uses::*;
@@ -536,7 +530,7 @@ mod sets {
         show!(out, "WriteBufferManager", &manager);
         show!(out, "WriteBufferStats", &manager.stats());
         show!(out, "StallCause", &StallCause::Pinned);
-        show!(out, "WriteOptions", &WriteOptions::new());
+        show!(out, "WriteOptions", &WriteOptions::default());
         let builder = SetOptions::builder().table(options(1)).write_buffer_manager(&manager);
         show!(out, "SetOptionsBuilder", &builder);
         let options = builder.build().unwrap();
@@ -554,8 +548,8 @@ mod sets {
         show!(out, "SetStats", &set.stats());
         let view = set.view();
         show!(out, "View", &view);
-        show!(out, "SetLookup", &view.get(&bytes(letter, 1)).unwrap());
-        let SetLookup::Merge(pending) = view.get(&bytes(letter, 3)).unwrap() else { panic!("no operands") };
+        show!(out, "Lookup", &view.get(&bytes(letter, 1)).unwrap());
+        let Lookup::Merge(pending) = view.get(&bytes(letter, 3)).unwrap() else { panic!("no operands") };
         show!(out, "PendingMerge", &pending);
         let mut cursor = view.cursor().unwrap();
         let entry = cursor.first().unwrap().unwrap();

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
+use paranoid_memtable::{ChecksumKind, Error, Lookup, WriteBatch};
 use paranoid_set::{
-    Durability, FileJournal, FindingReason, Journal, MemTableSet, RecoveryMode, Replayed, SetLookup,
-    SetOptions,
+    Durability, FileJournal, FindingReason, Journal, MemTableSet, RecoveryMode, Replayed, SetOptions,
 };
 
 use crate::support::rng::{Rng, Watchdog, seed_or};
@@ -451,7 +450,7 @@ fn a_set_finds_what_it_acknowledged() {
         for sequence in 1..=replayed.last_sequence {
             let view = set.view();
             let found = view.get(&sequence.to_be_bytes()).unwrap();
-            assert!(matches!(found, SetLookup::Value(_)), "{sequence}, run {run}, seed {seed:#x}");
+            assert!(matches!(found, Lookup::Value(_)), "{sequence}, run {run}, seed {seed:#x}");
         }
         for sequence in replayed.last_sequence + 1..=replayed.last_sequence + 20 {
             let mut batch = WriteBatch::with_protection(8).unwrap();

@@ -520,8 +520,10 @@ mod stores {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use paranoid_memtable::read::Base;
-    use paranoid_memtable::{Directory, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch};
+    use paranoid_memtable::read::{Base, Operands};
+    use paranoid_memtable::{
+        Directory, Error, Kind, Lookup, MemTable, MemTableOptions, ValueRef, WriteBatch,
+    };
     use paranoid_set::{MemTableSet, SetOptions, Snapshot, View};
 
     use super::linearizable::{Clock, Recorded};
@@ -704,7 +706,7 @@ mod stores {
             }
         }
 
-        fn get(lookup: Lookup<'_>) -> Known {
+        fn get(lookup: Lookup<ValueRef<'_>, Operands<'_>>) -> Known {
             let known = match lookup {
                 Lookup::Value(value) => sets::Known { operands: vec![], value: Some(value.to_vec()) },
                 Lookup::Deleted { .. } | Lookup::NotFound => sets::Known::default(),

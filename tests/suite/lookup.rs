@@ -2,7 +2,7 @@
 
 use oracle::{Answer, Oracle, Random, Row, told};
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix, PrefixExtractor};
-use paranoid_memtable::read::{DeletedBy, Found};
+use paranoid_memtable::read::DeletedBy;
 use paranoid_memtable::{
     Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder,
     ParanoidOptions,
@@ -98,13 +98,13 @@ fn compare(random: &mut Random, table: &MemTable, oracle: &Oracle, letters: u64,
         assert_eq!(batched, expected, "multi_get {key:?} at {snapshot}; {told_by}");
         let found = table.get_into(key, snapshot, &mut buffer).unwrap();
         match (&expected, found) {
-            (Answer::Value(value, sequence), Found::Value { sequence: got, .. }) => {
+            (Answer::Value(value, sequence), Lookup::Value((got, _))) => {
                 assert_eq!((value, *sequence), (&buffer, got), "{told_by}");
             }
-            (Answer::Deleted(sequence, by), Found::Deleted { sequence: got, by: got_by }) => {
+            (Answer::Deleted(sequence, by), Lookup::Deleted { sequence: got, by: got_by }) => {
                 assert_eq!((*sequence, *by), (got, got_by), "{told_by}");
             }
-            (Answer::Merge(..), Found::Merge) | (Answer::NotFound, Found::NotFound) => {}
+            (Answer::Merge(..), Lookup::Merge(())) | (Answer::NotFound, Lookup::NotFound) => {}
             _ => panic!("get_into {key:?} at {snapshot}: {found:?}, not {expected:?}; {told_by}"),
         }
         let stored = table.get_entry(key, snapshot).unwrap().map(|entry| entry.sequence());
@@ -135,11 +135,11 @@ fn compare_prefix(random: &mut Random, table: &MemTable, oracle: &Oracle, letter
 }
 
 fn run(name: &str, policy: DuplicatePolicy, protection: u8, seed: u64, ops: u64) {
-    let paranoid = ParanoidOptions::builder()
-        .protection_bytes(protection)
-        .checksum_on_seek(protection > 0 && seed.is_multiple_of(2))
-        .build()
-        .unwrap();
+    let paranoid = ParanoidOptions {
+        protection_bytes: protection,
+        checksum_on_seek: protection > 0 && seed.is_multiple_of(2),
+        ..ParanoidOptions::default()
+    };
     let options = configured(name).paranoid(paranoid).duplicates(policy).build().unwrap();
     let table = MemTable::new(options).unwrap();
     let (mut random, mut oracle) = (Random(seed), Oracle::default());
@@ -283,70 +283,6 @@ pub(crate) fn open_injector(table: &MemTable) -> paranoid_memtable::fault::Fault
     #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
     // SAFETY: one thread, and nothing borrowed from the table is held across a break.
     unsafe { paranoid_memtable::fault::FaultInjector::open(table) }.unwrap()
-}
-
-/// `multi_get_with_budget`: each key is answered as `get` answers it, until the values before it reach the budget.
-mod budget {
-    use paranoid_memtable::{Error, Lookup, MemTable};
-
-    use crate::support::rng::{Rng, seed_or};
-
-    /// Puts of many lengths, deletes, merges, and keys that are not there.
-    fn table(rng: &mut Rng) -> MemTable {
-        let table = MemTable::default();
-        for n in 0..100u64 {
-            let key = (n / 2).to_be_bytes();
-            let value = rng.bytes((n % 13) as usize);
-            match rng.below(5) {
-                0 => table.delete(n, &key),
-                1 => table.merge(n, &key, &value),
-                2 => continue,
-                _ => table.put(n, &key, &value),
-            }
-            .unwrap();
-        }
-        table
-    }
-
-    /// What a result says, as text that can be compared.
-    fn shown(lookup: &Lookup<'_>) -> String {
-        match lookup {
-            Lookup::Value(value) => format!("value {:?}", &**value),
-            Lookup::Merge(operands) => format!("{} operands", operands.clone().count()),
-            other => format!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn keys_beyond_a_budget_are_refused_by_name() {
-        let mut rng = Rng::new(seed_or(0xb1d6e7));
-        for round in 0..60 {
-            let table = table(&mut rng);
-            // More than one group, some keys twice.
-            let keys: Vec<[u8; 8]> = (0..rng.below(100)).map(|_| rng.below(60).to_be_bytes()).collect();
-            let budget = *rng.pick(&[0, 1, 7, 40, 200, u64::MAX]);
-            let mut results = vec![Err(Error::Frozen)];
-            table.multi_get_with_budget(&keys, u64::MAX, budget, &mut results);
-            assert_eq!(results.len(), keys.len());
-            let mut used = 0;
-            for (key, result) in keys.iter().zip(&results) {
-                let alone = table.get(key, u64::MAX).unwrap();
-                match result {
-                    Err(Error::BudgetUsedUp { budget: named }) => {
-                        assert!(used >= budget && *named == budget, "round {round}: {used} of {budget}");
-                    }
-                    Ok(lookup) => {
-                        assert!(used < budget, "round {round}: {used} of {budget}");
-                        assert_eq!(shown(lookup), shown(&alone), "round {round}: {key:?}");
-                    }
-                    Err(error) => panic!("round {round}: {error}"),
-                }
-                if let (Ok(_), Lookup::Value(value)) = (result, &alone) {
-                    used += value.len() as u64;
-                }
-            }
-        }
-    }
 }
 
 /// Words and cache lines of filters that go back to what they held before: a store that never reached
@@ -542,8 +478,8 @@ mod earlier {
 
 /// Answers by looking at every row that was ever written.
 mod oracle {
-    use paranoid_memtable::read::{Base, DeletedBy};
-    use paranoid_memtable::{Error, Kind, Lookup};
+    use paranoid_memtable::read::{Base, DeletedBy, Operands};
+    use paranoid_memtable::{Error, Kind, Lookup, ValueRef};
 
     /// SplitMix64: a run can be repeated from its seed.
     pub(super) struct Random(pub(super) u64);
@@ -642,7 +578,7 @@ mod oracle {
     }
 
     /// A lookup's answer as the oracle writes it.
-    pub(super) fn told(lookup: Lookup<'_>) -> Result<Answer, Error> {
+    pub(super) fn told(lookup: Lookup<ValueRef<'_>, Operands<'_>>) -> Result<Answer, Error> {
         Ok(match lookup {
             Lookup::Value(value) => Answer::Value(value.to_vec(), value.sequence()),
             Lookup::Deleted { sequence, by } => Answer::Deleted(sequence, by),

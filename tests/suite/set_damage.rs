@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use paranoid_memtable::fault::{FaultInjector, Part, Piece, Region};
 use paranoid_memtable::flush::{FlushItem, FlushSink, FlushSummary};
 use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
-use paranoid_set::{FlushJob, MemTableSet, SetFlush, SetLookup, SetOptions, View};
+use paranoid_set::{FlushJob, MemTableSet, SetFlush, SetOptions, View};
 
 use crate::support::rng::{Watchdog, replay_line, seed_or};
 use crate::support::sets::{History, Known, finish};
@@ -68,8 +68,7 @@ impl Setup {
 }
 
 fn read(view: &View<History>, key: &[u8]) -> Result<Known, Error> {
-    let lookup: SetLookup<'_> = view.get(key)?;
-    Ok(finish(view, key, lookup))
+    Ok(finish(view, key, view.get(key)?))
 }
 
 /// What lies at a piece of the oldest table.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use paranoid_memtable::StallCause;
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
-use paranoid_set::{MemTableSet, MergeError, MergeOperator, SetLookup, SetOptions, WriteOptions};
+use paranoid_memtable::{Error, Lookup, MemTableOptions, WriteBatch};
+use paranoid_set::{MemTableSet, MergeOperator, SetOptions, WriteOptions};
 
 use crate::support::rng::Watchdog;
 
@@ -128,7 +128,9 @@ fn a_stall_has_an_end() {
     let other = patient.begin_flush().unwrap().unwrap();
     for least in [Duration::ZERO, TIMEOUT] {
         let begun = Instant::now();
-        let refused = patient.write_with(&batch, WriteOptions::new().deadline(begun + least)).unwrap_err();
+        let refused = patient
+            .write_with(&batch, WriteOptions { deadline: Some(begun + least), ..WriteOptions::default() })
+            .unwrap_err();
         let Error::WriteStall { cause, waited, .. } = refused else { panic!("{refused}") };
         assert_eq!(cause, StallCause::Tables);
         assert!(begun.elapsed() >= least && (waited.is_zero() || !least.is_zero()), "{waited:?}");
@@ -142,7 +144,12 @@ fn a_stall_has_an_end() {
 struct Join;
 
 impl MergeOperator for Join {
-    fn merge(&self, key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, MergeError> {
+    fn merge(
+        &self,
+        key: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
         if operands.contains(&b"refused".as_slice()) {
             return Err(format!("{} bytes of key", key.len()).into());
         }
@@ -173,7 +180,7 @@ fn operands_are_applied_across_tables() {
     merge(b"d", &[b"refused"]);
     let view = set.view();
     let get = |key: &[u8]| match view.get(key).unwrap() {
-        SetLookup::Merge(pending) => pending.apply(&Join, key, Some(b"below")),
+        Lookup::Merge(pending) => pending.apply(&Join, key, Some(b"below")),
         other => panic!("{other:?}"),
     };
     assert_eq!(get(b"a").unwrap(), b"0123");
@@ -198,8 +205,8 @@ mod set_budgets {
     use std::time::Duration;
 
     use paranoid_memtable::StallCause;
-    use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
-    use paranoid_set::{FlushJob, MemTableSet, SetLookup, SetOptions, View, WriteBufferManager};
+    use paranoid_memtable::{Error, Lookup, MemTableOptions, WriteBatch};
+    use paranoid_set::{FlushJob, MemTableSet, SetOptions, View, WriteBufferManager};
 
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
 
@@ -305,7 +312,7 @@ mod set_budgets {
             0 => Holder::View(view),
             1 => Holder::Cursor(view.cursor().unwrap()),
             _ => {
-                let SetLookup::Value(value) = view.get(b"k").unwrap() else { panic!("it was put") };
+                let Lookup::Value(value) = view.get(b"k").unwrap() else { panic!("it was put") };
                 Holder::Value(value.to_pinned())
             }
         }

@@ -10,8 +10,8 @@ use std::thread::scope;
 use paranoid_memtable::batch::{SequenceMode, SinkLimits};
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{ChecksumKind, Error, MemTable, MemTableOptions, WriteBatch};
-use paranoid_set::{Durability, FileJournal, MemTableSet, RecoveryMode, SetLookup, SetOptions};
+use paranoid_memtable::{ChecksumKind, Error, Lookup, MemTable, MemTableOptions, WriteBatch};
+use paranoid_set::{Durability, FileJournal, MemTableSet, RecoveryMode, SetOptions};
 
 use crate::support::orders::{Forgetful, Script, Scripted, ScriptedLoosely};
 use crate::support::rng::{Watchdog, amount};
@@ -55,7 +55,7 @@ fn an_empty_range_takes_its_number() {
     let last = batch.check_limits(5, &SinkLimits::NONE).unwrap();
     assert_eq!((Some(set.write(&batch).unwrap()), last), (last, Some(7)));
     let view = set.view();
-    assert!(matches!(view.get(b"k").unwrap(), SetLookup::Value(value) if value.sequence() == 6));
+    assert!(matches!(view.get(b"k").unwrap(), Lookup::Value(value) if value.sequence() == 6));
 }
 
 /// No table comes after the one with the largest number: the set keeps the one that it has.
@@ -70,7 +70,7 @@ fn table_numbers_end() {
     assert!(matches!(set.switch(), Err(Error::InvalidArgument(_))));
     set.write(&put(b"a", b"3")).unwrap();
     let view = set.view();
-    assert!(matches!(view.get(b"a").unwrap(), SetLookup::Value(value) if *value == *b"3"));
+    assert!(matches!(view.get(b"a").unwrap(), Lookup::Value(value) if *value == *b"3"));
     assert_eq!(view.tables(), 2);
 }
 
@@ -207,11 +207,11 @@ fn a_writer_that_panics_stops_the_set() {
     let former = set.view();
     assert_eq!(set.resume().unwrap(), Some((3, 3)));
     for view in [former, set.view()] {
-        assert!(matches!(view.get(b"b").unwrap(), SetLookup::NotFound));
-        assert!(matches!(view.get(b"c").unwrap(), SetLookup::Value(value) if *value == *b"1"));
+        assert!(matches!(view.get(b"b").unwrap(), Lookup::NotFound));
+        assert!(matches!(view.get(b"c").unwrap(), Lookup::Value(value) if *value == *b"1"));
     }
     assert_eq!(set.write(&put(b"b", b"4")).unwrap(), 4);
-    assert!(matches!(set.view().get(b"b").unwrap(), SetLookup::Value(value) if *value == *b"4"));
+    assert!(matches!(set.view().get(b"b").unwrap(), Lookup::Value(value) if *value == *b"4"));
 }
 
 /// A comparator that changes its mind inside a batch that has its numbers: the set is read-only with that cause, what the
@@ -242,12 +242,12 @@ fn a_batch_that_is_interrupted_stops_the_set() {
         let former = set.view();
         assert_eq!(set.resume().unwrap(), Some((2, 2)));
         for view in [former, set.view()] {
-            assert!(keys.iter().all(|key| matches!(view.get(*key).unwrap(), SetLookup::NotFound)));
-            assert!(matches!(view.get(b"e").unwrap(), SetLookup::Value(value) if *value == *b"before"));
+            assert!(keys.iter().all(|key| matches!(view.get(*key).unwrap(), Lookup::NotFound)));
+            assert!(matches!(view.get(b"e").unwrap(), Lookup::Value(value) if *value == *b"before"));
         }
         assert_eq!(set.write(&batch).unwrap(), 3);
         let view = set.view();
-        assert!(keys.iter().all(|key| matches!(view.get(*key).unwrap(), SetLookup::Value(_))));
+        assert!(keys.iter().all(|key| matches!(view.get(*key).unwrap(), Lookup::Value(_))));
     }
     assert!(interrupted > 0);
 }
@@ -336,12 +336,12 @@ fn a_recovery_passes_over_what_was_abandoned() {
     assert_eq!((replayed.batches, replayed.last_sequence), (2, 3));
     set.skip_to(replayed.last_sequence).unwrap();
     assert_eq!(set.write_with(&put(b"d", b"3"), Durability::Synced).unwrap(), 4);
-    assert!(matches!(set.view().get(b"b").unwrap(), SetLookup::NotFound));
+    assert!(matches!(set.view().get(b"b").unwrap(), Lookup::NotFound));
     drop(set);
     let (journal, recovery) = open();
     let set = MemTableSet::open(options(journal).build().unwrap(), ()).unwrap();
     assert_eq!(recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap().batches, 3);
-    assert!(matches!(set.view().get(b"d").unwrap(), SetLookup::Value(value) if value.sequence() == 4));
+    assert!(matches!(set.view().get(b"d").unwrap(), Lookup::Value(value) if value.sequence() == 4));
     assert!(matches!(set.skip_to(1 << 56), Err(Error::InvalidArgument(_))));
 }
 
@@ -369,7 +369,7 @@ fn a_failed_sync_before_an_append_stops_the_set() {
     for durability in [Durability::None, Durability::Buffered, Durability::Synced] {
         assert!(is_failed_sync(&set.write_with(&put(b"c", b"3"), durability).unwrap_err()));
     }
-    assert!(matches!(set.view().get(b"a").unwrap(), SetLookup::Value(value) if value.sequence() == 1));
+    assert!(matches!(set.view().get(b"a").unwrap(), Lookup::Value(value) if value.sequence() == 1));
     assert_eq!(set.resume().unwrap(), None);
     assert_eq!(set.write_with(&put(b"c", b"3"), Durability::Synced).unwrap(), 2);
 }
@@ -457,8 +457,8 @@ mod set_recycling {
     use std::thread::scope;
 
     use paranoid_memtable::flush::FlushItem;
-    use paranoid_memtable::{Error, MemTableOptions, MemTableOptionsBuilder, WriteBatch};
-    use paranoid_set::{FlushJob, MemTableSet, SetLookup, SetOptions, View, WriteBufferManager};
+    use paranoid_memtable::{Error, Lookup, MemTableOptions, MemTableOptionsBuilder, WriteBatch};
+    use paranoid_set::{FlushJob, MemTableSet, SetOptions, View, WriteBufferManager};
 
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, scramble, seed_or};
 
@@ -523,8 +523,8 @@ mod set_recycling {
 
     fn read(view: &View<Files>, n: u64) -> Result<Option<Vec<u8>>, Error> {
         Ok(match view.get(&key(n))? {
-            SetLookup::Value(value) => Some(value.to_vec()),
-            SetLookup::NotFound => view.base().get(key(n).as_slice()).cloned(),
+            Lookup::Value(value) => Some(value.to_vec()),
+            Lookup::NotFound => view.base().get(key(n).as_slice()).cloned(),
             other => panic!("only values are put: {other:?}"),
         })
     }
@@ -622,7 +622,7 @@ mod set_recycling {
         put(&set, 1000, 0);
         fill(&set, CHUNK / 2, 0);
         let view = set.view();
-        let SetLookup::Value(found) = view.get(&key(1000)).unwrap() else { panic!("it was put") };
+        let Lookup::Value(found) = view.get(&key(1000)).unwrap() else { panic!("it was put") };
         let pinned = found.to_pinned();
         drop(view);
         for version in 1..6 {
@@ -665,7 +665,7 @@ mod set_recycling {
                 let (mut rng, mut kept) = (Rng::new(seed), vec![]);
                 while !is_over.load(Ordering::Relaxed) {
                     let (n, view) = (rng.below(100), set.view());
-                    if let SetLookup::Value(value) = view.get(&key(n)).unwrap() {
+                    if let Lookup::Value(value) = view.get(&key(n)).unwrap() {
                         kept.push((n, value.to_pinned()));
                     }
                     if kept.len() > 20 {

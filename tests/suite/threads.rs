@@ -17,10 +17,14 @@ const READS: u64 = if cfg!(miri) { 1 } else { 200 };
 
 fn options(seed: u64, policy: DuplicatePolicy) -> MemTableOptions {
     let protection = [0, 8][(seed & 1) as usize];
-    let paranoid = ParanoidOptions::builder().protection_bytes(protection).order_checks(seed & 2 != 0);
+    let paranoid = ParanoidOptions {
+        protection_bytes: protection,
+        order_checks: seed & 2 != 0,
+        ..ParanoidOptions::default()
+    };
     MemTableOptions::builder()
         .duplicates(policy)
-        .paranoid(paranoid.build().unwrap())
+        .paranoid(paranoid)
         .write_buffer_size(64 << 10)
         .seed(seed)
         .build()
@@ -341,9 +345,9 @@ mod span_threads {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::thread::scope;
 
-    use paranoid_memtable::read::DeletedBy;
+    use paranoid_memtable::read::{DeletedBy, Operands};
     use paranoid_memtable::{
-        Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader, WriteBatch,
+        Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader, ValueRef, WriteBatch,
     };
 
     use crate::support::rng::{Rng, Watchdog, amount_or_few, replay_line, scramble, seed_or};
@@ -419,7 +423,7 @@ mod span_threads {
             seen.checked_sub(1).map(|newest| events[newest])
         }
 
-        fn check_lookup(&self, lookup: &Lookup<'_>, key: u64, snapshot: u64) {
+        fn check_lookup(&self, lookup: &Lookup<ValueRef<'_>, Operands<'_>>, key: u64, snapshot: u64) {
             let found = match lookup {
                 Lookup::Value(found) => {
                     assert_eq!(**found, value(found.sequence()), "a torn value of key {key} at {snapshot}");
@@ -546,11 +550,9 @@ mod span_threads {
     }
 
     fn options(seed: u64) -> MemTableOptions {
-        let paranoid = ParanoidOptions::builder().protection_bytes([0, 8][(seed & 1) as usize]);
-        let mut builder = MemTableOptions::builder()
-            .paranoid(paranoid.build().unwrap())
-            .write_buffer_size(1 << 20)
-            .seed(seed);
+        let paranoid =
+            ParanoidOptions { protection_bytes: [0, 8][(seed & 1) as usize], ..ParanoidOptions::default() };
+        let mut builder = MemTableOptions::builder().paranoid(paranoid).write_buffer_size(1 << 20).seed(seed);
         if seed & 2 != 0 {
             builder = builder.whole_key_filter(0.01);
         }

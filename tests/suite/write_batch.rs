@@ -108,7 +108,8 @@ mod reserved {
                 let model = if round % 2 == 0 { &model } else { &stepped };
                 let steps = by_steps(model, &stepped, first, &batch);
                 // The write beside the batch comes before it where the batch is taken so far.
-                if stepped.get_exact(b"beside", first).unwrap().is_some() {
+                let beside = stepped.get_entry(b"beside", first).unwrap();
+                if beside.is_some_and(|entry| entry.sequence() == first) {
                     let _ = whole.put(first, b"beside", b"b");
                 }
                 let at_once = whole.write_batch(first, &batch);

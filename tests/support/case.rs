@@ -29,12 +29,11 @@ pub struct Setup {
 
 impl Setup {
     pub fn options(&self) -> MemTableOptionsBuilder {
-        let paranoid = ParanoidOptions::builder()
-            .protection_bytes(self.protection_bytes)
-            .checksum_on_seek(self.checksum_on_seek)
-            .order_checks(self.order_checks)
-            .build()
-            .unwrap();
+        let paranoid = ParanoidOptions {
+            protection_bytes: self.protection_bytes,
+            checksum_on_seek: self.checksum_on_seek,
+            order_checks: self.order_checks,
+        };
         MemTableOptions::builder()
             .duplicates(self.policy)
             .paranoid(paranoid)

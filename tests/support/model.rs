@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::Bound;
 
-use paranoid_memtable::read::{Base, DeletedBy, EntryBytes, Found};
-use paranoid_memtable::{DuplicatePolicy, Entry, Error, Kind, Lookup, TableReader};
+use paranoid_memtable::read::{Base, DeletedBy, EntryBytes, Operands};
+use paranoid_memtable::{DuplicatePolicy, Entry, Error, Kind, Lookup, TableReader, ValueRef};
 
 use super::orders::Order;
 
@@ -252,10 +252,10 @@ pub fn row_of(entry: &Entry<'_>) -> Result<Row, String> {
     told("value_into", entry.value_into(&mut copy))?;
     same("the copy of a value", &copy, &value)?;
     same("value_len", &entry.value_len(), &value.len())?;
-    let parts = told("parts", entry.parts())?;
+    let (parts_key, parts_value) = told("parts", entry.parts())?;
     let (key, sequence, kind) = (entry.user_key(), entry.sequence(), entry.kind());
     let wanted = (key, sequence, kind, value.as_slice());
-    same("parts", &(parts.user_key, parts.sequence, parts.kind, parts.value), &wanted)?;
+    same("parts", &(parts_key, sequence, kind, parts_value), &wanted)?;
     let bytes = told("to_bytes", entry.to_bytes())?;
     same("to_bytes", &(bytes.user_key(), bytes.sequence(), bytes.kind(), bytes.value()), &wanted)?;
     Ok(Row { key: entry.user_key().to_vec(), sequence: entry.sequence(), kind: entry.kind(), value })
@@ -289,7 +289,7 @@ pub fn check_tombstones<C: Order>(table: &TableReader, model: &Model<C>, snapsho
     Ok(())
 }
 
-fn answer_of(lookup: Lookup<'_>) -> Result<Answer, String> {
+fn answer_of(lookup: Lookup<ValueRef<'_>, Operands<'_>>) -> Result<Answer, String> {
     Ok(match lookup {
         Lookup::Value(value) => {
             let pinned = value.to_pinned();
@@ -331,12 +331,9 @@ pub fn check_get<C: Order>(table: &TableReader, model: &Model<C>, key: &[u8], sn
     let wanted = model.get(key, snapshot);
     same("get", &answer_of(told("get", table.get(key, snapshot))?)?, &wanted)?;
     let entry = told("get_entry", table.get_entry(key, snapshot))?;
-    let entry = entry.map(|entry| row_of(&entry)).transpose()?;
-    same("get_entry", &entry.as_ref(), &model.newest(key, snapshot))?;
-    let exact = told("get_exact", table.get_exact(key, snapshot))?;
-    let wanted_exact = model.newest(key, snapshot).filter(|row| row.sequence == snapshot);
-    same("get_exact", &exact.map(|entry| row_of(&entry)).transpose()?.as_ref(), &wanted_exact)?;
-    if let (Some(entry), Some(row)) = (exact, wanted_exact) {
+    let stored = entry.map(|entry| row_of(&entry)).transpose()?;
+    same("get_entry", &stored.as_ref(), &model.newest(key, snapshot))?;
+    if let (Some(entry), Some(row)) = (entry, model.newest(key, snapshot)) {
         let pinned = told("pin", table.pin(&entry))?;
         let parts = (pinned.user_key(), pinned.sequence(), pinned.kind(), pinned.value());
         same("pin", &parts, &(entry.user_key(), row.sequence, row.kind, row.value.as_slice()))?;
@@ -344,16 +341,16 @@ pub fn check_get<C: Order>(table: &TableReader, model: &Model<C>, key: &[u8], sn
     let mut buffer = vec![7; 9];
     let found = told("get_into", table.get_into(key, snapshot, &mut buffer))?;
     let (wanted, wanted_buffer) = match wanted {
-        Answer::Value(value, sequence, kind) => (Found::Value { sequence, kind }, value),
+        Answer::Value(value, sequence, kind) => (Lookup::Value((sequence, kind)), value),
         Answer::DeletedBy(sequence, name) => {
-            let custom = entry.as_ref().map_or(Kind::DELETE, |row| row.kind);
+            let custom = entry.as_ref().map_or(Kind::DELETE, Entry::kind);
             let all = [DeletedBy::Point, DeletedBy::Single, DeletedBy::Range, DeletedBy::Custom(custom)];
             let by =
                 if name == "Custom" { all[3] } else { *all.iter().find(|by| name_of(**by) == name).unwrap() };
-            (Found::Deleted { sequence, by }, vec![])
+            (Lookup::Deleted { sequence, by }, vec![])
         }
-        Answer::Merge(..) => (Found::Merge, vec![]),
-        Answer::NotFound => (Found::NotFound, vec![]),
+        Answer::Merge(..) => (Lookup::Merge(()), vec![]),
+        Answer::NotFound => (Lookup::NotFound, vec![]),
     };
     same("get_into", &found, &wanted)?;
     same("the buffer of get_into", &buffer, &wanted_buffer)

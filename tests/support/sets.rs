@@ -14,8 +14,8 @@ use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::read::Base;
 use paranoid_memtable::scan::{Cover, SortedSource, SourceKey};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{Error, Kind, WriteBatch};
-use paranoid_set::{Journal, SetLookup, Storage, StorageFile, View};
+use paranoid_memtable::{Error, Kind, Lookup, ValueRef, WriteBatch};
+use paranoid_set::{Journal, PendingMerge, Storage, StorageFile, View};
 
 use super::rng::Rng;
 
@@ -102,13 +102,13 @@ pub fn read_through(view: &View<History>, key: &[u8]) -> Known {
 }
 
 /// Adds what the base says to what the tables say.
-pub fn finish(view: &View<History>, key: &[u8], lookup: SetLookup<'_>) -> Known {
+pub fn finish(view: &View<History>, key: &[u8], lookup: Lookup<ValueRef<'_>, PendingMerge<'_>>) -> Known {
     let below = |known: Known| view.base().read(key, view.sequence(), known);
     match lookup {
-        SetLookup::Value(value) => Known { operands: vec![], value: Some(value.to_vec()) },
-        SetLookup::Deleted { .. } => Known::default(),
-        SetLookup::NotFound => below(Known::default()),
-        SetLookup::Merge(pending) => {
+        Lookup::Value(value) => Known { operands: vec![], value: Some(value.to_vec()) },
+        Lookup::Deleted { .. } => Known::default(),
+        Lookup::NotFound => below(Known::default()),
+        Lookup::Merge(pending) => {
             let operands = pending.operands().iter().map(|operand| operand.value.to_vec()).collect();
             match pending.base() {
                 Base::Value(value) => Known { operands, value: Some(value.to_vec()) },

@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
-use paranoid_memtable::read::Base;
+use paranoid_memtable::read::{Base, Operands};
 use paranoid_memtable::scan::AtSnapshot;
-use paranoid_memtable::{ChecksumKind, Entry, Error, Lookup, TableCursor};
+use paranoid_memtable::{ChecksumKind, Entry, Error, Lookup, TableCursor, ValueRef};
 
 use crate::bench::{Histogram, Thread, Until};
 use crate::failure::Failure;
@@ -241,7 +241,7 @@ pub(crate) enum Answer {
 }
 
 /// What one table's lookup decides; `None`: the next table must be asked.
-fn decide(lookup: Lookup<'_>) -> Result<Option<Answer>, Error> {
+fn decide(lookup: Lookup<ValueRef<'_>, Operands<'_>>) -> Result<Option<Answer>, Error> {
     Ok(match lookup {
         Lookup::Value(value) => Some(Answer::Value(value.len())),
         Lookup::Deleted { .. } => Some(Answer::Absent),

@@ -96,16 +96,15 @@ trait Version {
 }
 
 macro_rules! version {
-    ($name:ident) => {
+    ($name:ident, $paranoid:expr) => {
         mod $name {
             use super::{Accelerator, BATCH, FILTER_SHARE, KEYS_AT_ONCE, Key, Version};
-            use $name::{Lookup, MemTable, MemTableOptions, ParanoidOptions, WriteBatch};
+            use $name::{Lookup, MemTable, MemTableOptions, ParanoidOptions, ValueRef, WriteBatch};
 
             pub struct Table(MemTable);
 
             pub fn table(protection: u8, seed: u64, accelerator: Accelerator) -> Table {
-                let paranoid =
-                    ParanoidOptions::builder().protection_bytes(protection).build().expect("options");
+                let paranoid = ($paranoid)(protection);
                 let options = MemTableOptions::builder().paranoid(paranoid).seed(seed);
                 let options = match accelerator {
                     Accelerator::Nothing => options,
@@ -132,7 +131,11 @@ macro_rules! version {
                 }
 
                 fn get(&self, keys: &[Key]) -> u64 {
-                    keys.iter().map(|key| found(&self.0.get(key, u64::MAX).expect("a get"))).sum()
+                    let found = |key: &Key| match self.0.get(key, u64::MAX).expect("a get") {
+                        Lookup::Value(value) => found(&value),
+                        _ => 1,
+                    };
+                    keys.iter().map(found).sum()
                 }
 
                 fn multi_get(&self, keys: &[Key]) -> u64 {
@@ -144,8 +147,12 @@ macro_rules! version {
                             *slot = key;
                         }
                         self.0.multi_get_into(&asked[..keys.len()], u64::MAX, &mut results);
-                        hash +=
-                            results.iter().map(|result| found(result.as_ref().expect("a get"))).sum::<u64>();
+                        let found = |result: &_| match result {
+                            Ok(Lookup::Value(value)) => found(value),
+                            Ok(_) => 1,
+                            Err(_) => panic!("a get"),
+                        };
+                        hash += results.iter().map(found).sum::<u64>();
                     }
                     hash
                 }
@@ -171,11 +178,9 @@ macro_rules! version {
                 }
             }
 
-            fn found(lookup: &Lookup<'_>) -> u64 {
-                match lookup {
-                    Lookup::Value(value) => value.sequence() + u64::from(value[0]),
-                    _ => 1,
-                }
+            /// Takes the value alone, whose type both versions have.
+            fn found(value: &ValueRef<'_>) -> u64 {
+                value.sequence() + u64::from(value[0])
             }
 
             fn scanned(entry: &$name::Entry<'_>) -> u64 {
@@ -185,8 +190,9 @@ macro_rules! version {
     };
 }
 
-version!(before);
-version!(after);
+// `before` is a version whose options are built; once it has public fields, both lines are alike.
+version!(before, |bytes| ParanoidOptions::builder().protection_bytes(bytes).build().expect("options"));
+version!(after, |bytes| ParanoidOptions { protection_bytes: bytes, ..ParanoidOptions::default() });
 
 fn thread_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);

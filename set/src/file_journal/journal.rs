@@ -251,8 +251,8 @@ impl State {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use paranoid_memtable::WriteBatch;
-/// use paranoid_set::{Durability, FileJournal, MemTableSet, SetLookup, SetOptions};
+/// use paranoid_memtable::{Lookup, WriteBatch};
+/// use paranoid_set::{Durability, FileJournal, MemTableSet, SetOptions};
 /// # let folder = std::env::temp_dir().join(format!("file-journal-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder).expect("a folder");
 /// for run in 0..2 {
@@ -266,7 +266,7 @@ impl State {
 ///     let mut batch = WriteBatch::new();
 ///     batch.put(&[b'0' + run as u8], b"a value")?;
 ///     set.write_with(&batch, Durability::Synced)?;
-///     assert!(matches!(set.view().get(b"0")?, SetLookup::Value(_)));
+///     assert!(matches!(set.view().get(b"0")?, Lookup::Value(_)));
 /// }
 /// # std::fs::remove_dir_all(&folder).expect("removed");
 /// # Ok::<(), paranoid_memtable::Error>(())
@@ -302,7 +302,7 @@ impl FileJournal {
     ///
     /// # Errors
     /// `DamagedFile` with the file and the byte offset if something that was durable does not verify or is not there; no file
-    /// is changed then, and [`salvage`](Self::salvage) can save the rest. `NotSupported` for files of another version. `Io`
+    /// is changed then, and [`open_in`](Self::open_in) with [`SkipAnyCorrupted`](RecoveryMode::SkipAnyCorrupted) saves the rest. `NotSupported` for files of another version. `Io`
     /// with `WouldBlock` if another journal has the directory open, in this process or another one, and other `Io`.
     pub fn open(
         directory: impl AsRef<Path>,
@@ -312,13 +312,17 @@ impl FileJournal {
         FileJournal::open_in(storage, last_sequence, ChecksumKind::Xxh3, RecoveryMode::default())
     }
 
-    /// Opens a damaged journal (`SkipAnyCorrupted`): every batch that verifies is handed out, whatever stands between them. Files with damage
-    /// stay as they are until [`obsolete_before`](Journal::obsolete_before) removes them: until then only a salvage opens
-    /// the journal.
+    /// Opens the journal of any storage, in any mode of recovery, and of the kind of checksum in the
+    /// files that the journal will write. Files that are there may have any.
+    ///
+    /// A damaged journal opens with `SkipAnyCorrupted`: every batch that verifies is handed out, whatever stands between
+    /// them. Files with damage stay as they are until [`obsolete_before`](Journal::obsolete_before) removes them: until then
+    /// only this mode opens the journal.
     ///
     /// ```
-    /// use paranoid_memtable::{Error, WriteBatch};
-    /// use paranoid_set::{FileJournal, Journal};
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
+    /// use paranoid_set::{FileJournal, FileStorage, Journal, RecoveryMode};
     /// # let folder = std::env::temp_dir().join(format!("salvage-{}", std::process::id()));
     /// # std::fs::create_dir_all(&folder).expect("a folder");
     /// let (journal, _) = FileJournal::open(&folder, 0)?;
@@ -339,7 +343,8 @@ impl FileJournal {
     /// let refused = FileJournal::open(&folder, 0).unwrap_err();
     /// assert!(matches!(&refused, Error::DamagedFile { file, .. } if file == "000001.journal"));
     /// let mut saved = Vec::new();
-    /// let (_journal, recovery) = FileJournal::salvage(&folder, 0)?;
+    /// let (storage, mode) = (Arc::new(FileStorage::new(&folder)), RecoveryMode::SkipAnyCorrupted);
+    /// let (_journal, recovery) = FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, mode)?;
     /// let replayed = recovery.replay(|sequence, _| {
     ///     saved.push(sequence);
     ///     Ok(())
@@ -347,31 +352,6 @@ impl FileJournal {
     /// assert_eq!((saved.as_slice(), replayed.findings.len()), ([1, 3].as_slice(), 1));
     /// # std::fs::remove_dir_all(&folder).expect("removed");
     /// # Ok::<(), Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// `NotSupported` and `Io`, as from [`open`](Self::open).
-    pub fn salvage(
-        directory: impl AsRef<Path>,
-        last_sequence: SequenceNumber,
-    ) -> Result<(FileJournal, JournalRecovery)> {
-        let storage = Arc::new(FileStorage::new(directory));
-        FileJournal::open_in(storage, last_sequence, ChecksumKind::Xxh3, RecoveryMode::SkipAnyCorrupted)
-    }
-
-    /// Opens the journal of any storage, in any mode of recovery, and of the kind of checksum in the
-    /// files that the journal will write. Files that are there may have any.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use paranoid_memtable::ChecksumKind;
-    /// use paranoid_set::{FileJournal, FileStorage, RecoveryMode};
-    /// # let folder = std::env::temp_dir().join(format!("open-in-{}", std::process::id()));
-    /// # std::fs::create_dir_all(&folder).expect("a folder");
-    /// let storage = Arc::new(FileStorage::new(&folder));
-    /// assert!(FileJournal::open_in(storage.clone(), 0, ChecksumKind::Crc32c, RecoveryMode::default()).is_ok());
-    /// assert!(FileJournal::open_in(storage, 0, ChecksumKind::None, RecoveryMode::default()).is_err());
-    /// # std::fs::remove_dir_all(&folder).expect("removed");
     /// ```
     ///
     /// # Errors

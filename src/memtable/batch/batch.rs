@@ -538,7 +538,7 @@ impl WriteBatch {
     /// let mut batch = WriteBatch::new();
     /// batch.insert(Kind::custom(1), b"k", b"v")?;
     /// assert_eq!(batch.check_limits(7, &SinkLimits::NONE)?, Some(7));
-    /// let error = batch.check_limits(7, &SinkLimits::NONE.with_kinds(&[Kind::PUT])).unwrap_err();
+    /// let error = batch.check_limits(7, &SinkLimits { kinds: Some(&[Kind::PUT]), ..SinkLimits::NONE }).unwrap_err();
     /// assert!(error.to_string().contains("entry 0"), "{error}");
     /// # Ok::<(), Error>(())
     /// ```
@@ -638,23 +638,7 @@ impl WriteBatch {
     /// ```
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         // The copy is checked, not the caller's bytes, because the copy is kept.
-        WriteBatch::from_vec(bytes.to_vec())
-    }
-
-    /// Takes a buffer over as a batch without copying it and checks all of it. The batch has no digests. O(length).
-    ///
-    /// ```
-    /// use paranoid_memtable::WriteBatch;
-    /// let encoded = b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\x01k\x01v".to_vec();
-    /// let place = encoded.as_ptr();
-    /// let batch = WriteBatch::from_vec(encoded)?;
-    /// assert_eq!((batch.sequence(), batch.len(), batch.as_bytes().as_ptr()), (7, 1, place));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`from_bytes`](Self::from_bytes).
-    pub fn from_vec(buffer: Vec<u8>) -> Result<Self> {
+        let buffer = bytes.to_vec();
         let header = Header::read(&buffer)?;
         let batch = WriteBatch::of(buffer, header, CallerDigests::None, Vec::new());
         for entry in batch.entries() {
@@ -712,10 +696,21 @@ impl WriteBatch {
     /// assert_eq!(keys?, [b"a", b"b"]);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     #[inline]
-    pub fn entries(&self) -> BatchEntries<'_> {
-        BatchEntries::new(self.reader())
+    pub fn entries(&self) -> impl Iterator<Item = Result<BatchEntry<'_>>> + Send + Sync {
+        let mut reader = Some(self.reader());
+        std::iter::from_fn(move || {
+            let end = match reader.as_mut()? {
+                Ok(open) => match open.step() {
+                    Ok(Some(entry)) => return Some(Ok(entry)),
+                    Ok(None) => None,
+                    Err(error) => Some(error),
+                },
+                Err(error) => Some(error.clone()),
+            };
+            reader = None;
+            end.map(Err)
+        })
     }
 
     /// A reader of its entries.
@@ -807,22 +802,6 @@ impl<'b> BatchEntry<'b> {
     pub fn caller_digest(&self) -> Option<Protected<Kvo>> {
         self.caller_digest
     }
-}
-
-/// Iterator over the entries of a [`WriteBatch`](crate::WriteBatch).
-///
-/// ```
-/// use paranoid_memtable::WriteBatch;
-/// let mut batch = WriteBatch::new();
-/// batch.put(b"a", b"1")?;
-/// let mut entries = batch.entries();
-/// assert_eq!(entries.next().expect("one entry")?.key(), b"a");
-/// assert!(entries.next().is_none());
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-pub struct BatchEntries<'b> {
-    /// `None` once it has ended.
-    reader: Option<Result<EntryReader<'b>>>,
 }
 
 /// Reads the entries of a batch whose header agreed.
@@ -947,31 +926,6 @@ impl<'b> EntryReader<'b> {
         Error::Corruption(report)
     }
 }
-
-impl<'b> BatchEntries<'b> {
-    pub(super) fn new(reader: Result<EntryReader<'b>>) -> Self {
-        BatchEntries { reader: Some(reader) }
-    }
-}
-
-impl<'b> Iterator for BatchEntries<'b> {
-    type Item = Result<BatchEntry<'b>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let end = match self.reader.as_mut()? {
-            Ok(reader) => match reader.step() {
-                Ok(Some(entry)) => return Some(Ok(entry)),
-                Ok(None) => None,
-                Err(error) => Some(error),
-            },
-            Err(error) => Some(error.clone()),
-        };
-        self.reader = None;
-        end.map(Err)
-    }
-}
-
-impl std::iter::FusedIterator for BatchEntries<'_> {}
 
 #[cfg(test)]
 mod tests {

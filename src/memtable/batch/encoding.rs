@@ -324,7 +324,7 @@ pub(crate) fn not_a_range() -> Error {
 /// use paranoid_memtable::{Error, Kind, WriteBatch};
 /// // Table files of RocksDB: sequence numbers of 56 bits, no custom kinds.
 /// const KINDS: &[Kind] = &[Kind::PUT, Kind::DELETE, Kind::SINGLE_DELETE, Kind::MERGE, Kind::RANGE_DELETE];
-/// let files = SinkLimits::NONE.with_sequence_max((1 << 56) - 1).with_kinds(KINDS);
+/// let files = SinkLimits { sequence_max: (1 << 56) - 1, kinds: Some(KINDS), ..SinkLimits::NONE };
 /// let mut batch = WriteBatch::new();
 /// batch.put(b"apple", b"red")?;
 /// batch.put(b"pear", b"green")?;
@@ -333,7 +333,6 @@ pub(crate) fn not_a_range() -> Error {
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct SinkLimits {
     /// Largest sequence number.
     pub sequence_max: SequenceNumber,
@@ -347,42 +346,6 @@ impl SinkLimits {
     /// No limits but those of tables.
     pub const NONE: SinkLimits =
         SinkLimits { sequence_max: SequenceNumber::MAX, entry_len_max: u64::MAX, kinds: None };
-
-    /// These limits with another largest sequence number.
-    ///
-    /// ```
-    /// use paranoid_memtable::batch::SinkLimits;
-    /// assert_eq!(SinkLimits::NONE.with_sequence_max(99).sequence_max, 99);
-    /// ```
-    #[must_use]
-    pub const fn with_sequence_max(mut self, sequence_max: SequenceNumber) -> Self {
-        self.sequence_max = sequence_max;
-        self
-    }
-
-    /// These limits with another sum of the lengths of key and value.
-    ///
-    /// ```
-    /// use paranoid_memtable::batch::SinkLimits;
-    /// assert_eq!(SinkLimits::NONE.with_entry_len_max(1 << 30).entry_len_max, 1 << 30);
-    /// ```
-    #[must_use]
-    pub const fn with_entry_len_max(mut self, entry_len_max: u64) -> Self {
-        self.entry_len_max = entry_len_max;
-        self
-    }
-
-    /// These limits with another list of kinds.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Kind, batch::SinkLimits};
-    /// assert_eq!(SinkLimits::NONE.with_kinds(&[Kind::PUT]).kinds, Some([Kind::PUT].as_slice()));
-    /// ```
-    #[must_use]
-    pub const fn with_kinds(mut self, kinds: &'static [Kind]) -> Self {
-        self.kinds = Some(kinds);
-        self
-    }
 
     /// Why the sink cannot hold this entry, if it cannot.
     pub(super) fn refuses(

@@ -9,7 +9,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -97,28 +96,25 @@ impl<'a> Entry<'a> {
         Ok(self.entry.value(self.width)?)
     }
 
-    /// Key, sequence number, kind and value, all verified now, by one comparison. O(length).
+    /// Key and value, verified now, together with sequence number and kind. O(length).
     ///
     /// ```
-    /// use paranoid_memtable::{Kind, MemTable};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// use paranoid_memtable::MemTable;
     /// let table = MemTable::default();
     /// table.put(7, b"apple", b"red")?;
     /// for entry in table.range(..) {
-    ///     let parts = entry?.parts()?;
-    ///     assert_eq!((parts.user_key, parts.sequence), (b"apple".as_slice(), 7));
-    ///     assert_eq!((parts.kind, parts.value), (Kind::PUT, b"red".as_slice()));
+    ///     assert_eq!(entry?.parts()?, (b"apple".as_slice(), b"red".as_slice()));
     /// }
-    /// # Ok(()) }
+    /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     ///
     /// # Errors
     /// `Corruption` if one of them is damaged.
     #[inline]
-    pub fn parts(&self) -> Result<EntryParts<'a>> {
+    pub fn parts(&self) -> Result<(&'a [u8], &'a [u8])> {
         let (user_key, value) = (self.entry.key(), self.entry.value_unverified());
         self.entry.verify_parts(user_key, value, self.width)?;
-        Ok(EntryParts { user_key, sequence: self.sequence(), kind: self.kind(), value })
+        Ok((user_key, value))
     }
 
     /// A copy of the whole entry, verified after it was made: `'static`, and cheap to clone. It does not keep the
@@ -129,7 +125,7 @@ impl<'a> Entry<'a> {
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let table = MemTable::default();
     /// table.put(7, b"apple", b"red")?;
-    /// let copy = table.get_exact(b"apple", 7)?.expect("it was put").to_bytes()?;
+    /// let copy = table.get_entry(b"apple", 7)?.expect("it was put").to_bytes()?;
     /// drop(table);
     /// assert_eq!((copy.user_key(), copy.value()), (b"apple".as_slice(), b"red".as_slice()));
     /// # Ok(()) }
@@ -175,17 +171,6 @@ impl<'a> Entry<'a> {
     }
 }
 
-impl fmt::Debug for Entry<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry")
-            .field("sequence", &self.sequence())
-            .field("kind", &self.kind())
-            .field("key_len", &self.user_key().len())
-            .field("value_len", &self.value_len())
-            .finish_non_exhaustive()
-    }
-}
-
 /// Copies a value and verifies the copy (ENTRY-1).
 pub(crate) fn copy_verified(entry: &Verified<'_>, width: Width, buffer: &mut Vec<u8>) -> Result<()> {
     buffer.clear();
@@ -194,52 +179,6 @@ pub(crate) fn copy_verified(entry: &Verified<'_>, width: Width, buffer: &mut Vec
         buffer.clear();
         corruption.into()
     })
-}
-
-/// The parts of an entry, verified together. Made by [`Entry::parts`].
-///
-/// ```
-/// use paranoid_memtable::MemTable;
-/// let table = MemTable::default();
-/// table.put(7, b"key", b"value")?;
-/// let parts = table.get_entry(b"key", 7)?.expect("it was put").parts()?;
-/// assert_eq!((parts.user_key, parts.sequence, parts.value), (b"key".as_slice(), 7, b"value".as_slice()));
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-#[derive(Clone, Copy)]
-#[non_exhaustive]
-pub struct EntryParts<'a> {
-    /// The user key.
-    pub user_key: &'a [u8],
-    /// The sequence number.
-    pub sequence: SequenceNumber,
-    /// The kind.
-    pub kind: Kind,
-    /// The value.
-    pub value: &'a [u8],
-}
-
-impl fmt::Debug for EntryParts<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug_parts(f, "EntryParts", self.sequence, self.kind, self.user_key.len(), self.value.len())
-    }
-}
-
-/// Prints lengths instead of keys and values, which are the user's.
-fn debug_parts(
-    f: &mut fmt::Formatter<'_>,
-    name: &str,
-    sequence: SequenceNumber,
-    kind: Kind,
-    key_len: usize,
-    value_len: usize,
-) -> fmt::Result {
-    f.debug_struct(name)
-        .field("sequence", &sequence)
-        .field("kind", &kind)
-        .field("key_len", &key_len)
-        .field("value_len", &value_len)
-        .finish_non_exhaustive()
 }
 
 /// The getters of [`EntryBytes`] and [`PinnedEntry`], both of which have a method `whole` that returns key and value
@@ -299,12 +238,6 @@ impl EntryBytes {
     }
 }
 
-impl fmt::Debug for EntryBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug_parts(f, "EntryBytes", self.sequence, self.kind, self.key_len, self.value().len())
-    }
-}
-
 /// An entry that owns a share in its table: `'static`, cheap to clone, and without a copy. Made by
 /// [`pin`](crate::TableReader::pin).
 ///
@@ -331,12 +264,6 @@ impl PinnedEntry {
 
     fn whole(&self) -> &[u8] {
         self.pinned.bytes()
-    }
-}
-
-impl fmt::Debug for PinnedEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug_parts(f, "PinnedEntry", self.sequence, self.kind, self.key_len, self.value().len())
     }
 }
 

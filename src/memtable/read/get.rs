@@ -12,7 +12,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -32,7 +31,8 @@ impl From<Gap> for Error {
     }
 }
 
-/// What a table knows about a key at a snapshot.
+/// What a table, a set or a file knows about a key at a snapshot. `V` is how it hands out the value, and `M` how it hands
+/// out merge operands: [`ValueRef`] and [`Operands`] from [`TableReader::get`](crate::TableReader::get).
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, MemTable};
@@ -46,10 +46,10 @@ impl From<Gap> for Error {
 /// assert!(matches!(table.get(b"plum", 3)?, Lookup::NotFound));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-#[derive(Debug)]
-pub enum Lookup<'a> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lookup<V, M> {
     /// The key has this value.
-    Value(ValueRef<'a>),
+    Value(V),
     /// The key is deleted, so older tables need not be read.
     Deleted {
         /// The tombstone's sequence number.
@@ -58,8 +58,8 @@ pub enum Lookup<'a> {
         by: DeletedBy,
     },
     /// Merge operands, newest first, and the base that they apply to.
-    Merge(Operands<'a>),
-    /// The table has no visible entry of the key; older tables may.
+    Merge(M),
+    /// There is no visible entry of the key; older tables may have one.
     NotFound,
 }
 
@@ -181,15 +181,6 @@ impl AsRef<[u8]> for ValueRef<'_> {
     }
 }
 
-impl fmt::Debug for ValueRef<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ValueRef")
-            .field("len", &self.value.bytes().len())
-            .field("sequence", &self.sequence)
-            .finish_non_exhaustive()
-    }
-}
-
 /// A value that owns a share in its table: `'static`, and cheap to clone.
 ///
 /// ```
@@ -221,52 +212,12 @@ impl AsRef<[u8]> for PinnedValue {
     }
 }
 
-impl fmt::Debug for PinnedValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PinnedValue").field("len", &self.len()).finish_non_exhaustive()
-    }
-}
-
 #[cfg(feature = "bytes")]
 #[cfg_attr(docsrs, doc(cfg(feature = "bytes")))]
 impl From<PinnedValue> for bytes::Bytes {
     fn from(value: PinnedValue) -> Self {
         bytes::Bytes::from_owner(value)
     }
-}
-
-/// What `get_into` found.
-///
-/// ```
-/// use paranoid_memtable::MemTable;
-/// use paranoid_memtable::read::Found;
-/// let table = MemTable::default();
-/// table.put(1, b"apple", b"red")?;
-/// let mut buffer = Vec::new();
-/// assert!(matches!(table.get_into(b"apple", 1, &mut buffer)?, Found::Value { sequence: 1, .. }));
-/// assert_eq!(buffer, b"red");
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
-    /// The buffer holds the value of this entry.
-    Value {
-        /// The entry's sequence number.
-        sequence: SequenceNumber,
-        /// The entry's kind.
-        kind: Kind,
-    },
-    /// The key is deleted.
-    Deleted {
-        /// The tombstone's sequence number.
-        sequence: SequenceNumber,
-        /// What deleted it.
-        by: DeletedBy,
-    },
-    /// The key has merge operands, which `get` returns.
-    Merge,
-    /// The table has no visible entry of the key; older tables may.
-    NotFound,
 }
 
 /// One merge operand.
@@ -300,13 +251,13 @@ pub struct Operand<'a> {
 /// assert!(matches!(operands.base()?, Base::Value(b"40")));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-#[derive(Clone, Copy)]
-pub enum Base<'a> {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Base<V> {
     /// This value, verified.
-    Value(&'a [u8]),
+    Value(V),
     /// None, because the key was deleted before the first operand.
     Deleted,
-    /// The base is not in this table; older tables may have it.
+    /// The base is not here; older tables may have it.
     Below,
 }
 
@@ -328,14 +279,8 @@ pub struct Operands<'a> {
     /// The position of the next operand, which is verified when it is handed out.
     next: Option<u32>,
     /// Sequence number of the newest range tombstone that covers the key and is older than the first operand.
-    cover: Option<SequenceNumber>,
-    base: Base<'a>,
-}
-
-impl fmt::Debug for Operands<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operands").field("cover", &self.cover).finish_non_exhaustive()
-    }
+    pub(crate) cover: Option<SequenceNumber>,
+    base: Base<&'a [u8]>,
 }
 
 impl<'a> Operands<'a> {
@@ -354,7 +299,7 @@ impl<'a> Operands<'a> {
     ///
     /// # Errors
     /// `Corruption` if an operand or the base is damaged.
-    pub fn base(&self) -> Result<Base<'a>> {
+    pub fn base(&self) -> Result<Base<&'a [u8]>> {
         let mut rest = self.clone();
         for operand in rest.by_ref() {
             operand?;
@@ -446,7 +391,11 @@ pub(crate) fn deletion_by(
 }
 
 /// Implements [`TableReader::get`](crate::TableReader::get).
-pub(crate) fn get<'t>(core: &'t Arc<Core>, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<'t>> {
+pub(crate) fn get<'t>(
+    core: &'t Arc<Core>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
     let search = core.point_search()?;
     let (entry, deleted) = resolve(core, &search, key, snapshot)?;
     answer(core, entry, deleted, &search)
@@ -459,7 +408,7 @@ pub(crate) fn answer<'a>(
     entry: Option<Verified<'a>>,
     deleted: Option<(SequenceNumber, DeletedBy)>,
     search: &Search<'a>,
-) -> Result<Lookup<'a>> {
+) -> Result<Lookup<ValueRef<'a>, Operands<'a>>> {
     if let Some((sequence, by)) = deleted {
         return Ok(Lookup::Deleted { sequence, by });
     }
@@ -489,34 +438,25 @@ pub(crate) fn get_entry<'t>(
     Ok(entry.map(|entry| Entry::new(entry, &search.view)))
 }
 
-/// The entry of a key with exactly this sequence number, as stored.
-pub(crate) fn get_exact<'t>(
-    core: &'t Core,
-    key: &[u8],
-    sequence: SequenceNumber,
-) -> Result<Option<Entry<'t>>> {
-    Ok(get_entry(core, key, sequence)?.filter(|entry| entry.sequence() == sequence))
-}
-
 /// Implements [`TableReader::get_into`](crate::TableReader::get_into): copies a value and verifies the copy.
 pub(crate) fn get_into(
     core: &Core,
     key: &[u8],
     snapshot: SequenceNumber,
     buffer: &mut Vec<u8>,
-) -> Result<Found> {
+) -> Result<Lookup<(SequenceNumber, Kind), ()>> {
     buffer.clear();
     let search = core.point_search()?;
     let (entry, deleted) = resolve(core, &search, key, snapshot)?;
     if let Some((sequence, by)) = deleted {
-        return Ok(Found::Deleted { sequence, by });
+        return Ok(Lookup::Deleted { sequence, by });
     }
-    let Some(entry) = entry else { return Ok(Found::NotFound) };
+    let Some(entry) = entry else { return Ok(Lookup::NotFound) };
     if entry.kind() == Kind::MERGE {
-        return Ok(Found::Merge);
+        return Ok(Lookup::Merge(()));
     }
     copy_verified(&entry, search.view.width, buffer)?;
-    Ok(Found::Value { sequence: entry.node().sequence(), kind: entry.kind() })
+    Ok(Lookup::Value((entry.node().sequence(), entry.kind())))
 }
 
 // Finds the newest visible entry of a key: asks the filter, then the list.

@@ -17,12 +17,14 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::{Answer, Bits, Event, Shortcuts, hash_of};
-use crate::memtable::read::get::{Lookup, answer, count_lookup, deletion, deletion_by, get, is_filtered};
+use crate::memtable::read::get::{
+    Lookup, Operands, ValueRef, answer, count_lookup, deletion, deletion_by, get, is_filtered,
+};
 use crate::memtable::skiplist::search::{Bracket, Gap, Search, find_many};
 
 /// Keys of a group.
@@ -122,36 +124,12 @@ fn search_group<'a, K: AsRef<[u8]>>(
     find_many(search, targets, &mut |index, outcome, _| done(index, outcome));
 }
 
-/// How many bytes of values may still be returned.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Budget {
-    Unlimited,
-    Of { bytes: u64, used: u64 },
-}
-
-impl Budget {
-    /// The error, if nothing is left.
-    fn refusal(&self) -> Option<Error> {
-        match *self {
-            Budget::Of { bytes, used } if used >= bytes => Some(Error::BudgetUsedUp { budget: bytes }),
-            _ => None,
-        }
-    }
-
-    fn spend(&mut self, result: &Result<Lookup<'_>>) {
-        if let (Budget::Of { used, .. }, Ok(Lookup::Value(value))) = (self, result) {
-            *used = used.saturating_add(value.len() as u64);
-        }
-    }
-}
-
-/// Looks up many keys, up to a budget of bytes, into a buffer that is cleared first.
+/// Looks up many keys into a buffer that is cleared first.
 pub(crate) fn multi_get<'a, K: AsRef<[u8]>>(
     core: &'a Arc<Core>,
     keys: &[K],
     snapshot: SequenceNumber,
-    mut budget: Budget,
-    results: &mut Vec<Result<Lookup<'a>>>,
+    results: &mut Vec<Result<Lookup<ValueRef<'a>, Operands<'a>>>>,
 ) {
     results.clear();
     results.reserve(keys.len());
@@ -163,22 +141,13 @@ pub(crate) fn multi_get<'a, K: AsRef<[u8]>>(
         }
     };
     for group in keys.chunks(GROUP) {
-        if budget.refusal().is_some() {
-            results.extend(group.iter().filter_map(|_| budget.refusal()).map(Err));
-            continue;
-        }
         let mut stages = [Stage::AskList; GROUP];
         let stages = &mut stages[..group.len()];
         locate_group(core, &search, group, snapshot, stages);
         let covers = covers(core, group, snapshot, stages);
         for (place, (key, stage)) in group.iter().zip(&*stages).enumerate() {
             let cover = covers.as_ref().and_then(|covers| covers.get(place).copied());
-            let result = match budget.refusal() {
-                Some(refusal) => Err(refusal),
-                None => finish(core, &search, key.as_ref(), snapshot, stage, cover),
-            };
-            budget.spend(&result);
-            results.push(result);
+            results.push(finish(core, &search, key.as_ref(), snapshot, stage, cover));
         }
     }
 }
@@ -207,7 +176,7 @@ fn finish<'a>(
     snapshot: SequenceNumber,
     stage: &Stage<'a>,
     cover: Option<Option<SequenceNumber>>,
-) -> Result<Lookup<'a>> {
+) -> Result<Lookup<ValueRef<'a>, Operands<'a>>> {
     let Stage::Done(entry) = *stage else {
         // The search of the group met damage.
         return get(core, key, snapshot);

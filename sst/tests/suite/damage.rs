@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use paranoid_memtable::{ChecksumKind, Kind};
-use paranoid_sst::{
-    Error, Result, SortedTable, SortedTableOptions, SortedTableOptionsBuilder, TableLookup, TableSource,
-};
+use paranoid_memtable::{ChecksumKind, Kind, Lookup};
+use paranoid_sst::{Error, Result, SortedTable, SortedTableOptions, SortedTableOptionsBuilder, TableSource};
 
 use crate::model::{Model, Row, file_in, folder};
 use crate::rng::{Rng, Watchdog, amount, seed_or};
@@ -38,15 +36,9 @@ fn is_right_or_says_so(table: &SortedTable, model: &Model) {
     for row in &model.rows {
         let Ok(found) = table.get(&row.key, row.sequence) else { continue };
         let wanted = match model.covering(&row.key, row.sequence).filter(|range| *range > row.sequence) {
-            Some(sequence) => {
-                TableLookup::Deleted { sequence, by: paranoid_memtable::read::DeletedBy::Range }
-            }
-            None if row.kind == Kind::PUT => {
-                TableLookup::Value { sequence: row.sequence, value: row.value.clone() }
-            }
-            None => {
-                TableLookup::Deleted { sequence: row.sequence, by: paranoid_memtable::read::DeletedBy::Point }
-            }
+            Some(sequence) => Lookup::Deleted { sequence, by: paranoid_memtable::read::DeletedBy::Range },
+            None if row.kind == Kind::PUT => Lookup::Value((row.sequence, row.value.clone())),
+            None => Lookup::Deleted { sequence: row.sequence, by: paranoid_memtable::read::DeletedBy::Point },
         };
         assert_eq!(found, wanted);
     }

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use paranoid_memtable::{ChecksumKind, Kind};
-use paranoid_sst::{BlockKind, Disk, SortedTable, SortedTableOptions, SortedTableWriter, TableLookup};
+use paranoid_memtable::{ChecksumKind, Kind, Lookup};
+use paranoid_sst::{BlockKind, Disk, SortedTable, SortedTableOptions, SortedTableWriter};
 
 use crate::identity::block;
 use crate::model::{folder, hex};
@@ -129,9 +129,7 @@ impl Age {
             assert_eq!(table.footer().format_version(), version);
             table.verify().unwrap();
             for key in &keys.present {
-                assert!(
-                    matches!(table.get(key, 0).unwrap(), TableLookup::Value { value, .. } if value == *key)
-                );
+                assert!(matches!(table.get(key, 0).unwrap(), Lookup::Value((_, value)) if value == *key));
             }
             let denied = keys.absent.iter().filter(|key| !table.may_hold(key)).count();
             assert!(denied >= keys.denied_at_least(millibits), "{denied} of {}", keys.absent.len());

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use paranoid_memtable::{ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions};
 use paranoid_sst::{
-    Disk, Error, MergeOperator, SortedTable, SortedTableOptions, SortedTableWriter, TableLookup, TableSource,
-    ingestible,
+    Disk, Error, MergeOperator, SortedTable, SortedTableOptions, SortedTableWriter, TableSource, ingestible,
 };
 
 use crate::adoption::ask;
@@ -203,9 +202,9 @@ fn a_global_sequence_number_is_every_entrys_own() {
     let by_manifest = open(&bytes, Some(77)).unwrap();
     for table in [open(&rewritten, None).unwrap(), open(&rewritten, Some(77)).unwrap(), by_manifest] {
         table.verify().unwrap();
-        assert!(matches!(table.get(b"a", 77).unwrap(), TableLookup::Value { sequence: 77, .. }));
-        assert_eq!(table.get(b"a", 76).unwrap(), TableLookup::NotFound);
-        assert!(matches!(table.get(b"c", 99).unwrap(), TableLookup::Deleted { sequence: 77, .. }));
+        assert!(matches!(table.get(b"a", 77).unwrap(), Lookup::Value((77, _))));
+        assert_eq!(table.get(b"a", 76).unwrap(), Lookup::NotFound);
+        assert!(matches!(table.get(b"c", 99).unwrap(), Lookup::Deleted { sequence: 77, .. }));
         assert_eq!(table.covering_tombstone(b"bb", 80).unwrap(), Some(77));
         assert_eq!(table.covering_tombstone(b"bb", 76).unwrap(), None);
     }

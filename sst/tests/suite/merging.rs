@@ -9,7 +9,7 @@ use paranoid_memtable::read::DeletedBy;
 use paranoid_memtable::scan::SortedSource;
 use paranoid_memtable::{Bytewise, Kind, Lookup, MemTable, MemTableOptions, OwnedCursor};
 use paranoid_set::{MergedEntry, MergingCursor};
-use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableCursor, TableLookup};
+use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableCursor};
 
 use crate::model::{Model, Row, folder};
 use crate::rng::{Rng, Watchdog, amount, seed_or};
@@ -194,8 +194,8 @@ impl Layers {
         }
         for file in self.files.iter().rev() {
             match file.get(key, snapshot).unwrap() {
-                TableLookup::Value { value, .. } => return Some(value),
-                TableLookup::Deleted { by: DeletedBy::Point | DeletedBy::Range, .. } => return None,
+                Lookup::Value((_, value)) => return Some(value),
+                Lookup::Deleted { by: DeletedBy::Point | DeletedBy::Range, .. } => return None,
                 _ => {}
             }
         }

@@ -2,22 +2,24 @@
 
 use std::sync::Arc;
 
-use paranoid_memtable::read::DeletedBy;
+use paranoid_memtable::read::{Base, DeletedBy};
 use paranoid_memtable::scan::SortedSource;
-use paranoid_memtable::{ChecksumKind, Kind, SequenceNumber};
-use paranoid_sst::{
-    Error, MergeBase, Result, SortedTable, SortedTableOptions, TableCursor, TableLookup, TableSource,
-};
+use paranoid_memtable::{ChecksumKind, Kind, Lookup, SequenceNumber};
+use paranoid_sst::{Error, MergeOperands, Result, SortedTable, SortedTableOptions, TableCursor, TableSource};
 
 use crate::model::{Model, Row, file_in, folder};
 use crate::rng::{Rng, Watchdog, amount, seed_or};
 
 /// What a get should answer.
-fn wanted(model: &Model, key: &[u8], snapshot: SequenceNumber) -> TableLookup {
+fn wanted(
+    model: &Model,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Lookup<(SequenceNumber, Vec<u8>), MergeOperands> {
     let covering = model.covering(key, snapshot);
     let none = match covering {
-        Some(sequence) => TableLookup::Deleted { sequence, by: DeletedBy::Range },
-        None => TableLookup::NotFound,
+        Some(sequence) => Lookup::Deleted { sequence, by: DeletedBy::Range },
+        None => Lookup::NotFound,
     };
     let visible = model.rows.iter().filter(|row| row.key == key && row.sequence <= snapshot);
     let mut operands = vec![];
@@ -28,21 +30,21 @@ fn wanted(model: &Model, key: &[u8], snapshot: SequenceNumber) -> TableLookup {
                 continue;
             }
             Kind::PUT if operands.is_empty() => {
-                return TableLookup::Value { sequence: row.sequence, value: row.value.clone() };
+                return Lookup::Value((row.sequence, row.value.clone()));
             }
             kind if operands.is_empty() => {
                 let by = if kind == Kind::DELETE { DeletedBy::Point } else { DeletedBy::Single };
-                return TableLookup::Deleted { sequence: row.sequence, by };
+                return Lookup::Deleted { sequence: row.sequence, by };
             }
-            Kind::PUT => MergeBase::Value(row.value.clone()),
-            _ => MergeBase::Deleted,
+            Kind::PUT => Base::Value(row.value.clone()),
+            _ => Base::Deleted,
         };
-        return TableLookup::Merge { operands, base };
+        return Lookup::Merge(MergeOperands { operands, base });
     }
     match (operands.is_empty(), covering) {
         (true, _) => none,
-        (false, None) => TableLookup::Merge { operands, base: MergeBase::Below },
-        (false, Some(_)) => TableLookup::Merge { operands, base: MergeBase::Deleted },
+        (false, None) => Lookup::Merge(MergeOperands { operands, base: Base::Below }),
+        (false, Some(_)) => Lookup::Merge(MergeOperands { operands, base: Base::Deleted }),
     }
 }
 
@@ -180,10 +182,13 @@ fn kinds_that_are_not_read_are_refused_by_number_and_name() {
         };
         refused(table.verify().err(), "verify");
         refused(table.get(b"b", 9).err(), "get");
-        assert!(matches!(table.get(b"a", 9).unwrap(), TableLookup::Merge { base: MergeBase::Below, .. }));
-        assert!(matches!(table.get(b"c", 9).unwrap(), TableLookup::Value { .. }));
-        assert_eq!(table.get(b"b", 7).unwrap(), TableLookup::NotFound);
-        assert_eq!(table.get(b"aa", 9).unwrap(), TableLookup::NotFound);
+        assert!(matches!(
+            table.get(b"a", 9).unwrap(),
+            Lookup::Merge(MergeOperands { base: Base::Below, .. })
+        ));
+        assert!(matches!(table.get(b"c", 9).unwrap(), Lookup::Value(_)));
+        assert_eq!(table.get(b"b", 7).unwrap(), Lookup::NotFound);
+        assert_eq!(table.get(b"aa", 9).unwrap(), Lookup::NotFound);
         cursor_passes(&table, &refused);
     }
 }
@@ -220,9 +225,9 @@ fn a_flush_of_range_deletions_alone_by_pebble() {
     let report = table.verify().unwrap();
     assert_eq!((report.entries, report.range_deletions, report.data_blocks), (0, 1, 1));
     assert_eq!((report.unaccounted_bytes, report.sequences), (0, Some((10, 10))));
-    let deleted = TableLookup::Deleted { sequence: 10, by: DeletedBy::Range };
+    let deleted = Lookup::Deleted { sequence: 10, by: DeletedBy::Range };
     assert_eq!(table.get(b"c", 10).unwrap(), deleted);
-    assert_eq!(table.get(b"d", 10).unwrap(), TableLookup::NotFound);
+    assert_eq!(table.get(b"d", 10).unwrap(), Lookup::NotFound);
     let mut cursor = table.cursor();
     for step in [TableCursor::first, TableCursor::last, TableCursor::next, TableCursor::prev] {
         step(&mut cursor).unwrap();

@@ -1,9 +1,9 @@
 //! Our files under RocksDB's `sst_dump`: verified, scanned, compared with the model.
 
 use paranoid_memtable::tombstone::Fragmenter;
-use paranoid_memtable::{Bytewise, ChecksumKind};
+use paranoid_memtable::{Bytewise, ChecksumKind, Lookup};
 use paranoid_sst::{
-    Compression, IndexShortening, SortedTable, SortedTableOptions, SortedTableOptionsBuilder, TableLookup,
+    Compression, IndexShortening, SortedTable, SortedTableOptions, SortedTableOptionsBuilder,
 };
 use std::sync::Arc;
 
@@ -234,7 +234,7 @@ fn blocks_that_rocksdb_compressed() {
             "{name}: sst_dump's scan differs"
         );
         for row in rows {
-            let wanted = TableLookup::Value { sequence: row.sequence, value: row.value };
+            let wanted = Lookup::Value((row.sequence, row.value));
             assert_eq!(table.get(&row.key, u64::MAX).unwrap(), wanted, "{name}");
         }
     }

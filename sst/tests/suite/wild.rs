@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use paranoid_memtable::ChecksumKind;
-use paranoid_sst::{BlockKind, Error, Result, SortedTable, TableLookup, TableSource};
+use paranoid_memtable::{ChecksumKind, Lookup};
+use paranoid_sst::{BlockKind, Error, Result, SortedTable, TableSource};
 
 use crate::by_hand::{ByHand, block, internal, one_restart};
 use crate::rocksdb::rows_of;
@@ -74,7 +74,7 @@ fn format_version_1_is_read() {
         for number in 0..12 {
             let value = b"value ".repeat(number + 4);
             let found = table.get(format!("key{number:02}").as_bytes(), 9).unwrap();
-            assert_eq!(found, TableLookup::Value { sequence: 0, value });
+            assert_eq!(found, Lookup::Value((0, value)));
         }
     }
 }

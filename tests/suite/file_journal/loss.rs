@@ -559,9 +559,12 @@ fn files_that_are_not_written_are_closed() {
 mod directory {
     use std::fs;
     use std::path::{Path, PathBuf};
+    use std::sync::Arc;
 
-    use paranoid_memtable::Error;
-    use paranoid_set::{FileJournal, FindingReason, Journal, JournalRecovery, Replayed};
+    use paranoid_memtable::{ChecksumKind, Error, Result};
+    use paranoid_set::{
+        FileJournal, FileStorage, FindingReason, Journal, JournalRecovery, RecoveryMode, Replayed,
+    };
 
     use super::{Logged, batch};
     use crate::support::rng::Watchdog;
@@ -574,6 +577,12 @@ mod directory {
             let path = std::env::temp_dir().join(format!("paranoid-journal-{}-{name}", std::process::id()));
             fs::create_dir_all(&path).unwrap();
             Directory(path)
+        }
+
+        /// Opens its journal, and passes over damage.
+        fn salvage(&self) -> Result<(FileJournal, JournalRecovery)> {
+            let storage = Arc::new(FileStorage::new(&self.0));
+            FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, RecoveryMode::SkipAnyCorrupted)
         }
 
         fn files(&self) -> Vec<PathBuf> {
@@ -669,7 +678,7 @@ mod directory {
             };
             assert!(file.ends_with(&named) && matches!(*cause, Error::Corruption(_)), "byte {at}: {named}");
             assert_eq!(fs::read(&file).unwrap(), bytes, "nothing was changed");
-            let (_, replayed, found) = replay(FileJournal::salvage(&directory.0, 0)).unwrap();
+            let (_, replayed, found) = replay(directory.salvage()).unwrap();
             let numbers: Vec<u64> = found.iter().map(|batch| batch.0).collect();
             assert_eq!((numbers.as_slice(), replayed.findings.len()), (&[1, 3][..], 1), "byte {at}");
         }
@@ -681,7 +690,7 @@ mod directory {
         let _watchdog = Watchdog::new("file_journal::loss::directory::a_second_journal_of_a_directory", 0);
         let directory = Directory::new("locked");
         let (journal, _) = FileJournal::open(&directory.0, 0).unwrap();
-        for again in [FileJournal::open(&directory.0, 0), FileJournal::salvage(&directory.0, 0)] {
+        for again in [FileJournal::open(&directory.0, 0), directory.salvage()] {
             let refused = again.map(drop).unwrap_err();
             let Error::Io { operation: "lock", source, .. } = &refused else { panic!("{refused}") };
             assert_eq!(source.kind(), std::io::ErrorKind::WouldBlock);

@@ -92,7 +92,7 @@ pub fn run_fault_on(
     strike: impl FnOnce(&mut FaultInjector<'_>) -> (Area, Kind),
 ) -> Result<(Area, Kind, Verdict), Error> {
     let case = Case { frozen, history: History::Forgotten, turn: 0 };
-    case.run(model, table, Past::new(), |injector, _| strike(injector))
+    case.run(model, table, Past::default(), |injector, _| strike(injector))
 }
 
 /// Makes the table, breaks it, and makes every call on it.
@@ -101,7 +101,7 @@ pub fn run_case(
     case: Case,
     strike: impl FnOnce(&mut FaultInjector<'_>, &Past) -> (Area, Kind),
 ) -> Result<(Area, Kind, Verdict), Error> {
-    let (table, mut past) = (model.empty_table()?, Past::new());
+    let (table, mut past) = (model.empty_table()?, Past::default());
     case.fill(model, &table, &mut past)?;
     case.run(model, &table, past, strike)
 }
@@ -203,9 +203,9 @@ pub mod model {
 
     use paranoid_memtable::fault::{FaultInjector, Part, Region};
     use paranoid_memtable::filter::FixedPrefix;
-    use paranoid_memtable::read::{Base, DeletedBy};
+    use paranoid_memtable::read::{Base, DeletedBy, Operands};
     use paranoid_memtable::{
-        Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
+        Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, ValueRef,
     };
 
     use super::plan::Rng;
@@ -507,11 +507,11 @@ pub mod model {
         }
 
         pub fn options(&self) -> Result<MemTableOptions, Error> {
-            let paranoid = ParanoidOptions::builder()
-                .protection_bytes(self.shape.protection)
-                .checksum_on_seek(self.shape.on_seek && self.shape.protection > 0)
-                .order_checks(self.shape.order_checks)
-                .build()?;
+            let paranoid = ParanoidOptions {
+                protection_bytes: self.shape.protection,
+                checksum_on_seek: self.shape.on_seek && self.shape.protection > 0,
+                order_checks: self.shape.order_checks,
+            };
             let mut options = MemTableOptions::builder()
                 .write_buffer_size(BUFFER)
                 .paranoid(paranoid)
@@ -569,7 +569,7 @@ pub mod model {
     }
 
     /// A lookup as plain data, with all that it offers asked for.
-    pub fn seen(lookup: &Lookup<'_>) -> Result<Expected, Error> {
+    pub fn seen(lookup: &Lookup<ValueRef<'_>, Operands<'_>>) -> Result<Expected, Error> {
         Ok(match lookup {
             Lookup::Value(value) => Expected::Value(value.sequence(), value.to_pinned().to_vec()),
             Lookup::Deleted { sequence, by } => Expected::Deleted(*sequence, *by),

@@ -264,7 +264,7 @@ impl Map {
     /// Breaks something of an area in one of the ways that need no more than bytes.
     fn strike_plainly(&self, injector: &mut FaultInjector<'_>, area: usize, rng: &mut Rng) {
         let kind = [Kind::Flip, Kind::Burst, Kind::Noise, Kind::Zero][rng.below(4)];
-        self.strike_as(injector, &Past::new(), (area, kind), rng);
+        self.strike_as(injector, &Past::default(), (area, kind), rng);
     }
 
     fn strike_as(

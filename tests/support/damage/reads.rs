@@ -4,10 +4,10 @@
 use std::ops::Bound;
 
 use paranoid_memtable::integrity::Protected;
-use paranoid_memtable::read::Found;
 use paranoid_memtable::scan::{EntryRange, Handle, Visibility};
 use paranoid_memtable::{
-    BatchWritten, Entry, Error, Inserted, Kind, MemTable, OwnedCursor, TableReader, WriteBatch, Writer,
+    BatchWritten, Entry, Error, Inserted, Kind, Lookup, MemTable, OwnedCursor, TableReader, WriteBatch,
+    Writer,
 };
 
 use super::model::{Expected, Row};
@@ -72,12 +72,12 @@ impl Trial<'_> {
                         self.uncertain(probe, *snapshot);
                         buffer.is_empty()
                     }
-                    Ok(Found::Value { sequence, .. }) => {
+                    Ok(Lookup::Value((sequence, _))) => {
                         matches!(want, Expected::Value(at, value) if *at == sequence && *value == buffer)
                     }
-                    Ok(Found::Deleted { sequence, by }) => *want == Expected::Deleted(sequence, by),
-                    Ok(Found::Merge) => matches!(want, Expected::Merge(..)),
-                    Ok(Found::NotFound) => *want == Expected::NotFound,
+                    Ok(Lookup::Deleted { sequence, by }) => *want == Expected::Deleted(sequence, by),
+                    Ok(Lookup::Merge(())) => matches!(want, Expected::Merge(..)),
+                    Ok(Lookup::NotFound) => *want == Expected::NotFound,
                 };
                 if !same {
                     self.wrong(|| format!("get_into {} at {snapshot}", model.probes[probe].escape_ascii()));
@@ -115,7 +115,7 @@ impl Trial<'_> {
         let want = (row.key.as_slice(), row.sequence, row.kind, row.value.as_slice());
         let (parts, copy, pinned) = (entry.parts(), entry.to_bytes(), table.pin(entry));
         let held = [
-            parts.map(|it| (it.user_key, it.sequence, it.kind, it.value) == want),
+            parts.map(|(key, value)| (key, entry.sequence(), entry.kind(), value) == want),
             copy.map(|it| (it.user_key(), it.sequence(), it.kind(), it.value()) == want),
             pinned.map(|it| (it.user_key(), it.sequence(), it.kind(), it.value()) == want),
         ];
@@ -136,15 +136,16 @@ impl Trial<'_> {
             for sequence in [row.sequence, row.sequence + 1] {
                 let mut versions = model.versions(&row.key).iter();
                 let want = versions.find(|row| row.sequence == sequence);
-                match (table.get_exact(&row.key, sequence), want) {
+                let found = table.get_entry(&row.key, sequence);
+                match (found.map(|entry| entry.filter(|entry| entry.sequence() == sequence)), want) {
                     (Err(error), _) => {
-                        self.refused(&error, "get_exact");
+                        self.refused(&error, "get_entry");
                         self.uncertain(probe, sequence);
                     }
-                    (Ok(Some(entry)), Some(row)) => self.shows(&entry, row, "get_exact"),
+                    (Ok(Some(entry)), Some(row)) => self.shows(&entry, row, "get_entry"),
                     (Ok(None), None) => {}
                     (Ok(entry), _) => {
-                        self.wrong(|| format!("get_exact {}@{sequence}: {entry:?}", row.key.escape_ascii()))
+                        self.wrong(|| format!("get_entry {}@{sequence}: {entry:?}", row.key.escape_ascii()))
                     }
                 }
             }
@@ -164,7 +165,6 @@ impl Trial<'_> {
             let keys: Vec<&[u8]> = places.iter().map(|probe| model.probes[*probe].as_slice()).collect();
             match self.turn() % 4 {
                 0 => results = table.multi_get(&keys, *snapshot),
-                1 => table.multi_get_with_budget(&keys, *snapshot, u64::MAX, &mut results),
                 _ => table.multi_get_into(&keys, *snapshot, &mut results),
             }
             for (probe, got) in places.into_iter().zip(results.drain(..)) {

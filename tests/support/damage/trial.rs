@@ -8,12 +8,12 @@ use paranoid_memtable::flush::{
     FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, SinkError,
 };
 use paranoid_memtable::integrity::Protected;
-use paranoid_memtable::read::EntryBytes;
+use paranoid_memtable::read::{EntryBytes, Operands};
 use paranoid_memtable::repair::Reach;
 use paranoid_memtable::scan::{Cursor, Handle, Visibility};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{
-    DuplicatePolicy, Entry, Error, ImmutableMemTable, Kind, Lookup, MemTable, TableReader,
+    DuplicatePolicy, Entry, Error, ImmutableMemTable, Kind, Lookup, MemTable, TableReader, ValueRef,
 };
 
 use super::model::{Expected, Model, Row, seen};
@@ -186,7 +186,7 @@ impl<'m> Trial<'m> {
         probe: usize,
         snapshot: u64,
         want: &Expected,
-        got: Result<Lookup<'_>, Error>,
+        got: Result<Lookup<ValueRef<'_>, Operands<'_>>, Error>,
         what: &str,
     ) {
         if !self.compare(probe, want, got, what) {
@@ -217,7 +217,7 @@ impl<'m> Trial<'m> {
         &mut self,
         probe: usize,
         want: &Expected,
-        got: Result<Lookup<'_>, Error>,
+        got: Result<Lookup<ValueRef<'_>, Operands<'_>>, Error>,
         what: &str,
     ) -> bool {
         match got.and_then(|lookup| seen(&lookup)) {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use paranoid_memtable::read::Operands;
 use paranoid_memtable::{
     ChecksumKind, Directory, ImmutableMemTable, Lookup, MemTable, MemTableOptions, ParanoidOptions,
-    TableReader, WriteBatch, Writer,
+    TableReader, ValueRef, WriteBatch, Writer,
 };
 
 mod others;
@@ -228,11 +229,11 @@ const INTACT: &str = "intact memory";
 
 impl Ours {
     pub(super) fn new(checks: Checks, accelerator: Accelerator, room: Room) -> anyhow::Result<Ours> {
-        let paranoid = ParanoidOptions::builder()
-            .protection_bytes(checks.protection)
-            .checksum_on_seek(checks.on_seek)
-            .order_checks(checks.order)
-            .build()?;
+        let paranoid = ParanoidOptions {
+            protection_bytes: checks.protection,
+            checksum_on_seek: checks.on_seek,
+            order_checks: checks.order,
+        };
         let options = MemTableOptions::builder().write_buffer_size(room.write_buffer()).paranoid(paranoid);
         let options = match accelerator {
             Accelerator::Nothing => options,
@@ -371,7 +372,7 @@ fn get(reader: &TableReader, key: &[u8], hash: u64) -> u64 {
 }
 
 #[inline]
-fn found(lookup: &Lookup<'_>, hash: u64) -> u64 {
+fn found(lookup: &Lookup<ValueRef<'_>, Operands<'_>>, hash: u64) -> u64 {
     match lookup {
         Lookup::Value(value) => fold(hash, value),
         _ => hash + 1,

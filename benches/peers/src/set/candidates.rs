@@ -1,6 +1,6 @@
 //! What is compared: plain tables, a set, and RocksDB's database.
 
-use paranoid_set::{MemTableSet, SetLookup, SetOptions, View};
+use paranoid_set::{MemTableSet, SetOptions, View};
 use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions, WriteBatch};
 
 use crate::rivals::Room;
@@ -81,7 +81,7 @@ impl Candidate {
 
     /// An empty store.
     pub fn store(self, room: Room) -> anyhow::Result<Box<dyn Store>> {
-        let paranoid = ParanoidOptions::builder().protection_bytes(self.protection).build()?;
+        let paranoid = ParanoidOptions { protection_bytes: self.protection, ..ParanoidOptions::default() };
         let options = MemTableOptions::builder().paranoid(paranoid).write_buffer_size(room.write_buffer());
         let options = options.build()?;
         Ok(match self.kind {
@@ -204,7 +204,7 @@ impl Store for Set {
 
 fn get(view: &View<()>, key: &[u8], hash: u64) -> u64 {
     match view.get(key).expect("intact memory") {
-        SetLookup::Value(value) => fold(hash, &value),
+        Lookup::Value(value) => fold(hash, &value),
         _ => hash + 1,
     }
 }

@@ -15,8 +15,7 @@ use paranoid_memtable::flush::HiddenVersions;
 use paranoid_memtable::read::Base;
 use paranoid_memtable::{ChecksumKind, ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions};
 use paranoid_sst::{
-    BlockKind, MergeBase, MergeOperator, SortedTable, SortedTableOptions, SortedTableWriter, TableLookup,
-    ingestible,
+    BlockKind, MergeOperands, MergeOperator, SortedTable, SortedTableOptions, SortedTableWriter, ingestible,
 };
 
 use super::{Folder, table_in};
@@ -105,9 +104,9 @@ fn merged(base: Option<Vec<u8>>, newest_first: Vec<Vec<u8>>) -> u64 {
 /// The hash of a key's value by this crate's reader.
 fn get_file(table: &SortedTable, key: &[u8]) -> anyhow::Result<Option<u64>> {
     Ok(match table.get(key, u64::MAX)? {
-        TableLookup::Value { value, .. } => Some(fnv(BASIS, &value)),
-        TableLookup::Merge { operands, base } => {
-            let base = if let MergeBase::Value(value) = base { Some(value) } else { None };
+        Lookup::Value((_, value)) => Some(fnv(BASIS, &value)),
+        Lookup::Merge(MergeOperands { operands, base }) => {
+            let base = if let Base::Value(value) = base { Some(value) } else { None };
             Some(merged(base, operands.into_iter().map(|(_, value)| value).collect()))
         }
         _ => None,

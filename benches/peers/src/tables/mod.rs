@@ -19,8 +19,10 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::Args;
 use measure::{Environment, quartiles};
-use paranoid_memtable::{ChecksumKind, ImmutableMemTable, MemTable, MemTableOptions, ParanoidOptions};
-use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableLookup, TableSource};
+use paranoid_memtable::{
+    ChecksumKind, ImmutableMemTable, Lookup, MemTable, MemTableOptions, ParanoidOptions,
+};
+use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableSource};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
@@ -171,7 +173,7 @@ fn timed<T>(clock: fn() -> Duration, count: u64, act: impl FnOnce() -> T) -> (f6
 fn input(arguments: &Arguments) -> anyhow::Result<Input> {
     let shape = Shape { key: KeyShape::Bytes16, value_len: 100 };
     let entries = shape.entries(&shuffled(arguments.entries, SEED), 1);
-    let paranoid = ParanoidOptions::builder().protection_bytes(8).build()?;
+    let paranoid = ParanoidOptions { protection_bytes: 8, ..ParanoidOptions::default() };
     let options = MemTableOptions::builder().write_buffer_size(256 << 20).paranoid(paranoid);
     let table = MemTable::new(options.build()?)?;
     for (sequence, key, value) in entries.iter() {
@@ -306,7 +308,7 @@ impl Open {
         match self {
             Open::Theirs(reader) => Ok(reader.get(keys)),
             Open::Ours(table) => keys.iter().try_fold(0, |hash, key| match table.get(key, u64::MAX)? {
-                TableLookup::Value { value, .. } => Ok(fold(hash, &value)),
+                Lookup::Value((_, value)) => Ok(fold(hash, &value)),
                 _ => Ok(hash),
             }),
         }
