@@ -167,12 +167,11 @@ pub mod read {
 
 /// Cursors and ranges: their types, how they hold their table, and which entries they show.
 pub mod scan {
+    pub use crate::memtable::scan::bounds::KeyRange;
     pub use crate::memtable::scan::cursor::Cursor;
     pub use crate::memtable::scan::cursor::{Borrowed, Handle, Owned};
     pub use crate::memtable::scan::cursor::{Cover, SortedSource, SourceKey};
-    pub use crate::memtable::scan::range::EntryRange;
-    pub use crate::memtable::scan::range::RangeStats;
-    pub use crate::memtable::scan::range::{Descending, DescendingRange, OwnedDescending};
+    pub use crate::memtable::scan::range::{EntryRange, RangeStats};
     pub use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 }
 

@@ -23,7 +23,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use paranoid_memtable::read::Base;
-use paranoid_memtable::scan::{SortedSource, SourceKey};
+use paranoid_memtable::scan::{KeyRange, SortedSource, SourceKey};
 use paranoid_memtable::sibling::{Direction, KeyComparator};
 use paranoid_memtable::{Comparator, Error, KeyEquality, Kind, Result, SequenceNumber, shown};
 
@@ -120,10 +120,9 @@ impl<'s> MergingCursor<'s> {
         }
     }
 
-    /// This cursor, restricted to keys between two bounds, and not positioned. An inverted range is empty.
+    /// This cursor, restricted to keys in `range`, and not positioned. An inverted range is empty.
     ///
     /// ```
-    /// use std::ops::Bound;
     /// use paranoid_memtable::WriteBatch;
     /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
@@ -132,12 +131,13 @@ impl<'s> MergingCursor<'s> {
     /// batch.put(b"a", b"1")?;
     /// batch.put(b"b", b"2")?;
     /// set.write(&batch)?;
-    /// let mut cursor = set.view().cursor()?.with_bounds(Bound::Excluded(b"a"), Bound::Unbounded);
+    /// let mut cursor = set.view().cursor()?.with_bounds("b"..);
     /// assert_eq!(cursor.first()?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn with_bounds(mut self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Self {
+    pub fn with_bounds(mut self, range: impl KeyRange) -> Self {
+        let (lower, upper) = range.key_bounds();
         (self.lower, self.upper) = (lower.map(<[u8]>::to_vec), upper.map(<[u8]>::to_vec));
         self.state = State::Nowhere;
         self

@@ -13,11 +13,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use paranoid_memtable::read::{Base, Operand, Operands};
-use paranoid_memtable::scan::SortedSource;
+use paranoid_memtable::scan::{KeyRange, SortedSource};
 use paranoid_memtable::sibling::Direction;
 use paranoid_memtable::{Lookup, Result, SequenceNumber, TableReader, ValueRef, shown};
 
@@ -241,7 +241,7 @@ impl<B> View<B> {
     ///
     /// # Errors
     /// Those of [`cursor`](Self::cursor).
-    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<SetRange<'static>> {
+    pub fn range(&self, range: impl KeyRange) -> Result<SetRange<'static>> {
         self.merging_range(Vec::new, range)
     }
 
@@ -251,10 +251,10 @@ impl<B> View<B> {
     ///
     /// # Errors
     /// Those of [`cursor`](Self::cursor).
-    pub fn merging_range<'s, 'k>(
+    pub fn merging_range<'s>(
         &self,
         mut sources: impl FnMut() -> Vec<Box<dyn SortedSource + 's>>,
-        range: impl RangeBounds<&'k [u8]>,
+        range: impl KeyRange,
     ) -> Result<SetRange<'s>> {
         let ends = [self.merging_cursor(sources())?, self.merging_cursor(sources())?];
         Ok(SetRange::new(ends, &range))
@@ -438,11 +438,10 @@ struct RangeEnd<'s> {
 
 impl<'s> SetRange<'s> {
     /// A range with a cursor over one set of sources at each end.
-    pub(crate) fn new<'k>(cursors: [MergingCursor<'s>; 2], range: &impl RangeBounds<&'k [u8]>) -> Self {
-        let bound = |bound: Bound<&&'k [u8]>| bound.map(|key| *key);
-        let (lower, upper) = (bound(range.start_bound()), bound(range.end_bound()));
+    pub(crate) fn new(cursors: [MergingCursor<'s>; 2], range: &impl KeyRange) -> Self {
+        let bounds = range.key_bounds();
         let [front, back] =
-            cursors.map(|cursor| RangeEnd { cursor: cursor.with_bounds(lower, upper), is_moving: false });
+            cursors.map(|cursor| RangeEnd { cursor: cursor.with_bounds(bounds), is_moving: false });
         SetRange { front, back }
     }
 

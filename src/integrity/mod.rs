@@ -2,8 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod control_word;
 pub(crate) mod digest;
+pub(crate) mod control_word;
 pub(crate) mod checksum_kind;
 pub(crate) mod options;
 

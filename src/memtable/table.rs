@@ -12,7 +12,7 @@
 #![forbid(unsafe_code)]
 
 use std::any::Any;
-use std::ops::{Deref, RangeBounds};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::error::Result;
@@ -30,14 +30,11 @@ use crate::memtable::parts::writer_shards::{Entered, WriterShard};
 use crate::memtable::read::entry::{Entry, PinnedEntry, pin};
 use crate::memtable::read::get::{Lookup, Operands, ValueRef, get, get_entry, get_into};
 use crate::memtable::read::multi_get::multi_get;
-use crate::memtable::scan::bounds::{key_bounds, version_bounds};
+use crate::memtable::scan::bounds::{KeyRange, scan_bounds};
 use crate::memtable::scan::cursor::{
     Borrowed, Cursor, Owned, OwnedCursor, SortedSource, TableCursor, TableSource, range_tombstones,
 };
-use crate::memtable::scan::range::{
-    Descending, DescendingRange, EntryRange, OwnedDescending, OwnedRange, Range, RangeStats,
-    approximate_range_stats,
-};
+use crate::memtable::scan::range::{EntryRange, OwnedRange, Range, RangeStats, approximate_range_stats};
 use crate::memtable::scan::visibility::{AtSnapshot, Visible};
 use crate::memtable::write::write_batch::{BatchWritten, PreparedBatch, ReservedBatch};
 use crate::memtable::write::write_batch::{prepare, reserve, write_batch, write_batch_in};
@@ -909,13 +906,13 @@ impl TableReader {
     /// for (sequence, key) in (1..).zip([b"a", b"b", b"c"]) {
     ///     table.put(sequence, key, b"")?;
     /// }
-    /// let range = table.range(b"a".as_slice()..b"c");
+    /// let range = table.range("a".."c");
     /// let keys: Result<Vec<&[u8]>, Error> = range.map(|entry| Ok(entry?.user_key())).collect();
     /// assert_eq!(keys?, [b"a", b"b"]);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Range<'_> {
-        EntryRange::new(Borrowed(self.core()), Visible::All, key_bounds(&range))
+    pub fn range(&self, range: impl KeyRange) -> Range<'_> {
+        EntryRange::new(Borrowed(self.core()), Visible::All, scan_bounds(&range))
     }
 
     /// Iterates over what a snapshot sees of the keys in a range, from both ends. An inverted range is empty.
@@ -930,48 +927,9 @@ impl TableReader {
     /// assert_eq!(keys?, [b"b"]);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    pub fn range_at<'k>(
-        &self,
-        snapshot: SequenceNumber,
-        range: impl RangeBounds<&'k [u8]>,
-    ) -> Range<'_, AtSnapshot> {
+    pub fn range_at(&self, snapshot: SequenceNumber, range: impl KeyRange) -> Range<'_, AtSnapshot> {
         let visible = Visible::at(snapshot);
-        EntryRange::new(Borrowed(self.core()), visible, key_bounds(&range))
-    }
-
-    /// Iterates over every entry between two positions (user key, sequence number). Sequence numbers descend
-    /// within a key, so `(k, u64::MAX)` is the first position of key k and `(k, 0)` the last one.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Error, MemTable};
-    /// let table = MemTable::default();
-    /// for sequence in 1..=3 {
-    ///     table.put(sequence, b"k", b"")?;
-    /// }
-    /// let range = table.range_versions((b"k".as_slice(), 2)..=(b"k", 0));
-    /// let versions: Result<Vec<u64>, Error> = range.map(|entry| Ok(entry?.sequence())).collect();
-    /// assert_eq!(versions?, [2, 1]);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    pub fn range_versions<'k>(&self, range: impl RangeBounds<(&'k [u8], SequenceNumber)>) -> Range<'_> {
-        EntryRange::new(Borrowed(self.core()), Visible::All, version_bounds(&range))
-    }
-
-    /// Iterates over every version of the keys in a range: keys descending, the newest version of each key first.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Error, MemTable};
-    /// let table = MemTable::default();
-    /// for (sequence, key) in (1..).zip([b"a", b"b", b"b"]) {
-    ///     table.put(sequence, key, b"")?;
-    /// }
-    /// let range = table.range_descending(..);
-    /// let versions: Result<Vec<u64>, Error> = range.map(|entry| Ok(entry?.sequence())).collect();
-    /// assert_eq!(versions?, [3, 2, 1]); // b@3, b@2, a@1
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    pub fn range_descending<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Descending<'_> {
-        DescendingRange::new(Borrowed(self.core()), key_bounds(&range))
+        EntryRange::new(Borrowed(self.core()), visible, scan_bounds(&range))
     }
 
     /// Iterates over every version of the keys in a range, from both ends. The range owns a share in the table:
@@ -990,8 +948,8 @@ impl TableReader {
     /// assert_eq!((entry.user_key(), entry.value()), (b"a".as_slice(), b"one".as_slice()));
     /// # Ok(()) }
     /// ```
-    pub fn owned_range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> OwnedRange {
-        EntryRange::new(Owned(Arc::clone(self.core())), Visible::All, key_bounds(&range))
+    pub fn owned_range(&self, range: impl KeyRange) -> OwnedRange {
+        EntryRange::new(Owned(Arc::clone(self.core())), Visible::All, scan_bounds(&range))
     }
 
     /// Iterates over what a snapshot sees of the keys in a range, from both ends. The range owns a share in the
@@ -1009,56 +967,9 @@ impl TableReader {
     /// assert_eq!((entry.sequence(), entry.value()), (1, b"old".as_slice()));
     /// # Ok(()) }
     /// ```
-    pub fn owned_range_at<'k>(
-        &self,
-        snapshot: SequenceNumber,
-        range: impl RangeBounds<&'k [u8]>,
-    ) -> OwnedRange<AtSnapshot> {
+    pub fn owned_range_at(&self, snapshot: SequenceNumber, range: impl KeyRange) -> OwnedRange<AtSnapshot> {
         let visible = Visible::at(snapshot);
-        EntryRange::new(Owned(Arc::clone(self.core())), visible, key_bounds(&range))
-    }
-
-    /// Every entry between two positions (user key, sequence number), from both ends; sequence numbers descend
-    /// within a key. The range owns a share in the table: it is `'static`, `Send` and `Sync`.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::default();
-    /// for sequence in 1..=5 {
-    ///     table.put(sequence, b"k", b"")?;
-    /// }
-    /// let (from, to) = ((b"k".as_slice(), 4), (b"k".as_slice(), 2));
-    /// let mut range = table.owned_range_versions(from..to);
-    /// assert_eq!(range.next_entry()?.map(|entry| entry.sequence()), Some(4));
-    /// assert_eq!(range.next_back_entry()?.map(|entry| entry.sequence()), Some(3));
-    /// # Ok(()) }
-    /// ```
-    pub fn owned_range_versions<'k>(
-        &self,
-        range: impl RangeBounds<(&'k [u8], SequenceNumber)>,
-    ) -> OwnedRange {
-        EntryRange::new(Owned(Arc::clone(self.core())), Visible::All, version_bounds(&range))
-    }
-
-    /// Iterates over every version of the keys in a range: keys descending, the newest version of each key first.
-    /// The range owns a share in the table: it is `'static`, `Send` and `Sync`.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::default();
-    /// for (sequence, key) in [(1, b"a"), (2, b"b"), (3, b"b")] {
-    ///     table.put(sequence, key, b"")?;
-    /// }
-    /// let range = table.owned_range_descending(..);
-    /// drop(table);
-    /// let found = range.map(|copy| Ok(copy?.sequence())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
-    /// assert_eq!(found, [3, 2, 1]);
-    /// # Ok(()) }
-    /// ```
-    pub fn owned_range_descending<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> OwnedDescending {
-        DescendingRange::new(Owned(Arc::clone(self.core())), key_bounds(&range))
+        EntryRange::new(Owned(Arc::clone(self.core())), visible, scan_bounds(&range))
     }
 
     /// The range tombstones that a snapshot (inclusive) sees, as fragments with the newest visible sequence
@@ -1092,15 +1003,15 @@ impl TableReader {
     /// let table = MemTable::default();
     /// table.put(1, b"a", b"1")?;
     /// table.put(2, b"b", b"2")?;
-    /// let stats = table.approximate_range_stats(b"a".as_slice()..b"b")?;
+    /// let stats = table.approximate_range_stats("a".."b")?;
     /// assert_eq!((stats.entries, stats.data_bytes), (1, 2)); // exact for few entries
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     ///
     /// # Errors
     /// `Corruption` if damage makes an estimate impossible.
-    pub fn approximate_range_stats<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<RangeStats> {
-        approximate_range_stats(self.core(), key_bounds(&range))
+    pub fn approximate_range_stats(&self, range: impl KeyRange) -> Result<RangeStats> {
+        approximate_range_stats(self.core(), scan_bounds(&range))
     }
 
     /// A cursor over every version of every key, except range tombstones, which are not applied either. It is not

@@ -94,7 +94,7 @@ fn compare(table: &ImmutableMemTable, file: &SortedTable) -> Anything<u64> {
     let mut cursor = file.cursor();
     cursor.first()?;
     let mut entries = 0;
-    for entry in table.range_versions(..) {
+    for entry in table.range(..) {
         let entry = entry?;
         let found = cursor.entry().ok_or("the file ends early")?;
         let same = (entry.user_key(), entry.sequence(), entry.kind())

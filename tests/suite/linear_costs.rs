@@ -421,7 +421,7 @@ mod walk_costs {
         while both.next().is_some() && both.next_back().is_some() {
             seen(names[4]);
         }
-        table.range_descending(..).for_each(|_| seen(names[5]));
+        table.range(..).descending().for_each(|_| seen(names[5]));
         let (mut raw, mut resolved) = (table.owned_cursor(), table.owned_cursor_at(snapshot));
         for key in [b"a".as_slice(), b"m", b"z"] {
             let _ = (raw.seek(key).is_ok(), seen("seek"));

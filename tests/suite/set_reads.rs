@@ -506,7 +506,7 @@ pub(crate) mod set_scans {
         };
         let expected: Rows = rows.iter().filter(is_inside).cloned().collect();
         let sources = || HistorySource::new(view.base());
-        let cursor = || view.merging_cursor(vec![Box::new(sources())]).unwrap().with_bounds(lower, upper);
+        let cursor = || view.merging_cursor(vec![Box::new(sources())]).unwrap().with_bounds((lower, upper));
         let mut backward = all_of(&mut cursor(), Way::Backward).0;
         backward.reverse();
         assert_eq!(all_of(&mut cursor(), Way::Forward).0, expected, "{lower:?} to {upper:?}");
@@ -570,7 +570,7 @@ pub(crate) mod set_scans {
         let mut base = History::default();
         [b"a", b"b"].iter().for_each(|key| base.insert(0, Kind::PUT, *key, b"value"));
         let cursor = MergingCursor::over(Arc::new(Bytewise), 1, vec![Box::new(HistorySource::new(&base))]);
-        let mut cursor = cursor.with_bounds(Bound::Excluded(b"a"), Bound::Unbounded);
+        let mut cursor = cursor.with_bounds((Bound::Excluded(b"a"), Bound::Unbounded));
         assert_eq!(cursor.first().unwrap().map(MergedEntry::user_key), Some(b"b".as_slice()));
     }
 

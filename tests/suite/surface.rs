@@ -2,19 +2,20 @@
 
 /// The public face: what is `Send` and `Sync`, how large things are, what errors say.
 mod api {
+    use std::ops::Bound;
+
     use paranoid_memtable::KeyEquality;
     use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, SinkError};
     use paranoid_memtable::integrity::{Kvo, Kvos, Place, Protected};
     use paranoid_memtable::read::{Base, DeletedBy, EntryBytes, Operand, Operands, PinnedEntry, PinnedValue};
-    use paranoid_memtable::scan::{
-        AtSnapshot, Borrowed, Cursor, Descending, Owned, OwnedDescending, RangeStats, Raw,
-    };
+    use paranoid_memtable::scan::{AtSnapshot, Borrowed, Cursor, Owned, RangeStats, Raw};
     use paranoid_memtable::tombstone::Fragment;
     use paranoid_memtable::{
         Bytewise, Corruption, Directory, Displaced, DuplicatePolicy, Entry, Error, ImmutableMemTable,
         Inserted, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, OwnedCursor, OwnedRange,
-        ParanoidOptions, Range, TableCursor, TableReader, ValueRef, Writer,
+        ParanoidOptions, Range, TableCursor, TableReader, ValueRef, WriteBatch, Writer,
     };
+    use paranoid_set::{MemTableSet, SetOptions};
 
     use crate::support::orders::Reverse;
     use crate::support::under;
@@ -42,9 +43,8 @@ mod api {
         stays::<(EntryBytes, PinnedEntry)>();
         stays::<Writer>();
         sync::<Range<'static>>();
-        sync::<Descending<'static>>();
-        sync::<(OwnedRange, OwnedRange<AtSnapshot>, OwnedDescending)>();
-        stays::<(OwnedRange, OwnedRange<AtSnapshot>, OwnedDescending)>();
+        sync::<(OwnedRange, OwnedRange<AtSnapshot>)>();
+        stays::<(OwnedRange, OwnedRange<AtSnapshot>)>();
         sync::<Lookup<ValueRef<'static>, Operands<'static>>>();
         sync::<ValueRef<'static>>();
         sync::<PinnedValue>();
@@ -72,6 +72,35 @@ mod api {
         assert!(size_of::<Error>() <= 72);
         assert!(size_of::<Corruption>() <= 64);
     };
+
+    /// Every form of a range of keys, for whatever takes one.
+    #[test]
+    fn every_form_of_a_key_range() {
+        let table = MemTable::default();
+        for (sequence, key) in (1..).zip(["a", "b", "c"]) {
+            table.put(sequence, key.as_bytes(), b"").unwrap();
+        }
+        let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
+        let batch = table.range(..).map(|entry| entry.unwrap().user_key().to_vec());
+        let mut writes = WriteBatch::new();
+        batch.for_each(|key| writes.put(&key, b"").unwrap());
+        set.write(&writes).unwrap();
+        let (low, high) = (b"a".to_vec(), b"b".to_vec());
+        let pair: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Excluded(b"a"), Bound::Unbounded);
+        assert_eq!(table.range(..).count(), 3);
+        assert_eq!(table.range_at(9, "b"..).count(), 2);
+        assert_eq!(table.owned_range("a".."b").count(), 1);
+        assert_eq!(table.owned_range_at(9, ..=b"b").count(), 2);
+        assert_eq!(table.approximate_range_stats(&low..&high).unwrap().entries, 1);
+        assert_eq!(table.approximate_range_stats(low.as_slice()..=high.as_slice()).unwrap().entries, 2);
+        assert!(table.cursor().with_bounds(.."a".to_string()).first().unwrap().is_none());
+        assert!(table.owned_cursor().with_bounds(pair).first().unwrap().is_some());
+        let owned = (Bound::Included(low.clone()), Bound::Excluded(high.clone()));
+        assert_eq!(set.view().range(owned).unwrap().count(), 1);
+        assert_eq!(set.view().range(&low..=&high).unwrap().count(), 2);
+        let mut cursor = set.view().cursor().unwrap().with_bounds(pair);
+        assert_eq!(cursor.first().unwrap().map(|entry| entry.user_key()), Some(b"b".as_slice()));
+    }
 
     fn text_of(error: Error) -> String {
         match error {

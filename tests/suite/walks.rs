@@ -322,7 +322,7 @@ fn a_parked_range_verifies_again() {
                 let verdict = came.and_then(|came| check(&came, (&rows, Told::InPlace), None, &mut injector));
                 injector.undo();
                 let descending =
-                    one_end(table.range_descending(..), rows.len(), |step| strike(&mut injector, step));
+                    one_end(table.range(..).descending(), rows.len(), |step| strike(&mut injector, step));
                 let down =
                     descending.and_then(|came| check(&came, (&down, Told::InTime), None, &mut injector));
                 injector.undo();
@@ -405,9 +405,9 @@ fn inverted_bounds_are_empty_for_every_read() {
         assert!(resolved.first().unwrap().is_none() && resolved.last().unwrap().is_none());
         assert_eq!(table.range(all).count() + table.range(all).rev().count(), 0);
         assert_eq!(table.range_at(u64::MAX, all).count() + table.range_at(u64::MAX, all).rev().count(), 0);
-        assert_eq!(table.range_descending(all).count(), 0);
-        assert_eq!(table.range_versions((high, 9)..(low, 1)).count(), 0);
-        assert_eq!(table.range_versions((low, 1)..(low, 9)).rev().count(), 0);
+        assert_eq!(table.range(all).descending().count(), 0);
+        assert_eq!(table.range(..).with_version_bounds((high, 9)..(low, 1)).count(), 0);
+        assert_eq!(table.range(..).with_version_bounds((low, 1)..(low, 9)).rev().count(), 0);
         assert_eq!(table.approximate_range_stats(all).unwrap().entries, 0);
         if !setup.is_frozen {
             assert!(matches!(table.delete_range(50, high, low), Err(Error::InvalidArgument(_))));
@@ -579,7 +579,7 @@ mod broken_walks {
         let inside = || b"c".as_slice()..b"e".as_slice();
         assert_eq!(shown(table.range(inside())), "cd");
         assert_eq!(shown(table.range(inside()).rev()), "dc");
-        assert_eq!(shown(table.range_descending(inside())), "dc");
+        assert_eq!(shown(table.range(inside()).descending()), "dc");
         assert_eq!(shown(table.range_at(9, inside()).rev()), "dc");
         let mut cursor = table.cursor().with_bounds(inside());
         assert_eq!(cursor.seek(b"a").unwrap().map(place_of), Some((b"c".to_vec(), 3)));

@@ -63,7 +63,7 @@ fn walk<C: Order, H: Handle, L: Visibility>(
     moves: &[Move],
 ) -> Verdict {
     if let Some((start, end)) = bounds {
-        cursor = cursor.with_bounds::<&[u8]>((bound(start), bound(end)));
+        cursor = cursor.with_bounds((bound(start), bound(end)));
     }
     let mut at: Option<usize> = None;
     for (step, one) in moves.iter().enumerate() {
@@ -170,11 +170,11 @@ pub fn check_versions<C: Order>(
         }
     }
     let bounds = (bound(start), bound(end));
-    both_ends(table.range_versions(bounds), row_of, ends, &rows)?;
-    both_ends(table.owned_range_versions(bounds), copied_row, ends, &rows)?;
+    both_ends(table.range(..).with_version_bounds(bounds), row_of, ends, &rows)?;
+    both_ends(table.owned_range(..).with_version_bounds(bounds), copied_row, ends, &rows)?;
     rows.sort_by(|a, b| C::plainly(&b.key, &a.key).then(b.sequence.cmp(&a.sequence)));
-    descends(table.range_descending(..).with_version_bounds(bounds), row_of, &rows)?;
-    descends(table.owned_range_descending(..).with_version_bounds(bounds), copied_row, &rows)
+    descends(table.range(..).descending().with_version_bounds(bounds), row_of, &rows)?;
+    descends(table.owned_range(..).descending().with_version_bounds(bounds), copied_row, &rows)
 }
 
 pub fn check_descending<C: Order>(
@@ -186,8 +186,8 @@ pub fn check_descending<C: Order>(
     rows.retain(|row| inside::<C>(row, start, end));
     rows.sort_by(|a, b| C::plainly(&b.key, &a.key).then(b.sequence.cmp(&a.sequence)));
     let bounds = (bound(start), bound(end));
-    descends(table.range_descending(bounds), row_of, &rows)?;
-    descends(table.owned_range_descending(bounds), copied_row, &rows)
+    descends(table.range(bounds).descending(), row_of, &rows)?;
+    descends(table.owned_range(bounds).descending(), copied_row, &rows)
 }
 
 /// Takes from a descending range until it ends.
@@ -327,6 +327,8 @@ pub mod ends {
         /// There or earlier: keys descend and versions do not, so damage between two keys is on both sides of one of
         /// them.
         InTime,
+        /// Before what is beside the missing rows, by either end.
+        AtEitherEnd,
     }
 
     /// Compares what a walk returned, in the order of `rows`, with the rows.
@@ -338,6 +340,12 @@ pub mod ends {
         told: Told,
     ) -> Verdict {
         let (mut at, mut gap, mut loose, mut errors) = (0, false, allowed.rows, 0);
+        let is_told = match told {
+            Told::InPlace => |_: usize, _: usize| false,
+            Told::InTime => |before: usize, _: usize| before > 0,
+            Told::AtEitherEnd => |_: usize, all: usize| all > 0,
+        };
+        let all = came.iter().filter(|one| **one == Came::Corruption).count();
         let mut missed = |rows: &[&Row], is_told: bool| {
             for row in rows {
                 let name = format!("{}@{}", row.key.escape_ascii(), row.sequence);
@@ -361,10 +369,10 @@ pub mod ends {
             if value.as_ref().is_some_and(|value| *value != rows[at + place].value) {
                 return Err(format!("{name} has another value"));
             }
-            missed(&rows[at..at + place], gap || (told == Told::InTime && errors > 0))?;
+            missed(&rows[at..at + place], gap || is_told(errors, all))?;
             (at, gap) = (at + place + 1, false);
         }
-        missed(&rows[at..], gap || (told == Told::InTime && errors > 0))?;
+        missed(&rows[at..], gap || is_told(errors, all))?;
         if errors > allowed.errors { Err(format!("{errors} errors")) } else { Ok(()) }
     }
 
@@ -475,7 +483,11 @@ pub mod ends {
         rows.retain(|row| inside::<Bytewise>(row, start, end));
         let bounds = (bound(start), bound(end));
         let told = |what: &str, snapshot: Option<u64>, rows: &[&Row], came: Result<Vec<Came>, String>| {
-            let when = if what.ends_with("range_descending") { Told::InTime } else { Told::InPlace };
+            let when = match what {
+                "range_descending" => Told::AtEitherEnd,
+                "owned_range_descending" => Told::InTime,
+                _ => Told::InPlace,
+            };
             let verdict = came.and_then(|came| {
                 judge(&came, rows, snapshot, allowed, when).map_err(|text| format!("{text}: {came:?}"))
             });
@@ -486,20 +498,20 @@ pub mod ends {
         told("range", None, &rows, both_ends(table.range(bounds), pattern, count, no_pause))?;
         told("owned_range", None, &rows, both_ends(table.owned_range(bounds), pattern, count, no_pause))?;
         let versions = (version_bound(start, 0), version_bound(end, 1));
-        let came = both_ends(table.range_versions(versions), pattern, count, no_pause);
+        let came = both_ends(table.range(..).with_version_bounds(versions), pattern, count, no_pause);
         told("range_versions", None, &rows, came)?;
-        let came = both_ends(table.owned_range_versions(versions), pattern, count, no_pause);
+        let came = both_ends(table.owned_range(..).with_version_bounds(versions), pattern, count, no_pause);
         told("owned_range_versions", None, &rows, came)?;
-        let descending = one_end(table.range_descending(bounds), count, no_pause);
+        let descending = both_ends(table.range(bounds).descending(), pattern, count, no_pause);
         let mut down = rows.clone();
         down.sort_by(|a, b| b.key.cmp(&a.key).then(b.sequence.cmp(&a.sequence)));
         told("range_descending", None, &down, descending)?;
-        let descending = table.owned_range_descending(..).with_version_bounds(versions);
+        let descending = table.owned_range(..).descending().with_version_bounds(versions);
         told("owned_range_descending", None, &down, one_end(descending, count, no_pause))?;
         for step in [Step::Next, Step::Prev] {
-            let cursor = table.cursor().with_bounds::<&[u8]>(bounds);
+            let cursor = table.cursor().with_bounds(bounds);
             told("a cursor", None, &rows, scan(cursor, step, count))?;
-            let cursor = table.owned_cursor().with_bounds::<&[u8]>(bounds);
+            let cursor = table.owned_cursor().with_bounds(bounds);
             told("an owned cursor", None, &rows, scan(cursor, step, count))?;
         }
         for snapshot in snapshots {
@@ -515,9 +527,9 @@ pub mod ends {
             let came = both_ends(table.owned_range_at(*snapshot, bounds), pattern, all, no_pause);
             told("owned_range_at", at, &rows, came)?;
             for step in [Step::Next, Step::Prev] {
-                let cursor = table.cursor_at(*snapshot).with_bounds::<&[u8]>(bounds);
+                let cursor = table.cursor_at(*snapshot).with_bounds(bounds);
                 told("a resolved cursor", at, &rows, scan(cursor, step, all))?;
-                let cursor = table.owned_cursor_at(*snapshot).with_bounds::<&[u8]>(bounds);
+                let cursor = table.owned_cursor_at(*snapshot).with_bounds(bounds);
                 told("an owned resolved cursor", at, &rows, scan(cursor, step, all))?;
             }
         }

@@ -10,9 +10,9 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-use crate::key::{KeyComparator, SequenceNumber, Side, Target};
+use crate::key::{Direction, KeyComparator, SequenceNumber, Side, Target};
 use crate::memtable::arena::node::Node;
 
 /// A position between entries. It owns a copy of its key, so later damage of the table does not move it.
@@ -54,6 +54,19 @@ impl ScanBound {
     /// The position right after a stored entry.
     pub(crate) fn just_after(node: &Node<'_>) -> ScanBound {
         ScanBound { revision: node.revision(), ..ScanBound::after(node.key(), node.sequence()) }
+    }
+
+    /// The position before all versions of a key, or after them, on the far side in this direction.
+    pub(crate) fn beside_key(way: Direction, key: &[u8]) -> ScanBound {
+        match way {
+            Direction::Forward => ScanBound::after(key, 0),
+            Direction::Backward => ScanBound::before(key, SequenceNumber::MAX),
+        }
+    }
+
+    /// The key beside which the position is; none for the position before or after everything.
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        matches!(self.side, Side::Before | Side::After).then_some(&*self.key)
     }
 
     /// The position on the other side of the adjacent entry.
@@ -111,11 +124,61 @@ pub(crate) struct ScanBounds {
     pub(crate) upper: Option<ScanBound>,
 }
 
+/// A range of keys: `..`, one of the standard ranges, or a pair of [`Bound`]s, over anything that is bytes.
+///
+/// ```
+/// use std::ops::Bound::{self, Excluded, Included, Unbounded};
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::scan::KeyRange;
+/// let table = MemTable::default();
+/// for (sequence, key) in (1..).zip(["a", "b", "c"]) {
+///     table.put(sequence, key.as_bytes(), b"")?;
+/// }
+/// fn count(table: &MemTable, range: impl KeyRange) -> usize {
+///     table.range(range).count()
+/// }
+/// let (a, b) = (vec![b'a'], vec![b'b']);
+/// assert_eq!(count(&table, ..), 3);
+/// assert_eq!(count(&table, "b"..), 2);
+/// assert_eq!(count(&table, .."b"), 1);
+/// assert_eq!(count(&table, ..=b"b"), 2);
+/// assert_eq!(count(&table, &a..&b), 1);
+/// assert_eq!(count(&table, a.as_slice()..=b.as_slice()), 2);
+/// assert_eq!(count(&table, (Excluded(a), Included(b))), 1);
+/// let bounds: (Bound<&[u8]>, Bound<&[u8]>) = (Included(b"b"), Unbounded);
+/// assert_eq!(count(&table, bounds), 2);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+pub trait KeyRange {
+    /// The two bounds. An inverted range is empty.
+    fn key_bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>);
+}
+
+impl KeyRange for RangeFull {
+    fn key_bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        (Bound::Unbounded, Bound::Unbounded)
+    }
+}
+
+/// Implements [`KeyRange`] for standard ranges.
+macro_rules! key_ranges {
+    ($($range:ty),+) => {$(
+        impl<K: AsRef<[u8]>> KeyRange for $range {
+            fn key_bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+                (self.start_bound().map(K::as_ref), self.end_bound().map(K::as_ref))
+            }
+        }
+    )+};
+}
+
+key_ranges!(Range<K>, RangeFrom<K>, RangeInclusive<K>, RangeTo<K>, RangeToInclusive<K>, (Bound<K>, Bound<K>));
+
 /// The scan bounds of all versions of the keys in a range.
-pub(crate) fn key_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> ScanBounds {
+pub(crate) fn scan_bounds(range: &impl KeyRange) -> ScanBounds {
+    let (start, end) = range.key_bounds();
     ScanBounds {
-        lower: ScanBound::lower(range.start_bound().map(|key| (key.as_ref(), None))),
-        upper: ScanBound::upper(range.end_bound().map(|key| (key.as_ref(), None))),
+        lower: ScanBound::lower(start.map(|key| (key, None))),
+        upper: ScanBound::upper(end.map(|key| (key, None))),
     }
 }
 

@@ -7,7 +7,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
@@ -17,7 +16,7 @@ use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::Operands;
-use crate::memtable::scan::bounds::key_bounds;
+use crate::memtable::scan::bounds::{KeyRange, scan_bounds};
 use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility, Visible};
 use crate::memtable::scan::walk::Walk;
 use crate::memtable::skiplist::search::Search;
@@ -84,9 +83,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         Cursor { handle, walk: Walk::new(visible), shows: PhantomData }
     }
 
-    /// This cursor, restricted to user keys in `range` and not positioned. An inverted range is empty. If the
-    /// compiler cannot infer the type of keys, as with `..` or a pair of [`Bound`](std::ops::Bound)s, name it:
-    /// `with_bounds::<&[u8]>(..)`.
+    /// This cursor, restricted to user keys in `range` and not positioned. An inverted range is empty.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -100,7 +97,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn with_bounds<K: AsRef<[u8]>>(mut self, range: impl RangeBounds<K>) -> Self {
+    pub fn with_bounds(mut self, range: impl KeyRange) -> Self {
         self.set_bounds(range);
         self
     }
@@ -121,8 +118,8 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// }
     /// # Ok(()) }
     /// ```
-    pub fn set_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<K>) {
-        self.walk.set_bounds(key_bounds(&range));
+    pub fn set_bounds(&mut self, range: impl KeyRange) {
+        self.walk.set_bounds(scan_bounds(&range));
     }
 
     /// This cursor in prefix mode: restricted to user keys that start with `prefix`, instead of any bounds, and not

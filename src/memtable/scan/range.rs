@@ -1,33 +1,40 @@
-//! Ranges: iterators with a walk at each end.
+//! Ranges: iterators with a walk at each end, keys ascending or descending.
 //!
 //! ```text
 //!   front ->  a@9  a@5  [gap]  c@4  <- back        the two ends stop where they meet, once
+//!
+//!   stored      a@9   b@7   b@4   c@2              descending: c@2, b@7, b@4, a@9
+//!               <---- b@7 <----- from              Keys: from the first version of a key to the key before it,
+//!                     ----> ---->                  and to that key's first version; Versions: through the others
 //! ```
 //! * RANGE-1: each end keeps a position in its own memory: how far it has come, over entries and gaps, or where a
 //!   seek put it. An end stops at the position of the other end, whatever is there.
 //! * RANGE-2: a gap is reported by the end that reaches it first.
+//! * RANGE-3: the order of a descending range is keys descending, and the newest version of each key first; its back goes
+//!   through that order the other way. An end never goes to a key that is not beyond its last one.
 //!
 //! One thread at a time moves a range; tables may be written meanwhile.
 
 #![forbid(unsafe_code)]
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::RangeBounds;
+use std::ops::{ControlFlow, RangeBounds};
 
 use crate::error::{Corruption, Place, Result};
 use crate::key::{Direction, KeyComparator, SequenceNumber, Side, Target};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, EntryBytes};
-use crate::memtable::scan::bounds::{ScanBound, ScanBounds, key_bounds, version_bounds};
+use crate::memtable::scan::bounds::{KeyRange, ScanBound, ScanBounds, scan_bounds, version_bounds};
 use crate::memtable::scan::cursor::{Borrowed, Handle, Owned};
 use crate::memtable::scan::visibility::{Raw, StepLimit, Visibility, Visible};
 use crate::memtable::scan::walk::{Mark, Walk, far_end};
 use crate::memtable::skiplist::search::Search;
 
 /// A range of entries, iterated from both ends. A damaged place is reported once, by the end that reaches it first,
-/// which then goes on after it. Made by [`range`](crate::TableReader::range), [`range_at`](crate::TableReader::range_at),
-/// [`range_versions`](crate::TableReader::range_versions) and their owned forms.
+/// which then goes on after it. Made by [`range`](crate::TableReader::range), [`range_at`](crate::TableReader::range_at)
+/// and their owned forms; [`descending`](Self::descending) turns the order of keys around.
 ///
 /// A range that borrows its table is an iterator over entries. One that has a share in the table lends them, by
 /// [`next_entry`](Self::next_entry) and [`next_back_entry`](Self::next_back_entry), and is an iterator over verified
@@ -92,6 +99,8 @@ impl<H: Handle, L: Visibility> fmt::Debug for EntryRange<H, L> {
 struct Ends {
     front: RangeEnd,
     back: RangeEnd,
+    /// The way that keys go in the range's order.
+    keys: Direction,
     /// Whether the ends have met, or one has reached the other side of the range, since the last seek.
     is_over: bool,
 }
@@ -100,8 +109,22 @@ struct Ends {
 struct RangeEnd {
     walk: Walk,
     state: End,
-    /// How far it has come (RANGE-1). Unknown until the other end moves, except after a seek.
+    /// How far it has come (RANGE-1), in the order of the range. Where keys ascend it is unknown until the other end
+    /// moves, except after a seek.
     place: Option<ScanBound>,
+    /// What only an end of a descending range keeps.
+    turns: Turns,
+}
+
+/// How an end of a descending range goes on.
+#[derive(Default)]
+struct Turns {
+    /// From where the walk leaves the key whose versions it shows: that key's last stored version in the direction of
+    /// keys, or the gap behind it. Unknown after a seek.
+    edge: Option<Mark>,
+    /// The sides of the gap that was reported last.
+    reported: Option<(u32, u32)>,
+    limit: StepLimit,
 }
 
 /// Where the next step of an end begins.
@@ -113,11 +136,15 @@ enum End {
     Sought,
     /// Where its walk stands.
     Moving,
+    /// Of a descending range: at another version of the key, where its walk stands.
+    Versions,
+    /// Of a descending range: at another key.
+    Keys,
 }
 
 impl RangeEnd {
     fn new(walk: Walk) -> Self {
-        RangeEnd { walk, state: End::Fresh, place: None }
+        RangeEnd { walk, state: End::Fresh, place: None, turns: Turns::default() }
     }
 
     /// Takes one step; the first one goes to the beginning of this end. Not called once the range is over.
@@ -162,11 +189,9 @@ impl RangeEnd {
     }
 
     /// Undoes a move that led beyond the other end. Its result is neither shown nor reported.
-    fn take_back(&mut self, way: Direction) {
-        self.walk.leave();
-        self.state = End::Sought;
-        // This end has shown nothing yet.
-        self.place.get_or_insert_with(|| far_end(way.opposite()));
+    fn take_back(&mut self) {
+        let place = self.place.take();
+        self.reset(place);
     }
 
     /// Begins anew, at the end of the range or at a place.
@@ -174,14 +199,123 @@ impl RangeEnd {
         self.walk.leave();
         self.state = if place.is_some() { End::Sought } else { End::Fresh };
         self.place = place;
+        self.turns = Turns::default();
     }
 }
+
+/// Steps of an end of a descending range: its keys go one way through the table, the versions of each key the other way.
+impl RangeEnd {
+    /// Takes one step, past gaps that the other end has reported.
+    fn advance_by_keys<'a>(
+        &mut self,
+        core: &'a Core,
+        keys: Direction,
+        known: Option<(u32, u32)>,
+    ) -> Result<Option<Entry<'a>>> {
+        loop {
+            if let Err(corruption) = self.turns.limit.count(core) {
+                return self.walk.fail(corruption).map(|()| None);
+            }
+            match self.turn(core, keys, known) {
+                Ok(ControlFlow::Break(entry)) => return Ok(entry),
+                Ok(ControlFlow::Continue(())) => {}
+                Err(_) if self.is_known(known) => {}
+                Err(error) => {
+                    self.turns.reported = self.sides();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Moves the walk once; goes on unless it led to an entry that the range shows, or to the end.
+    fn turn<'a>(&mut self, core: &'a Core, keys: Direction, known: Option<(u32, u32)>) -> Turn<'a> {
+        let versions = keys.opposite();
+        match self.state {
+            End::Fresh => {
+                self.state = End::Keys;
+                let entry = self.walk.begin(core, keys, None)?;
+                self.come_to_key(core, keys, entry)
+            }
+            End::Sought => {
+                self.state = End::Versions;
+                let entry = self.walk.begin(core, versions, self.place.as_ref())?;
+                self.come_to_version(core, keys, entry)
+            }
+            End::Keys => {
+                let entry = self.walk.advance_any(core, keys)?;
+                self.come_to_key(core, keys, entry)
+            }
+            End::Versions | End::Moving => match self.walk.advance_any(core, versions) {
+                // Who reported the gap has shown what is behind it.
+                Err(_) if self.is_known(known) => self.come_to_version(core, keys, None),
+                moved => self.come_to_version(core, keys, moved?),
+            },
+        }
+    }
+
+    /// Handles a step among versions: it led to another one of the key, or the key is done.
+    fn come_to_version<'a>(&mut self, core: &'a Core, keys: Direction, entry: Option<Entry<'a>>) -> Turn<'a> {
+        let key = self.place.as_ref().and_then(ScanBound::key);
+        let is_same = |entry: &Entry<'_>, key| core.comparator.are_equal(entry.user_key(), key);
+        if let Some(entry) = entry.filter(|entry| key.is_some_and(|key| is_same(entry, key))) {
+            return Ok(ControlFlow::Break(Some(entry)));
+        }
+        self.state = End::Keys;
+        if let Some(edge) = self.turns.edge.take() {
+            self.walk.return_to(edge);
+            return Ok(ControlFlow::Continue(()));
+        }
+        let from = key.map(|key| ScanBound::beside_key(keys, key));
+        let entry = self.walk.begin(core, keys, from.as_ref())?;
+        self.come_to_key(core, keys, entry)
+    }
+
+    /// Handles a step to another key: goes on to the version with which the range begins to show that key.
+    fn come_to_key<'a>(&mut self, core: &'a Core, keys: Direction, entry: Option<Entry<'a>>) -> Turn<'a> {
+        let Some(entry) = entry else { return Ok(ControlFlow::Break(None)) };
+        let key = self.place.as_ref().and_then(ScanBound::key);
+        let order = key.map(|key| core.comparator.compare(entry.user_key(), key));
+        // A version of the last key was inserted meanwhile.
+        if order.is_some_and(Ordering::is_eq) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        if order.is_some_and(|order| order != keys.outward()) {
+            let corruption = Corruption::new(Place::Order, 0, 0, 0).with_sequence(entry.sequence());
+            return self.walk.fail(corruption).map(|()| ControlFlow::Break(None));
+        }
+        self.place = Some(ScanBound::beside_key(keys, entry.user_key()));
+        self.state = End::Versions;
+        let first = self.walk.go_to_last_version(core, keys, entry);
+        self.turns.edge = Some(self.walk.mark());
+        Ok(first?.map_or(ControlFlow::Continue(()), |entry| ControlFlow::Break(Some(entry))))
+    }
+
+    /// The sides of the gap that the walk is in.
+    fn sides(&self) -> Option<(u32, u32)> {
+        self.walk.gap().map(|gap| (gap.before, gap.after))
+    }
+
+    /// Whether the gap of the walk was reported already (RANGE-2).
+    fn is_known(&self, known: Option<(u32, u32)>) -> bool {
+        let sides = self.sides();
+        sides.is_some() && (sides == self.turns.reported || sides == known)
+    }
+}
+
+/// The result of one move of a descending range.
+type Turn<'a> = Result<ControlFlow<Option<Entry<'a>>>>;
 
 impl Ends {
     fn new(visible: Visible, bounds: ScanBounds) -> Self {
         let front = Walk::new(visible).between(bounds.clone());
         let back = Walk::new(visible).between(bounds);
-        Ends { front: RangeEnd::new(front), back: RangeEnd::new(back), is_over: false }
+        Ends {
+            front: RangeEnd::new(front),
+            back: RangeEnd::new(back),
+            keys: Direction::Forward,
+            is_over: false,
+        }
     }
 
     /// Takes a step of the front, for one direction.
@@ -227,7 +361,12 @@ impl Ends {
         if self.is_over {
             return None;
         }
+        let keys = self.keys;
         let (moving, other) = self.moving_and_other(way);
+        if keys == Direction::Backward {
+            let moved = moving.advance_by_keys(core, way.opposite(), other.turns.reported);
+            return self.meet(core, way, moved);
+        }
         if other.state == End::Fresh {
             let moved = moving.advance(core, way);
             moving.place = None;
@@ -268,21 +407,26 @@ impl Ends {
         way: Direction,
         moved: Result<Option<Entry<'a>>>,
     ) -> Option<Result<Entry<'a>>> {
-        let comparator = &core.comparator;
+        let (comparator, keys) = (&core.comparator, self.keys);
         let (moving, other) = self.moving_and_other(way);
         let inside = match (&moved, &other.place) {
+            (Ok(None), _) => false,
             (Ok(Some(entry)), Some(limit)) => {
-                entry.is_before(comparator, &limit.target(comparator)) == (way == Direction::Forward)
+                let is_turned = keys == Direction::Backward
+                    && limit.key().is_some_and(|key| !comparator.are_equal(entry.user_key(), key));
+                let is_before = entry.is_before(comparator, &limit.target(comparator)) != is_turned;
+                is_before == (way == Direction::Forward)
             }
-            (Err(_), Some(limit)) => {
+            (Err(_), Some(limit)) if keys == Direction::Forward => {
                 let begin = moving.error_begins(comparator, way, &other.walk);
                 let order = begin.map(|scan_bound| scan_bound.order(comparator, limit));
                 order.is_none_or(|order| order == way.opposite().outward())
             }
-            _ => false,
+            // The other end has not moved, or has not reported this gap.
+            _ => true,
         };
         if !inside {
-            moving.take_back(way);
+            moving.take_back();
             self.is_over = true;
             return None;
         }
@@ -290,16 +434,12 @@ impl Ends {
             self.is_over = true;
             return moved.transpose();
         }
-        match moved {
-            Ok(entry) => {
-                moving.place = entry.map(|entry| moving.walk.passed(way, &entry));
-                entry.map(Ok)
-            }
-            Err(error) => {
-                moving.place = moving.walk.progress(core, way).ok();
-                Some(Err(error))
-            }
+        match &moved {
+            Ok(entry) => moving.place = entry.map(|entry| moving.walk.passed(way, &entry)),
+            Err(_) if keys == Direction::Forward => moving.place = moving.walk.progress(core, way).ok(),
+            Err(_) => {}
         }
+        moved.transpose()
     }
 
     /// Moves the end of this direction to a position.
@@ -310,10 +450,16 @@ impl Ends {
 
     /// Replaces the bounds and restarts both ends.
     fn set_bounds(&mut self, bounds: ScanBounds) {
-        for end in [&mut self.front, &mut self.back] {
-            end.reset(None);
-            end.walk.set_bounds(bounds.clone());
+        for moving in [&mut self.front, &mut self.back] {
+            moving.walk.set_bounds(bounds.clone());
         }
+        self.restart();
+    }
+
+    /// Restarts both ends.
+    fn restart(&mut self) {
+        self.front.reset(None);
+        self.back.reset(None);
         self.is_over = false;
     }
 }
@@ -322,6 +468,35 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// A range between two bounds; an inverted one is empty.
     pub(crate) fn new(handle: H, visible: Visible, bounds: ScanBounds) -> Self {
         EntryRange { handle, ends: Ends::new(visible, bounds), shows: PhantomData }
+    }
+
+    /// This range with keys descending and the newest version of each key first. Both ends are restarted. What a
+    /// snapshot sees of a key is one version, so [`rev`](Iterator::rev) has that order too, in fewer steps.
+    ///
+    /// A gap among the oldest versions of a key is reported before the key, and they are left out.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable};
+    /// let table = MemTable::default();
+    /// for (sequence, key) in (1..).zip(["a", "b", "b", "c"]) {
+    ///     table.put(sequence, key.as_bytes(), b"")?;
+    /// }
+    /// let range = table.range("a".."c").descending();
+    /// let versions: Result<Vec<u64>, Error> = range.map(|entry| Ok(entry?.sequence())).collect();
+    /// assert_eq!(versions?, [3, 2, 1]); // b@3, b@2, a@1
+    /// let mut range = table.owned_range(..).descending();
+    /// assert_eq!(range.next_back_entry()?.map(|entry| entry.sequence()), Some(1));
+    /// assert_eq!(range.next_back_entry()?.map(|entry| entry.sequence()), Some(2));
+    /// range.seek(b"b");
+    /// assert_eq!(range.next_entry()?.map(|entry| entry.sequence()), Some(3));
+    /// assert!(range.next_entry()?.is_none(), "the ends have met");
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn descending(mut self) -> Self {
+        self.ends.keys = Direction::Backward;
+        self.ends.restart();
+        self
     }
 
     /// The next entry from the front, borrowed until the next call; `None` once the ends have met.
@@ -368,7 +543,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     }
 
     /// Moves the front, forward or backward, so that its next entry is the first one of the range whose user key is
-    /// at or after `key`, if the back has not passed it. Reads nothing before the next step. A range at its end goes
+    /// at or after `key`, in the order of the range, if the back has not passed it. Reads nothing before the next step. A range at its end goes
     /// on from there, too.
     ///
     /// ```
@@ -389,8 +564,8 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
         self.ends.seek(Direction::Forward, ScanBound::before(key, SequenceNumber::MAX));
     }
 
-    /// Moves the back so that its next entry is the last one of the range whose user key is at or before `key`, if
-    /// the front has not passed it. Reads nothing before the next step; see [`seek`](Self::seek).
+    /// Moves the back so that its next entry is the last one of the range whose user key is at or before `key`, in the
+    /// order of the range, if the front has not passed it. Reads nothing before the next step; see [`seek`](Self::seek).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -423,8 +598,8 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// }
     /// # Ok(()) }
     /// ```
-    pub fn set_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<K>) {
-        self.ends.set_bounds(key_bounds(&range));
+    pub fn set_bounds(&mut self, range: impl KeyRange) {
+        self.ends.set_bounds(scan_bounds(&range));
     }
 
     /// The error of the last step of either end; see [`Cursor::status`](crate::scan::Cursor::status).
@@ -464,8 +639,9 @@ impl<H: Handle> EntryRange<H, Raw> {
         self.ends.seek(Direction::Forward, ScanBound::before(key, sequence));
     }
 
-    /// Replaces the bounds by positions (user key, sequence number), as those of
-    /// [`range_versions`](crate::TableReader::range_versions), and restarts both ends.
+    /// Replaces the bounds by positions (user key, sequence number) in the order of the table, where sequence numbers
+    /// descend within a key: `(k, u64::MAX)` is the first position of key k, and `(k, 0)` the last one. Restarts both
+    /// ends.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -482,6 +658,28 @@ impl<H: Handle> EntryRange<H, Raw> {
     /// ```
     pub fn set_version_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<(K, SequenceNumber)>) {
         self.ends.set_bounds(version_bounds(&range));
+    }
+
+    /// This range with bounds of (user key, sequence number); see [`set_version_bounds`](Self::set_version_bounds).
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable};
+    /// let table = MemTable::default();
+    /// for sequence in 1..=3 {
+    ///     table.put(sequence, b"k", b"")?;
+    /// }
+    /// let range = table.range(..).with_version_bounds(("k", 2)..=("k", 0));
+    /// let versions: Result<Vec<u64>, Error> = range.map(|entry| Ok(entry?.sequence())).collect();
+    /// assert_eq!(versions?, [2, 1]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_version_bounds<K: AsRef<[u8]>>(
+        mut self,
+        range: impl RangeBounds<(K, SequenceNumber)>,
+    ) -> Self {
+        self.set_version_bounds(range);
+        self
     }
 }
 
@@ -585,381 +783,3 @@ pub(crate) fn approximate_range_stats(
     let data_bytes = u128::from(entries) * u128::from(totals.data_bytes) / u128::from(totals.entries.max(1));
     Ok(RangeStats { entries, data_bytes: u64::try_from(data_bytes).unwrap_or(u64::MAX) })
 }
-
-// Descending ranges: keys descend, and the newest version of each key comes first.
-//
-// ```text
-//   a@9   b@7   b@4   c@2          Back: from the first version of a key to the key before it
-//         <---- first <- from      then to that key's first version, which is shown
-//         ----> ---->              Versions: and forward through the others
-// ```
-// * DESCENDING-1: a descending range never goes back to a key that is not before the last one, and reports a gap once,
-//   from whichever side it meets it.
-//
-// One thread at a time moves a range; tables may be written meanwhile.
-
-/// A range with keys descending and the newest version of each key first. A damaged place is reported once, and the
-/// range goes on at its other side. Made by [`range_descending`](crate::TableReader::range_descending) and
-/// [`owned_range_descending`](crate::TableReader::owned_range_descending).
-///
-/// A range that borrows its table is an iterator over entries. One that has a share in the table lends them, by
-/// [`next_entry`](Self::next_entry), and is an iterator over verified copies of them.
-///
-/// ```
-/// use paranoid_memtable::MemTable;
-/// # fn main() -> Result<(), paranoid_memtable::Error> {
-/// let table = MemTable::default();
-/// for (sequence, key) in [(1, b"a"), (2, b"b"), (3, b"b"), (4, b"c")] {
-///     table.put(sequence, key, b"value")?;
-/// }
-/// let mut range = table.owned_range_descending(..).with_version_bounds((b"a", u64::MAX)..=(b"b", 3));
-/// drop(table);
-/// assert_eq!(range.next_entry()?.map(|entry| (entry.user_key(), entry.sequence())), Some((b"b".as_slice(), 3)));
-/// let rest = range.map(|entry| Ok(entry?.user_key().to_vec())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
-/// assert_eq!(rest, [b"a"], "b@2 is after the upper bound, b@3");
-/// # Ok(()) }
-/// ```
-pub struct DescendingRange<H: Handle> {
-    handle: H,
-    descent: Descent,
-}
-
-/// A descending range that borrows its table.
-///
-/// ```
-/// use paranoid_memtable::MemTable;
-/// use paranoid_memtable::scan::Descending;
-/// let table = MemTable::default();
-/// table.put(1, b"a", b"")?;
-/// table.put(2, b"b", b"")?;
-/// let mut range: Descending<'_> = table.range_descending(..);
-/// assert_eq!(range.next().expect("two entries")?.user_key(), b"b");
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-pub type Descending<'t> = DescendingRange<Borrowed<'t>>;
-/// A descending range that keeps its table alive: `'static`, `Send` and `Sync`.
-///
-/// ```
-/// use paranoid_memtable::MemTable;
-/// use paranoid_memtable::scan::OwnedDescending;
-/// let table = MemTable::default();
-/// table.put(1, b"a", b"1")?;
-/// let mut range: OwnedDescending = table.owned_range_descending(..);
-/// drop(table); // the range keeps the memory alive
-/// assert_eq!(range.next().expect("one entry")?.value(), b"1");
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-pub type OwnedDescending = DescendingRange<Owned>;
-
-impl<H: Handle> fmt::Debug for DescendingRange<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DescendingRange").field("walk", &self.descent.walk).finish_non_exhaustive()
-    }
-}
-
-/// The state of a descending range, without a borrow of its table, which each call is given.
-struct Descent {
-    walk: Walk,
-    phase: Phase,
-    /// Where it begins, after a seek.
-    from: Option<ScanBound>,
-    /// The key whose versions are shown, in the range's own memory.
-    key: Option<Vec<u8>>,
-    /// The key's first version, or the gap before it, from where the walk goes back.
-    first: Option<Mark>,
-    /// The sides of the gap that was reported last.
-    reported: Option<(u32, u32)>,
-    limit: StepLimit,
-}
-
-/// What a descending range does next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Fresh,
-    /// The walk goes forward through the versions of the key.
-    Versions,
-    /// The walk goes back to the key before.
-    Back,
-    Done,
-}
-
-/// The result of one move of a descending range.
-enum Came<'a> {
-    /// An entry, an error, or the end.
-    Out(Option<Result<Entry<'a>>>),
-    /// The move led to no entry that is shown, so the range moves on.
-    On,
-}
-
-impl Descent {
-    fn new(walk: Walk) -> Self {
-        Descent {
-            walk,
-            phase: Phase::Fresh,
-            from: None,
-            key: None,
-            first: None,
-            reported: None,
-            limit: StepLimit::default(),
-        }
-    }
-
-    /// Restarts at the end of the range or at a position.
-    fn reset(&mut self, from: Option<ScanBound>) {
-        self.walk.leave();
-        (self.phase, self.from, self.key) = (Phase::Fresh, from, None);
-        (self.first, self.reported, self.limit) = (None, None, StepLimit::default());
-    }
-
-    /// Replaces the bounds.
-    fn set_bounds(&mut self, bounds: ScanBounds) {
-        self.reset(None);
-        self.walk.set_bounds(bounds);
-    }
-
-    fn next<'a>(&mut self, core: &'a Core) -> Option<Result<Entry<'a>>> {
-        loop {
-            if let Came::Out(item) = self.step(core) {
-                return item;
-            }
-        }
-    }
-
-    fn step<'a>(&mut self, core: &'a Core) -> Came<'a> {
-        if let Err(corruption) = self.limit.count(core) {
-            return self.end_with(corruption);
-        }
-        match self.phase {
-            Phase::Done => Came::Out(None),
-            Phase::Versions => {
-                let moved = self.walk.advance_any(core, Direction::Forward);
-                self.version(core, moved)
-            }
-            Phase::Back => {
-                let moved = self.walk.advance_any(core, Direction::Backward);
-                self.key_before(core, moved)
-            }
-            Phase::Fresh => {
-                self.phase = Phase::Back;
-                let moved = self.walk.begin(core, Direction::Backward, self.from.as_ref());
-                self.key_before(core, moved)
-            }
-        }
-    }
-
-    /// Handles a step forward: it led to another version of the key, or the key is done.
-    fn version<'a>(&mut self, core: &'a Core, moved: Result<Option<Entry<'a>>>) -> Came<'a> {
-        match moved {
-            Ok(Some(entry)) if self.order_of(core, &entry).is_eq() => return Came::Out(Some(Ok(entry))),
-            Err(error) if !self.knows_gap() => return Came::Out(Some(Err(error))),
-            _ => {}
-        }
-        self.phase = Phase::Back;
-        if let Some(first) = self.first.take() {
-            self.walk.return_to(first);
-        }
-        Came::On
-    }
-
-    /// Handles a step back: goes on to the first version of the key that it led to.
-    fn key_before<'a>(&mut self, core: &'a Core, moved: Result<Option<Entry<'a>>>) -> Came<'a> {
-        let entry = match moved {
-            Ok(Some(entry)) => entry,
-            Ok(None) => {
-                self.phase = Phase::Done;
-                return Came::Out(None);
-            }
-            Err(_) if self.knows_gap() => return Came::On,
-            Err(error) => return Came::Out(Some(Err(error))),
-        };
-        if self.key.is_some() {
-            let order = self.order_of(core, &entry);
-            // A newer version of the key was inserted meanwhile.
-            if order.is_eq() {
-                return Came::On;
-            }
-            if order.is_gt() {
-                return self.end_with(Corruption::new(Place::Order, 0, 0, 0).with_sequence(entry.sequence()));
-            }
-        }
-        let key = self.key.get_or_insert_default();
-        key.clear();
-        key.extend_from_slice(entry.user_key());
-        let first = self.walk.rewind_key(core);
-        self.phase = Phase::Versions;
-        self.first = Some(self.walk.mark());
-        match first {
-            Err(_) if self.knows_gap() => Came::On,
-            first => first.transpose().map_or(Came::On, |first| Came::Out(Some(first))),
-        }
-    }
-
-    /// Compares an entry's key with the one whose versions are being shown.
-    fn order_of(&self, core: &Core, entry: &Entry<'_>) -> std::cmp::Ordering {
-        let key = self.key.as_deref().unwrap_or_default();
-        core.comparator.compare(entry.user_key(), key)
-    }
-
-    /// Whether the gap of the walk was reported already (DESCENDING-1); marks it as reported.
-    fn knows_gap(&mut self) -> bool {
-        let sides = self.walk.gap().map(|gap| (gap.before, gap.after));
-        let known = sides.is_some() && sides == self.reported;
-        self.reported = sides.or(self.reported);
-        known
-    }
-
-    #[cold]
-    fn end_with<'a>(&mut self, corruption: Corruption) -> Came<'a> {
-        if self.phase == Phase::Done {
-            return Came::Out(None);
-        }
-        self.phase = Phase::Done;
-        Came::Out(self.walk.fail(corruption).err().map(Err))
-    }
-}
-
-impl<H: Handle> DescendingRange<H> {
-    /// A descending range between two bounds; an inverted one is empty.
-    pub(crate) fn new(handle: H, bounds: ScanBounds) -> Self {
-        DescendingRange { handle, descent: Descent::new(Walk::new(Visible::All).between(bounds)) }
-    }
-
-    /// The next entry, borrowed until the next call; `None` at the end of the range.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::default();
-    /// table.put(1, b"a", b"")?;
-    /// table.put(2, b"b", b"")?;
-    /// let mut range = table.owned_range_descending(..);
-    /// assert_eq!(range.next_entry()?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
-    /// assert_eq!(range.next_entry()?.map(|entry| entry.user_key()), Some(b"a".as_slice()));
-    /// assert!(range.next_entry()?.is_none());
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `Corruption` for a damaged place; the next call goes on at its other side.
-    pub fn next_entry(&mut self) -> Result<Option<Entry<'_>>> {
-        self.descent.next(self.handle.core()).transpose()
-    }
-
-    /// Moves the range to the last of its keys that is at or before `key`: the next entry is that key's newest
-    /// version. Reads nothing before the next step. A range at its end goes on from there, too.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::default();
-    /// for (sequence, key) in [(1, b"a"), (2, b"c"), (3, b"c"), (4, b"e")] {
-    ///     table.put(sequence, key, b"")?;
-    /// }
-    /// let mut range = table.range_descending(..);
-    /// range.seek(b"d");
-    /// let found = range.next_entry()?.map(|entry| (entry.user_key(), entry.sequence()));
-    /// assert_eq!(found, Some((b"c".as_slice(), 3)));
-    /// # Ok(()) }
-    /// ```
-    pub fn seek(&mut self, key: &[u8]) {
-        self.descent.reset(Some(ScanBound::after(key, 0)));
-    }
-
-    /// Replaces the bounds and restarts the range.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::default();
-    /// table.put(1, b"a", b"")?;
-    /// table.put(2, b"b", b"")?;
-    /// let mut range = table.owned_range_descending(..);
-    /// range.set_bounds(.."b");
-    /// assert_eq!(range.next_entry()?.map(|entry| entry.user_key()), Some(b"a".as_slice()));
-    /// # Ok(()) }
-    /// ```
-    pub fn set_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<K>) {
-        self.descent.set_bounds(key_bounds(&range));
-    }
-
-    /// Replaces the bounds by positions (user key, sequence number) in the table's order, as for
-    /// [`range_versions`](crate::TableReader::range_versions), and restarts the range. It shows the entries between
-    /// them, in its own order.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::default();
-    /// for (sequence, key) in [(1, b"a"), (2, b"a"), (3, b"b"), (4, b"b")] {
-    ///     table.put(sequence, key, b"")?;
-    /// }
-    /// let mut range = table.owned_range_descending(..);
-    /// range.set_version_bounds((b"a", 1)..(b"b", 3));
-    /// let found = range.map(|copy| Ok(copy?.sequence())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
-    /// assert_eq!(found, [4, 1], "a@2 stands before the lower bound, b@3 at the upper one");
-    /// # Ok(()) }
-    /// ```
-    pub fn set_version_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<(K, SequenceNumber)>) {
-        self.descent.set_bounds(version_bounds(&range));
-    }
-
-    /// This range with bounds of (user key, sequence number); see [`set_version_bounds`](Self::set_version_bounds).
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::default();
-    /// table.put(1, b"a", b"")?;
-    /// table.put(2, b"a", b"")?;
-    /// let range = table.range_descending(..).with_version_bounds((b"a", 1)..);
-    /// assert_eq!(range.count(), 1);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn with_version_bounds<K: AsRef<[u8]>>(
-        mut self,
-        range: impl RangeBounds<(K, SequenceNumber)>,
-    ) -> Self {
-        self.set_version_bounds(range);
-        self
-    }
-
-    /// The error of the last step; see [`Cursor::status`](crate::scan::Cursor::status).
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let mut range = MemTable::default().owned_range_descending(..);
-    /// assert!(!matches!(range.next_entry(), Ok(Some(_))));
-    /// range.status()?; // the end, not damage
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `Corruption`, as the step returned it.
-    pub fn status(&self) -> Result<()> {
-        self.descent.walk.status()
-    }
-}
-
-impl<'t> Iterator for DescendingRange<Borrowed<'t>> {
-    type Item = Result<Entry<'t>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.descent.next(self.handle.0)
-    }
-}
-
-impl std::iter::FusedIterator for DescendingRange<Borrowed<'_>> {}
-
-/// Yields copies of entries, each verified after it was made.
-impl Iterator for DescendingRange<Owned> {
-    type Item = Result<EntryBytes>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let step = self.descent.next(&self.handle.0)?;
-        Some(step.and_then(|entry| entry.to_bytes()))
-    }
-}
-
-impl std::iter::FusedIterator for DescendingRange<Owned> {}

@@ -37,7 +37,7 @@ use crate::memtable::lookup::accelerators::{Answer, Event};
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::{Operands, operands};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds};
-use crate::memtable::scan::visibility::{Run, StepLimit, Visible, first_of_run, no_way, resumed};
+use crate::memtable::scan::visibility::{STEPS_MAX, StepLimit, Visible, no_way, resumed};
 use crate::memtable::skiplist::iterate::Parked;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::{Course, Gap, Search};
@@ -394,18 +394,29 @@ impl Walk {
 }
 
 impl Walk {
-    /// Goes from any version of a key to the key's first version inside the bounds.
-    pub(crate) fn rewind_key<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
-        let State::At(stand) = self.state else { return Ok(None) };
-        let first = self.scope.search(core).map(|search| {
-            let entry = resumed(&search, &stand)?;
-            // The range that goes back shows what it passes here.
-            let first = first_of_run(core, &search, entry, Run::Key, &mut 0)?;
-            let first = self.scope.after_lower(core, &search, first)?;
-            Ok(first.as_ref().map(Parked::new))
-        });
-        self.stand(core, first)?;
-        Ok(self.shown(core))
+    /// Goes from a version of a key to the key's last one in this direction: a few steps, then a search.
+    pub(crate) fn go_to_last_version<'a>(
+        &mut self,
+        core: &'a Core,
+        way: Direction,
+        mut last: Entry<'a>,
+    ) -> Result<Option<Entry<'a>>> {
+        for _ in 0..STEPS_MAX {
+            let state = self.state;
+            match self.advance_any(core, way) {
+                Ok(Some(entry)) if core.comparator.are_equal(entry.user_key(), last.user_key()) => {
+                    last = entry;
+                }
+                Ok(_) => {
+                    self.state = state;
+                    return Ok(Some(last));
+                }
+                // A search may find a way around the gap.
+                Err(_) => break,
+            }
+        }
+        let edge = ScanBound::beside_key(way, last.user_key());
+        self.begin(core, way.opposite(), Some(&edge))
     }
 
     /// The place of the walk, for `return_to`.
@@ -583,19 +594,6 @@ impl Scope {
             Direction::Backward => search.find_before(target)?,
         };
         self.show(core, search, way, entry, hidden)
-    }
-
-    /// This entry, or, if it lies before the lower bound, the first one after it.
-    pub(super) fn after_lower<'a>(
-        &self,
-        core: &Core,
-        search: &Search<'a>,
-        entry: Verified<'a>,
-    ) -> Outcome<'a> {
-        let Some(bound) = self.near(Direction::Forward) else { return Ok(Some(entry)) };
-        let bound = bound.target(&core.comparator);
-        let is_before = entry.node().order(&core.comparator, &bound).is_lt();
-        if is_before { Ok(search.find_at_or_after(&bound)?) } else { Ok(Some(entry)) }
     }
 
     /// The bound at which a walk in this direction begins.

@@ -126,7 +126,7 @@ fn a_flushed_table_is_read_back() {
     let file = SortedTable::open(&path).unwrap();
     let mut cursor = file.cursor();
     cursor.first().unwrap();
-    for entry in table.range_versions(..) {
+    for entry in table.range(..) {
         let (entry, found) = (entry.unwrap(), cursor.entry().unwrap());
         assert_eq!(
             (entry.user_key(), entry.sequence(), entry.kind()),

@@ -233,7 +233,7 @@ impl Trial<'_> {
         seek: Seek<'_>,
         rows: &[&Row],
     ) {
-        range.set_bounds::<&[u8]>(ALL);
+        range.set_bounds(ALL);
         let (answered, row) = match seek {
             Seek::Front(key) => {
                 range.seek(key);
@@ -265,13 +265,13 @@ impl Trial<'_> {
     /// Ranges between two versions, and from one on.
     fn sought_versions(&mut self, table: &TableReader) {
         let model = self.model();
-        let (mut range, mut keys) = (table.range(..), table.owned_range_descending(..));
+        let (mut range, mut keys) = (table.range(..), table.owned_range(..).descending());
         for row in model.rows.iter().skip(self.turn() as usize % 3).step_by(3) {
             let Some(probe) = model.probe(&row.key) else { continue };
             let place = (row.key.as_slice(), row.sequence);
             range.set_version_bounds(place..=place);
             self.sought(probe, "set_version_bounds", range.next_back_entry(), Some(row));
-            range.set_bounds::<&[u8]>(ALL);
+            range.set_bounds(ALL);
             range.seek_version(&row.key, row.sequence);
             self.sought(probe, "seek_version of a range", range.next_entry(), Some(row));
             keys.set_version_bounds(place..=place);
@@ -282,11 +282,11 @@ impl Trial<'_> {
     /// Descending ranges begin with the newest version of a key.
     fn sought_keys(&mut self, table: &TableReader) {
         let model = self.model();
-        let mut range = table.range_descending(..);
+        let mut range = table.range(..).descending();
         for (probe, key) in model.probes.iter().enumerate().skip(self.turn() as usize % 3).step_by(3) {
             let last = model.rows.iter().rfind(|row| row.key <= *key);
             let newest = last.and_then(|row| model.versions(&row.key).first());
-            range.set_bounds::<&[u8]>(ALL);
+            range.set_bounds(ALL);
             range.seek(key);
             let moved = range.next_entry();
             let answered = moved.as_ref().map(drop).map_err(drop);

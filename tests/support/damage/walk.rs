@@ -22,9 +22,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use paranoid_memtable::scan::{
-    AtSnapshot, Cursor, Descending, EntryRange, Handle, OwnedDescending, Visibility,
-};
+use paranoid_memtable::scan::{AtSnapshot, Cursor, EntryRange, Handle, Visibility};
 use paranoid_memtable::{Error, MemTable, OwnedCursor, OwnedRange, Range, TableCursor, TableReader};
 
 use super::model::{Accelerators, Model, PREFIX_BYTES, Row};
@@ -350,11 +348,11 @@ impl<'m> Trial<'m> {
             if (self.turn() + turn).is_multiple_of(2) {
                 self.both_ends("range", raw_walk, patterns.0, table.range(bounds));
                 self.both_ends("range_at", walk, patterns.1, table.range_at(snapshot, bounds));
-                self.descends("range_descending", (&raw, 0), table.range_descending(bounds));
+                self.descends("range_descending", (&raw, 0), table.range(bounds).descending());
             } else {
                 self.both_ends("owned_range", raw_walk, patterns.0, table.owned_range(bounds));
                 self.both_ends("owned_range_at", walk, patterns.1, table.owned_range_at(snapshot, bounds));
-                self.descends("owned_range_descending", (&raw, 0), table.owned_range_descending(bounds));
+                self.descends("owned_range_descending", (&raw, 0), table.owned_range(bounds).descending());
             }
             self.estimate(table, window, raw.len());
         }
@@ -393,14 +391,14 @@ impl<'m> Trial<'m> {
         let place = |row: usize| (rows[row].key.as_slice(), rows[row].sequence);
         let pattern = self.pattern(6);
         if turn.is_multiple_of(2) {
-            let range = table.range_versions(place(start)..=place(end));
+            let range = table.range(..).with_version_bounds(place(start)..=place(end));
             self.both_ends("range_versions", Walk::new(&rows[start..=end]), pattern, range);
         } else {
-            let range = table.owned_range_versions(place(start)..place(end));
+            let range = table.owned_range(..).with_version_bounds(place(start)..place(end));
             self.both_ends("owned_range_versions", Walk::new(&rows[start..end]), pattern, range);
         }
         let bounds = place(start)..=place(end);
-        let range = table.range_descending(..).with_version_bounds(bounds);
+        let range = table.range(..).descending().with_version_bounds(bounds);
         self.descends("range_descending of versions", (&rows[start..=end], 0), range);
     }
 
@@ -471,7 +469,7 @@ impl<'m> Trial<'m> {
     }
 }
 
-/// Rows in the order of `range_descending`: keys descend, sequence numbers descend within a key.
+/// Rows in the order of a descending range: keys descend, sequence numbers descend within a key.
 fn descending<'r>(rows: &[&'r Row]) -> Vec<&'r Row> {
     let mut rows = rows.to_vec();
     rows.sort_by(|left, right| right.key.cmp(&left.key).then(right.sequence.cmp(&left.sequence)));
@@ -563,8 +561,8 @@ enum Ranged<'t> {
 
 /// A descending range of either kind.
 enum ParkedDescent<'t> {
-    Borrowed(Descending<'t>),
-    Owned(OwnedDescending),
+    Borrowed(Range<'t>),
+    Owned(OwnedRange),
 }
 
 /// Steps that a parked cursor makes after the damage.
@@ -627,18 +625,18 @@ fn ranged(table: &MemTable, snapshot: u64, kind: usize, ends: (usize, usize)) ->
         3 => Ranged::Owned(moved(table.owned_range(..), ends)?),
         // Bounds that leave nothing out.
         4 => Ranged::Resolved(moved(table.range_at(snapshot, b"".as_slice()..), ends)?),
-        _ => Ranged::Raw(moved(table.range_versions((b"".as_slice(), u64::MAX)..), ends)?),
+        _ => Ranged::Raw(moved(table.range(..).with_version_bounds((b"", u64::MAX)..), ends)?),
     })
 }
 
 /// A descending range of this kind that has shown so many rows.
 fn descent(table: &MemTable, kind: usize, shown: usize) -> Result<ParkedDescent<'_>, Error> {
     if kind < RANGES / 2 {
-        let mut range = table.owned_range_descending(..);
+        let mut range = table.owned_range(..).descending();
         range.by_ref().take(shown).try_for_each(|entry| entry.map(drop))?;
         return Ok(ParkedDescent::Owned(range));
     }
-    let mut range = table.range_descending(..);
+    let mut range = table.range(..).descending();
     range.by_ref().take(shown).try_for_each(|entry| entry.map(drop))?;
     Ok(ParkedDescent::Borrowed(range))
 }

@@ -208,7 +208,7 @@ fn ours(folder: &Path, options: FileOptions, table: &Arc<ImmutableMemTable>) -> 
     table.flush_with(&[], HiddenVersions::Keep, &mut writer)?;
     let written = writer.finish()?;
     let (mut hash, mut count) = (BASIS, 0);
-    for entry in table.range_versions(..) {
+    for entry in table.range(..) {
         let entry = entry?;
         hash = fold_entry(hash, entry.user_key(), entry.sequence(), entry.kind(), entry.value()?);
         count += 1;
