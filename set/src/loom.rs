@@ -13,7 +13,7 @@ use crate::file_journal::journal::Journal;
 use crate::publication::{Publication, Stopped, Swapped, SyncLeader};
 use crate::tables::{LastNumber, Registry};
 use crate::view::read_at;
-use crate::write_buffer_manager::{Buffers, FlushEnd, Membership, Need, Phase, ThreadState, Waited};
+use crate::write_buffer_manager::{Buffers, Command, FlushEnd, Membership, Need, Phase, ThreadState, Waited};
 
 /// Red for `swaps_shard_by_shard`.
 #[test]
