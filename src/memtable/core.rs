@@ -30,8 +30,8 @@ use crate::memtable::parts::writer_shards::{Hidden, Inside, Totals, WriterShards
 use crate::memtable::skiplist::list::{DuplicatePolicy, List, Upkeep};
 use crate::memtable::skiplist::search::Search;
 use crate::sync::{AtomicU64, Mutex};
-use crate::tombstone::index::live::{CoveringRun, Question};
-use crate::tombstone::index::tree::Load;
+use crate::tombstone::live::{CoveringRun, Question};
+use crate::tombstone::node::Load;
 
 /// Everything that the handles of a table share.
 pub(crate) struct Core {

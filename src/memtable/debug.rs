@@ -29,7 +29,7 @@ use crate::memtable::scan::cursor::{Cover, SourceKey};
 use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
 use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
 use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments};
-use crate::tombstone::index::checks::Checks;
+use crate::tombstone::log::Checks;
 
 #[cfg(all(feature = "fault-injection", not(loom)))]
 use crate::memtable::fault::FaultInjector;

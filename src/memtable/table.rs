@@ -41,7 +41,7 @@ use crate::memtable::write::write_batch::{prepare, reserve, write_batch, write_b
 use crate::memtable::write::writer::{Inserted, admit, apply, apply_any, enter, with_slices, writes};
 use crate::sync::Ordering;
 use crate::tombstone::fragments::Fragments;
-use crate::tombstone::index::tree::Load;
+use crate::tombstone::node::Load;
 
 /// The reading side of a table, mutable or frozen. [`MemTable`] and [`ImmutableMemTable`] dereference to it, as `Vec` does to a slice.
 ///

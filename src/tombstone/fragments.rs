@@ -15,7 +15,7 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Error, Place, Result};
@@ -165,12 +165,7 @@ impl Fragments {
     /// ```
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Fragment<'_>> {
-        let row = self.rows.get(index)?;
-        Some(Fragment {
-            start: run(&self.keys, row.start),
-            end: run(&self.keys, row.end),
-            sequences: run(&self.sequences, row.sequences),
-        })
+        self.rows.get(index).map(|row| self.fragment(row))
     }
 
     /// Iterates over all fragments in key order, with all their sequence numbers.
@@ -187,11 +182,15 @@ impl Fragments {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Fragment<'_>> + ExactSizeIterator {
-        (0..self.len()).map(|index| Fragment {
-            start: run(&self.keys, self.rows[index].start),
-            end: run(&self.keys, self.rows[index].end),
-            sequences: run(&self.sequences, self.rows[index].sequences),
-        })
+        self.rows.iter().map(|row| self.fragment(row))
+    }
+
+    fn fragment(&self, row: &Row) -> Fragment<'_> {
+        Fragment {
+            start: run(&self.keys, row.start),
+            end: run(&self.keys, row.end),
+            sequences: run(&self.sequences, row.sequences),
+        }
     }
 
     /// The largest sequence number, at most `snapshot`, of the tombstones that cover `key`.
@@ -276,44 +275,33 @@ fn run<T>(items: &[T], (from, to): (u64, u64)) -> &[T] {
     }
 }
 
-/// Collects fragments in key order, and joins adjacent ones with equal sequence numbers (FRAGMENTS-3).
-#[derive(Debug, Default)]
-pub(crate) struct FragmentsBuilder {
-    keys: Vec<u8>,
-    rows: Vec<Row>,
-    sequences: Vec<SequenceNumber>,
-    unfragmented_len: u64,
-    unfragmented_bytes: u64,
-}
+/// What collects fragments in key order, and joins adjacent ones with equal sequence numbers (FRAGMENTS-3).
+impl Fragments {
+    pub(crate) fn new(comparator: KeyComparator) -> Self {
+        let (keys, rows, sequences) = (Vec::new(), Vec::new(), Vec::new());
+        Fragments { comparator, keys, rows, sequences, unfragmented_len: 0, unfragmented_bytes: 0, digest: 0 }
+    }
 
-/// Whether a fragment touches the one before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Contact {
-    Touching,
-    Apart,
-}
-
-impl FragmentsBuilder {
     fn store(&mut self, key: &[u8]) -> (u64, u64) {
         let from = self.keys.len() as u64;
         self.keys.extend_from_slice(key);
         (from, self.keys.len() as u64)
     }
 
-    /// Appends the next fragment; `sequences` descend strictly.
-    pub(crate) fn push(&mut self, start: &[u8], end: &[u8], sequences: &[SequenceNumber], contact: Contact) {
-        let start = match (self.rows.last(), contact) {
-            (Some(last), Contact::Touching) if run(&self.sequences, last.sequences) == sequences => {
+    /// Appends the next fragment; `sequences` descend strictly. It touches the one before it if it starts with the
+    /// bytes where that one ends.
+    pub(crate) fn push(&mut self, start: &[u8], end: &[u8], sequences: &[SequenceNumber]) {
+        let last = self.rows.last().copied().filter(|last| run(&self.keys, last.end) == start);
+        let start = match last {
+            Some(last) if run(&self.sequences, last.sequences) == sequences => {
                 // The end of the last fragment is the last key that was stored, and no other fragment uses it yet.
                 self.keys.truncate(usize::try_from(last.end.0).unwrap_or(usize::MAX));
                 let end = self.store(end);
-                if let Some(last) = self.rows.last_mut() {
-                    last.end = end;
-                }
-                return;
+                self.rows.pop();
+                return self.rows.push(Row { end, ..last });
             }
-            (Some(last), Contact::Touching) => last.end,
-            _ => self.store(start),
+            Some(last) => last.end,
+            None => self.store(start),
         };
         let end = self.store(end);
         let from = self.sequences.len() as u64;
@@ -328,12 +316,9 @@ impl FragmentsBuilder {
     }
 
     /// Completes the fragments of the tombstones that were counted.
-    pub(crate) fn finish(self, comparator: KeyComparator) -> Fragments {
-        let FragmentsBuilder { keys, rows, sequences, unfragmented_len, unfragmented_bytes } = self;
-        let mut fragments =
-            Fragments { comparator, keys, rows, sequences, unfragmented_len, unfragmented_bytes, digest: 0 };
-        fragments.digest = fragments.compute_digest();
-        fragments
+    pub(crate) fn seal(mut self) -> Self {
+        self.digest = self.compute_digest();
+        self
     }
 }
 
@@ -511,144 +496,70 @@ impl Fragmenter {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn finish(mut self) -> Fragments {
-        self.sort_by_start();
-        let (numbers, cuts) = self.cut();
-        let keys: Vec<&[u8]> = cuts.iter().map(|cut| self.key(*cut)).collect();
-        let mut builder = FragmentsBuilder::default();
-        self.spans.iter().for_each(|span| builder.count((span.start.len() + span.end.len()) as u64));
-        let mut active = match &self.stripes {
-            None => Active::All(BTreeMap::new()),
-            Some(stripes) => Active::striped(stripes),
-        };
-        let mut coming = numbers.iter().zip(&self.spans).peekable();
-        let mut sequences = Vec::new();
-        let mut contact = Contact::Apart;
-        for (now, ends) in (0u32..).zip(keys.windows(2)) {
-            while let Some((&(_, end), span)) = coming.next_if(|((start, _), _)| *start == now) {
-                active.enter(span.sequence, end);
+    pub fn finish(self) -> Fragments {
+        let Fragmenter { comparator, spans, stripes } = self;
+        let (keys, numbers) = cut(&comparator, &spans);
+        let mut fragments = Fragments::new(comparator);
+        spans.iter().for_each(|span| fragments.count((span.start.len() + span.end.len()) as u64));
+        let mut coming: Vec<_> =
+            numbers.iter().zip(&spans).map(|(numbers, span)| (numbers, span.sequence)).collect();
+        coming.sort_unstable();
+        let mut coming = coming.into_iter().peekable();
+        let (mut active, mut sequences) = (BTreeMap::new(), Vec::new());
+        for (now, ends) in (0..).zip(keys.windows(2)) {
+            while let Some(([_, end], sequence)) = coming.next_if(|([start, _], _)| *start == now) {
+                let last = active.entry(sequence).or_insert(*end);
+                *last = *end.max(last);
             }
-            active.visible(now, &mut sequences);
-            if sequences.is_empty() {
-                contact = Contact::Apart;
-                continue;
-            }
-            builder.push(ends[0], ends[1], &sequences, contact);
-            contact = Contact::Touching;
-        }
-        builder.finish(self.comparator)
-    }
-
-    /// Sorts the spans by start, unless they were added in that order.
-    fn sort_by_start(&mut self) {
-        let Fragmenter { comparator, spans, .. } = self;
-        let order = |l: &Span, r: &Span| comparator.compare(&l.start, &r.start);
-        if !spans.is_sorted_by(|left, right| order(left, right) != Ordering::Greater) {
-            spans.sort_by(order);
-        }
-    }
-
-    /// The key at one end of a span.
-    fn key(&self, (span, side): Cut) -> &[u8] {
-        match (self.spans.get(span), side) {
-            (Some(span), Side::Start) => &span.start,
-            (Some(span), Side::End) => &span.end,
-            (None, _) => &[],
-        }
-    }
-
-    /// Numbers the distinct boundaries in key order. Returns the numbers of each span's start and end, and for each
-    /// number one span end that has this key.
-    fn cut(&self) -> (Vec<(u32, u32)>, Vec<Cut>) {
-        let compare = |left: &Cut, right: &Cut| {
-            let (left, right) = (self.key(*left), self.key(*right));
-            self.comparator
-                .image(left, 0)
-                .cmp(&self.comparator.image(right, 0))
-                .then_with(|| self.comparator.compare(left, right))
-        };
-        let starts = (0..self.spans.len()).map(|span| (span, Side::Start));
-        let mut all: Vec<Cut> = starts.chain((0..self.spans.len()).map(|span| (span, Side::End))).collect();
-        all.sort_by(compare);
-        let mut numbers = vec![(0, 0); self.spans.len()];
-        let mut cuts = Vec::new();
-        let same = all.chunk_by(|left, right| compare(left, right) == Ordering::Equal);
-        for (number, owners) in (0u32..).zip(same) {
-            cuts.extend(owners.first());
-            for &(span, side) in owners {
-                match (numbers.get_mut(span), side) {
-                    (Some(numbers), Side::Start) => numbers.0 = number,
-                    (Some(numbers), Side::End) => numbers.1 = number,
-                    (None, _) => {}
-                }
+            sequences.clear();
+            visible(&mut active, stripes.as_deref(), now, &mut sequences);
+            if !sequences.is_empty() {
+                fragments.push(ends[0], ends[1], &sequences);
             }
         }
-        (numbers, cuts)
+        fragments.seal()
     }
 }
 
-/// A boundary, named by the index of a span and one of its ends.
-type Cut = (usize, Side);
-
-#[derive(Debug, Clone, Copy)]
-enum Side {
-    Start,
-    End,
-}
-
-/// A stripe of sequence numbers: its upper limit, and its spans that may be active, newest first, as (sequence,
-/// number of the end boundary).
-#[derive(Debug)]
-struct Stripe {
-    upper: SequenceNumber,
-    spans: BinaryHeap<(SequenceNumber, u32)>,
-}
-
-/// The spans that cover the current interval, each with the number of its end boundary.
-#[derive(Debug)]
-enum Active {
-    All(BTreeMap<SequenceNumber, u32>),
-    Striped(Vec<Stripe>),
-}
-
-impl Active {
-    fn striped(stripes: &[SequenceNumber]) -> Active {
-        let empty = |&upper: &SequenceNumber| Stripe { upper, spans: BinaryHeap::new() };
-        Active::Striped(stripes.iter().map(empty).collect())
+/// The distinct boundaries of the spans in key order, and the numbers of each span's start and end among these.
+fn cut<'s>(comparator: &KeyComparator, spans: &'s [Span]) -> (Vec<&'s [u8]>, Vec<[usize; 2]>) {
+    let starts = spans.iter().enumerate().map(|(span, tombstone)| (&*tombstone.start, span, 0));
+    let ends = spans.iter().enumerate().map(|(span, tombstone)| (&*tombstone.end, span, 1));
+    let mut all: Vec<(&[u8], usize, usize)> = starts.chain(ends).collect();
+    let compare = |(left, ..): &(&[u8], usize, usize), (right, ..): &(&[u8], usize, usize)| {
+        let images = comparator.image(left, 0).cmp(&comparator.image(right, 0));
+        images.then_with(|| comparator.compare(left, right))
+    };
+    all.sort_by(compare);
+    let (mut keys, mut numbers) = (Vec::new(), vec![[0; 2]; spans.len()]);
+    for same in all.chunk_by(|left, right| compare(left, right).is_eq()) {
+        same.iter().for_each(|&(_, span, side)| numbers[span][side] = keys.len());
+        keys.push(same[0].0);
     }
+    (keys, numbers)
+}
 
-    fn enter(&mut self, sequence: SequenceNumber, end: u32) {
-        match self {
-            Active::All(spans) => {
-                let last = spans.entry(sequence).or_insert(end);
-                *last = end.max(*last);
+/// Collects the sequence numbers of the fragment that starts at boundary `now`, newest first, and removes spans that
+/// have ended. `active` has the number of the boundary where the span of each sequence number ends.
+fn visible(
+    active: &mut BTreeMap<SequenceNumber, usize>,
+    stripes: Option<&[SequenceNumber]>,
+    now: usize,
+    sequences: &mut Vec<SequenceNumber>,
+) {
+    let Some(stripes) = stripes else {
+        active.retain(|_, end| *end > now);
+        return sequences.extend(active.keys().rev());
+    };
+    // The newest span of each stripe that has not ended; older ones stay until they are the newest.
+    for (at, upper) in stripes.iter().enumerate().rev() {
+        let least = at.checked_sub(1).map_or(0, |below| stripes[below] + 1);
+        while let Some((&sequence, &end)) = active.range(least..=*upper).next_back() {
+            if end > now {
+                sequences.push(sequence);
+                break;
             }
-            Active::Striped(stripes) => {
-                let which = stripes.partition_point(|stripe| stripe.upper < sequence);
-                if let Some(stripe) = stripes.get_mut(which) {
-                    stripe.spans.push((sequence, end));
-                }
-            }
-        }
-    }
-
-    /// Collects the sequence numbers of the fragment that starts at boundary `now`, newest first, and removes spans
-    /// that have ended.
-    fn visible(&mut self, now: u32, sequences: &mut Vec<SequenceNumber>) {
-        sequences.clear();
-        match self {
-            Active::All(spans) => {
-                spans.retain(|_, end| *end > now);
-                sequences.extend(spans.keys().rev());
-            }
-            Active::Striped(stripes) => {
-                for stripe in stripes.iter_mut().rev() {
-                    while stripe.spans.peek().is_some_and(|&(_, end)| end <= now) {
-                        stripe.spans.pop();
-                    }
-                    sequences.extend(stripe.spans.peek().map(|&(sequence, _)| sequence));
-                }
-            }
+            active.remove(&sequence);
         }
     }
 }
@@ -661,13 +572,13 @@ mod tests {
     /// FRAGMENTS-4, and that touching fragments share a key.
     #[test]
     fn every_flipped_bit_is_noticed() {
-        let mut builder = FragmentsBuilder::default();
-        builder.push(b"a", b"c", &[9, 4], Contact::Apart);
-        builder.push(b"c", b"d", &[4], Contact::Touching);
-        builder.push(b"d", b"f", &[4], Contact::Touching);
-        builder.push(b"m", b"p", &[7, 2], Contact::Apart);
-        (0..4).for_each(|_| builder.count(3));
-        let whole = builder.finish(BYTEWISE.clone());
+        let mut fragments = Fragments::new(BYTEWISE.clone());
+        fragments.push(b"a", b"c", &[9, 4]);
+        fragments.push(b"c", b"d", &[4]);
+        fragments.push(b"d", b"f", &[4]);
+        fragments.push(b"m", b"p", &[7, 2]);
+        (0..4).for_each(|_| fragments.count(3));
+        let whole = fragments.seal();
         whole.verify().unwrap();
         assert_eq!(whole.keys, b"acfmp");
         assert_eq!(whole.clone().allocated_bytes(), 5 + 3 * 6 * 8 + 5 * 8);

@@ -1,13 +1,15 @@
-//! Range tombstones, and the fragments that overlapping ones are cut into.
+//! Range tombstones: the fragments that overlapping ones are cut into, and the index that finds the newest one over a
+//! key. The index is a log of all tombstones, and coverage nodes over it.
 
 #![forbid(unsafe_code)]
 
 pub(crate) mod fragments;
-pub(crate) mod index;
+pub(crate) mod log;
+pub(crate) mod node;
+pub(crate) mod live;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use self::fragments::Fragmenter;
-pub use self::fragments::{Fragment, Fragments};
+pub use self::fragments::{Fragment, Fragmenter, Fragments};

@@ -9,7 +9,7 @@ use crate::integrity::digest::Secret;
 use crate::key::BYTEWISE;
 use crate::sync::model::{Arc, check, spawn};
 use crate::sync::{AtomicU64, Ordering};
-use crate::tombstone::index::live::{LiveIndex, Question};
+use crate::tombstone::live::{LiveIndex, Question};
 
 /// A reader beside a writer sees no tombstone or the whole one, never damage, and sees it once the insert has
 /// returned.

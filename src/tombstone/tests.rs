@@ -14,8 +14,8 @@ mod costs {
 
     use crate::integrity::digest::Secret;
     use crate::key::BYTEWISE;
-    use crate::tombstone::index::live::LiveIndex;
-    use crate::tombstone::index::live::Question;
+    use crate::tombstone::live::LiveIndex;
+    use crate::tombstone::live::Question;
     use crate::tombstone::tests::{Rng, Span};
 
     const SPACE: u64 = 1 << 40;
@@ -126,14 +126,15 @@ mod costs {
 }
 
 mod faults;
+mod parts;
 /// Coverage nodes of every size, and which queries they exclude.
 mod nodes {
     use crate::integrity::digest::Secret;
     use crate::key::BYTEWISE;
-    use crate::tombstone::index::checks::{Checks, Cover, pair};
-    use crate::tombstone::index::common_prefix::{CommonPrefix, KeyRange, Probe};
-    use crate::tombstone::index::log::Log;
-    use crate::tombstone::index::node::{Builder, CoverageNode, NOBODY, Piece, SequenceSpan};
+    use crate::tombstone::live::Search;
+    use crate::tombstone::log::{Checks, Cover, Extent, pair};
+    use crate::tombstone::log::{CommonPrefix, Probe};
+    use crate::tombstone::node::{Builder, CoverageNode, NOBODY, Piece, Tree};
 
     const COVER: u64 = pair(8, 16);
 
@@ -143,25 +144,25 @@ mod nodes {
 
     /// A node whose pieces begin at these prefixes. The last one has no painter.
     fn node(prefixes: impl Iterator<Item = u64>) -> CoverageNode {
-        let mut builder = Builder::new(checks(), Cover { records: COVER, skip: 0 }, 0);
+        let mut builder = Builder::new(checks(), Cover { records: COVER, skip: 0 }, [5, 9], 0);
         let mut prefixes = (0..).zip(prefixes).peekable();
         while let Some((name, prefix)) = prefixes.next() {
             let painter = if prefixes.peek().is_some() { name } else { NOBODY };
             builder.push(Piece { prefix, name, painter });
         }
-        builder.finish(SequenceSpan { min: 5, max: 9 })
+        builder.finish()
     }
 
     /// QUERY-1, at each bound of a node, and one below and above it.
     #[test]
     fn a_node_excludes_what_lies_outside_of_its_bounds() {
-        let bounds = node([100, 150, 200].into_iter()).head(checks(), COVER).unwrap().bounds;
+        let bounds = node([100, 150, 200].into_iter()).head(checks(), COVER).unwrap();
         for prefix in [0, 99, 100, 101, 199, 200, 201, u64::MAX] {
             for (best, snapshot) in (0..12).flat_map(|best| (0..12).map(move |snapshot| (best, snapshot))) {
                 let inside = (100..=200).contains(&prefix) && best < 9 && snapshot >= 5;
                 let key = prefix.to_be_bytes();
                 let probe = Probe::new(&BYTEWISE, &key);
-                assert_eq!(bounds.exclude(&probe, best, snapshot), !inside, "{prefix} {best} {snapshot}");
+                assert_eq!(bounds.excludes(&probe, best, snapshot), !inside, "{prefix} {best} {snapshot}");
             }
         }
     }
@@ -169,8 +170,10 @@ mod nodes {
     /// Sizes around one block, one line of fences, and one line of outer fences.
     #[test]
     fn nodes_of_every_size_answer() {
-        let range = KeyRange { start: b"a", end: b"b" };
-        let log = Log::new(checks(), CommonPrefix::new(checks(), &BYTEWISE, range));
+        let tree = Tree::new(checks(), CommonPrefix::new(checks(), &BYTEWISE, [b"a", b"b"]));
+        let extent = Extent { count: 0, complete: 0 };
+        let search = Search { tree: &tree, comparator: &BYTEWISE, snapshot: u64::MAX, extent };
+        let cover = Cover { records: COVER, skip: 0 };
         let sizes = [2..36, 254..275, 510..516, 4080..4130, 4350..4353];
         for len in sizes.into_iter().flatten().step_by(if cfg!(miri) { 40 } else { 1 }) {
             let node = node((1..=len).map(|number| 10 * number));
@@ -180,7 +183,7 @@ mod nodes {
             assert_eq!(node.allocated_bytes(), 8 * (40 * blocks + inner + inner / 16), "{len}");
             for number in (0..=len).step_by(if len < 40 { 1 } else { 7 }).chain([len]) {
                 let key = (10 * number + 5).to_be_bytes();
-                let found = node.painter(&log, checks(), COVER, &BYTEWISE, &Probe::new(&BYTEWISE, &key));
+                let found = search.painter(&node, cover, &Probe::new(&BYTEWISE, &key));
                 let painter = number.checked_sub(1).filter(|piece| piece + 1 < len);
                 assert_eq!(found, Ok(painter.map_or(NOBODY, |piece| piece as u32)), "{number} of {len}");
             }
@@ -206,8 +209,8 @@ mod shared {
 
     use crate::integrity::digest::Secret;
     use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
-    use crate::tombstone::index::live::LiveIndex;
-    use crate::tombstone::index::live::{Asked, Question};
+    use crate::tombstone::live::LiveIndex;
+    use crate::tombstone::live::{Asked, Question};
     use crate::tombstone::tests::{Rng, Span, asked, at_once, brute, fragments, seeds};
 
     /// Orders keys by their bytes, declares so, and leaves the rest to defaults.
@@ -325,7 +328,7 @@ mod shared {
                 let mut asked: Vec<_> = keys.iter().map(|key| Asked::new(comparator, key, 0)).collect();
                 index.ask(comparator, snapshot, &mut asked).unwrap();
                 for (key, one) in keys.iter().zip(asked) {
-                    let found = one.answer().map(|(sequence, _)| sequence);
+                    let found = one.answer();
                     assert_eq!(found, answer(key), "{note}: {key:?} at {snapshot}, of many");
                 }
             }
@@ -385,8 +388,8 @@ mod threads {
     use crate::integrity::digest::Secret;
     use crate::key::BYTEWISE;
     use crate::sync::{AtomicU64, Ordering};
-    use crate::tombstone::index::live::LiveIndex;
-    use crate::tombstone::index::live::Question;
+    use crate::tombstone::live::LiveIndex;
+    use crate::tombstone::live::Question;
     use crate::tombstone::tests::{Rng, seeds};
 
     const WRITERS: u64 = 3;
@@ -482,8 +485,8 @@ use std::sync::Arc;
 use crate::integrity::digest::{Secret, splitmix};
 use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
 use crate::tombstone::Fragmenter;
-use crate::tombstone::index::live::{Asked, Question};
-use crate::tombstone::index::live::{CoveringRun, LiveIndex};
+use crate::tombstone::live::{Asked, Question};
+use crate::tombstone::live::{CoveringRun, LiveIndex};
 
 /// Bytes in descending order, without prefixes: every comparison is a tie of prefixes.
 #[derive(Debug, Clone)]
@@ -597,9 +600,11 @@ fn ask(
     let expected = brute(comparator, spans, key, snapshot, floor);
     let found = index.max_covering(comparator, Question::new(key, snapshot).above(floor)).unwrap();
     assert_eq!(found, expected, "{note}: key {key:?} snapshot {snapshot} floor {floor}");
-    let run = index.covering_run(comparator, Question::new(key, snapshot).above(floor)).unwrap();
-    assert_eq!(run.as_ref().map(|run| run.sequence), expected, "{note}");
-    if let Some(run) = run {
+    let mut run = CoveringRun::default();
+    let found = index.covering_run(comparator, Question::new(key, snapshot).above(floor), &mut run).unwrap();
+    assert_eq!(found, expected, "{note}");
+    assert_eq!(run.sequence, expected.unwrap_or(0), "{note}");
+    if found.is_some() {
         assert!(comparator.compare(&run.start, key) != Order::Greater, "{note}");
         assert!(comparator.compare(key, &run.end) == Order::Less, "{note}");
         for probe in spans.iter().flat_map(|span| [&span.0, &span.1]).take(12).chain([&run.start]) {
@@ -644,8 +649,8 @@ fn drive(comparator: KeyComparator, seed: u64, len: u64, queries: u64) {
     together(&comparator, &index, &spans, &mut rng, (style, space), seed);
     let mut run = CoveringRun::default();
     let newest = spans.iter().max_by_key(|span| span.2).unwrap();
-    let found = index.covering_run_into(&comparator, Question::new(&newest.0, u64::MAX), &mut run).unwrap();
-    assert_eq!((found, run.sequence), (Some(()), newest.2));
+    let found = index.covering_run(&comparator, Question::new(&newest.0, u64::MAX), &mut run).unwrap();
+    assert_eq!((found, run.sequence), (Some(newest.2), newest.2));
     fragments(&comparator, &index, &spans, &format!("PARANOID_SEED={seed}"));
     let finished = at_once(&comparator, seed, &spans);
     for _ in 0..queries {
@@ -669,10 +674,13 @@ fn at_once(comparator: &KeyComparator, seed: u64, spans: &[Span]) -> LiveIndex {
 fn fragments(comparator: &KeyComparator, index: &LiveIndex, spans: &[Span], note: &str) {
     let (oldest, newest) =
         spans.iter().fold((u64::MAX, 0), |(oldest, newest), span| (oldest.min(span.2), newest.max(span.2)));
-    assert!(newest == 0 || index.fragments(newest - 1).unwrap().is_none(), "{note}: one is not seen");
-    let kept = index.fragments(newest).unwrap();
+    assert!(
+        newest == 0 || index.fragments(comparator, newest - 1).unwrap().is_none(),
+        "{note}: one is not seen"
+    );
+    let kept = index.fragments(comparator, newest).unwrap();
     assert_eq!(kept.is_some(), oldest > 0, "{note}");
-    let Some(kept) = kept.map(|kept| kept.finish(comparator.clone())) else { return };
+    let Some(kept) = kept else { return };
     let mut fragmenter = Fragmenter::under(comparator.clone()).with_snapshots(&[]);
     for (start, end, sequence) in spans {
         fragmenter.add(start.as_slice(), end.as_slice(), *sequence).unwrap();
@@ -705,7 +713,7 @@ fn together(
     index.ask(comparator, snapshot, &mut asked).unwrap();
     for ((key, floor), one) in keys.iter().zip(asked) {
         let expected = brute(comparator, spans, key, snapshot, *floor);
-        let found = one.answer().map(|(sequence, _)| sequence);
+        let found = one.answer();
         assert_eq!(
             found, expected,
             "PARANOID_SEED={seed}: key {key:?} snapshot {snapshot} floor {floor}, of many"
@@ -761,7 +769,7 @@ fn refuses_what_is_no_range() {
             Err(crate::error::Error::InvalidArgument(_))
         ));
     }
-    let long = vec![1; crate::tombstone::index::log::KEY_LEN_MAX + 1];
+    let long = vec![1; crate::tombstone::log::KEY_LEN_MAX + 1];
     assert!(matches!(index.insert(&BYTEWISE, b"", &long, 1), Err(crate::error::Error::KeyTooLarge { .. })));
     assert_eq!(index.len(), Ok(0));
     assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"a", u64::MAX)).unwrap(), None);

@@ -454,9 +454,9 @@ impl<'t> FlushIter<'t> {
         let mut fragmenter = Fragmenter::under(self.core.comparator.clone());
         if self.filter.hidden == HiddenVersions::Drop {
             let oldest = self.filter.snapshots.first().copied().unwrap_or(SequenceNumber::MAX);
-            if let Some(kept) = self.core.tombstones.fragments(&self.core.arena, oldest) {
+            if let Some(kept) = self.core.tombstones.fragments(self.core.ground(), oldest) {
                 self.pass_tombstones(|_, _, _| Ok(()))?;
-                return Ok(kept.finish(self.core.comparator.clone()));
+                return Ok(kept);
             }
             fragmenter = fragmenter.with_snapshots(&self.filter.snapshots);
         }

@@ -30,9 +30,9 @@ use crate::memtable::options::MemTableOptions;
 use crate::memtable::skiplist::list::List;
 use crate::memtable::skiplist::search::Search;
 use crate::sync::Mutex;
-use crate::tombstone::fragments::FragmentsBuilder;
-use crate::tombstone::index::live::{Asked, CoveringRun, LiveIndex, Question};
-use crate::tombstone::index::tree::Load;
+use crate::tombstone::fragments::Fragments;
+use crate::tombstone::live::{Asked, CoveringRun, LiveIndex, Question};
+use crate::tombstone::node::Load;
 
 #[cfg(feature = "fault-injection")]
 use crate::memtable::lookup::lines::{FaultWords, VisitWords};
@@ -44,13 +44,8 @@ pub(crate) struct RangeTombstones {
     /// The index. The freeze finishes it.
     pub(crate) live: LiveIndex,
     finished: OnceLock<()>,
-    /// What the limit has counted (RANGE-TOMBSTONES-2).
-    counted: Mutex<Load>,
-}
-
-/// The most bytes that tombstones take outside of the arena, now and once the table is frozen.
-pub(crate) fn bytes_max(load: Load) -> u64 {
-    load.bytes_max() + load.finish_bytes_max()
+    /// What the limit has counted, and the bytes for that (RANGE-TOMBSTONES-2).
+    counted: Mutex<(Load, u64)>,
 }
 
 impl RangeTombstones {
@@ -70,12 +65,13 @@ impl RangeTombstones {
     /// Reserves room until the writer has at least `wanted`, or changes nothing (RANGE-TOMBSTONES-2). O(log n).
     pub(crate) fn reserve(&self, arena: &Arena, room: &mut Load, wanted: Load) -> Result<()> {
         let missing = wanted.without(*room);
-        if missing.is_empty() {
+        if missing == Load::default() {
             return Ok(());
         }
         let mut counted = self.counted.lock();
-        let after = counted.plus(missing);
-        arena.room.count_beside(bytes_max(*counted), bytes_max(after))?;
+        let load = counted.0.plus(missing);
+        let after = (load, load.bytes_max());
+        arena.room.count_beside(counted.1, after.1)?;
         (*counted, *room) = (after, room.plus(missing));
         Ok(())
     }
@@ -83,7 +79,7 @@ impl RangeTombstones {
     /// Bytes that the limit would count for `more`.
     pub(crate) fn bytes_for(&self, more: Load) -> u64 {
         let counted = self.counted.lock();
-        bytes_max(counted.plus(more)) - bytes_max(*counted)
+        counted.0.plus(more).bytes_max() - counted.1
     }
 
     /// Bytes of heap memory that the freeze will add, at most; 0 once it is done.
@@ -91,7 +87,7 @@ impl RangeTombstones {
         if self.finished.get().is_some() {
             return 0;
         }
-        let last = self.counted.lock().finish_bytes_max();
+        let last = self.counted.lock().0.finish_bytes_max();
         // Before the last node the freeze builds what merging has left: a node of each level, each four times as large as the one below.
         last + last + last.div_ceil(3)
     }
@@ -100,9 +96,10 @@ impl RangeTombstones {
     #[cold]
     pub(crate) fn give_back(&self, arena: &Arena, room: &mut Load) {
         let mut counted = self.counted.lock();
-        let after = counted.without(std::mem::take(room));
+        let load = counted.0.without(std::mem::take(room));
+        let after = (load, load.bytes_max());
         // Less is never refused.
-        if arena.room.count_beside(bytes_max(*counted), bytes_max(after)).is_ok() {
+        if arena.room.count_beside(counted.1, after.1).is_ok() {
             *counted = after;
         }
     }
@@ -170,7 +167,7 @@ impl RangeTombstones {
         self.live.ask(ground.comparator, snapshot, asked).ok()?;
         let mut answers = [None; N];
         for (answer, one) in answers.iter_mut().zip(asked) {
-            *answer = one.answer().map(|(sequence, _)| sequence);
+            *answer = one.answer();
         }
         Some(answers)
     }
@@ -213,9 +210,9 @@ impl RangeTombstones {
             return Ok(None);
         }
         if self.index_complete(ground.arena)
-            && let Ok(found) = self.live.covering_run_into(ground.comparator, question, run)
+            && let Ok(found) = self.live.covering_run(ground.comparator, question, run)
         {
-            return Ok(found.map(|()| run.sequence));
+            return Ok(found);
         }
         *run = CoveringRun::default();
         self.covering_truth(ground, question)
@@ -223,9 +220,9 @@ impl RangeTombstones {
 
     /// The fragments of a frozen table, each with its newest sequence number. `None` if they must be cut from the list: the
     /// index is damaged, or a tombstone is newer than `snapshot` or deletes nothing. O(tombstones).
-    pub(crate) fn fragments(&self, arena: &Arena, snapshot: SequenceNumber) -> Option<FragmentsBuilder> {
-        self.finished.get().filter(|()| self.index_complete(arena))?;
-        self.live.fragments(snapshot).ok()?
+    pub(crate) fn fragments(&self, ground: Ground<'_>, snapshot: SequenceNumber) -> Option<Fragments> {
+        self.finished.get().filter(|()| self.index_complete(ground.arena))?;
+        self.live.fragments(ground.comparator, snapshot).ok()?
     }
 
     /// Compares the number of tombstones in the index of a frozen table with `listed`, that of the list.

@@ -37,8 +37,8 @@ use crate::memtable::arena::node::Verified;
 use crate::memtable::lookup::lines::SideStructure;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Published, holder_number, thread_number};
-use crate::tombstone::index::live::CoveringRun;
-use crate::tombstone::index::tree::Load;
+use crate::tombstone::live::CoveringRun;
+use crate::tombstone::node::Load;
 
 /// Number of shards that exist from the start.
 #[cfg(not(loom))]

@@ -23,7 +23,7 @@ use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::{Answer, Bits, Event, Shortcuts, hash_of};
 use crate::memtable::read::entry::{Entry, copy_verified};
 use crate::memtable::skiplist::search::{Gap, Search};
-use crate::tombstone::index::live::Question;
+use crate::tombstone::live::Question;
 
 impl From<Gap> for Error {
     fn from(gap: Gap) -> Self {

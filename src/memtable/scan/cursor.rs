@@ -21,7 +21,7 @@ use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility, Visible};
 use crate::memtable::scan::walk::Walk;
 use crate::memtable::skiplist::search::Search;
 use crate::tombstone::fragments::{Fragmenter, Fragments, check_order};
-use crate::tombstone::index::live::{CoveringRun, Question};
+use crate::tombstone::live::{CoveringRun, Question};
 
 /// A position in a table that moves in both directions. Made by [`cursor`](crate::TableReader::cursor),
 /// [`cursor_at`](crate::TableReader::cursor_at) and their owned forms.
@@ -544,8 +544,8 @@ pub(crate) fn each_tombstone(
 
 /// The fragments that a snapshot sees, each with the newest sequence number that it sees.
 pub(crate) fn range_tombstones(core: &Core, snapshot: SequenceNumber) -> Result<Fragments> {
-    if let Some(kept) = core.tombstones.fragments(&core.arena, snapshot) {
-        return Ok(kept.finish(core.comparator.clone()));
+    if let Some(kept) = core.tombstones.fragments(core.ground(), snapshot) {
+        return Ok(kept);
     }
     let mut fragmenter = Fragmenter::under(core.comparator.clone()).with_snapshots(&[]);
     each_tombstone(core, |entry, end, _| match entry.node().sequence() {

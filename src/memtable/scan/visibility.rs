@@ -31,7 +31,7 @@ use crate::memtable::core::Core;
 use crate::memtable::skiplist::iterate::Parked;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::search::{Gap, Search};
-use crate::tombstone::index::live::{CoveringRun, Question};
+use crate::tombstone::live::{CoveringRun, Question};
 
 /// Which entries a scan shows: [`Raw`] or [`AtSnapshot`]. Sealed.
 ///

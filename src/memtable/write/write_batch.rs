@@ -34,13 +34,12 @@ use crate::memtable::arena::layout::ControlWord;
 use crate::memtable::arena::layout::entry_bytes_max;
 use crate::memtable::batch::batch::{SequenceMode, WriteBatch};
 use crate::memtable::core::{Core, frozen};
-use crate::memtable::parts::range_tombstones::bytes_max;
 use crate::memtable::parts::writer_shards::{Entered, Leased};
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
 use crate::memtable::skiplist::search::{Bracket, Search, Splice, find_many};
 use crate::memtable::write::writer::{Inserted, admit, apply_any, apply_point, apply_range};
-use crate::tombstone::index::tree::Load;
+use crate::tombstone::node::Load;
 
 /// The result of writing a batch.
 ///
@@ -114,7 +113,7 @@ impl PreparedBatch<'_> {
     /// no entries but empty ranges. O(log n).
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.arena_bytes.saturating_add(bytes_max(self.load))
+        self.arena_bytes.saturating_add(self.load.bytes_max())
     }
 
     /// Gives the first entry this number, and the others those that follow.
@@ -202,7 +201,7 @@ impl Drop for ReservedBatch<'_, '_> {
     /// What the arena gave stays in the shard, for its next writes.
     fn drop(&mut self) {
         let room = &mut self.entered.inside.index_room;
-        if !room.is_empty() {
+        if *room != Load::default() {
             self.core.tombstones.give_back(&self.core.arena, room);
         }
     }

@@ -22,7 +22,7 @@ use crate::memtable::parts::writer_shards::{Entered, Leased, Totals};
 use crate::memtable::skiplist::inserter::NodeSpace;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Linked, Placement, Quick};
 use crate::memtable::skiplist::search::{Bracket, Search};
-use crate::tombstone::index::tree::Load;
+use crate::tombstone::node::Load;
 
 /// The result of an insert.
 ///

@@ -7,14 +7,9 @@ use std::cmp::Ordering as Order;
 
 use crate::integrity::digest::Secret;
 use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
-use crate::tombstone::index::checks::Tally;
-use crate::tombstone::index::checks::{Checks, high, low};
-use crate::tombstone::index::common_prefix::{Begins, CommonPrefix, KeyRange, Probe};
-use crate::tombstone::index::live::{Asked, Search};
-use crate::tombstone::index::log::{End, Log, end_of};
-use crate::tombstone::index::merge::{Merger, Progress, STEP_PIECES};
-use crate::tombstone::index::node::{CoverageNode, NOBODY};
-use crate::tombstone::index::tree::{BLOCK, NodeId, OrderedTree, Tree};
+use crate::tombstone::live::{Asked, Merger, Progress, STEP_PIECES, Search};
+use crate::tombstone::log::{COUNTS, Checks, CommonPrefix, Cover, Probe, Tally, high, low};
+use crate::tombstone::node::{BLOCK, CoverageNode, NOBODY, NodeId, Tree};
 use crate::tombstone::tests::{Descending, Rng, Span, asked, key, span};
 
 /// The parts of an index, in the open.
@@ -31,33 +26,39 @@ impl Parts {
     fn new(comparator: KeyComparator, spans: Vec<Span>) -> Self {
         let checks = Checks::new(Secret::from_seed(1));
         let (start, end, _) = &spans[0];
-        let tree = Tree::new(checks, CommonPrefix::new(checks, &comparator, KeyRange { start, end }));
-        Parts { comparator, checks, tally: Log::tally(checks), tree, merger: Merger::default(), spans }
+        let tree = Tree::new(checks, CommonPrefix::new(checks, &comparator, [start, end]));
+        Parts {
+            comparator,
+            checks,
+            tally: Tally::new(checks, COUNTS),
+            tree,
+            merger: Merger::default(),
+            spans,
+        }
     }
 
     fn push(&self, at: usize) {
         let (start, end, sequence) = &self.spans[at];
-        self.tree.log.push(&self.comparator, &self.tally, KeyRange { start, end }, *sequence).unwrap();
+        self.tree.log.push(&self.comparator, &self.tally, [start, end], *sequence).unwrap();
     }
 
-    fn index(&self) -> OrderedTree<'_> {
-        OrderedTree { tree: &self.tree, comparator: &self.comparator }
+    fn search(&self, snapshot: u64) -> Search<'_> {
+        let extent = self.tally.extent().unwrap();
+        Search { tree: &self.tree, comparator: &self.comparator, snapshot, extent }
     }
 
     /// Merges until there is nothing to do. Returns the number of steps that found work.
     fn merge_all(&mut self, budget: u32) -> u64 {
-        let (extent, mut steps) = (self.tally.extent(self.checks).unwrap(), 0);
-        let index = OrderedTree { tree: &self.tree, comparator: &self.comparator };
-        while self.merger.step(index, extent, budget) == Progress::Worked {
+        let (extent, mut steps) = (self.tally.extent().unwrap(), 0);
+        while self.merger.step(&self.tree, &self.comparator, extent, budget) == Progress::Worked {
             steps += 1;
         }
         steps
     }
 
     fn finish(&mut self) {
-        let extent = self.tally.extent(self.checks).unwrap();
-        let index = OrderedTree { tree: &self.tree, comparator: &self.comparator };
-        self.merger.finish(index, extent);
+        let extent = self.tally.extent().unwrap();
+        self.merger.finish(&self.tree, &self.comparator, extent);
     }
 
     /// The record that must answer for `key` among those that a node covers.
@@ -74,19 +75,16 @@ impl Parts {
     /// The painter that the node itself finds. `None` if no key that it knows begins so.
     fn ask(&self, node: &CoverageNode, cover: u64, key: &[u8]) -> Option<u32> {
         let mut probe = Probe::new(&self.comparator, key);
-        match probe.leave_out(self.tree.log.common_prefix(), &self.comparator, node.bounds().skip) {
-            Begins::Same => {
-                Some(node.painter(&self.tree.log, self.checks, cover, &self.comparator, &probe).unwrap())
-            }
-            Begins::Otherwise => None,
-            Begins::Damaged => panic!("no damage here"),
-        }
+        let skip = node.hint().skip;
+        let begins_same = probe.leave_out(&self.tree.log.common_prefix, &self.comparator, skip).unwrap();
+        let painter = || self.search(0).painter(node, Cover { records: cover, skip }, &probe).unwrap();
+        begins_same.then(painter)
     }
 
     fn check(&self, node: &CoverageNode, cover: u64, others: &[Vec<u8>]) {
         node.verify(self.checks, cover).unwrap();
         let spans = &self.spans[high(cover) as usize..low(cover) as usize];
-        let bounds = node.bounds();
+        let bounds = node.hint();
         let (least, most) = (spans.iter().map(|span| span.2).min(), spans.iter().map(|span| span.2).max());
         assert_eq!((Some(bounds.min), Some(bounds.max)), (least, most));
         // COVERAGE-NODE-1.
@@ -94,7 +92,7 @@ impl Parts {
         let names = (0..len).map(|piece| high(node.stored(piece).unwrap().1));
         let begins = names.map(|name| {
             let (start, end, _) = &self.spans[name as usize / 2];
-            if end_of(name) == End::Start { start } else { end }
+            if name % 2 == 0 { start } else { end }
         });
         assert!(len > 1 && begins.is_sorted_by(|one, next| self.comparator.compare(one, next).is_lt()));
         for key in spans.iter().flat_map(|span| [&span.0, &span.1]).chain(others) {
@@ -211,7 +209,7 @@ fn a_block_waits_for_its_records() {
         let mut parts = Parts::new(BYTEWISE.clone(), spans.clone());
         (0..complete as usize).for_each(|at| parts.push(at));
         if complete < BLOCK {
-            parts.tally.begin(parts.checks, |count| Ok((count, count + 1))).unwrap();
+            parts.tally.begin(|count| Ok((count, count + 1))).unwrap();
         }
         assert_eq!(parts.merge_all(STEP_PIECES), u64::from(complete / BLOCK));
     }
@@ -250,10 +248,9 @@ impl Parts {
 
     /// Comparisons of one query.
     fn cost(&self, key: &[u8], snapshot: u64, floor: u64) -> u64 {
-        let extent = self.tally.extent(self.checks).unwrap();
         let mut asked = [Asked::new(&self.comparator, key, floor)];
         COMPARED.set(0);
-        Search::newest(self.index(), extent, snapshot, &mut asked).unwrap();
+        self.search(snapshot).newest(&mut asked).unwrap();
         COMPARED.get()
     }
 }

@@ -1,0 +1,1246 @@
+//! The log: every tombstone of an index in order of arrival, with its keys. The nodes of the index are derived from
+//! it. What all of them are checked with stands here too.
+//!
+//! ```text
+//!   tallies   of records, and of words of keys           two counters each: what was begun, what has ended
+//!   common prefix      what all bounds begin with
+//!   record    sequence | start prefix | end prefix | keys: check (32), place (32) | skip (8), lengths (24 each) | check
+//!   keys      start bytes, padded to words | hash | end bytes, padded to words | hash
+//! ```
+//! * LOG-1: the check word of a record is stored last and holds the record's pending mark until then. Any other value
+//!   that is not the check is damage, so zeroed memory is never taken for a record that is still missing.
+//! * LOG-2: keys are written before the record that names them is complete, and never change.
+//! * LOG-3: key bytes are copied, and the copy is used only after its hash was verified.
+//! * LOG-4: place and lengths of keys are used only after their check was verified, and only inside their segment.
+//! * LOG-5: a record with the pending mark, or without a segment, is being written only if the tally says that a
+//!   writer is at work. Otherwise it was lost, because a word went back to an earlier value, and that is damage.
+//!   Tally and records are in different cache lines.
+//! * LOG-6: a record is written only over its pending mark.
+//! * LOG-7: the prefix of a bound is that of its bytes after the first `skip`, which are those of the common prefix.
+//!
+//! Who may call what: everything, any thread. Readers never wait. Writers contend for the two tallies only. Not
+//! promised: that a record whose `push` is still running is seen, and LOG-5 while a `push` is running.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Ordering as Order;
+
+use crate::error::{Corruption, Error, Place, Result};
+use crate::integrity::digest::{Secret, fold, hash, splitmix};
+use crate::key::SequenceNumber;
+use crate::key::{KeyComparator, KeyOrder, bytes_at};
+use crate::sync::{AtomicU64, Ordering, Published};
+
+pub(crate) type Checked<T> = std::result::Result<T, Corruption>;
+
+/// Longest key of a tombstone, in bytes.
+pub(crate) const KEY_LEN_MAX: usize = (1 << 24) - 1;
+/// Most records of a log. One bit of a boundary's name says whether it is a start or an end, and the largest name
+/// stands for no boundary.
+pub(crate) const RECORDS_MAX: u32 = (1 << 31) - 1;
+/// A word holds the lengths of start and end, each in the low 24 bits of a half. The top byte of the first half is
+/// the number of bytes left out.
+const LEN_BITS: u32 = 0xff_ffff;
+const _: () =
+    assert!(KEY_LEN_MAX == LEN_BITS as usize && RECORDS_MAX == u32::MAX / 2, "what the fields hold");
+const RECORD_WORDS: usize = 6;
+const RECORD_BYTES: u64 = 8 * RECORD_WORDS as u64;
+/// Records of the first segments. A multiple of a block, so that no block straddles segments.
+pub(crate) const FIRST_RECORDS: u32 = if cfg!(loom) { 2 } else { 32 };
+pub(crate) const FIRST_KEY_WORDS: u32 = if cfg!(loom) { 8 } else { 64 };
+/// Which counters count records. The index owns these, so that an empty index needs no log.
+pub(crate) const COUNTS: u32 = 1;
+const KEY_WORDS: u32 = 2;
+
+/// The start and the end of a tombstone: it covers the keys from the first one on and before the second one.
+pub(crate) type Keys<'k> = [&'k [u8]; 2];
+
+/// One of a tombstone's two bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Start,
+    Stop,
+}
+
+/// The name of a boundary: record index and end, in 32 bits.
+#[inline(always)]
+pub(crate) const fn boundary(index: u32, end: End) -> u32 {
+    index << 1 | end as u32
+}
+
+/// A complete record whose check was verified. Its keys are verified when a query needs them, which is rare.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Record {
+    pub(crate) sequence: SequenceNumber,
+    pub(crate) index: u32,
+    prefixes: [u64; 2],
+    keys: u64,
+    lengths: u64,
+}
+
+impl Record {
+    #[inline(always)]
+    pub(crate) fn prefix(&self, end: End) -> u64 {
+        self.prefixes[end as usize]
+    }
+
+    /// Number of bytes that its prefixes leave out.
+    #[inline(always)]
+    pub(crate) fn skip(&self) -> u32 {
+        high(self.lengths) >> LEN_BITS.count_ones()
+    }
+}
+
+/// The stored form of a [`Record`].
+pub(crate) type RecordWords = [AtomicU64; RECORD_WORDS];
+
+/// The log of one index.
+#[derive(Debug)]
+pub(crate) struct Log {
+    records: Segments<RecordWords, FIRST_RECORDS>,
+    keys: Segments<AtomicU64, FIRST_KEY_WORDS>,
+    pub(crate) key_words: Tally,
+    bytes: AtomicU64,
+    /// Number of bytes that the prefixes of the latest record leave out; a hint for later records.
+    skip: AtomicU64,
+    pub(crate) common_prefix: CommonPrefix,
+    checks: Checks,
+}
+
+impl Log {
+    pub(crate) fn new(checks: Checks, common_prefix: CommonPrefix) -> Self {
+        Log {
+            records: Segments::new(),
+            keys: Segments::new(),
+            key_words: Tally::new(checks, KEY_WORDS),
+            bytes: AtomicU64::new(0),
+            skip: AtomicU64::new(u64::MAX),
+            common_prefix,
+            checks,
+        }
+    }
+
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        // ORDERING: relaxed; a statistic.
+        size_of::<Self>() as u64 + self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Adds to the statistic of allocated bytes.
+    pub(crate) fn grown(&self, bytes: u64) {
+        // ORDERING: relaxed; a statistic.
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Appends a tombstone and returns its index. The caller has checked that it starts before it ends.
+    pub(crate) fn push(
+        &self,
+        comparator: &KeyComparator,
+        tally: &Tally,
+        range: Keys<'_>,
+        sequence: SequenceNumber,
+    ) -> Result<u32> {
+        let skip = self.skip_for(range)?;
+        let prefixes = range.map(|key| prefix_of(comparator, key, skip));
+        let lengths = [key_len(range[0])?, key_len(range[1])?];
+        let place = self.write_keys(range, lengths)?;
+        let (index, one) = tally.begin(|count| match count {
+            RECORDS_MAX.. => Err(Error::MemTableFull { needed: RECORD_BYTES, remaining: 0 }),
+            _ => Ok((count, count + 1)),
+        })?;
+        let lengths = pair(skip << (SKIP_SHIFT - 32) | lengths[0], lengths[1]);
+        let keys = pair(self.checks.keys(index, place, lengths), place);
+        let check = self.checks.record(index, sequence, prefixes, lengths);
+        let slot = self.records.ensure_run(index, 1, |index| self.pending(index), |bytes| self.grown(bytes));
+        let Some([slot]) = slot else {
+            return Err(damage(u64::from(index) * RECORD_BYTES, 0, 0).into());
+        };
+        // ORDERING: relaxed; only the writer that claimed this index stores here.
+        let (found, pending) = (slot[5].load(Ordering::Relaxed), self.checks.pending(index));
+        if found != pending {
+            return Err(damage(u64::from(index) * RECORD_BYTES, pending, found).into()); // LOG-6
+        }
+        for (stored, word) in slot.iter().zip([sequence, prefixes[0], prefixes[1], keys, lengths]) {
+            // ORDERING: relaxed; published by the check word below.
+            stored.store(word, Ordering::Relaxed);
+        }
+        // ORDERING: release; partner: the acquire load of the check word in `decode`. Publishes record and keys.
+        slot[5].store(check, Ordering::Release);
+        tally.end(one)?;
+        Ok(index)
+    }
+
+    /// Number of bytes that the prefixes of a new tombstone leave out: at most as many as those of the latest record,
+    /// so that the number seldom changes.
+    fn skip_for(&self, range: Keys<'_>) -> Result<u32> {
+        // ORDERING: relaxed; a hint.
+        let last = self.skip.load(Ordering::Relaxed);
+        if last == 0 {
+            return Ok(0);
+        }
+        let shared = self.common_prefix.shared(range[0])?.min(self.common_prefix.shared(range[1])?);
+        let skip = u64::from(if shared < SKIP_MIN { 0 } else { shared }).min(last);
+        // ORDERING: relaxed; a hint.
+        self.skip.store(skip, Ordering::Relaxed);
+        Ok(low(skip))
+    }
+
+    fn pending(&self, index: u32) -> RecordWords {
+        let pending = |word| if word + 1 == RECORD_WORDS { self.checks.pending(index) } else { 0 };
+        std::array::from_fn(|word| AtomicU64::new(pending(word)))
+    }
+
+    /// Copies both keys with their hashes into the key store and returns their place.
+    fn write_keys(&self, [start, end]: Keys<'_>, lengths: [u32; 2]) -> Result<u32> {
+        let [middle, rest] = lengths.map(span_words);
+        let total = u64::from(middle) + u64::from(rest);
+        let full = || Error::MemTableFull { needed: total * 8, remaining: 0 };
+        let (place, claimed) = self.key_words.begin(|used| {
+            let at = Segments::<AtomicU64, FIRST_KEY_WORDS>::fit(used, total).ok_or_else(full)?;
+            let after = u64::from(at) + total;
+            Ok((at, u32::try_from(after).map_err(|_| full())?))
+        })?;
+        let len = usize::try_from(total).map_err(|_| full())?;
+        let run = self.keys.ensure_run(place, len, |_| AtomicU64::new(0), |bytes| self.grown(bytes));
+        if let Some(run) = run {
+            self.write_key(run, place, start);
+            self.write_key(run.get(middle as usize..).unwrap_or_default(), place + middle, end);
+        }
+        self.key_words.end(claimed)?;
+        run.map(|_| place).ok_or_else(full)
+    }
+
+    fn write_key(&self, run: &[AtomicU64], place: u32, key: &[u8]) {
+        let (words, rest) = key.as_chunks::<8>();
+        let last = rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        let words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let words = words.chain((!rest.is_empty()).then_some(last)).chain([self.checks.key(place, key)]);
+        let mut slots = run.iter();
+        // ORDERING: relaxed; published by the record's check word.
+        words.for_each(|word| slots.next().into_iter().for_each(|slot| slot.store(word, Ordering::Relaxed)));
+    }
+
+    /// The record at `index`; `None` if its push is still running, which it cannot be before `complete` (LOG-5).
+    #[inline(always)]
+    pub(crate) fn record(&self, index: u32, complete: u32) -> Checked<Option<Record>> {
+        match self.records.get(index) {
+            Some(stored) => self.decode(stored, index, complete),
+            None => self.unfinished(index, complete, 0, 0, self.checks.pending(index)),
+        }
+    }
+
+    /// The stored records `from..to`, if one segment holds them all.
+    #[inline(always)]
+    pub(crate) fn run(&self, from: u32, to: u32) -> Option<&[RecordWords]> {
+        self.records.run(from, to.checked_sub(from)? as usize)
+    }
+
+    /// Decodes and verifies `stored`, the record at `index`; see [`record`](Self::record).
+    #[inline(always)]
+    pub(crate) fn decode(&self, stored: &RecordWords, index: u32, complete: u32) -> Checked<Option<Record>> {
+        // ORDERING: acquire; partner: the release store in `push`.
+        let check = stored[5].load(Ordering::Acquire);
+        // ORDERING: relaxed; ordered by the check word's acquire.
+        let [sequence, start_prefix, end_prefix, keys, lengths] =
+            std::array::from_fn(|word| stored[word].load(Ordering::Relaxed));
+        let prefixes = [start_prefix, end_prefix];
+        let expected = self.checks.record(index, sequence, prefixes, lengths);
+        if check != expected {
+            return self.unfinished(index, complete, sequence, expected, check);
+        }
+        Ok(Some(Record { sequence, index, prefixes, keys, lengths }))
+    }
+
+    /// Decides whether a record whose check fails is still being written (LOG-5) or damaged.
+    #[cold]
+    fn unfinished(
+        &self,
+        index: u32,
+        complete: u32,
+        sequence: SequenceNumber,
+        expected: u64,
+        found: u64,
+    ) -> Checked<Option<Record>> {
+        let is_excused = index >= complete;
+        if found == self.checks.pending(index) && is_excused {
+            return Ok(None);
+        }
+        Err(damage(u64::from(index) * RECORD_BYTES, expected, found).with_sequence(sequence))
+    }
+
+    /// The record at `index`, which must be complete because a piece of a node names it.
+    #[inline(always)]
+    pub(crate) fn named(&self, index: u32) -> Checked<Record> {
+        let record = self.record(index, u32::MAX)?;
+        record.ok_or_else(|| damage(u64::from(index) * RECORD_BYTES, 0, self.checks.pending(index)))
+    }
+
+    /// The first record from number `from` on that does not read as unwritten, with the report if nobody has begun it.
+    pub(crate) fn first_written(&self, from: u32) -> Option<(u32, Corruption)> {
+        let unwritten = self.records.items().filter(|(index, _)| *index >= from);
+        for (index, words) in unwritten {
+            for (word, expected) in words.iter().zip(self.pending(index)) {
+                // ORDERING: relaxed; the caller waits for writers before it believes that nobody has begun the record.
+                let (found, expected) = (word.load(Ordering::Relaxed), expected.load(Ordering::Relaxed));
+                if found != expected {
+                    return Some((index, damage(u64::from(index) * RECORD_BYTES, expected, found)));
+                }
+            }
+        }
+        None
+    }
+
+    /// Where the keys of `record` are; verified, as are their lengths (LOG-4).
+    #[inline(always)]
+    fn place(&self, record: &Record) -> Checked<u32> {
+        let place = low(record.keys);
+        let (expected, found) = (self.checks.keys(record.index, place, record.lengths), high(record.keys));
+        if expected != found {
+            let offset = u64::from(record.index) * RECORD_BYTES;
+            return Err(damage(offset, u64::from(expected), u64::from(found)).with_sequence(record.sequence));
+        }
+        Ok(place)
+    }
+
+    /// Calls `judge` with a verified copy of one key of `record`: all keys are read here.
+    #[inline(always)]
+    pub(crate) fn with_key<R>(
+        &self,
+        record: &Record,
+        end: End,
+        judge: impl FnOnce(&[u8]) -> R,
+    ) -> Checked<R> {
+        let (place, len) = key_at(end, self.place(record)?, record.lengths);
+        let damage =
+            |expected, found| damage(u64::from(place) * 8, expected, found).with_sequence(record.sequence);
+        let words = span_words(len) as usize;
+        let Some((hash, words)) = self.keys.run(place, words).and_then(<[_]>::split_last) else {
+            return Err(damage(u64::from(len), 0));
+        };
+        let verify = |buffer: &mut [[u8; 8]]| {
+            for (bytes, word) in buffer.iter_mut().zip(words) {
+                // ORDERING: relaxed; ordered by the acquire load of the record that names the place.
+                *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+            }
+            let copy = buffer.as_flattened().get(..len as usize).unwrap_or_default();
+            let expected = self.checks.key(place, copy);
+            // ORDERING: relaxed; ordered by the acquire load of the record that names the place.
+            let found = hash.load(Ordering::Relaxed);
+            if found == expected { Ok(judge(copy)) } else { Err(damage(expected, found)) }
+        };
+        match len {
+            0..=32 => verify(&mut [[0; 8]; 4]),
+            33..=256 => verify(&mut [[0; 8]; 32]),
+            _ => verify(&mut vec![[0; 8]; words.len()]),
+        }
+    }
+
+    /// Calls `judge` with a verified copy of the key of a boundary.
+    pub(crate) fn with_boundary<R>(&self, name: u32, judge: impl FnOnce(&[u8]) -> R) -> Checked<R> {
+        self.with_key(&self.named(name >> 1)?, end_of(name), judge)
+    }
+
+    /// Verifies a record and its keys, unless its push is still running.
+    pub(crate) fn verify(&self, index: u32, complete: u32) -> Checked<()> {
+        let Some(record) = self.record(index, complete)? else { return Ok(()) };
+        self.with_key(&record, End::Start, |_| ())?;
+        self.with_key(&record, End::Stop, |_| ())
+    }
+
+    /// Bytes of both keys of `record`.
+    pub(crate) fn key_bytes(&self, record: &Record) -> Checked<u64> {
+        let place = self.place(record)?;
+        Ok([End::Start, End::Stop].map(|end| u64::from(key_at(end, place, record.lengths).1)).iter().sum())
+    }
+
+    /// Compares a boundary, of which the prefix is known, with the probe's key. Both prefixes must leave out equally
+    /// many bytes.
+    #[inline(always)]
+    pub(crate) fn order(
+        &self,
+        comparator: &KeyComparator,
+        (prefix, name): (u64, u32),
+        probe: &Probe<'_>,
+    ) -> Checked<Order> {
+        match prefix.cmp(&probe.prefix) {
+            Order::Equal => self.with_boundary(name, |key| comparator.compare(key, probe.key)),
+            order => Ok(order),
+        }
+    }
+
+    /// Whether the tombstone covers the probe's key.
+    #[inline(always)]
+    pub(crate) fn covers(
+        &self,
+        comparator: &KeyComparator,
+        record: &Record,
+        probe: &mut Probe<'_>,
+    ) -> Checked<bool> {
+        if !probe.leave_out(&self.common_prefix, comparator, record.skip())? {
+            return Ok(false);
+        }
+        let bound = |end| (record.prefix(end), boundary(record.index, end));
+        let before_end = self.order(comparator, bound(End::Stop), probe)? == Order::Greater;
+        Ok(before_end && self.order(comparator, bound(End::Start), probe)? != Order::Greater)
+    }
+
+    /// Passes each published cell to `visit`, as a function that makes the cell read as unpublished.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn FnMut())) {
+        self.records.cells(&mut |lose| visit("segment of records", lose));
+        self.keys.cells(&mut |lose| visit("segment of keys", lose));
+    }
+
+    /// Passes every region of stored words to `visit`.
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [AtomicU64])) {
+        for words in self.key_words.words() {
+            visit("tombstone key counter", words);
+        }
+        visit("skip of later records", std::slice::from_ref(&self.skip));
+        self.common_prefix.regions(visit);
+        self.keys.segments().for_each(|segment| visit("tombstone keys", segment));
+        for segment in self.records.segments() {
+            segment.iter().for_each(|words| visit("tombstone record", words));
+        }
+    }
+}
+
+#[inline(always)]
+const fn end_of(name: u32) -> End {
+    if name & 1 == 0 { End::Start } else { End::Stop }
+}
+
+/// Number of words that a key of `len` bytes takes, including its hash.
+#[inline(always)]
+const fn span_words(len: u32) -> u32 {
+    len.div_ceil(8) + 1
+}
+
+/// Place and length of one key, computed from the place and the lengths of both.
+#[inline(always)]
+const fn key_at(end: End, place: u32, lengths: u64) -> (u32, u32) {
+    match end {
+        End::Start => (place, high(lengths) & LEN_BITS),
+        End::Stop => (place.wrapping_add(span_words(high(lengths) & LEN_BITS)), low(lengths)),
+    }
+}
+
+fn key_len(key: &[u8]) -> Result<u32> {
+    match u32::try_from(key.len()) {
+        Ok(len) if key.len() <= KEY_LEN_MAX => Ok(len),
+        _ => Err(Error::KeyTooLarge { len: key.len() as u64, max: KEY_LEN_MAX as u64 }),
+    }
+}
+
+// An array that grows at its end and whose items never move, so that readers may keep references to them.
+//
+// ```text
+//   group 0: 4 segments of F items | group 1: 4 of 2F | group 2: 4 of 4F | ...      at most a quarter is unused
+// ```
+// * SEGMENTS-1: a segment is filled with items before it is published, and never replaced.
+// * SEGMENTS-2: every index is compared with the bounds of its segment; one outside gives `None`.
+//
+// Who may call what: everything through `&self`, any thread. Readers never wait; if two writers build one segment at
+// a time, one of the two is dropped.
+
+const GROUPS: usize = if cfg!(loom) { 2 } else { 26 };
+const SLOTS: usize = 4 * GROUPS;
+
+/// A growing array whose first segments hold `FIRST` items each.
+#[derive(Debug)]
+pub(crate) struct Segments<T, const FIRST: u32> {
+    slots: [Published<Box<[T]>>; SLOTS],
+}
+
+/// The place of an index: its segment, and its offset there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SegmentSpan {
+    slot: usize,
+    /// First index of the segment.
+    first: u64,
+    /// Number of items of the segment.
+    len: u64,
+}
+
+impl<T, const FIRST: u32> Segments<T, FIRST> {
+    pub(crate) fn new() -> Self {
+        Segments { slots: std::array::from_fn(|_| Published::new()) }
+    }
+
+    #[inline(always)]
+    fn span(index: u32) -> SegmentSpan {
+        let unit = u64::from(index / FIRST);
+        let group = (unit / 4 + 1).ilog2();
+        let group_first = 4 * ((1u64 << group) - 1);
+        let quarter = (unit - group_first) >> group;
+        let first = (group_first + (quarter << group)) * u64::from(FIRST);
+        let slot = 4 * group as usize + usize::from(quarter.to_le_bytes()[0]);
+        SegmentSpan { slot, first, len: u64::from(FIRST) << group }
+    }
+
+    /// The item at `index`, if its segment is published.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        self.run(index, 1)?.first()
+    }
+
+    /// The `len` items from `index` on, if one published segment holds them all.
+    #[inline(always)]
+    pub(crate) fn run(&self, index: u32, len: usize) -> Option<&[T]> {
+        let span = Self::span(index);
+        let segment = self.slots.get(span.slot)?.get()?;
+        segment.get(usize::try_from(u64::from(index) - span.first).ok()?..)?.get(..len)
+    }
+
+    /// The `len` cells from `index` on. Publishes their segment if it is missing: `make` fills it, index by index,
+    /// and `grown` is told how many bytes were added.
+    pub(crate) fn ensure_run(
+        &self,
+        index: u32,
+        len: usize,
+        make: impl Fn(u32) -> T,
+        grown: impl FnOnce(u64),
+    ) -> Option<&[T]> {
+        if let Some(run) = self.run(index, len) {
+            return Some(run);
+        }
+        let span = Self::span(index);
+        let first = u32::try_from(span.first).ok()?;
+        let segment_len = u32::try_from(span.len).ok()?;
+        let last = first.checked_add(segment_len - 1)?;
+        self.slots.get(span.slot)?.get_or_publish(
+            || (first..=last).map(make).collect(),
+            |_| grown(span.len * size_of::<T>() as u64),
+        );
+        self.run(index, len)
+    }
+
+    /// Bytes of the segments of the first `items` items.
+    pub(crate) fn bytes_max(items: u64) -> u64 {
+        let last = u32::try_from(items).unwrap_or(u32::MAX).checked_sub(1).map(Self::span);
+        last.map_or(0, |span| (span.first + span.len) * size_of::<T>() as u64)
+    }
+
+    /// The first place at or after `index` where `len` items fit into one segment: `index` itself, or the start of a
+    /// later segment.
+    pub(crate) fn fit(index: u32, len: u64) -> Option<u32> {
+        let mut at = u64::from(index);
+        loop {
+            let span = Self::span(u32::try_from(at).ok()?);
+            if at + len <= span.first + span.len {
+                return u32::try_from(at).ok();
+            }
+            at = span.first + span.len;
+        }
+    }
+
+    /// Iterates over the items of all published segments, with their indices, in order.
+    pub(crate) fn items(&self) -> impl Iterator<Item = (u32, &T)> {
+        let firsts = (0..SLOTS as u64).map(|slot| {
+            let (group, quarter) = (slot / 4, slot % 4);
+            u64::from(FIRST) * (4 * ((1 << group) - 1) + (quarter << group))
+        });
+        let segments = self.slots.iter().zip(firsts).filter_map(|(slot, first)| Some((slot.get()?, first)));
+        segments.flat_map(|(segment, first)| {
+            (first..).map_while(|index| u32::try_from(index).ok()).zip(segment.iter())
+        })
+    }
+
+    /// Passes each published cell to `visit`, as a function that makes the cell read as unpublished.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&mut dyn FnMut())) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.get().is_some()) {
+            visit(&mut || *slot = Published::new());
+        }
+    }
+
+    /// Iterates over the published segments, in order.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &[T]> {
+        self.slots.iter().filter_map(|slot| slot.get().map(|segment| &**segment))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+impl<T, const FIRST: u32> Segments<Published<T>, FIRST> {
+    /// Visits the cells in the segments.
+    pub(crate) fn items_cells(&mut self, visit: &mut dyn FnMut(&mut dyn FnMut())) {
+        let segments = self.slots.iter_mut().filter_map(Published::get_mut);
+        for cell in segments.flatten().filter(|cell| cell.get().is_some()) {
+            visit(&mut || *cell = Published::new());
+        }
+    }
+}
+
+// The check values of everything that the tombstone index stores, in one place that shows what each check covers.
+//
+// ```text
+//   common prefix  length, bytes                       bound to the table             64 bits
+//   log record     sequence, prefixes, what they omit  bound to its index             63 bits
+//   its keys       place, lengths                      bound to its index             32 bits
+//   log key        bytes                               bound to its place             64 bits
+//   piece          both prefixes, what they omit,
+//                  who starts and paints               bound to node and position     32 bits
+//   node head      bounds, counts, digest of pieces    bound to what the node covers  64 bits
+//   counter        value                               bound to which counter it is   32 bits
+// ```
+// * CHECKS-1: all are bound to the table's secret, so words of another table or an earlier life fail.
+// * CHECKS-2: a correct check is zero only by chance, so zeroed memory fails.
+// * CHECKS-3: the check of a record is odd and the pending mark is even, so a record that is being written never
+//   passes.
+//
+// Pure functions; any thread. Not promised: resistance against somebody who knows the secret.
+
+const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+const PENDING: u64 = splitmix(401);
+const RECORD: u64 = splitmix(402);
+const KEY: u64 = splitmix(403);
+const KEYS: u64 = splitmix(407);
+const PIECE: u64 = splitmix(404);
+const HEAD: u64 = splitmix(405);
+const COUNTER: u64 = splitmix(406);
+const COMMON_PREFIX: u64 = splitmix(408);
+/// The bits from here on of a packed word say how many bytes its prefixes leave out.
+pub(crate) const SKIP_SHIFT: u32 = 56;
+const SKIP_BITS: u64 = 0xff << SKIP_SHIFT;
+
+/// What the check of a node's piece is bound to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cover {
+    /// The first and the last record that the node covers.
+    pub(crate) records: u64,
+    /// How many bytes the prefixes of the node leave out.
+    pub(crate) skip: u32,
+}
+
+/// The check functions of one index.
+#[derive(Clone, Copy)]
+pub(crate) struct Checks {
+    mask: u64,
+    factor: u64,
+}
+
+impl Checks {
+    pub(crate) const fn new(secret: Secret) -> Self {
+        Checks { mask: secret.mask, factor: secret.factor }
+    }
+
+    /// The pending mark of log record `index`: its check word until the record is complete.
+    #[inline(always)]
+    pub(crate) const fn pending(self, index: u32) -> u64 {
+        fold((index as u64) ^ self.mask ^ PENDING, self.factor) & !1
+    }
+
+    /// Check over the fields of log record `index` that decide most queries: sequence number, prefixes, and how many
+    /// bytes these leave out, which is part of `lengths`.
+    #[inline(always)]
+    const fn record(self, index: u32, sequence: u64, [start, end]: [u64; 2], lengths: u64) -> u64 {
+        let place = (index as u64).wrapping_mul(STRIDE) ^ RECORD ^ (lengths & SKIP_BITS);
+        (fold(start ^ self.mask, end ^ self.factor)
+            ^ fold(sequence ^ self.factor.rotate_left(32), place ^ self.mask).rotate_left(21))
+            | 1
+    }
+
+    /// Check over place and lengths of the keys of log record `index`.
+    #[inline(always)]
+    const fn keys(self, index: u32, place: u32, lengths: u64) -> u32 {
+        halved(fold(pair(index, place) ^ KEYS ^ self.mask, lengths ^ self.factor))
+    }
+
+    /// Check over key bytes stored at word `offset` of the key store.
+    #[inline(always)]
+    fn key(self, offset: u32, bytes: &[u8]) -> u64 {
+        hash(bytes, self.mask ^ KEY ^ u64::from(offset).wrapping_mul(STRIDE))
+    }
+
+    /// Check over the piece at `position` of a node. It covers where the piece begins and where the next one begins.
+    #[inline(always)]
+    pub(crate) fn piece(
+        self,
+        Cover { records, skip }: Cover,
+        position: u64,
+        [prefix, next]: [u64; 2],
+        refs: u64,
+    ) -> u32 {
+        let place =
+            (records ^ PIECE ^ (skip as u64) << SKIP_SHIFT).wrapping_add(position.wrapping_mul(STRIDE));
+        let mixed = fold(prefix ^ self.mask, next ^ self.factor ^ place.rotate_left(17))
+            ^ fold(refs ^ self.factor, self.mask ^ place).rotate_left(32);
+        halved(mixed)
+    }
+
+    /// Extends the digest of a node's pieces by one piece.
+    #[inline(always)]
+    pub(crate) const fn digest(self, so_far: u64, prefix: u64, refs: u64) -> u64 {
+        fold(so_far ^ prefix ^ self.mask, refs ^ self.factor).rotate_left(5) ^ so_far.wrapping_mul(STRIDE)
+    }
+
+    /// Check over the head of a node.
+    #[inline(always)]
+    pub(crate) const fn head(self, cover: u64, words: &[u64; 6]) -> u64 {
+        fold(words[0] ^ self.mask, words[1] ^ self.factor)
+            ^ fold(words[2] ^ self.factor, words[3] ^ self.mask).rotate_left(21)
+            ^ fold(words[4] ^ self.mask ^ HEAD, words[5] ^ self.factor ^ cover).rotate_left(42)
+            ^ fold(cover ^ self.mask, self.factor ^ HEAD)
+    }
+
+    /// Begins the check of a common prefix of `len` bytes.
+    #[inline(always)]
+    const fn common_prefix(self, len: u64) -> u64 {
+        fold(len ^ self.mask ^ COMMON_PREFIX, self.factor)
+    }
+
+    /// Extends the check of a common prefix by one word.
+    #[inline(always)]
+    const fn common_prefix_word(self, so_far: u64, word: u64) -> u64 {
+        fold(so_far ^ word, self.factor ^ COMMON_PREFIX)
+    }
+
+    /// Counter `which` with this value: value and check.
+    #[inline(always)]
+    const fn counter(self, which: u32, value: u32) -> u64 {
+        pair(value, halved(fold(pair(which, value) ^ self.mask, self.factor ^ COUNTER)))
+    }
+}
+
+/// Folds both halves of 64 bits into 32.
+#[inline(always)]
+const fn halved(mixed: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into the check")]
+    let check = (mixed ^ (mixed >> 32)) as u32;
+    check
+}
+
+pub(crate) const fn low(word: u64) -> u32 {
+    (word & 0xffff_ffff) as u32
+}
+
+pub(crate) const fn high(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+pub(crate) const fn pair(high: u32, low: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+#[cold]
+pub(crate) fn damage(offset: u64, expected: u64, found: u64) -> Corruption {
+    Corruption::new(Place::Fragment, offset, expected, found)
+}
+
+// Counters with a check, and tallies: two counters on two cache lines that vouch for each other.
+//
+// ```text
+//   begun   value (32) | check (32)     incremented before a writer stores          one line
+//   ended   value (32) | check (32)     incremented once everything is stored       another line
+// ```
+// * COUNTER-1: one word holds value and check, so a reader never sees half of a change.
+// * COUNTER-2: readers load `ended` before `begun`, so `ended` <= `begun`. If `ended` is larger, `begun` went back
+//   to an earlier value.
+// * COUNTER-3: if both are equal, no writer is at work, so everything that was begun is stored, and what is missing
+//   was lost.
+// * COUNTER-4: an `ended` that went back hides no record. It looks as if a writer were at work, until a scrub waits
+//   for all writers and finds that the two still differ.
+//
+// Who may call what: everything, any thread. Not promised while a writer is at work: that a `begun` that went back
+// to `ended` or more is noticed, or that a lost record is told from one that is being written.
+
+/// A counter (COUNTER-1) in a cache line of its own.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Counter {
+    word: AtomicU64,
+    which: u32,
+    checks: Checks,
+}
+
+impl Counter {
+    pub(crate) fn new(checks: Checks, which: u32) -> Self {
+        Counter { word: AtomicU64::new(checks.counter(which, 0)), which, checks }
+    }
+
+    #[inline(always)]
+    fn value(&self, word: u64) -> Checked<u32> {
+        let expected = self.checks.counter(self.which, high(word));
+        if word == expected { Ok(high(word)) } else { Err(damage(0, expected, word)) }
+    }
+
+    pub(crate) fn load(&self) -> Checked<u32> {
+        // ORDERING: relaxed; what the count makes findable is published by its own word (records, nodes), and a
+        // caller that is ordered after a push reads at least that push's count (coherence).
+        self.value(self.word.load(Ordering::Relaxed))
+    }
+
+    /// The unverified value.
+    #[inline(always)]
+    pub(crate) fn hint(&self) -> u32 {
+        // ORDERING: relaxed; as in `load`.
+        high(self.word.load(Ordering::Relaxed))
+    }
+
+    /// Calls `next` with the counter's value v, sets the counter to the second number of the result, and returns v
+    /// and the first.
+    pub(crate) fn advance(&self, next: impl Fn(u32) -> Result<(u32, u32)>) -> Result<(u32, u32)> {
+        // ORDERING: relaxed; as in `load`.
+        let mut seen = self.word.load(Ordering::Relaxed);
+        loop {
+            let value = self.value(seen)?;
+            let (claimed, after) = next(value)?;
+            let sealed = self.checks.counter(self.which, after);
+            // ORDERING: release; partner: the acquire load of `ended` in `extent`: what a writer stored before it
+            // larger `ended` is visible after it. Relaxed on failure: the word is read again.
+            match self.word.compare_exchange_weak(seen, sealed, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Ok((claimed, after - value)),
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        std::slice::from_ref(&self.word)
+    }
+}
+
+/// The length of a log, as its tally tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// What was begun.
+    pub(crate) count: u32,
+    /// Records before this one are stored completely (COUNTER-3).
+    pub(crate) complete: u32,
+}
+
+/// Two counters that vouch for each other.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    begun: Counter,
+    ended: Counter,
+}
+
+impl Tally {
+    pub(crate) fn new(checks: Checks, which: u32) -> Self {
+        Tally { begun: Counter::new(checks, which), ended: Counter::new(checks, which) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn extent(&self) -> Checked<Extent> {
+        // ORDERING: acquire; partner: the release exchange in `Counter::advance` (COUNTER-2).
+        let ended = self.ended.word.load(Ordering::Acquire);
+        // ORDERING: relaxed; ordered after the acquire load above.
+        let begun = self.begun.word.load(Ordering::Relaxed);
+        let count = self.begun.value(begun)?;
+        if begun == ended { Ok(Extent { count, complete: count }) } else { self.apart(count, ended) }
+    }
+
+    /// Handles counters that differ: a writer is at work, or one of them is damaged.
+    #[cold]
+    #[inline(never)]
+    fn apart(&self, count: u32, ended: u64) -> Checked<Extent> {
+        let ended = self.ended.value(ended)?;
+        if ended > count {
+            return Err(damage(0, u64::from(ended), u64::from(count)));
+        }
+        Ok(Extent { count, complete: 0 })
+    }
+
+    /// Claims the range that `next` returns, from the first number up to the second. Returns the first number, and
+    /// the amount to pass to [`end`](Self::end).
+    pub(crate) fn begin(&self, next: impl Fn(u32) -> Result<(u32, u32)>) -> Result<(u32, u32)> {
+        self.extent()?;
+        self.begun.advance(next)
+    }
+
+    /// Reports that a claimed range is stored, or given up.
+    pub(crate) fn end(&self, by: u32) -> Result<()> {
+        self.ended.advance(|value| Ok((value, value.wrapping_add(by)))).map(|_| ())
+    }
+
+    /// Compares both counters once all writers at work have left, for which `wait` waits (COUNTER-4).
+    pub(crate) fn verify(&self, wait: &mut dyn FnMut()) -> Checked<()> {
+        let Extent { count, complete } = self.extent()?;
+        if complete == count {
+            return Ok(());
+        }
+        wait();
+        self.extent()?;
+        // ORDERING: relaxed; every writer that had begun has left.
+        let ended = self.ended.value(self.ended.word.load(Ordering::Relaxed))?;
+        if ended < count { Err(damage(0, u64::from(count), u64::from(ended))) } else { Ok(()) }
+    }
+
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn words(&self) -> [&[AtomicU64]; 2] {
+        [&self.begun, &self.ended].map(Counter::words)
+    }
+}
+
+// The common prefix: bytes that all bounds of an index begin with, and which their prefixes therefore leave out.
+//
+// ```text
+//   common prefix     tenant-7/users/              what start and end of the first tombstone share; it never changes
+//   bound    tenant-7/users/00417x        leaves out 15 bytes: its prefix is 00417x\0\0
+//   bound    tenant-7/groups/a            leaves out  9 bytes: its prefix is groups/a
+// ```
+// The prefixes of a record or node leave out `skip` bytes if all its bounds begin with the first `skip` bytes of the
+// common prefix. A record leaves out at most as many as the one before it.
+//
+// * COMMON-PREFIX-1: the common prefix is empty unless the comparator orders keys by their bytes.
+// * COMMON-PREFIX-2: a key that begins with the bytes left out is compared with a bound by what follows these bytes
+//   in both. Any other key is before all such bounds or after all of them, so no tombstone between them covers it.
+// * COMMON-PREFIX-3: bytes of the common prefix are used only if its check holds. How much a record or node leaves
+//   out is believed only after the check of the record, piece or head that is read with it.
+//
+// Who may call what: everything, any thread. A common prefix never changes.
+
+/// Length limit of a common prefix, in bytes.
+const COMMON_PREFIX_LEN_MAX: usize = 128;
+const WORDS: usize = COMMON_PREFIX_LEN_MAX / 8;
+/// With fewer shared bytes than this there is no common prefix, because eight bytes of prefix still differ early
+/// enough.
+const SKIP_MIN: u32 = 6;
+
+/// Bytes that all bounds begin with.
+#[derive(Debug)]
+pub(crate) struct CommonPrefix {
+    len: AtomicU64,
+    check: AtomicU64,
+    words: [AtomicU64; WORDS],
+    checks: Checks,
+}
+
+/// The prefix of a key without its first `skip` bytes.
+#[inline(always)]
+pub(crate) fn prefix_of(comparator: &KeyComparator, key: &[u8], skip: u32) -> u64 {
+    match comparator.key_order() {
+        KeyOrder::Bytes => bytes_at(key, skip as usize),
+        KeyOrder::Images | KeyOrder::Custom => comparator.image(key, 0),
+    }
+}
+
+#[inline(always)]
+fn load(word: &AtomicU64) -> u64 {
+    // ORDERING: relaxed; a common prefix is published with the log that holds it.
+    word.load(Ordering::Relaxed)
+}
+
+impl CommonPrefix {
+    /// The common prefix of an index whose first tombstone has these bounds.
+    pub(crate) fn new(checks: Checks, comparator: &KeyComparator, [start, end]: Keys<'_>) -> Self {
+        let shared =
+            start.iter().zip(end).take(COMMON_PREFIX_LEN_MAX).take_while(|(left, right)| left == right);
+        let len = if comparator.key_order() == KeyOrder::Bytes { shared.count() } else { 0 };
+        let bytes = start.get(..len).unwrap_or_default();
+        let words: [u64; WORDS] = std::array::from_fn(|at| bytes_at(bytes, 8 * at).swap_bytes());
+        let used = words.iter().take(len.div_ceil(8));
+        let check =
+            used.fold(checks.common_prefix(len as u64), |sum, word| checks.common_prefix_word(sum, *word));
+        CommonPrefix {
+            len: AtomicU64::new(len as u64),
+            check: AtomicU64::new(check),
+            words: words.map(AtomicU64::new),
+            checks,
+        }
+    }
+
+    /// Passes each word of the common prefix to `visit`, and returns the length if the check holds (COMMON-PREFIX-3).
+    #[inline(always)]
+    fn read(&self, mut visit: impl FnMut(usize, u64)) -> Checked<u32> {
+        let len = load(&self.len);
+        let used = usize::try_from(len.div_ceil(8)).unwrap_or(WORDS).min(WORDS);
+        let mut sum = self.checks.common_prefix(len);
+        for (at, word) in self.words.iter().take(used).map(load).enumerate() {
+            sum = self.checks.common_prefix_word(sum, word);
+            visit(at, word);
+        }
+        let found = load(&self.check);
+        match u32::try_from(len) {
+            Ok(len) if found == sum => Ok(len),
+            _ => Err(damage(len, sum, found)),
+        }
+    }
+
+    /// Number of leading bytes that `key` shares with the common prefix, all of which is verified.
+    #[inline]
+    pub(crate) fn shared(&self, key: &[u8]) -> Checked<u32> {
+        let mut same = usize::MAX;
+        let len = self.read(|at, word| {
+            let differs = word ^ bytes_at(key, 8 * at).swap_bytes();
+            if differs != 0 && same == usize::MAX {
+                same = 8 * at + differs.trailing_zeros() as usize / 8;
+            }
+        })?;
+        Ok(u32::try_from(same.min(key.len())).unwrap_or(len).min(len))
+    }
+
+    /// What turns a prefix that leaves out `from` bytes into one that leaves out `to` bytes, at most as many.
+    pub(crate) fn lift(&self, from: u32, to: u32) -> Checked<Lift> {
+        let mut bytes = [0; COMMON_PREFIX_LEN_MAX];
+        let len = self.read(|at, word| {
+            if let Some(place) = bytes.get_mut(8 * at..8 * at + 8) {
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+        })?;
+        let left_out = bytes.get(to as usize..from as usize).filter(|_| from <= len);
+        let left_out = left_out.ok_or_else(|| damage(u64::from(len), u64::from(from), u64::from(to)))?;
+        let shift = 8 * (from - to).min(8);
+        Ok(Lift { bytes: bytes_at(left_out, 0), shift })
+    }
+
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [AtomicU64])) {
+        visit("common prefix length", std::slice::from_ref(&self.len));
+        visit("common prefix check", std::slice::from_ref(&self.check));
+        visit("common prefix", &self.words);
+    }
+}
+
+/// Puts bytes that a prefix left out back at its front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lift {
+    bytes: u64,
+    /// How far the prefix moves right, in bits; 64 if none of it remains.
+    shift: u32,
+}
+
+impl Lift {
+    pub(crate) const NONE: Lift = Lift { bytes: 0, shift: 0 };
+
+    #[inline(always)]
+    pub(crate) fn apply(self, prefix: u64) -> u64 {
+        let half = self.shift / 2;
+        self.bytes | prefix >> half >> half
+    }
+}
+
+/// The key of a query, with its prefix: that of the key without its first `skip` bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Probe<'k> {
+    pub(crate) key: &'k [u8],
+    pub(crate) prefix: u64,
+    skip: u32,
+    /// Number of leading bytes that the key shares with the common prefix, once computed.
+    shared: Option<u32>,
+}
+
+impl<'k> Probe<'k> {
+    #[inline(always)]
+    pub(crate) fn new(comparator: &KeyComparator, key: &'k [u8]) -> Self {
+        Probe { key, prefix: prefix_of(comparator, key, 0), skip: 0, shared: None }
+    }
+
+    /// Changes the prefix to one that leaves out `skip` bytes, if the key begins with these. If not, no tombstone
+    /// between such bounds covers the key (COMMON-PREFIX-2).
+    #[inline(always)]
+    pub(crate) fn leave_out(
+        &mut self,
+        common_prefix: &CommonPrefix,
+        comparator: &KeyComparator,
+        skip: u32,
+    ) -> Checked<bool> {
+        if self.skip == skip { Ok(true) } else { self.turn(common_prefix, comparator, skip) }
+    }
+
+    #[inline(never)]
+    fn turn(&mut self, common_prefix: &CommonPrefix, comparator: &KeyComparator, skip: u32) -> Checked<bool> {
+        if skip > 0 {
+            let shared = match self.shared {
+                Some(shared) => shared,
+                None => common_prefix.shared(self.key)?,
+            };
+            self.shared = Some(shared);
+            if skip > shared {
+                return Ok(false);
+            }
+        }
+        self.skip = skip;
+        self.prefix = prefix_of(comparator, self.key, skip);
+        Ok(true)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::*;
+    use crate::integrity::digest::Secret;
+    use crate::key::BYTEWISE;
+
+    #[test]
+    fn every_index_has_one_spot() {
+        let mut expected_first = 0;
+        let mut previous: Option<SegmentSpan> = None;
+        for index in 0..if cfg!(miri) { 3_000u32 } else { 100_000 } {
+            let span = Segments::<u8, 8>::span(index);
+            if previous != Some(span) {
+                assert_eq!(span.first, expected_first, "index {index}");
+                assert_eq!(span.slot, previous.map_or(0, |span| span.slot + 1));
+                expected_first += span.len;
+                previous = Some(span);
+            }
+            assert!((span.first..span.first + span.len).contains(&u64::from(index)));
+        }
+        assert!(Segments::<u8, 32>::span(u32::MAX).slot < SLOTS);
+        assert!(Segments::<u8, 8>::new().get(u32::MAX).is_none());
+    }
+
+    const CHECKS: Checks = Checks::new(Secret::from_seed(1));
+
+    fn log(start: &[u8], end: &[u8]) -> (Log, Tally) {
+        let common_prefix = CommonPrefix::new(CHECKS, &BYTEWISE, [start, end]);
+        (Log::new(CHECKS, common_prefix), Tally::new(CHECKS, COUNTS))
+    }
+
+    fn push((log, tally): &(Log, Tally), start: &[u8], end: &[u8]) -> Result<u32> {
+        log.push(&BYTEWISE, tally, [start, end], 1000 + u64::from(tally.extent()?.count))
+    }
+
+    /// Forty records whose keys are of all lengths from 0 to 39, and of 300 bytes.
+    fn filled() -> (Log, Tally) {
+        let filled = log(b"", b"z");
+        for len in 0..40 {
+            let (start, end) = (vec![b'a'; len], vec![b'z'; if len == 7 { 300 } else { 40 - len }]);
+            assert_eq!(push(&filled, &start, &end).ok(), Some(len as u32));
+        }
+        filled
+    }
+
+    fn flip(word: &AtomicU64, bit: u32) {
+        // ORDERING: relaxed; one thread.
+        word.fetch_xor(1 << bit, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_full_log_refuses() {
+        let (start, end) = (vec![1; 8], vec![2; 2210]);
+        let words = 2 + 278;
+        for (used, needed) in
+            [(u32::MAX - 300, Some(8 * words)), (u32::MAX - 255, Some(8 * words)), (0, None)]
+        {
+            let log = log(b"a", b"b");
+            log.0.key_words.begin(|_| Ok((0, used))).unwrap();
+            match (push(&log, &start, &end), needed) {
+                (Err(Error::MemTableFull { needed, remaining: 0 }), Some(expected)) => {
+                    assert_eq!(needed, expected)
+                }
+                (found, needed) => assert_eq!((found.ok(), needed), (Some(0), None), "{used}"),
+            }
+            assert_eq!(log.1.extent().unwrap().count, u32::from(needed.is_none()));
+        }
+        let log = log(b"a", b"b");
+        log.1.begin(|_| Ok((0, RECORDS_MAX))).unwrap();
+        let full = log.0.push(&BYTEWISE, &log.1, [b"a", b"b"], 1);
+        assert!(matches!(full, Err(Error::MemTableFull { needed: RECORD_BYTES, remaining: 0 })), "{full:?}");
+    }
+
+    /// Where a record is damaged: at its own offset, with its sequence number if that was read.
+    #[test]
+    fn damaged_records_are_named() {
+        let filled = filled();
+        let (log, tally) = &filled;
+        for index in 0..40 {
+            let words = log.records.get(index).unwrap();
+            let at = u64::from(index) * 48;
+            for (word, bit) in [0, 1, 2, 5].into_iter().flat_map(|word| [(word, 0), (word, 63)]) {
+                flip(&words[word], bit);
+                let report = log.record(index, 40).unwrap_err();
+                assert_eq!((report.place, report.offset), (Place::Fragment, at), "word {word}");
+                flip(&words[word], bit);
+            }
+            let record = log.record(index, 40).unwrap().unwrap();
+            assert_eq!((record.sequence, record.index), (1000 + u64::from(index), index));
+            for (word, bit) in [(3, 0), (3, 63), (4, 0), (4, 33)] {
+                flip(&words[word], bit);
+                let record = log.record(index, 40).unwrap().unwrap();
+                let report = log.with_key(&record, End::Start, |_| ()).unwrap_err();
+                assert_eq!((report.offset, report.sequence), (at, Some(record.sequence)), "word {word}");
+                flip(&words[word], bit);
+            }
+        }
+        // LOG-6: the mark of a record that is not there yet.
+        let words = log.records.get(40).unwrap();
+        flip(&words[5], 9);
+        let report = *push(&filled, b"a", b"b").unwrap_err().corruption().unwrap();
+        let pending = CHECKS.pending(40);
+        assert_eq!((report.offset, report.expected, report.found), (40 * 48, pending, pending ^ 1 << 9));
+        assert_eq!(tally.extent(), Ok(Extent { count: 41, complete: 0 }));
+    }
+
+    /// Where a key is damaged or lost: at its own offset, with the sequence number of its record.
+    #[test]
+    fn damaged_keys_are_named() {
+        let (mut log, _) = filled();
+        let records: Vec<Record> = (0..40).map(|index| log.named(index).unwrap()).collect();
+        let mut place = 0;
+        for record in &records {
+            for (end, len) in
+                [(End::Start, high(record.lengths) & LEN_BITS), (End::Stop, low(record.lengths))]
+            {
+                let words = len.div_ceil(8) + 1;
+                // No key lies across two segments.
+                place = if end == End::Start { low(record.keys) } else { place };
+                let key = log.with_key(record, end, <[u8]>::to_vec).unwrap();
+                assert_eq!(key, vec![if end == End::Start { b'a' } else { b'z' }; len as usize]);
+                for word in place..place + words {
+                    flip(log.keys.get(word).unwrap(), 3);
+                    let report = log.with_key(record, end, |_| ()).unwrap_err();
+                    let found = (report.place, report.offset, report.sequence);
+                    assert_eq!(found, (Place::Fragment, 8 * u64::from(place), Some(record.sequence)));
+                    flip(log.keys.get(word).unwrap(), 3);
+                }
+                place += words;
+            }
+        }
+        log.cells(&mut |name, lose| {
+            if name == "segment of keys" {
+                lose()
+            }
+        });
+        for record in &records {
+            let report = log.with_key(record, End::Start, |_| ()).unwrap_err();
+            let found = (report.offset, report.expected, report.sequence);
+            let len = u64::from(high(record.lengths) & LEN_BITS);
+            assert_eq!(found, (8 * u64::from(low(record.keys)), len, Some(record.sequence)));
+        }
+    }
+
+    /// CHECKS-3, and every function once more: sums and divisions in place of bits and shifts.
+    #[test]
+    fn checks_are_what_their_formulas_say() {
+        for n in (0..200).step_by(10) {
+            let w = [0, 1, 2, 3, 4, 5, 6, 7].map(|at| splitmix(n + at));
+            let checks = Checks::new(Secret::from_seed(n));
+            let (mask, factor, index, place) = (checks.mask, checks.factor, low(w[6]), low(w[7]));
+            let both = u64::from(high(w[5])) * (1 << 32) + u64::from(low(w[5]));
+            assert_eq!((pair(high(w[5]), low(w[5])), both), (w[5], w[5]));
+            let half = |mixed: u64| low(mixed) ^ high(mixed);
+            let pending = fold(u64::from(index) ^ mask ^ PENDING, factor);
+            assert_eq!(checks.pending(index), pending - pending % 2);
+            let where_from = u64::from(index).wrapping_mul(STRIDE) ^ RECORD ^ (w[3] >> 56 << 56);
+            let record = fold(w[1] ^ mask, w[2] ^ factor)
+                ^ fold(w[0] ^ factor.rotate_left(32), where_from ^ mask).rotate_left(21);
+            assert_eq!(checks.record(index, w[0], [w[1], w[2]], w[3]), record / 2 * 2 + 1);
+            let span = u64::from(index) * (1 << 32) + u64::from(place);
+            assert_eq!(checks.keys(index, place, w[3]), half(fold(span ^ KEYS ^ mask, w[3] ^ factor)));
+            let seed = mask ^ KEY ^ u64::from(place).wrapping_mul(STRIDE);
+            assert_eq!(checks.key(place, &w[0].to_le_bytes()), hash(&w[0].to_le_bytes(), seed));
+            let cover = Cover { records: w[4], skip: index % 256 };
+            let turned =
+                (w[4] ^ PIECE ^ (u64::from(index % 256) << 56)).wrapping_add(w[3].wrapping_mul(STRIDE));
+            let piece = fold(w[0] ^ mask, w[1] ^ factor ^ turned.rotate_left(17))
+                ^ fold(w[2] ^ factor, mask ^ turned).rotate_left(32);
+            assert_eq!(checks.piece(cover, w[3], [w[0], w[1]], w[2]), half(piece));
+            let digest = fold(w[0] ^ w[1] ^ mask, w[2] ^ factor).rotate_left(5);
+            assert_eq!(checks.digest(w[0], w[1], w[2]), digest ^ w[0].wrapping_mul(STRIDE));
+            let head = fold(w[0] ^ mask, w[1] ^ factor)
+                ^ fold(w[2] ^ factor, w[3] ^ mask).rotate_left(21)
+                ^ fold(w[4] ^ mask ^ HEAD, w[5] ^ factor ^ w[6]).rotate_left(42);
+            assert_eq!(
+                checks.head(w[6], &[w[0], w[1], w[2], w[3], w[4], w[5]]),
+                head ^ fold(w[6] ^ mask, factor ^ HEAD)
+            );
+            assert_eq!(checks.common_prefix(w[0]), fold(w[0] ^ mask ^ COMMON_PREFIX, factor));
+            assert_eq!(checks.common_prefix_word(w[0], w[1]), fold(w[0] ^ w[1], factor ^ COMMON_PREFIX));
+            assert_eq!(checks.counter(index, place), pair(place, half(fold(span ^ mask, factor ^ COUNTER))));
+        }
+    }
+}

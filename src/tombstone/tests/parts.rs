@@ -1,0 +1,295 @@
+//! The parts of an index, each by itself: tallies, segments, common prefix, records, and what the merger builds.
+
+#![forbid(unsafe_code)]
+
+use crate::error::Result;
+use crate::integrity::digest::Secret;
+use crate::key::{BYTEWISE, bytes_at};
+use crate::tombstone::live::{Job, Merger, Progress, STEP_PIECES, children};
+use crate::tombstone::log::{
+    COUNTS, Checks, CommonPrefix, Counter, Extent, Keys, Log, Segments, Tally, damage, pair,
+};
+use crate::tombstone::node::{BLOCK, Child, NodeId, SUMMARY_RECORDS_MAX, Tree};
+
+const CHECKS: Checks = Checks::new(Secret::from_seed(1));
+const RANGE: Keys<'_> = [b"a", b"b"];
+
+fn begin(tally: &Tally, by: u32) -> u32 {
+    tally.begin(|count| Ok((count, count + by))).unwrap().1
+}
+
+/// COUNTER-4: what has not ended after all writers have left was lost.
+#[test]
+fn a_scrub_waits_for_writers() {
+    let tally = Tally::new(CHECKS, 1);
+    tally.verify(&mut || panic!("nobody is at work")).unwrap();
+    for (at_work, left, later) in [(3, 3, 0), (3, 2, 0), (5, 5, 2), (1, 0, 1)] {
+        let tally = Tally::new(CHECKS, 1);
+        tally.end(begin(&tally, 10)).unwrap();
+        begin(&tally, at_work);
+        let found = tally.verify(&mut || {
+            tally.end(left).unwrap();
+            begin(&tally, later);
+            tally.end(later).unwrap();
+        });
+        let (expected, ended) = (10 + at_work, 10 + left + later);
+        let lost = damage(0, u64::from(expected), u64::from(ended));
+        assert_eq!(found, if ended < expected { Err(lost) } else { Ok(()) }, "{at_work} {left} {later}");
+    }
+}
+
+/// COUNTER-2: more that ended than was begun is damage, whoever asks.
+#[test]
+fn what_ended_was_begun() {
+    let tally = Tally::new(CHECKS, 1);
+    tally.end(begin(&tally, 4)).unwrap();
+    assert_eq!(tally.extent(), Ok(Extent { count: 4, complete: 4 }));
+    let one = begin(&tally, 1);
+    assert_eq!((one, tally.extent()), (1, Ok(Extent { count: 5, complete: 0 })));
+    tally.end(2).unwrap();
+    assert_eq!(tally.extent(), Err(damage(0, 6, 5)));
+    assert!(tally.begin(|count| Ok((count, count + 1))).is_err());
+    let other = Counter::new(CHECKS, 2);
+    assert_eq!((other.hint(), other.load()), (0, Ok(0)));
+    assert_eq!(other.advance(|value| Ok((value + 7, value + 9))).unwrap(), (7, 9));
+    assert_eq!((other.hint(), other.load()), (9, Ok(9)));
+}
+
+#[test]
+fn runs_do_not_straddle() {
+    let segments = Segments::<u32, 8>::new();
+    let mut at = 0;
+    for len in [3u32, 5, 1, 8, 9, 30, 2, 1000, 1] {
+        let start = Segments::<u32, 8>::fit(at, u64::from(len)).unwrap();
+        assert!(start >= at);
+        let run = segments.ensure_run(start, len as usize, |index| index, |_| ()).unwrap();
+        assert_eq!(run, (start..start + len).collect::<Vec<_>>());
+        assert_eq!(segments.get(start), Some(&start));
+        at = start + len;
+    }
+    let far = Segments::<u32, 8>::fit(at + 5000, 1).unwrap();
+    segments.ensure_run(far, 1, |index| index, |_| ()).unwrap();
+    assert!(
+        segments.items().all(|(index, item)| index == *item)
+            && segments.items().any(|(index, _)| index == far)
+    );
+}
+
+/// Four segments of each length, and bytes that are counted once per segment.
+#[test]
+fn segments_are_as_long_as_their_group_says() {
+    let (segments, bytes) = (Segments::<u16, 8>::new(), std::cell::Cell::new(0));
+    for index in (0..8 * 4 * 15).chain(0..20) {
+        let grown = |more| bytes.set(bytes.get() + more);
+        assert!(segments.ensure_run(index, 1, |_| 7, grown).is_some_and(|run| run == [7]));
+    }
+    let lengths: Vec<usize> = segments.segments().map(<[u16]>::len).collect();
+    assert_eq!(lengths, [[8; 4], [16; 4], [32; 4], [64; 4]].concat());
+    assert_eq!(bytes.get(), 2 * 4 * 120);
+    assert!(segments.items().map(|(index, _)| index).eq(0..480));
+    assert!(segments.run(0, 9).is_none() && segments.run(7, 2).is_none() && segments.run(480, 1).is_none());
+}
+
+/// The head of `common_prefix`: a record leaves out at most as many bytes as the one before it, and no fewer than it
+/// may.
+#[test]
+fn records_leave_out_what_they_share() {
+    let log = log(b"tenant-7/users/a", b"tenant-7/users/b");
+    let ends: [&[u8]; 7] =
+        [b"users/b", b"users/cc", b"usual", b"users/b", b"v", b"users/zz", b"users/users/x"];
+    for (at, (end, skip)) in ends.into_iter().zip([15, 15, 11, 11, 9, 9, 9]).enumerate() {
+        let index = push(&log, b"tenant-7/users/a", &[b"tenant-7/", end].concat()).unwrap();
+        assert_eq!(index as usize, at);
+        assert_eq!(log.0.record(index, 0).unwrap().unwrap().skip(), skip, "record {at}");
+    }
+    for (end, skip) in [(&b"tenor"[..], 0), (b"tenant-7/users/b", 0)] {
+        let index = push(&log, b"tenant-7/users/a", end).unwrap();
+        assert_eq!(log.0.record(index, 0).unwrap().unwrap().skip(), skip);
+    }
+}
+
+/// Records of one segment are read at once.
+#[test]
+fn runs_are_of_one_segment() {
+    let (log, _) = filled();
+    for (from, to) in [(0, 8), (0, 32), (24, 32), (32, 40), (32, 33), (31, 32)] {
+        let run = log.run(from, to).unwrap();
+        assert_eq!(run.len(), (to - from) as usize);
+        for (stored, index) in run.iter().zip(from..to) {
+            let record = log.decode(stored, index, 40).unwrap().unwrap();
+            assert_eq!(record.sequence, 1000 + u64::from(index));
+        }
+    }
+    assert!(log.run(31, 33).is_none() && log.run(5, 4).is_none() && log.run(400, 401).is_none());
+}
+
+#[test]
+fn lifted_prefixes_are_prefixes() {
+    let checks = Checks::new(Secret::from_seed(1));
+    let key: Vec<u8> = (0..140u32).map(|byte| (byte * 37 % 251) as u8).collect();
+    for len in (0..=128usize).step_by(if cfg!(miri) { 32 } else { 1 }) {
+        let common_prefix =
+            CommonPrefix::new(checks, &BYTEWISE, [&key[..len], &[&key[..len], b"x"].concat()]);
+        assert_eq!(common_prefix.shared(&[]), Ok(0));
+        for from in 0..=u32::try_from(len).unwrap() {
+            assert_eq!(common_prefix.shared(&key[..from as usize]), Ok(from), "of {len}");
+            for to in 0..=from {
+                let lift = common_prefix.lift(from, to).unwrap();
+                let (deep, flat) = (bytes_at(&key, from as usize), bytes_at(&key, to as usize));
+                assert_eq!(lift.apply(deep), flat, "{len}: {from} to {to}");
+            }
+        }
+    }
+}
+
+fn log(start: &[u8], end: &[u8]) -> (Log, Tally) {
+    let common_prefix = CommonPrefix::new(CHECKS, &BYTEWISE, [start, end]);
+    (Log::new(CHECKS, common_prefix), Tally::new(CHECKS, COUNTS))
+}
+
+fn push((log, tally): &(Log, Tally), start: &[u8], end: &[u8]) -> Result<u32> {
+    log.push(&BYTEWISE, tally, [start, end], 1000 + u64::from(tally.extent()?.count))
+}
+
+/// Forty records whose keys are of all lengths from 0 to 39, and of 300 bytes.
+fn filled() -> (Log, Tally) {
+    let filled = log(b"", b"z");
+    for len in 0..40 {
+        let (start, end) = (vec![b'a'; len], vec![b'z'; if len == 7 { 300 } else { 40 - len }]);
+        assert_eq!(push(&filled, &start, &end).ok(), Some(len as u32));
+    }
+    filled
+}
+
+/// An index of tombstones over one range.
+struct Parts {
+    tree: Tree,
+    tally: Tally,
+    merger: Merger,
+}
+
+impl Parts {
+    fn new() -> Self {
+        let tree = Tree::new(CHECKS, CommonPrefix::new(CHECKS, &BYTEWISE, RANGE));
+        Parts { tree, tally: Tally::new(CHECKS, COUNTS), merger: Merger::default() }
+    }
+
+    fn push(&self, len: u32) {
+        for sequence in 1..=u64::from(len) {
+            self.tree.log.push(&BYTEWISE, &self.tally, RANGE, sequence).unwrap();
+        }
+    }
+
+    fn merge_all(&mut self) {
+        let extent = self.tally.extent().unwrap();
+        while self.merger.step(&self.tree, &BYTEWISE, extent, STEP_PIECES) == Progress::Worked {}
+    }
+
+    fn finish(&mut self) {
+        self.merger.finish(&self.tree, &BYTEWISE, self.tally.extent().unwrap());
+    }
+
+    fn covered(&self) -> Option<u32> {
+        self.tree.summary().map(|summary| summary.covered)
+    }
+}
+
+/// One node over all records, and below it nodes of every level.
+#[test]
+fn finish_builds_one_node_over_all() {
+    for len in (1..=140).step_by(if cfg!(miri) { 23 } else { 1 }).chain([512, 515]) {
+        let mut parts = Parts::new();
+        parts.push(len);
+        parts.finish();
+        let blocks = len / BLOCK;
+        let one = blocks * BLOCK == len && [1, 4, 16, 64].contains(&blocks);
+        assert_eq!(parts.covered(), (!one).then_some(len));
+        for index in 0..=blocks {
+            for level in 0..4 {
+                let whole = (index + 1) << (2 * level) <= blocks;
+                assert_eq!(parts.tree.node(NodeId { level, index }).is_some(), whole, "{index} of {len}");
+            }
+        }
+        let bytes = parts.tree.log.allocated_bytes();
+        parts.finish();
+        assert_eq!((parts.covered(), parts.tree.log.allocated_bytes()), ((!one).then_some(len), bytes));
+    }
+}
+
+/// A record that is being written is covered by no node.
+#[test]
+fn finish_waits_for_every_record() {
+    for len in [3, 2 * BLOCK, 2 * BLOCK + 3] {
+        let mut parts = Parts::new();
+        parts.push(len);
+        let (_, one) = parts.tally.begin(|count| Ok((count, count + 1))).unwrap();
+        parts.finish();
+        assert_eq!(parts.covered(), None);
+        assert_eq!(parts.tree.node(NodeId { level: 0, index: 0 }).is_some(), len >= BLOCK);
+        parts.tally.end(one).unwrap();
+    }
+}
+
+/// MERGE-4: above a number of records there are no new summary nodes, and one over all when it is finished.
+#[test]
+fn summary_nodes_end_with_many_records() {
+    let mut parts = Parts::new();
+    for _ in 0..if cfg!(miri) { 4 } else { 2400 } {
+        parts.push(BLOCK);
+        parts.merge_all();
+    }
+    let covered = parts.covered().unwrap();
+    assert!(
+        cfg!(miri) || (SUMMARY_RECORDS_MAX / 9 * 8..=SUMMARY_RECORDS_MAX).contains(&covered),
+        "{covered}"
+    );
+    parts.finish();
+    assert!(cfg!(miri) || parts.covered() == Some(2400 * BLOCK));
+}
+
+/// A summary node is built from the one before it and from what is new, unless that one covers more.
+#[test]
+fn a_summary_node_is_built_from_the_one_before() {
+    let mut parts = Parts::new();
+    assert!(children(&parts.tree, 0).is_empty());
+    for _ in 0..33 {
+        parts.push(BLOCK);
+        parts.merge_all();
+    }
+    assert_eq!(parts.covered(), Some(30 * BLOCK));
+    let names = |blocks| {
+        let name = |child: &Child| match child {
+            Child::Node(NodeId { level, index }) => Some((*level, *index)),
+            Child::Summary => None,
+            Child::Record(_) => panic!("not kept in the tree"),
+        };
+        children(&parts.tree, blocks).iter().map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(30), [None]);
+    assert_eq!(names(33), [None, Some((0, 30)), Some((0, 31)), Some((0, 32))]);
+    assert_eq!(names(29), [Some((2, 0)), Some((1, 4)), Some((1, 5)), Some((1, 6)), Some((0, 28))]);
+    parts.push(3);
+    parts.finish();
+    assert_eq!(parts.covered(), Some(33 * BLOCK + 3));
+    let found = children(&parts.tree, 33);
+    assert!(matches!(found[..], [Child::Node(NodeId { level: 2, index: 0 }), .., Child::Node(_)]));
+}
+
+/// What is merged is adjacent, and at most 64 nodes.
+#[test]
+fn a_merge_refuses_gaps_and_too_many() {
+    let mut parts = Parts::new();
+    parts.push(65 * BLOCK);
+    parts.merge_all();
+    let start = |blocks: &[u32]| {
+        let children = blocks.iter().map(|&index| Child::Node(NodeId { level: 0, index })).collect();
+        Job::start(&parts.tree, children, None).map(|job| job.out.cover.records)
+    };
+    assert_eq!(start(&[3, 4, 5]), Ok(pair(3 * BLOCK, 6 * BLOCK)));
+    for refused in [&[3, 5][..], &[4, 3], &[3, 3], &[]] {
+        assert!(start(refused).is_err(), "{refused:?}");
+    }
+    let all: Vec<u32> = (0..65).collect();
+    assert_eq!(start(&all[1..]), Ok(pair(BLOCK, 65 * BLOCK)));
+    assert!(start(&all).is_err());
+}
