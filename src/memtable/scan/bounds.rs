@@ -46,14 +46,10 @@ impl ScanBound {
         ScanBound { key: key.into(), sequence, revision: 0, side: Side::After }
     }
 
-    /// The position right before a stored entry.
-    pub(crate) fn just_before(node: &Node<'_>) -> ScanBound {
-        ScanBound { revision: node.revision(), ..ScanBound::before(node.key(), node.sequence()) }
-    }
-
-    /// The position right after a stored entry.
-    pub(crate) fn just_after(node: &Node<'_>) -> ScanBound {
-        ScanBound { revision: node.revision(), ..ScanBound::after(node.key(), node.sequence()) }
+    /// The position right beside a stored entry, on its far side in this direction.
+    pub(crate) fn beside(way: Direction, node: &Node<'_>) -> ScanBound {
+        let side = way.pick((Side::Before, Side::After));
+        ScanBound { key: node.key().into(), sequence: node.sequence(), revision: node.revision(), side }
     }
 
     /// The position before all versions of a key, or after them, on the far side in this direction.
@@ -62,6 +58,12 @@ impl ScanBound {
             Direction::Forward => ScanBound::after(key, 0),
             Direction::Backward => ScanBound::before(key, SequenceNumber::MAX),
         }
+    }
+
+    /// Whether all versions of the key are on one side, as `beside_key` leaves them.
+    pub(crate) fn is_beside_key(&self, way: Direction) -> bool {
+        let beside = way.pick(((Side::Before, SequenceNumber::MAX), (Side::After, 0)));
+        (self.side, self.sequence) == beside
     }
 
     /// The key beside which the position is; none for the position before or after everything.
@@ -79,14 +81,10 @@ impl ScanBound {
         ScanBound { side, ..self.clone() }
     }
 
-    /// The position before everything.
-    pub(crate) fn start() -> ScanBound {
-        ScanBound { key: Box::default(), sequence: 0, revision: 0, side: Side::Start }
-    }
-
-    /// The position after everything.
-    pub(crate) fn end() -> ScanBound {
-        ScanBound { key: Box::default(), sequence: 0, revision: 0, side: Side::End }
+    /// The position beyond everything in this direction.
+    pub(crate) fn extreme(way: Direction) -> ScanBound {
+        let side = way.pick((Side::Start, Side::End));
+        ScanBound { key: Box::default(), sequence: 0, revision: 0, side }
     }
 
     /// Compares this position with another one.
@@ -94,34 +92,41 @@ impl ScanBound {
         self.target(comparator).order(comparator, &other.target(comparator))
     }
 
-    /// The position where a range begins.
-    pub(crate) fn lower(bound: Bound<(&[u8], Option<SequenceNumber>)>) -> Option<ScanBound> {
-        match bound {
-            Bound::Included((key, sequence)) => {
-                Some(ScanBound::before(key, sequence.unwrap_or(SequenceNumber::MAX)))
-            }
-            Bound::Excluded((key, sequence)) => Some(ScanBound::after(key, sequence.unwrap_or(0))),
-            Bound::Unbounded => None,
-        }
+    /// Whether a stored entry comes before this position.
+    pub(crate) fn is_after(&self, comparator: &KeyComparator, node: &Node<'_>) -> bool {
+        node.order(comparator, &self.target(comparator)).is_lt()
     }
 
-    /// The position where a range ends.
-    pub(crate) fn upper(bound: Bound<(&[u8], Option<SequenceNumber>)>) -> Option<ScanBound> {
-        match bound {
-            Bound::Included((key, sequence)) => Some(ScanBound::after(key, sequence.unwrap_or(0))),
-            Bound::Excluded((key, sequence)) => {
-                Some(ScanBound::before(key, sequence.unwrap_or(SequenceNumber::MAX)))
-            }
-            Bound::Unbounded => None,
-        }
+    /// The position of a bound, of keys or of versions: the one at which a range ends in this direction.
+    fn of(way: Direction, bound: Bound<Position<'_>>) -> Option<ScanBound> {
+        let (side, key, sequence) = match bound {
+            Bound::Included((key, sequence)) => (way, key, sequence),
+            Bound::Excluded((key, sequence)) => (way.opposite(), key, sequence),
+            Bound::Unbounded => return None,
+        };
+        Some(match side {
+            Direction::Forward => ScanBound::after(key, sequence.unwrap_or(0)),
+            Direction::Backward => ScanBound::before(key, sequence.unwrap_or(SequenceNumber::MAX)),
+        })
     }
 }
+
+/// All versions of a key, or one of them.
+type Position<'k> = (&'k [u8], Option<SequenceNumber>);
 
 /// What a walk may show: the entries between two positions. `None`: up to this end of the table.
 #[derive(Clone, Default)]
 pub(crate) struct ScanBounds {
     pub(crate) lower: Option<ScanBound>,
     pub(crate) upper: Option<ScanBound>,
+}
+
+impl ScanBounds {
+    fn between(start: Bound<Position<'_>>, end: Bound<Position<'_>>) -> ScanBounds {
+        let (lower, upper) =
+            (ScanBound::of(Direction::Backward, start), ScanBound::of(Direction::Forward, end));
+        ScanBounds { lower, upper }
+    }
 }
 
 /// A range of keys: `..`, one of the standard ranges, or a pair of [`Bound`]s, over anything that is bytes.
@@ -176,29 +181,21 @@ key_ranges!(Range<K>, RangeFrom<K>, RangeInclusive<K>, RangeTo<K>, RangeToInclus
 /// The scan bounds of all versions of the keys in a range.
 pub(crate) fn scan_bounds(range: &impl KeyRange) -> ScanBounds {
     let (start, end) = range.key_bounds();
-    ScanBounds {
-        lower: ScanBound::lower(start.map(|key| (key, None))),
-        upper: ScanBound::upper(end.map(|key| (key, None))),
-    }
+    ScanBounds::between(start.map(|key| (key, None)), end.map(|key| (key, None)))
 }
 
 /// The scan bounds of the versions in a range of (user key, sequence number).
 pub(crate) fn version_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<(K, SequenceNumber)>) -> ScanBounds {
-    let lower = range.start_bound().map(|(key, sequence)| (key.as_ref(), Some(*sequence)));
-    let upper = range.end_bound().map(|(key, sequence)| (key.as_ref(), Some(*sequence)));
-    ScanBounds { lower: ScanBound::lower(lower), upper: ScanBound::upper(upper) }
+    fn version<K: AsRef<[u8]>>((key, at): &(K, SequenceNumber)) -> Position<'_> {
+        (key.as_ref(), Some(*at))
+    }
+    ScanBounds::between(range.start_bound().map(version), range.end_bound().map(version))
 }
 
 /// The scan bounds of all keys that start with `prefix`, under bytewise order.
 pub(crate) fn prefix_bounds(prefix: &[u8]) -> ScanBounds {
-    let upper = behind_prefix(prefix).and_then(|end| ScanBound::upper(Bound::Excluded((&end, None))));
-    ScanBounds { lower: ScanBound::lower(Bound::Included((prefix, None))), upper }
-}
-
-/// The first key after all that start with `prefix`, under bytewise order.
-fn behind_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
-    let mut end = prefix.get(..=last)?.to_vec();
-    *end.last_mut()? += 1;
-    Some(end)
+    // The first key after all of them: the last byte that has a larger one is that.
+    let last = prefix.iter().rposition(|&byte| byte != u8::MAX);
+    let end = last.map(|last| [&prefix[..last], &[prefix[last] + 1]].concat());
+    scan_bounds(&(Bound::Included(prefix), end.as_deref().map_or(Bound::Unbounded, Bound::Excluded)))
 }

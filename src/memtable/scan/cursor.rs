@@ -365,7 +365,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     #[expect(clippy::should_implement_trait, reason = "a cursor moves both ways and is no iterator")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
-        self.walk.next(self.handle.core())
+        self.walk.step(self.handle.core(), Direction::Forward)
     }
 
     /// Goes to the previous entry shown, and returns it.
@@ -385,7 +385,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// `Corruption` if damage hides the previous entry; the next step goes on before the damage.
     #[inline]
     pub fn prev(&mut self) -> Result<Option<Entry<'_>>> {
-        self.walk.prev(self.handle.core())
+        self.walk.step(self.handle.core(), Direction::Backward)
     }
 }
 

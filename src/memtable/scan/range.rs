@@ -23,13 +23,13 @@ use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeBounds};
 
 use crate::error::{Corruption, Place, Result};
-use crate::key::{Direction, KeyComparator, SequenceNumber, Side, Target};
+use crate::key::{Direction, KeyComparator, SequenceNumber, Target};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::scan::bounds::{KeyRange, ScanBound, ScanBounds, scan_bounds, version_bounds};
 use crate::memtable::scan::cursor::{Borrowed, Handle, Owned};
 use crate::memtable::scan::visibility::{Raw, StepLimit, Visibility, Visible};
-use crate::memtable::scan::walk::{Mark, Walk, far_end};
+use crate::memtable::scan::walk::{Mark, Walk};
 use crate::memtable::skiplist::search::Search;
 
 /// A range of entries, iterated from both ends. A damaged place is reported once, by the end that reaches it first,
@@ -178,11 +178,12 @@ impl RangeEnd {
     /// before an entry hides it as well, unless that was shown before or the other end has reported the gap.
     #[cold]
     fn error_begins(&self, comparator: &KeyComparator, way: Direction, other: &Walk) -> Option<ScanBound> {
-        let Some(near) = self.walk.gap_bound(way) else { return self.place.clone() };
+        let near = self.walk.gap().and_then(|reported| reported.side(way.opposite()));
+        let Some(near) = near else { return self.place.clone() };
         // A walk that stands on the damage names another near side than one that comes to it from the other end.
-        let after = |walk: &Walk| walk.gap().map(|gap| gap.after);
+        let after = |walk: &Walk| walk.gap().map(|reported| reported.gap.after);
         let entry = near.across();
-        let begun = self.place.as_ref().or(self.walk.near_bound(way));
+        let begun = self.place.as_ref().or(self.walk.near(way));
         let is_new = begun.is_none_or(|begun| entry.order(comparator, begun).is_le());
         let hides = way == Direction::Backward && is_new && after(&self.walk) != after(other);
         Some(if hides && entry.order(comparator, near).is_gt() { entry } else { near.clone() })
@@ -214,7 +215,7 @@ impl RangeEnd {
     ) -> Result<Option<Entry<'a>>> {
         loop {
             if let Err(corruption) = self.turns.limit.count(core) {
-                return self.walk.fail(corruption).map(|()| None);
+                return self.walk.fail(corruption);
             }
             match self.turn(core, keys, known) {
                 Ok(ControlFlow::Break(entry)) => return Ok(entry),
@@ -232,12 +233,13 @@ impl RangeEnd {
     fn turn<'a>(&mut self, core: &'a Core, keys: Direction, known: Option<(u32, u32)>) -> Turn<'a> {
         let versions = keys.opposite();
         match self.state {
-            End::Fresh => {
+            End::Fresh | End::Sought if self.is_before_key(keys) => {
                 self.state = End::Keys;
-                let entry = self.walk.begin(core, keys, None)?;
+                let from = self.key().map(|key| ScanBound::beside_key(versions, key));
+                let entry = self.walk.begin(core, keys, from.as_ref())?;
                 self.come_to_key(core, keys, entry)
             }
-            End::Sought => {
+            End::Fresh | End::Sought => {
                 self.state = End::Versions;
                 let entry = self.walk.begin(core, versions, self.place.as_ref())?;
                 self.come_to_version(core, keys, entry)
@@ -256,7 +258,7 @@ impl RangeEnd {
 
     /// Handles a step among versions: it led to another one of the key, or the key is done.
     fn come_to_version<'a>(&mut self, core: &'a Core, keys: Direction, entry: Option<Entry<'a>>) -> Turn<'a> {
-        let key = self.place.as_ref().and_then(ScanBound::key);
+        let key = self.key();
         let is_same = |entry: &Entry<'_>, key| core.comparator.are_equal(entry.user_key(), key);
         if let Some(entry) = entry.filter(|entry| key.is_some_and(|key| is_same(entry, key))) {
             return Ok(ControlFlow::Break(Some(entry)));
@@ -266,7 +268,7 @@ impl RangeEnd {
             self.walk.return_to(edge);
             return Ok(ControlFlow::Continue(()));
         }
-        let from = key.map(|key| ScanBound::beside_key(keys, key));
+        let from = self.key().map(|key| ScanBound::beside_key(keys, key));
         let entry = self.walk.begin(core, keys, from.as_ref())?;
         self.come_to_key(core, keys, entry)
     }
@@ -274,26 +276,36 @@ impl RangeEnd {
     /// Handles a step to another key: goes on to the version with which the range begins to show that key.
     fn come_to_key<'a>(&mut self, core: &'a Core, keys: Direction, entry: Option<Entry<'a>>) -> Turn<'a> {
         let Some(entry) = entry else { return Ok(ControlFlow::Break(None)) };
-        let key = self.place.as_ref().and_then(ScanBound::key);
-        let order = key.map(|key| core.comparator.compare(entry.user_key(), key));
+        let order = self.key().map(|key| core.comparator.compare(entry.user_key(), key));
+        let is_known = order.is_some_and(Ordering::is_eq);
         // A version of the last key was inserted meanwhile.
-        if order.is_some_and(Ordering::is_eq) {
+        if is_known && !self.is_before_key(keys) {
             return Ok(ControlFlow::Continue(()));
         }
-        if order.is_some_and(|order| order != keys.outward()) {
+        if !is_known && order.is_some_and(|order| order != keys.outward()) {
             let corruption = Corruption::new(Place::Order, 0, 0, 0).with_sequence(entry.sequence());
-            return self.walk.fail(corruption).map(|()| ControlFlow::Break(None));
+            return self.walk.fail(corruption);
         }
         self.place = Some(ScanBound::beside_key(keys, entry.user_key()));
         self.state = End::Versions;
-        let first = self.walk.go_to_last_version(core, keys, entry);
+        let first = self.walk.go_to_last_version(core, keys);
         self.turns.edge = Some(self.walk.mark());
         Ok(first?.map_or(ControlFlow::Continue(()), |entry| ControlFlow::Break(Some(entry))))
     }
 
+    /// The key that the end has come to.
+    fn key(&self) -> Option<&[u8]> {
+        self.place.as_ref().and_then(ScanBound::key)
+    }
+
+    /// Whether the end has shown no version of the key that it has come to.
+    fn is_before_key(&self, keys: Direction) -> bool {
+        self.place.as_ref().is_none_or(|place| place.is_beside_key(keys))
+    }
+
     /// The sides of the gap that the walk is in.
     fn sides(&self) -> Option<(u32, u32)> {
-        self.walk.gap().map(|gap| (gap.before, gap.after))
+        self.walk.gap().map(|reported| (reported.gap.before, reported.gap.after))
     }
 
     /// Whether the gap of the walk was reported already (RANGE-2).
@@ -308,26 +320,17 @@ type Turn<'a> = Result<ControlFlow<Option<Entry<'a>>>>;
 
 impl Ends {
     fn new(visible: Visible, bounds: ScanBounds) -> Self {
-        let front = Walk::new(visible).between(bounds.clone());
-        let back = Walk::new(visible).between(bounds);
+        let [front, back] = [bounds.clone(), bounds].map(|bounds| {
+            let mut walk = Walk::new(visible);
+            walk.set_bounds(bounds);
+            walk
+        });
         Ends {
             front: RangeEnd::new(front),
             back: RangeEnd::new(back),
             keys: Direction::Forward,
             is_over: false,
         }
-    }
-
-    /// Takes a step of the front, for one direction.
-    #[inline]
-    fn next<'a>(&mut self, core: &'a Core) -> Option<Result<Entry<'a>>> {
-        self.step(core, Direction::Forward)
-    }
-
-    /// Takes a step of the back.
-    #[inline]
-    fn next_back<'a>(&mut self, core: &'a Core) -> Option<Result<Entry<'a>>> {
-        self.step(core, Direction::Backward)
     }
 
     /// The end that moves in this direction, and the other one.
@@ -377,7 +380,7 @@ impl Ends {
         {
             let failed = moving.walk.fail(corruption);
             self.is_over = true;
-            return failed.err().map(Err);
+            return Some(failed);
         }
         let moved = moving.advance(core, way);
         self.meet(core, way, moved)
@@ -392,7 +395,7 @@ impl Ends {
     ) -> Option<Result<Entry<'a>>> {
         let (moving, _) = self.moving_and_other(way);
         if moving.is_over(&moved) {
-            moving.place = Some(far_end(way));
+            moving.place = Some(ScanBound::extreme(way));
             self.is_over = true;
         }
         moved.transpose()
@@ -435,7 +438,9 @@ impl Ends {
             return moved.transpose();
         }
         match &moved {
-            Ok(entry) => moving.place = entry.map(|entry| moving.walk.passed(way, &entry)),
+            Ok(entry) => {
+                moving.place = entry.map(|entry| moving.walk.passed(way, entry.user_key(), entry.sequence()))
+            }
             Err(_) if keys == Direction::Forward => moving.place = moving.walk.progress(core, way).ok(),
             Err(_) => {}
         }
@@ -517,7 +522,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// `Corruption` for a damaged place that this end reaches; the next call goes on after it.
     #[inline]
     pub fn next_entry(&mut self) -> Result<Option<Entry<'_>>> {
-        self.ends.next(self.handle.core()).transpose()
+        self.ends.step(self.handle.core(), Direction::Forward).transpose()
     }
 
     /// The next entry from the back, borrowed until the next call; see [`next_entry`](Self::next_entry).
@@ -539,7 +544,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// Those of [`next_entry`](Self::next_entry).
     #[inline]
     pub fn next_back_entry(&mut self) -> Result<Option<Entry<'_>>> {
-        self.ends.next_back(self.handle.core()).transpose()
+        self.ends.step(self.handle.core(), Direction::Backward).transpose()
     }
 
     /// Moves the front, forward or backward, so that its next entry is the first one of the range whose user key is
@@ -561,7 +566,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// # Ok(()) }
     /// ```
     pub fn seek(&mut self, key: &[u8]) {
-        self.ends.seek(Direction::Forward, ScanBound::before(key, SequenceNumber::MAX));
+        self.ends.seek(Direction::Forward, ScanBound::beside_key(Direction::Backward, key));
     }
 
     /// Moves the back so that its next entry is the last one of the range whose user key is at or before `key`, in the
@@ -579,7 +584,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// # Ok(()) }
     /// ```
     pub fn seek_for_prev(&mut self, key: &[u8]) {
-        self.ends.seek(Direction::Backward, ScanBound::after(key, 0));
+        self.ends.seek(Direction::Backward, ScanBound::beside_key(Direction::Forward, key));
     }
 
     /// Replaces the bounds and restarts both ends.
@@ -688,14 +693,14 @@ impl<'t, L: Visibility> Iterator for EntryRange<Borrowed<'t>, L> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.ends.next(self.handle.0)
+        self.ends.step(self.handle.0, Direction::Forward)
     }
 }
 
 impl<L: Visibility> DoubleEndedIterator for EntryRange<Borrowed<'_>, L> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.ends.next_back(self.handle.0)
+        self.ends.step(self.handle.0, Direction::Backward)
     }
 }
 
@@ -706,14 +711,14 @@ impl<L: Visibility> Iterator for EntryRange<Owned, L> {
     type Item = Result<EntryBytes>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let step = self.ends.next(&self.handle.0)?;
+        let step = self.ends.step(&self.handle.0, Direction::Forward)?;
         Some(step.and_then(|entry| entry.to_bytes()))
     }
 }
 
 impl<L: Visibility> DoubleEndedIterator for EntryRange<Owned, L> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        let step = self.ends.next_back(&self.handle.0)?;
+        let step = self.ends.step(&self.handle.0, Direction::Backward)?;
         Some(step.and_then(|entry| entry.to_bytes()))
     }
 }
@@ -768,10 +773,9 @@ pub(crate) fn approximate_range_stats(
     core: &Core,
     ScanBounds { lower, upper }: ScanBounds,
 ) -> Result<RangeStats> {
-    let from =
-        lower.as_ref().map_or(Target::extreme(Side::Start), |scan_bound| scan_bound.target(&core.comparator));
-    let to =
-        upper.as_ref().map_or(Target::extreme(Side::End), |scan_bound| scan_bound.target(&core.comparator));
+    let lower = lower.unwrap_or_else(|| ScanBound::extreme(Direction::Backward));
+    let upper = upper.unwrap_or_else(|| ScanBound::extreme(Direction::Forward));
+    let (from, to) = (lower.target(&core.comparator), upper.target(&core.comparator));
     let totals = core.shards.totals();
     let points = totals.entries.wrapping_sub(totals.range_deletes).wrapping_add(totals.displaced);
     let search = core.point_search()?;

@@ -21,8 +21,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::cmp::Ordering;
-
 use crate::error::{Corruption, Place};
 use crate::key::{Direction, KeyEquality, SequenceNumber, Side, Target};
 use crate::memtable::arena::arena::Frame;
@@ -136,81 +134,56 @@ impl Visible {
         }
     }
 
-    /// The first entry shown at or after a stored one. Unless all versions are shown, the stored one is the first
-    /// of its key.
-    #[inline(always)]
-    pub(crate) fn forward<'a>(
-        &self,
-        core: &Core,
-        search: &Search<'a>,
-        entry: Option<Verified<'a>>,
-        hidden: &mut u64,
-    ) -> Result<Option<Verified<'a>>, Gap> {
-        match self {
-            Visible::All => Ok(entry),
-            Visible::At(snapshot) => snapshot.forward(core, search, entry, hidden),
-        }
-    }
-
-    /// The last entry shown at or before a stored one.
+    /// The first entry shown from a stored one on, in this direction. Unless all versions are shown, a walk forward comes
+    /// to the first version of a key.
     #[inline]
-    pub(crate) fn backward<'a>(
+    pub(crate) fn show<'a>(
         &self,
-        core: &Core,
-        search: &Search<'a>,
+        pass: &mut Pass<'_, 'a>,
+        way: Direction,
         entry: Option<Verified<'a>>,
-        hidden: &mut u64,
-    ) -> Result<Option<Verified<'a>>, Gap> {
-        match (self, entry) {
-            (Visible::At(snapshot), entry) => snapshot.backward(core, search, entry, hidden),
-            (Visible::All, Some(entry)) if replaces(core) => {
-                first_of_run(core, search, entry, Run::Equals, hidden).map(Some)
+    ) -> Outcome<'a> {
+        match (self, way, entry) {
+            (Visible::At(snapshot), Direction::Forward, _) => snapshot.forward(pass, entry),
+            (Visible::At(snapshot), Direction::Backward, _) => snapshot.backward(pass, entry),
+            (Visible::All, Direction::Backward, Some(entry)) if replaces(pass.core) => {
+                pass.furthest_of_run(entry, Run::Equals, Direction::Backward).map(Some)
             }
-            (Visible::All, entry) => Ok(entry),
+            (Visible::All, ..) => Ok(entry),
         }
     }
 
     /// The next stored entry in this direction after a shown one that may be shown next.
     #[inline(always)]
-    pub(crate) fn beyond<'a>(
-        &self,
-        core: &Core,
-        search: &Search<'a>,
-        from: &Parked,
-        way: Direction,
-        hidden: &mut u64,
-    ) -> Result<Option<Verified<'a>>, Gap> {
-        match (self, way) {
-            (Visible::At(_), _) => {
-                let next = past_run(core, search, from, Run::Key, way, hidden)?;
-                moved_on(core, search, from, next, way.outward())
+    pub(crate) fn beyond<'a>(&self, pass: &mut Pass<'_, 'a>, from: &Parked, way: Direction) -> Outcome<'a> {
+        match self {
+            Visible::At(_) => {
+                let next = pass.past_run(from, Run::Key, way)?;
+                pass.moved_on(from, next, way)
             }
             // An equal entry may have been inserted before this one after this one was shown.
-            (Visible::All, _) if replaces(core) => past_run(core, search, from, Run::Equals, way, hidden),
-            (Visible::All, Direction::Forward) => search.next(from.offset()),
-            (Visible::All, Direction::Backward) => search.prev(from.offset()),
+            Visible::All if replaces(pass.core) => pass.past_run(from, Run::Equals, way),
+            Visible::All => pass.adjacent(from.offset(), way),
         }
     }
 
     /// The first stored entry at or after `entry`, where a gap ends, that may be shown next (VISIBILITY-2).
     pub(crate) fn after_gap<'a>(
         &self,
-        core: &Core,
-        search: &Search<'a>,
+        pass: &mut Pass<'_, 'a>,
         gap: Gap,
         entry: Verified<'a>,
-        hidden: &mut u64,
-    ) -> Result<Option<Verified<'a>>, Gap> {
+    ) -> Outcome<'a> {
         let run = match self {
             Visible::At(_) => Run::Key,
-            Visible::All if replaces(core) => Run::Equals,
+            Visible::All if replaces(pass.core) => Run::Equals,
             Visible::All => return Ok(Some(entry)),
         };
-        if past_gap(core, search, gap, &entry, run).is_ok() {
+        if pass.past_gap(gap, &entry, run).is_ok() {
             return Ok(Some(entry));
         }
-        *hidden += 1;
-        past_run(core, search, &Parked::new(&entry), run, Direction::Forward, hidden)
+        pass.hidden += 1;
+        pass.past_run(&Parked::new(&entry), run, Direction::Forward)
     }
 }
 
@@ -222,26 +195,20 @@ fn replaces(core: &Core) -> bool {
 
 impl Snapshot {
     /// The newest visible entry of the key of a stored entry.
-    fn newest<'a>(
-        &self,
-        core: &Core,
-        search: &Search<'a>,
-        entry: &Verified<'a>,
-    ) -> Result<Option<Verified<'a>>, Gap> {
-        let target = Target::new(&core.comparator, entry.key(), self.sequence);
-        let after = match search.find_at_or_after(&target) {
+    fn newest<'a>(&self, pass: &Pass<'_, 'a>, entry: &Verified<'a>) -> Outcome<'a> {
+        let after = match pass.find(entry.key(), self.sequence) {
             Ok(after) => after,
-            Err(gap) => past_gap(core, search, gap, entry, Run::Key)?,
+            Err(gap) => pass.past_gap(gap, entry, Run::Key)?,
         };
-        Ok(after.filter(|found| same_key(core, found, entry)))
+        Ok(after.filter(|found| pass.have_same_key(found, entry)))
     }
 
     /// Whether `entry`, the oldest version of its key, is the only version that may be shown, because the entry before
     /// it has another key or is newer than the snapshot. `false` after a gap, where that takes a search.
-    fn is_alone<'a>(&self, core: &Core, search: &Search<'a>, entry: &Verified<'a>) -> Result<bool, Gap> {
-        match search.prev(entry.offset()) {
+    fn is_alone<'a>(&self, pass: &Pass<'_, 'a>, entry: &Verified<'a>) -> Result<bool, Gap> {
+        match pass.search.prev(entry.offset()) {
             Ok(Some(before)) => Ok(before.node().sequence() > self.sequence
-                || !Run::Key.holds(core, search, &Parked::new(entry), &before)?),
+                || !pass.are_of_one_run(Run::Key, &Parked::new(entry), &before)?),
             Ok(None) => Ok(true),
             Err(_) => Ok(false),
         }
@@ -259,43 +226,24 @@ impl Snapshot {
         }
     }
 
-    /// The first stored entry that may be shown after a hidden key: after the whole interval of its tombstone if that
-    /// is newer than every entry that the snapshot sees, else after the key.
-    fn behind_hidden<'a>(
+    /// The next stored entry in this direction that may be shown after a hidden key: beyond the whole interval of its
+    /// tombstone if that is newer than every entry that the snapshot sees, else beyond the key.
+    fn beyond_hidden<'a>(
         &self,
-        core: &Core,
-        search: &Search<'a>,
+        pass: &mut Pass<'_, 'a>,
         entry: &Verified<'a>,
-        hidden: &mut u64,
-    ) -> Result<Option<Verified<'a>>, Gap> {
-        match self.dead_run(core, entry) {
-            Some(run) => {
-                Ok(search.find_at_or_after(&Target::new(&core.comparator, &run.end, SequenceNumber::MAX))?)
-            }
-            None => past_run(core, search, &Parked::new(entry), Run::Key, Direction::Forward, hidden),
-        }
-    }
-
-    /// The last stored entry that may be shown before a hidden key.
-    fn before_hidden<'a>(
-        &self,
-        core: &Core,
-        search: &Search<'a>,
-        entry: &Verified<'a>,
-        hidden: &mut u64,
-    ) -> Result<Option<Verified<'a>>, Gap> {
-        match self.dead_run(core, entry) {
-            Some(run) => search.find_before(&Target::new(&core.comparator, &run.start, SequenceNumber::MAX)),
-            None => past_run(core, search, &Parked::new(entry), Run::Key, Direction::Backward, hidden),
-        }
-    }
-
-    /// The interval around a hidden key in which no entry can be shown.
-    fn dead_run(&self, core: &Core, entry: &Verified<'_>) -> Option<CoveringRun> {
+        way: Direction,
+    ) -> Outcome<'a> {
         let mut run = CoveringRun::default();
-        let question = Question::new(entry.key(), self.sequence);
-        core.tombstones.covering_run(core.ground(), question, &mut run).ok()??;
-        core.is_dead(&run, self.sequence).then_some(run)
+        let (core, question) = (pass.core, Question::new(entry.key(), self.sequence));
+        let covered = core.tombstones.covering_run(core.ground(), question, &mut run).ok().flatten();
+        if covered.is_none() || !core.is_dead(&run, self.sequence) {
+            return pass.past_run(&Parked::new(entry), Run::Key, way);
+        }
+        match way {
+            Direction::Forward => Ok(pass.find(&run.end, SequenceNumber::MAX)?),
+            Direction::Backward => pass.search.find_before(&pass.target(&run.start, SequenceNumber::MAX)),
+        }
     }
 
     /// Whether the entry adjacent to a shown one is shown too, for steps that two entries decide: the first version of
@@ -313,63 +261,50 @@ impl Snapshot {
         is_visible && (differs || has_key_other_than(core, frame, from, neighbour.key()))
     }
 
-    fn forward<'a>(
-        &self,
-        core: &Core,
-        search: &Search<'a>,
-        entry: Option<Verified<'a>>,
-        hidden: &mut u64,
-    ) -> Result<Option<Verified<'a>>, Gap> {
+    fn forward<'a>(&self, pass: &mut Pass<'_, 'a>, entry: Option<Verified<'a>>) -> Outcome<'a> {
         let (mut next, mut limit) = (entry, StepLimit::default());
         let mut steps = 0;
         while let Some(entry) = next {
             let visible = entry.node().sequence() <= self.sequence;
-            if visible && self.shows(core, &entry)? {
+            if visible && self.shows(pass.core, &entry)? {
                 return Ok(Some(entry));
             }
-            limit.count(core).map_err(|corruption| no_way(search, corruption))?;
-            *hidden += 1;
+            limit.count(pass.core).map_err(|corruption| pass.no_way(corruption))?;
+            pass.hidden += 1;
             steps += 1;
             next = if visible {
-                self.behind_hidden(core, search, &entry, hidden)?
+                self.beyond_hidden(pass, &entry, Direction::Forward)?
             } else if steps % STEPS_MAX == 0 {
-                search.find_at_or_after(&Target::new(&core.comparator, entry.key(), self.sequence))?
+                pass.find(entry.key(), self.sequence)?
             } else {
-                search.next(entry.offset())?
+                pass.search.next(entry.offset())?
             };
-            next = moved_on(core, search, &Parked::new(&entry), next, Ordering::Greater)?;
+            next = pass.moved_on(&Parked::new(&entry), next, Direction::Forward)?;
         }
         Ok(None)
     }
 
-    fn backward<'a>(
-        &self,
-        core: &Core,
-        search: &Search<'a>,
-        entry: Option<Verified<'a>>,
-        hidden: &mut u64,
-    ) -> Result<Option<Verified<'a>>, Gap> {
+    fn backward<'a>(&self, pass: &mut Pass<'_, 'a>, entry: Option<Verified<'a>>) -> Outcome<'a> {
         let (mut next, mut limit) = (entry, StepLimit::default());
         while let Some(entry) = next {
-            let alone = self.is_alone(core, search, &entry)?;
-            let visible = if alone {
+            let visible = if self.is_alone(pass, &entry)? {
                 Some(entry).filter(|entry| entry.node().sequence() <= self.sequence)
             } else {
-                self.newest(core, search, &entry)?
+                self.newest(pass, &entry)?
             };
-            *hidden += u64::from(visible.is_none_or(|visible| visible.offset() != entry.offset()));
+            pass.hidden += u64::from(visible.is_none_or(|visible| visible.offset() != entry.offset()));
             if let Some(visible) = visible {
-                if self.shows(core, &visible)? {
+                if self.shows(pass.core, &visible)? {
                     return Ok(Some(visible));
                 }
-                *hidden += 1;
+                pass.hidden += 1;
             }
-            limit.count(core).map_err(|corruption| no_way(search, corruption))?;
+            limit.count(pass.core).map_err(|corruption| pass.no_way(corruption))?;
             next = match visible {
-                Some(dead) => self.before_hidden(core, search, &dead, hidden)?,
-                None => past_run(core, search, &Parked::new(&entry), Run::Key, Direction::Backward, hidden)?,
+                Some(dead) => self.beyond_hidden(pass, &dead, Direction::Backward)?,
+                None => pass.past_run(&Parked::new(&entry), Run::Key, Direction::Backward)?,
             };
-            next = moved_on(core, search, &Parked::new(&entry), next, Ordering::Less)?;
+            next = pass.moved_on(&Parked::new(&entry), next, Direction::Backward)?;
         }
         Ok(None)
     }
@@ -385,12 +320,6 @@ impl Snapshot {
 // See `visibility` for the invariants, VISIBILITY-2 to VISIBILITY-5.
 //
 // Any thread.
-
-/// The entry that a walk is on, verified again (VISIBILITY-4).
-#[inline]
-pub(crate) fn resumed<'a>(search: &Search<'a>, from: &Parked) -> Result<Verified<'a>, Gap> {
-    from.verify(&search.view).map_err(|corruption| search.gap_at(from.offset(), corruption))
-}
 
 /// Whether the entry that a walk is on verifies and has another key (VISIBILITY-4).
 #[inline(never)]
@@ -440,10 +369,6 @@ impl StepLimit {
 /// Steps over entries of one run before a search takes over (VISIBILITY-3).
 pub(crate) const STEPS_MAX: u32 = 8;
 
-pub(crate) fn same_key(core: &Core, left: &Verified<'_>, right: &Verified<'_>) -> bool {
-    core.comparator.are_equal(left.key(), right.key())
-}
-
 /// Which adjacent entries a scan shows at most one of (VISIBILITY-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Run {
@@ -453,146 +378,163 @@ pub(crate) enum Run {
     Key,
 }
 
-impl Run {
+/// Where a move ended: on an entry, at an end, or in a gap.
+pub(super) type Outcome<'a> = Result<Option<Verified<'a>>, Gap>;
+
+/// One move of a walk in the list of its table.
+pub(crate) struct Pass<'s, 'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) search: &'s Search<'a>,
+    /// Entries that the move has looked at and not shown (VISIBILITY-6).
+    pub(crate) hidden: u64,
+}
+
+impl<'s, 'a> Pass<'s, 'a> {
+    #[inline(always)]
+    pub(crate) fn new(core: &'a Core, search: &'s Search<'a>) -> Self {
+        Pass { core, search, hidden: 0 }
+    }
+
+    /// The entry beside this one.
+    #[inline(always)]
+    pub(crate) fn adjacent(&self, at: u32, way: Direction) -> Outcome<'a> {
+        match way {
+            Direction::Forward => self.search.next(at),
+            Direction::Backward => self.search.prev(at),
+        }
+    }
+
+    fn target<'k>(&self, key: &'k [u8], sequence: SequenceNumber) -> Target<'k> {
+        Target::new(&self.core.comparator, key, sequence)
+    }
+
+    /// The first entry at or after a version of a key.
+    fn find(&self, key: &[u8], sequence: SequenceNumber) -> Outcome<'a> {
+        self.search.find_at_or_after(&self.target(key, sequence))
+    }
+
+    fn have_same_key(&self, left: &Verified<'_>, right: &Verified<'_>) -> bool {
+        self.core.comparator.are_equal(left.key(), right.key())
+    }
+
+    /// The entry that a walk is on, verified again (VISIBILITY-4).
+    #[inline]
+    pub(crate) fn resumed(&self, from: &Parked) -> Result<Verified<'a>, Gap> {
+        from.verify(&self.search.view).map_err(|corruption| self.search.gap_at(from.offset(), corruption))
+    }
+
     /// Whether another entry belongs to the run of `from`.
     #[inline]
-    pub(crate) fn holds<'a>(
-        self,
-        core: &Core,
-        search: &Search<'a>,
-        from: &Parked,
-        other: &Verified<'a>,
-    ) -> Result<bool, Gap> {
-        if self == Run::Equals && other.node().sequence() != from.sequence() {
+    fn are_of_one_run(&self, run: Run, from: &Parked, other: &Verified<'a>) -> Result<bool, Gap> {
+        if run == Run::Equals && other.node().sequence() != from.sequence() {
             return Ok(false);
         }
-        if core.comparator.equality() == KeyEquality::Bytes && from.has_other_key(other) {
+        if self.core.comparator.equality() == KeyEquality::Bytes && from.has_other_key(other) {
             return Ok(false);
         }
-        Ok(same_key(core, &resumed(search, from)?, other))
+        Ok(self.have_same_key(&self.resumed(from)?, other))
     }
 
     /// The position before the run that an entry belongs to.
-    fn start<'k>(self, core: &Core, entry: &Verified<'k>) -> Target<'k> {
-        let newest = if self == Run::Key { SequenceNumber::MAX } else { entry.node().sequence() };
-        Target::new(&core.comparator, entry.key(), newest)
+    fn start_of<'k>(&self, run: Run, entry: &Verified<'k>) -> Target<'k> {
+        let newest = if run == Run::Key { SequenceNumber::MAX } else { entry.node().sequence() };
+        self.target(entry.key(), newest)
     }
 
     /// The position after the run.
-    fn end<'k>(self, core: &Core, entry: &Verified<'k>) -> Target<'k> {
-        match self {
-            Run::Key => Target::behind_key(&core.comparator, entry.key()),
-            Run::Equals => self.start(core, entry).with_revision(0).with_side(Side::After),
+    fn end_of<'k>(&self, run: Run, entry: &Verified<'k>) -> Target<'k> {
+        match run {
+            Run::Key => Target::behind_key(&self.core.comparator, entry.key()),
+            Run::Equals => self.start_of(run, entry).with_revision(0).with_side(Side::After),
         }
     }
-}
 
-/// The first entry after a run, or the last one before it: a few steps, then a search (VISIBILITY-3). `hidden` counts
-/// the entries of the run that it looks at.
-#[inline(never)]
-pub(crate) fn past_run<'a>(
-    core: &Core,
-    search: &Search<'a>,
-    from: &Parked,
-    run: Run,
-    way: Direction,
-    hidden: &mut u64,
-) -> Result<Option<Verified<'a>>, Gap> {
-    let mut at = from.offset();
-    for _ in 0..STEPS_MAX {
-        let next = match way {
-            Direction::Forward => search.next(at)?,
-            Direction::Backward => search.prev(at)?,
+    /// The first entry after a run, or the last one before it: a few steps, then a search (VISIBILITY-3).
+    #[inline(never)]
+    fn past_run(&mut self, from: &Parked, run: Run, way: Direction) -> Outcome<'a> {
+        let mut at = from.offset();
+        for _ in 0..STEPS_MAX {
+            match self.adjacent(at, way)? {
+                Some(next) if self.are_of_one_run(run, from, &next)? => {
+                    at = next.offset();
+                    self.hidden += 1;
+                }
+                next => return Ok(next),
+            }
+        }
+        let entry = self.resumed(from)?;
+        match way {
+            Direction::Forward => self.search.find_at_or_after(&self.end_of(run, &entry)),
+            Direction::Backward => self.search.find_before(&self.start_of(run, &entry)),
+        }
+    }
+
+    /// The entry after a gap, if no damaged entry in the gap can belong to the run of `entry` (VISIBILITY-2).
+    #[cold]
+    fn past_gap(&self, gap: Gap, entry: &Verified<'a>, run: Run) -> Outcome<'a> {
+        self.search.past_gap(gap, |key, sequence| {
+            (run == Run::Equals && sequence != entry.node().sequence())
+                || !self.core.comparator.are_equal(key, entry.key())
+        })
+    }
+
+    /// The entry of the run of `entry` that is furthest in this direction: a few steps, then a search (VISIBILITY-3). A
+    /// gap behind it whose entries are proved not to belong to the run is left to the next step (VISIBILITY-2). If both a
+    /// step and the search meet a gap, that of the step is reported.
+    pub(super) fn furthest_of_run(
+        &mut self,
+        entry: Verified<'a>,
+        run: Run,
+        way: Direction,
+    ) -> Result<Verified<'a>, Gap> {
+        let (mut edge, mut met) = (entry, None);
+        for _ in 0..STEPS_MAX {
+            match self.adjacent(edge.offset(), way) {
+                Ok(Some(next)) if self.are_of_one_run(run, &Parked::new(&edge), &next)? => {
+                    edge = next;
+                    self.hidden += 1;
+                }
+                Ok(_) => return Ok(edge),
+                // A search may find a way around the gap.
+                Err(gap) => {
+                    met = Some(gap);
+                    break;
+                }
+            }
+        }
+        let found = match way {
+            Direction::Forward => self.search.find_before(&self.end_of(run, &edge)),
+            Direction::Backward => self.search.find_at_or_after(&self.start_of(run, &edge)),
         };
-        match next {
-            Some(next) if run.holds(core, search, from, &next)? => {
-                at = next.offset();
-                *hidden += 1;
-            }
-            next => return Ok(next),
+        let found = match found {
+            Ok(found) => found,
+            Err(gap) => self.past_gap(met.unwrap_or(gap), &edge, run)?,
+        };
+        match found {
+            Some(found) if self.are_of_one_run(run, &Parked::new(&edge), &found)? => Ok(found),
+            _ => Ok(edge),
         }
     }
-    let entry = resumed(search, from)?;
-    match way {
-        Direction::Forward => Ok(search.find_at_or_after(&run.end(core, &entry))?),
-        Direction::Backward => search.find_before(&run.start(core, &entry)),
+
+    /// A gap without sides, after which the walk cannot go on.
+    #[cold]
+    pub(crate) fn no_way(&self, corruption: Corruption) -> Gap {
+        Gap { corruption, before: self.search.sentinel, after: self.search.sentinel }
     }
-}
 
-/// The entry after a gap, if no damaged entry in the gap can belong to the run of `entry` (VISIBILITY-2).
-#[cold]
-pub(crate) fn past_gap<'a>(
-    core: &Core,
-    search: &Search<'a>,
-    gap: Gap,
-    entry: &Verified<'a>,
-    run: Run,
-) -> Result<Option<Verified<'a>>, Gap> {
-    search.past_gap(gap, |key, sequence| {
-        (run == Run::Equals && sequence != entry.node().sequence())
-            || !core.comparator.are_equal(key, entry.key())
-    })
-}
-
-/// The first entry of the run of `entry`: a few steps, then a search (VISIBILITY-3). A gap before it whose entries are
-/// proved not to belong to the run is left to the next step (VISIBILITY-2). If both a step and the search meet a gap,
-/// that of the step is reported. `hidden` counts the entries of the run that it looks at and leaves.
-pub(crate) fn first_of_run<'a>(
-    core: &Core,
-    search: &Search<'a>,
-    entry: Verified<'a>,
-    run: Run,
-    hidden: &mut u64,
-) -> Result<Verified<'a>, Gap> {
-    let (mut first, mut met) = (entry, None);
-    for _ in 0..STEPS_MAX {
-        match search.prev(first.offset()) {
-            Ok(Some(before)) if run.holds(core, search, &Parked::new(&first), &before)? => {
-                first = before;
-                *hidden += 1;
-            }
-            Ok(_) => return Ok(first),
-            // A search may find a way around the gap.
-            Err(gap) => {
-                met = Some(gap);
-                break;
-            }
+    /// With 0 protection bytes keys are not verified, and a scan that searches could loop over a damaged key. So each
+    /// move must lead further in the order of the keys as read.
+    #[inline(always)]
+    fn moved_on(&self, from: &Parked, to: Option<Verified<'a>>, way: Direction) -> Outcome<'a> {
+        let Some(next) = to.filter(|_| self.search.view.width.bytes() == 0) else { return Ok(to) };
+        let from = self.resumed(from)?;
+        let (here, there) = (from.node(), next.node());
+        let moved = self.core.comparator.compare(next.key(), from.key());
+        let moved = moved.then(here.sequence().cmp(&there.sequence()));
+        if moved.then(here.revision().cmp(&there.revision())) == way.outward() {
+            return Ok(to);
         }
+        let corruption = Corruption::new(Place::Order, bytes_of(here.offset()), u64::from(there.offset()), 0);
+        Err(self.no_way(corruption))
     }
-    let found = match search.find_at_or_after(&run.start(core, &first)) {
-        Ok(found) => found,
-        Err(gap) => past_gap(core, search, met.unwrap_or(gap), &first, run)?,
-    };
-    match found {
-        Some(found) if run.holds(core, search, &Parked::new(&first), &found)? => Ok(found),
-        _ => Ok(first),
-    }
-}
-
-/// A gap without sides, after which the walk cannot go on.
-#[cold]
-pub(crate) fn no_way(search: &Search<'_>, corruption: Corruption) -> Gap {
-    Gap { corruption, before: search.sentinel, after: search.sentinel }
-}
-
-/// With 0 protection bytes keys are not verified, and a scan that searches could loop over a damaged key. So each
-/// move must lead further in the order of the keys as read.
-#[inline(always)]
-pub(crate) fn moved_on<'a>(
-    core: &Core,
-    search: &Search<'a>,
-    from: &Parked,
-    to: Option<Verified<'a>>,
-    way: Ordering,
-) -> Result<Option<Verified<'a>>, Gap> {
-    let Some(next) = to.filter(|_| search.view.width.bytes() == 0) else { return Ok(to) };
-    let from = resumed(search, from)?;
-    let (here, there) = (from.node(), next.node());
-    let moved = core.comparator.compare(next.key(), from.key());
-    let moved = moved.then(here.sequence().cmp(&there.sequence()));
-    if moved.then(here.revision().cmp(&there.revision())) == way {
-        return Ok(to);
-    }
-    let corruption = Corruption::new(Place::Order, bytes_of(here.offset()), u64::from(there.offset()), 0);
-    Err(no_way(search, corruption))
 }

@@ -24,7 +24,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::cmp::Ordering;
 use std::fmt;
 
 use crate::error::{Corruption, Place, Result};
@@ -37,17 +36,10 @@ use crate::memtable::lookup::accelerators::{Answer, Event};
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::{Operands, operands};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds};
-use crate::memtable::scan::visibility::{STEPS_MAX, StepLimit, Visible, no_way, resumed};
+use crate::memtable::scan::visibility::{Outcome, Pass, Run, StepLimit, Visible};
 use crate::memtable::skiplist::iterate::Parked;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::{Course, Gap, Search};
-
-/// The number of slow steps that a walk has taken in one direction.
-#[derive(Debug, Clone, Copy)]
-struct Heading {
-    way: Direction,
-    limit: StepLimit,
-}
 
 /// A place that moves both ways.
 pub(crate) struct Walk {
@@ -65,6 +57,32 @@ pub(crate) struct Walk {
     hidden: u64,
 }
 
+/// Which entries a walk may show. Apart from what a step changes, so that a step keeps these values in registers.
+struct Scope {
+    visibility: Visible,
+    bounds: ScanBounds,
+    /// What all keys shown start with, in prefix mode.
+    prefix: Option<Box<[u8]>>,
+    /// The table's checked values as of the last seek.
+    kept: Option<(Frame, Course)>,
+}
+
+/// The place of a walk.
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Nowhere,
+    At(Parked),
+    /// In the last gap.
+    Gap,
+}
+
+/// The number of slow steps that a walk has taken in one direction.
+#[derive(Debug, Clone, Copy)]
+struct Heading {
+    way: Direction,
+    limit: StepLimit,
+}
+
 impl fmt::Debug for Walk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Walk")
@@ -74,10 +92,11 @@ impl fmt::Debug for Walk {
     }
 }
 
+/// What cursors and ranges ask of a walk.
 impl Walk {
     pub(crate) fn new(visibility: Visible) -> Self {
         Walk {
-            scope: Scope::new(visibility),
+            scope: Scope { visibility, bounds: ScanBounds::default(), prefix: None, kept: None },
             state: State::Nowhere,
             reported: None,
             heading: Heading { way: Direction::Forward, limit: StepLimit::default() },
@@ -88,22 +107,19 @@ impl Walk {
         }
     }
 
-    /// This walk between bounds.
-    pub(crate) fn between(mut self, bounds: ScanBounds) -> Self {
-        self.scope.set_bounds(bounds);
-        self
-    }
-
-    /// Replaces the bounds. The walk is not positioned afterwards.
+    /// Replaces the bounds, or the prefix. The walk is not positioned afterwards.
     pub(crate) fn set_bounds(&mut self, bounds: ScanBounds) {
-        self.scope.set_bounds(bounds);
+        (self.scope.bounds, self.scope.prefix) = (bounds, None);
         self.leave();
     }
 
-    /// Replaces the prefix. The walk is not positioned afterwards.
+    /// Replaces the bounds, or the prefix, by this prefix. The walk is not positioned afterwards.
     pub(crate) fn set_prefix(&mut self, comparator: &KeyComparator, prefix: &[u8]) {
-        self.scope.set_prefix(comparator, prefix);
-        self.leave();
+        self.set_bounds(match comparator.key_order() {
+            KeyOrder::Bytes => prefix_bounds(prefix),
+            KeyOrder::Images | KeyOrder::Custom => ScanBounds::default(),
+        });
+        self.scope.prefix = Some(prefix.into());
     }
 
     /// Makes the walk not positioned, without an error.
@@ -132,12 +148,13 @@ impl Walk {
         Ok(Some(Entry::new(stand.verify(&view)?, &view)))
     }
 
-    /// The entry that the walk is on, for calls that have just verified it.
-    #[inline(always)]
-    pub(crate) fn shown<'a>(&self, core: &'a Core) -> Option<Entry<'a>> {
-        let State::At(stand) = &self.state else { return None };
-        let view = self.scope.frame()?.on(&core.arena)?;
-        stand.resume(&view).map(|entry| Entry::new(entry, &view))
+    /// The merge operands of the key that the walk is on, if its entry is one.
+    pub(crate) fn operands<'a>(&self, core: &'a Core) -> Result<Option<Operands<'a>>> {
+        let State::At(stand) = &self.state else { return Ok(None) };
+        let search = self.scope.search(core)?;
+        let entry = Pass::new(core, &search).resumed(stand)?;
+        let is_operand = entry.kind() == Kind::MERGE;
+        is_operand.then(|| operands(core, entry)).transpose()
     }
 
     /// Goes to the first entry shown at or after (`key`, `sequence`).
@@ -158,7 +175,7 @@ impl Walk {
         // The only version of a key that is shown may be before the position.
         let in_front = sequence < SequenceNumber::MAX
             && shown.is_some_and(|entry| {
-                entry.sequence() > sequence && core.comparator.compare(entry.user_key(), key).is_eq()
+                entry.sequence() > sequence && core.comparator.are_equal(entry.user_key(), key)
             });
         if in_front { self.step(core, Direction::Forward) } else { Ok(shown) }
     }
@@ -170,12 +187,17 @@ impl Walk {
         way: Direction,
         target: &Target<'_>,
     ) -> Result<Option<Entry<'a>>> {
-        self.refresh(core)?;
-        let (mut read_ahead, mut hidden) = (ReadAhead::default(), 0);
-        let outcome = self.scope.arrive(core, way, target, &mut read_ahead, &mut hidden);
-        self.read_ahead = read_ahead;
-        self.pass_by(core, hidden);
-        self.land(core, outcome)?;
+        (self.failed, self.sought, self.state) = (None, None, State::Nowhere);
+        // The count of steps starts again, and the control block is read again.
+        self.heading.limit = StepLimit::default();
+        let search = match core.point_search() {
+            Ok(search) => search,
+            Err(corruption) => return self.fail(corruption),
+        };
+        self.scope.kept = Some((search.view.frame, search.course));
+        let mut pass = Pass::new(core, &search);
+        let outcome = self.scope.arrive(&mut pass, way, target, &mut self.read_ahead);
+        self.stand(&pass, outcome)?;
         if !self.shows_all(core) {
             self.pass_others_by_steps(core, way)?;
         }
@@ -194,21 +216,9 @@ impl Walk {
         self.go_to(core, way, &target)
     }
 
-    /// The next entry of a cursor, for one direction.
-    #[inline]
-    pub(crate) fn next<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
-        self.step(core, Direction::Forward)
-    }
-
-    /// The previous entry of a cursor.
-    #[inline]
-    pub(crate) fn prev<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
-        self.step(core, Direction::Backward)
-    }
-
     /// Takes one step of a cursor, and returns the entry that it leads to.
     #[inline(always)]
-    fn step<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
+    pub(crate) fn step<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
         let shown = self.advance(core, way)?;
         if self.shows_all(core) {
             return Ok(shown);
@@ -235,16 +245,152 @@ impl Walk {
         self.advance(core, way)
     }
 
+    /// Goes from a version of a key to the last one shown in this direction. A snapshot sees one.
+    pub(crate) fn go_to_last_version<'a>(
+        &mut self,
+        core: &'a Core,
+        way: Direction,
+    ) -> Result<Option<Entry<'a>>> {
+        let (State::At(stand), Visible::All) = (self.state, self.scope.visibility) else {
+            return Ok(self.shown(core));
+        };
+        let search = self.scope.search(core)?;
+        let mut pass = Pass::new(core, &search);
+        let last = pass.resumed(&stand).and_then(|entry| pass.furthest_of_run(entry, Run::Key, way));
+        if let (Ok(last), Some(far)) = (&last, self.scope.near(way.opposite()))
+            && !is_inside(core, *last, far, way)
+        {
+            return self.begin(core, way.opposite(), None);
+        }
+        let last = last.and_then(|last| self.scope.show(&mut pass, way.opposite(), Some(last)));
+        // The range shows what it has passed here.
+        pass.hidden = 0;
+        self.stand(&pass, last)?;
+        Ok(self.shown(core))
+    }
+
+    /// The place of the walk, for `return_to`.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { state: self.state, reported: self.reported.clone() }
+    }
+
+    /// Returns to a marked place.
+    pub(crate) fn return_to(&mut self, mark: Mark) {
+        (self.state, self.reported) = (mark.state, mark.reported);
+    }
+
+    /// The number of entries that the walk has passed without showing them.
+    pub(crate) fn hidden(&self) -> u64 {
+        self.hidden
+    }
+
+    /// The gap that the walk is in, with the positions of its sides.
+    pub(crate) fn gap(&self) -> Option<&ReportedGap> {
+        self.reported.as_deref().filter(|_| matches!(self.state, State::Gap))
+    }
+
+    /// The bound at which a walk in this direction begins.
+    pub(crate) fn near(&self, way: Direction) -> Option<&ScanBound> {
+        self.scope.near(way)
+    }
+
+    /// The position from which a walk goes on after it has shown a version of a key.
+    #[inline]
+    pub(crate) fn passed(&self, way: Direction, key: &[u8], sequence: SequenceNumber) -> ScanBound {
+        let (newest, oldest) = self.scope.visibility.extent(sequence);
+        match way {
+            Direction::Forward => ScanBound::after(key, oldest),
+            Direction::Backward => ScanBound::before(key, newest),
+        }
+    }
+
+    /// How far a walk in this direction has come: it is done with everything before the returned position.
+    #[cold]
+    pub(crate) fn progress(&self, core: &Core, way: Direction) -> Result<ScanBound, Corruption> {
+        let stand = match (&self.state, &self.reported) {
+            (State::At(stand), _) => stand,
+            (State::Gap, Some(reported)) => {
+                return Ok(reported.side(way).cloned().unwrap_or_else(|| ScanBound::extreme(way)));
+            }
+            (State::Nowhere | State::Gap, _) => return Ok(ScanBound::extreme(way)),
+        };
+        let search = self.scope.search(core)?;
+        if let Ok(entry) = stand.verify(&search.view) {
+            return Ok(self.passed(way, entry.key(), entry.node().sequence()));
+        }
+        // The entry was damaged since the walk came to it, so the walk has come to where its link leads.
+        match Pass::new(core, &search).adjacent(stand.offset(), way) {
+            Ok(Some(entry)) => Ok(ScanBound::beside(way.opposite(), entry.node())),
+            Ok(None) => Ok(ScanBound::extreme(way)),
+            // What its link leads to is damaged, too.
+            Err(gap) => Err(gap.corruption),
+        }
+    }
+
+    /// Makes the walk not positioned, because of damage outside of a gap (WALK-2).
+    #[cold]
+    pub(crate) fn fail<T>(&mut self, corruption: Corruption) -> Result<T> {
+        self.state = State::Nowhere;
+        self.failed = Some(Box::new(corruption));
+        Err(corruption.into())
+    }
+}
+
+/// A place that a walk can return to.
+pub(crate) struct Mark {
+    state: State,
+    reported: Option<Box<ReportedGap>>,
+}
+
+// Moves: which entries a walk may show, and where its steps lead.
+//
+// ```text
+//   arrive   position, or near bound -> find ----------------------------> show
+//   fast     entry ---------------> neighbour, if the two alone tell that it is shown
+//   slow     entry ---------------> visibility ----> show
+//            gap ----------------> its far side, strictly beyond it -----> show
+//   show     visibility ----> inside the far bound
+// ```
+
+/// Whether a backward step from `near`, the first entry beyond a gap, found a later entry: the walk has been there, and
+/// the gap was reported.
+#[cold]
+fn leads_back<'a>(pass: &Pass<'_, 'a>, near: &Verified<'a>, found: &Outcome<'a>) -> bool {
+    let comparator = &pass.core.comparator;
+    let bound = ScanBound::beside(Direction::Forward, near.node());
+    let is_after = |node: &Node<'_>| !bound.is_after(comparator, node);
+    match found {
+        // Versions of the key before the gap are too new, and what could be seen may have stood in the gap, or in one
+        // after it.
+        Err(gap) if gap.after == pass.search.sentinel => gap.before != pass.search.sentinel,
+        Err(gap) => {
+            gap.before == near.offset()
+                || matches!(pass.search.verified(gap.after), Ok(Some(entry)) if is_after(entry.node()))
+        }
+        // The version that could be seen stands after the gap.
+        Ok(shown) => shown.is_some_and(|shown| is_after(shown.node())),
+    }
+}
+
+impl Walk {
+    /// The entry that the walk is on, for calls that have just verified it.
+    #[inline(always)]
+    fn shown<'a>(&self, core: &'a Core) -> Option<Entry<'a>> {
+        let State::At(stand) = &self.state else { return None };
+        let view = self.scope.frame()?.on(&core.arena)?;
+        stand.resume(&view).map(|entry| Entry::new(entry, &view))
+    }
+
     /// Whether every entry that a step leads to has the walk's prefix.
     #[inline(always)]
     fn shows_all(&self, core: &Core) -> bool {
-        core.comparator.key_order() == KeyOrder::Bytes || self.scope.prefix().is_none()
+        core.comparator.key_order() == KeyOrder::Bytes || self.scope.prefix.is_none()
     }
 
     /// Passes entries without the prefix, in orders where keys with a common prefix are not adjacent.
     #[cold]
     fn pass_others_by_steps(&mut self, core: &Core, way: Direction) -> Result<()> {
-        let is_other = |walk: &Self| match (walk.shown(core), walk.scope.prefix()) {
+        let is_other = |walk: &Self| match (walk.shown(core), &walk.scope.prefix) {
             (Some(entry), Some(prefix)) => !entry.user_key().starts_with(prefix),
             _ => false,
         };
@@ -254,6 +400,7 @@ impl Walk {
         Ok(())
     }
 
+    /// Any step, from the place of the walk and the gap that it reported last.
     #[inline(never)]
     fn step_slow<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
         if matches!(self.state, State::Nowhere) {
@@ -266,14 +413,27 @@ impl Walk {
             self.heading = Heading { way, limit: StepLimit::default() };
         }
         if let Err(corruption) = self.heading.limit.count(core) {
-            return self.fail(corruption).map(|()| None);
+            return self.fail(corruption);
         }
-        let (mut read_ahead, mut hidden) = (self.read_ahead, 0);
-        let reported = self.reported.as_deref();
-        let outcome = self.scope.step(core, &self.state, reported, way, &mut read_ahead, &mut hidden);
-        self.read_ahead = read_ahead;
-        self.pass_by(core, hidden);
-        self.stand(core, outcome)?;
+        let search = match self.scope.search(core) {
+            Ok(search) => search,
+            Err(corruption) => return self.fail(corruption),
+        };
+        let mut pass = Pass::new(core, &search);
+        let outcome = match (&self.state, &self.reported) {
+            (State::At(stand), _) => {
+                let (at, outcome) = (stand.offset(), self.scope.step_from(&mut pass, way, stand));
+                if let Ok(Some(to)) = &outcome
+                    && pass.search.prefetch_beside(&mut self.read_ahead, at, to.offset())
+                {
+                    self.scope.read_on(core, &mut self.read_ahead, to.offset(), way);
+                }
+                outcome
+            }
+            (State::Gap, Some(reported)) => self.scope.step_over_gap(&mut pass, way, reported),
+            (State::Nowhere | State::Gap, _) => Ok(None),
+        };
+        self.stand(&pass, outcome)?;
         Ok(self.shown(core))
     }
 
@@ -297,253 +457,36 @@ impl Walk {
         }
     }
 
-    /// Counts entries that a move has passed, in the walk's own memory and for the table's statistics.
-    #[inline]
-    fn pass_by(&mut self, core: &Core, hidden: u64) {
-        if hidden > 0 {
-            self.hidden += hidden;
-            core.accelerators.count(Event::Hidden, hidden);
-        }
-    }
-
-    /// The number of entries that the walk has passed without showing them.
-    pub(crate) fn hidden(&self) -> u64 {
-        self.hidden
-    }
-
-    /// Ends a seek, after which the count of steps starts again.
+    /// Stands where a move ended, and counts the entries that it has passed. In a gap the walk copies the positions of its
+    /// sides if they verify (WALK-1).
     #[inline(always)]
-    fn land(&mut self, core: &Core, outcome: Arrival) -> Result<()> {
-        self.heading.limit = StepLimit::default();
-        self.stand(core, outcome)
-    }
-
-    #[inline(always)]
-    fn stand(&mut self, core: &Core, outcome: Arrival) -> Result<()> {
-        match outcome {
-            Ok(Ok(Some(stand))) => self.state = State::At(stand),
-            Ok(Ok(None)) => self.state = State::Nowhere,
-            Ok(Err(gap)) => return self.fall(core, gap),
-            Err(corruption) => return self.fail(corruption),
+    fn stand(&mut self, pass: &Pass<'_, '_>, outcome: Outcome<'_>) -> Result<()> {
+        if pass.hidden > 0 {
+            self.hidden += pass.hidden;
+            pass.core.accelerators.count(Event::Hidden, pass.hidden);
         }
-        Ok(())
-    }
-
-    /// Makes the walk not positioned, because of damage outside of a gap (WALK-2).
-    #[cold]
-    pub(crate) fn fail(&mut self, corruption: Corruption) -> Result<()> {
-        self.state = State::Nowhere;
-        self.failed = Some(Box::new(corruption));
-        Err(corruption.into())
-    }
-
-    /// Puts the walk into a gap, and copies the positions of its sides if they verify (WALK-1).
-    #[cold]
-    #[inline(never)]
-    fn fall(&mut self, core: &Core, gap: Gap) -> Result<()> {
-        let search = self.scope.search(core).ok();
-        self.reported = Some(Box::new(ReportedGap::around(search.as_ref(), gap)));
-        self.state = State::Gap;
-        Err(gap.corruption.into())
-    }
-
-    /// Reads the control block again.
-    fn refresh(&mut self, core: &Core) -> Result<()> {
-        (self.failed, self.sought) = (None, None);
-        self.state = State::Nowhere;
-        self.scope.refresh(core).or_else(|corruption| self.fail(corruption))
-    }
-
-    /// The gap that the walk is in, if it is in one.
-    pub(crate) fn gap(&self) -> Option<Gap> {
-        self.reported.as_ref().filter(|_| matches!(self.state, State::Gap)).map(|reported| reported.gap)
-    }
-
-    /// The near side, for this direction, of the gap that the walk is in.
-    pub(crate) fn gap_bound(&self, way: Direction) -> Option<&ScanBound> {
-        let reported = self.reported.as_ref().filter(|_| matches!(self.state, State::Gap))?;
-        reported.near(way)
-    }
-
-    /// The bound at which the walk begins.
-    pub(crate) fn near_bound(&self, way: Direction) -> Option<&ScanBound> {
-        self.scope.near(way)
-    }
-
-    /// The position from which this walk goes on after it has shown an entry.
-    pub(crate) fn passed(&self, way: Direction, entry: &Entry<'_>) -> ScanBound {
-        passed(&self.scope.visibility, way, entry.user_key(), entry.sequence())
-    }
-
-    /// How far a walk in this direction has come: it is done with everything before the returned position.
-    #[cold]
-    pub(crate) fn progress(&self, core: &Core, way: Direction) -> Result<ScanBound, Corruption> {
-        self.scope.progress(core, &self.state, self.reported.as_deref(), way)
-    }
-}
-
-impl Walk {
-    /// The merge operands of the key that the walk is on, if its entry is one.
-    pub(crate) fn operands<'a>(&self, core: &'a Core) -> Result<Option<Operands<'a>>> {
-        let State::At(stand) = &self.state else { return Ok(None) };
-        let search = self.scope.search(core)?;
-        let entry = resumed(&search, stand)?;
-        let is_operand = entry.kind() == Kind::MERGE;
-        is_operand.then(|| operands(core, entry)).transpose()
-    }
-}
-
-impl Walk {
-    /// Goes from a version of a key to the key's last one in this direction: a few steps, then a search.
-    pub(crate) fn go_to_last_version<'a>(
-        &mut self,
-        core: &'a Core,
-        way: Direction,
-        mut last: Entry<'a>,
-    ) -> Result<Option<Entry<'a>>> {
-        for _ in 0..STEPS_MAX {
-            let state = self.state;
-            match self.advance_any(core, way) {
-                Ok(Some(entry)) if core.comparator.are_equal(entry.user_key(), last.user_key()) => {
-                    last = entry;
-                }
-                Ok(_) => {
-                    self.state = state;
-                    return Ok(Some(last));
-                }
-                // A search may find a way around the gap.
-                Err(_) => break,
-            }
-        }
-        let edge = ScanBound::beside_key(way, last.user_key());
-        self.begin(core, way.opposite(), Some(&edge))
-    }
-
-    /// The place of the walk, for `return_to`.
-    pub(crate) fn mark(&self) -> Mark {
-        Mark { state: self.state, reported: self.reported.clone() }
-    }
-
-    /// Returns to a marked place.
-    pub(crate) fn return_to(&mut self, mark: Mark) {
-        (self.state, self.reported) = (mark.state, mark.reported);
-    }
-}
-
-/// A place that a walk can return to.
-#[derive(Clone)]
-pub(crate) struct Mark {
-    state: State,
-    reported: Option<Box<ReportedGap>>,
-}
-
-// Scopes: which entries a walk may show, and where its steps lead.
-//
-// ```text
-//   arrive   position, or near bound -> find ----------------------------> show
-//   fast     entry ---------------> neighbour, if the two alone tell that it is shown
-//   step     entry ---------------> visibility ----> show
-//            gap ----------------> its far side, strictly beyond it -----> show
-//   show     visibility ----> inside the far bound
-// ```
-// A scope computes moves and `walk` makes them; see there for the invariants. A scope does not borrow its table,
-// which each call is given.
-//
-// Any thread.
-
-/// The place of a walk.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum State {
-    Nowhere,
-    At(Parked),
-    /// In the last gap.
-    Gap,
-}
-
-/// Which entries a walk may show.
-pub(crate) struct Scope {
-    pub(crate) visibility: Visible,
-    /// The table's checked values as of the last seek.
-    kept: Option<(Frame, Course)>,
-    bounds: ScanBounds,
-    /// What all keys shown start with, in prefix mode.
-    prefix: Option<Box<[u8]>>,
-}
-
-/// Where a move ended: on an entry, at an end, in a gap, or at a damaged control block.
-pub(super) type Arrival = Result<Result<Option<Parked>, Gap>, Corruption>;
-
-/// Where a move ended: on an entry, at an end, or in a gap.
-type Outcome<'a> = Result<Option<Verified<'a>>, Gap>;
-
-/// Converts an entry to what a walk keeps of it.
-#[inline(always)]
-fn park(entry: Option<Verified<'_>>) -> Option<Parked> {
-    entry.as_ref().map(Parked::new)
-}
-
-/// Whether a backward step from `near`, the first entry beyond a gap, found a later entry: the walk has been there, and
-/// the gap was reported.
-#[cold]
-fn leads_back<'a>(core: &Core, search: &Search<'a>, near: &Verified<'a>, found: &Outcome<'a>) -> bool {
-    let bound = ScanBound::just_after(near.node());
-    let bound = bound.target(&core.comparator);
-    let is_after = |node: &Node<'_>| !node.order(&core.comparator, &bound).is_lt();
-    match found {
-        // Versions of the key before the gap are too new, and what could be seen may have stood in the gap, or in one
-        // after it.
-        Err(gap) if gap.after == search.sentinel => gap.before != search.sentinel,
-        Err(gap) => {
-            gap.before == near.offset()
-                || matches!(search.verified(gap.after), Ok(Some(entry)) if is_after(entry.node()))
-        }
-        // The version that could be seen stands after the gap.
-        Ok(shown) => shown.is_some_and(|shown| is_after(shown.node())),
+        self.state = match &outcome {
+            Ok(Some(entry)) => State::At(Parked::new(entry)),
+            Ok(None) => State::Nowhere,
+            Err(_) => State::Gap,
+        };
+        outcome.map(drop).map_err(|gap| {
+            self.reported = Some(Box::new(ReportedGap::around(pass.search, gap)));
+            gap.corruption.into()
+        })
     }
 }
 
 impl Scope {
-    /// Everything.
-    pub(super) fn new(visibility: Visible) -> Self {
-        Scope { visibility, kept: None, bounds: ScanBounds::default(), prefix: None }
-    }
-
-    /// Replaces the bounds, or the prefix.
-    pub(super) fn set_bounds(&mut self, bounds: ScanBounds) {
-        (self.bounds, self.prefix) = (bounds, None);
-    }
-
-    /// Replaces the bounds, or the prefix, by this prefix.
-    pub(super) fn set_prefix(&mut self, comparator: &KeyComparator, prefix: &[u8]) {
-        self.bounds = match comparator.key_order() {
-            KeyOrder::Bytes => prefix_bounds(prefix),
-            KeyOrder::Images | KeyOrder::Custom => ScanBounds::default(),
-        };
-        self.prefix = Some(prefix.into());
-    }
-
-    /// The prefix of all keys shown, in prefix mode.
-    #[inline(always)]
-    pub(super) fn prefix(&self) -> Option<&[u8]> {
-        self.prefix.as_deref()
-    }
-
     /// The table's checked values, if there was a seek.
     #[inline(always)]
-    pub(super) fn frame(&self) -> Option<&Frame> {
+    fn frame(&self) -> Option<&Frame> {
         self.kept.as_ref().map(|(frame, _)| frame)
-    }
-
-    /// Looks at the control block again.
-    pub(super) fn refresh(&mut self, core: &Core) -> Result<(), Corruption> {
-        let search = core.point_search()?;
-        self.kept = Some((search.view.frame, search.course));
-        Ok(())
     }
 
     /// The table's list, opened with the values kept from the last seek, if there was one.
     #[inline(always)]
-    pub(super) fn list<'a>(&self, core: &'a Core) -> Option<Search<'a>> {
+    fn list<'a>(&self, core: &'a Core) -> Option<Search<'a>> {
         let (frame, course) = self.kept.as_ref()?;
         let view = frame.on(&core.arena)?;
         Some(Search { view, comparator: &core.comparator, course: *course })
@@ -551,86 +494,23 @@ impl Scope {
 
     /// The table's list, opened with the values kept from the last seek, or anew.
     #[inline]
-    pub(super) fn search<'a>(&self, core: &'a Core) -> Result<Search<'a>, Corruption> {
+    fn search<'a>(&self, core: &'a Core) -> Result<Search<'a>, Corruption> {
         self.list(core).map_or_else(|| core.point_search(), Ok)
-    }
-
-    /// The first entry shown at or after a position, or the last one before it, inside the bounds.
-    pub(super) fn arrive(
-        &self,
-        core: &Core,
-        way: Direction,
-        target: &Target<'_>,
-        read_ahead: &mut ReadAhead,
-        hidden: &mut u64,
-    ) -> Arrival {
-        let search = self.search(core)?;
-        if let Some(prefix) = &self.prefix
-            && core.accelerators.may_start_with(&search.view, prefix) == Answer::Absent
-        {
-            core.accelerators.count(Event::FilterNegative, 1);
-            return Ok(Ok(None));
-        }
-        Ok(self.arrive_in(core, &search, way, target, read_ahead, hidden).map(park))
-    }
-
-    fn arrive_in<'a>(
-        &self,
-        core: &'a Core,
-        search: &Search<'a>,
-        way: Direction,
-        target: &Target<'_>,
-        read_ahead: &mut ReadAhead,
-        hidden: &mut u64,
-    ) -> Outcome<'a> {
-        // A walk that would begin outside its near bound begins at the bound, because damage outside does not concern
-        // it.
-        let outside = if way == Direction::Forward { Ordering::Less } else { Ordering::Greater };
-        let bound = self.near(way).map(|scan_bound| scan_bound.target(&core.comparator));
-        let bound = bound.as_ref().filter(|bound| target.order(&core.comparator, bound) == outside);
-        let target = bound.unwrap_or(target);
-        let entry = match way {
-            Direction::Forward => search.find_ahead(target, read_ahead)?,
-            Direction::Backward => search.find_before(target)?,
-        };
-        self.show(core, search, way, entry, hidden)
     }
 
     /// The bound at which a walk in this direction begins.
     #[inline(always)]
-    pub(super) fn near(&self, way: Direction) -> Option<&ScanBound> {
+    fn near(&self, way: Direction) -> Option<&ScanBound> {
         match way {
             Direction::Forward => self.bounds.lower.as_ref(),
             Direction::Backward => self.bounds.upper.as_ref(),
         }
     }
 
-    /// The first entry from a stored one on that the visibility shows, inside the far bound.
-    #[inline]
-    fn show<'a>(
-        &self,
-        core: &'a Core,
-        search: &Search<'a>,
-        way: Direction,
-        entry: Option<Verified<'a>>,
-        hidden: &mut u64,
-    ) -> Outcome<'a> {
-        let (entry, far) = match way {
-            Direction::Forward => {
-                (self.visibility.forward(core, search, entry, hidden)?, self.bounds.upper.as_ref())
-            }
-            Direction::Backward => {
-                (self.visibility.backward(core, search, entry, hidden)?, self.bounds.lower.as_ref())
-            }
-        };
-        let (Some(entry), Some(far)) = (entry, far) else { return Ok(entry) };
-        Ok(self.is_inside(core, entry, far, way).then_some(entry))
-    }
-
-    /// A step in a list from an entry to the adjacent one, if the two entries alone show that it is visible. `None`
-    /// in all other cases, which `step` handles.
+    /// A step from an entry to the adjacent one, if the two entries alone show that it is visible. `None` in all other
+    /// cases, which `step_slow` handles.
     #[inline(always)]
-    pub(super) fn step_fast<'a>(
+    fn step_fast<'a>(
         &self,
         core: &'a Core,
         state: &State,
@@ -662,18 +542,20 @@ impl Scope {
         read_ahead: &mut ReadAhead,
         shows: impl Fn(&Verified<'_>) -> bool,
     ) -> Option<Verified<'a>> {
+        let at = stand.offset();
         let search = self.list(core)?;
-        let (entry, far) = match way {
-            Direction::Forward => (search.try_next(stand.offset())?, &self.bounds.upper),
-            Direction::Backward => (search.try_prev(stand.offset())?, &self.bounds.lower),
+        let entry = match way {
+            Direction::Forward => search.try_next(at)?,
+            Direction::Backward => search.try_prev(at)?,
         };
         let to = entry.node().offset();
-        if search.prefetch_beside(read_ahead, stand.offset(), to) {
+        if search.prefetch_beside(read_ahead, at, to) {
             self.read_on(core, read_ahead, to, way);
         }
+        let far = self.near(way.opposite());
         let is_next = shows(&entry)
-            && far.as_ref().is_none_or(|far| self.is_inside(core, entry, far, way))
-            && (search.order_checks == OrderChecks::Off || self.are_in_order(core, stand.offset(), to, way));
+            && far.is_none_or(|far| is_inside(core, entry, far, way))
+            && (search.order_checks == OrderChecks::Off || self.are_in_order(core, at, to, way));
         is_next.then_some(entry)
     }
 
@@ -682,13 +564,6 @@ impl Scope {
     fn are_in_order(&self, core: &Core, at: u32, to: u32, way: Direction) -> bool {
         let (left, right) = if way == Direction::Forward { (at, to) } else { (to, at) };
         self.list(core).is_some_and(|search| search.are_in_order(left, right))
-    }
-
-    /// Whether an entry lies before the bound at which a walk in this direction ends.
-    #[inline(never)]
-    fn is_inside(&self, core: &Core, entry: Verified<'_>, far: &ScanBound, way: Direction) -> bool {
-        let in_front = entry.node().order(&core.comparator, &far.target(&core.comparator)).is_lt();
-        in_front == (way == Direction::Forward)
     }
 
     /// Moves the read-ahead, which is due, after a step to a node.
@@ -701,162 +576,113 @@ impl Scope {
         }
     }
 
-    /// Any step, from the place of a walk and the gap that it reported last.
-    #[inline]
-    pub(super) fn step(
+    /// The first entry shown at or after a position, or the last one before it, inside the bounds.
+    fn arrive<'a>(
         &self,
-        core: &Core,
-        state: &State,
-        reported: Option<&ReportedGap>,
+        pass: &mut Pass<'_, 'a>,
         way: Direction,
+        target: &Target<'_>,
         read_ahead: &mut ReadAhead,
-        hidden: &mut u64,
-    ) -> Arrival {
-        match (state, reported) {
-            (State::At(stand), _) => match self.list(core) {
-                Some(search) => {
-                    let outcome = self.step_from(core, &search, way, stand, hidden);
-                    if let Ok(Some(to)) = &outcome
-                        && search.prefetch_beside(read_ahead, stand.offset(), to.offset())
-                    {
-                        self.read_on(core, read_ahead, to.offset(), way);
-                    }
-                    Ok(outcome.map(park))
-                }
-                None => Ok(self.step_from(core, &core.point_search()?, way, stand, hidden).map(park)),
-            },
-            (State::Gap, Some(reported)) => {
-                Ok(self.step_over_gap(core, &self.search(core)?, way, reported, hidden).map(park))
-            }
-            (State::Nowhere | State::Gap, _) => Ok(Ok(None)),
+    ) -> Outcome<'a> {
+        let comparator = &pass.core.comparator;
+        if let Some(prefix) = &self.prefix
+            && pass.core.accelerators.may_start_with(&pass.search.view, prefix) == Answer::Absent
+        {
+            pass.core.accelerators.count(Event::FilterNegative, 1);
+            return Ok(None);
         }
+        // A walk that would begin outside its near bound begins at the bound, because damage outside does not concern
+        // it.
+        let outside = way.opposite().outward();
+        let bound = self.near(way).map(|scan_bound| scan_bound.target(comparator));
+        let bound = bound.as_ref().filter(|bound| target.order(comparator, bound) == outside);
+        let target = bound.unwrap_or(target);
+        *read_ahead = ReadAhead::default();
+        let entry = match way {
+            Direction::Forward => pass.search.find_ahead(target, read_ahead)?,
+            Direction::Backward => pass.search.find_before(target)?,
+        };
+        self.show(pass, way, entry)
     }
 
     #[inline(never)]
-    fn step_from<'a>(
-        &self,
-        core: &'a Core,
-        search: &Search<'a>,
-        way: Direction,
-        from: &Parked,
-        hidden: &mut u64,
-    ) -> Outcome<'a> {
-        let next = self.visibility.beyond(core, search, from, way, hidden)?;
-        self.show(core, search, way, next, hidden)
+    fn step_from<'a>(&self, pass: &mut Pass<'_, 'a>, way: Direction, from: &Parked) -> Outcome<'a> {
+        let next = self.visibility.beyond(pass, from, way)?;
+        self.show(pass, way, next)
+    }
+
+    /// The first entry from a stored one on that the visibility shows, inside the far bound.
+    #[inline]
+    fn show<'a>(&self, pass: &mut Pass<'_, 'a>, way: Direction, entry: Option<Verified<'a>>) -> Outcome<'a> {
+        let entry = self.visibility.show(pass, way, entry)?;
+        let (Some(entry), Some(far)) = (entry, self.near(way.opposite())) else { return Ok(entry) };
+        Ok(is_inside(pass.core, entry, far, way).then_some(entry))
     }
 
     /// The first entry from `entry` on that is inside the near bound. Gaps outside it are passed.
     #[cold]
-    fn first_inside<'a>(
-        &self,
-        core: &'a Core,
-        search: &Search<'a>,
-        way: Direction,
-        mut entry: Verified<'a>,
-    ) -> Result<Option<Verified<'a>>, Gap> {
-        let Some(scan_bound) = self.near(way) else { return Ok(Some(entry)) };
-        let scan_bound = scan_bound.target(&core.comparator);
-        loop {
-            let in_front = entry.node().order(&core.comparator, &scan_bound).is_lt();
-            if in_front == (way == Direction::Backward) {
-                return Ok(Some(entry));
-            }
-            let next = match way {
-                Direction::Forward => search.next(entry.offset())?,
-                Direction::Backward => search.prev(entry.offset())?,
-            };
-            let Some(next) = next else { return Ok(None) };
-            entry = next;
+    fn first_inside<'a>(&self, pass: &Pass<'_, 'a>, way: Direction, entry: Verified<'a>) -> Outcome<'a> {
+        let Some(near) = self.near(way) else { return Ok(Some(entry)) };
+        let mut next = Some(entry);
+        while let Some(entry) = next
+            && !is_inside(pass.core, entry, near, way.opposite())
+        {
+            next = pass.adjacent(entry.offset(), way)?;
         }
+        Ok(next)
     }
 
     /// Goes on at the far side of a gap, strictly beyond it (WALK-1).
     #[cold]
     fn step_over_gap<'a>(
         &self,
-        core: &'a Core,
-        search: &Search<'a>,
+        pass: &mut Pass<'_, 'a>,
         way: Direction,
         reported: &ReportedGap,
-        hidden: &mut u64,
     ) -> Outcome<'a> {
         let gap = reported.gap;
-        let at = if way == Direction::Forward { gap.after } else { gap.before };
-        let entry = match search.verified(at) {
+        let at = way.pick((gap.before, gap.after));
+        let entry = match pass.search.verified(at) {
             Ok(Some(entry)) => entry,
             Ok(None) => return Ok(None),
             // The far side of the gap was damaged since it was reported, so the walk goes on along its links.
-            Err(corruption) => return Err(search.gap_at(at, corruption)),
+            Err(corruption) => return Err(pass.search.gap_at(at, corruption)),
         };
         if gap.before == gap.after {
-            return self.step_from(core, search, way, &Parked::new(&entry), hidden);
+            return self.step_from(pass, way, &Parked::new(&entry));
         }
-        if !reported.is_passed_at(&core.comparator, way, &entry) {
+        if !reported.is_passed_at(&pass.core.comparator, way, &entry) {
             let corruption = Corruption::new(Place::Order, gap.corruption.offset, u64::from(at), 0);
-            return Err(no_way(search, corruption));
+            return Err(pass.no_way(corruption));
         }
-        let entry = match self.first_inside(core, search, way, entry)? {
+        let entry = match self.first_inside(pass, way, entry)? {
             Some(entry) if entry.offset() == at && way == Direction::Forward => {
-                self.visibility.after_gap(core, search, gap, entry, hidden)?
+                self.visibility.after_gap(pass, gap, entry)?
             }
             entry => entry,
         };
-        let shown = self.show(core, search, way, entry, hidden);
-        let Some(near) =
-            entry.filter(|near| way == Direction::Backward && leads_back(core, search, near, &shown))
+        let shown = self.show(pass, way, entry);
+        let Some(near) = entry.filter(|near| way == Direction::Backward && leads_back(pass, near, &shown))
         else {
             return shown;
         };
-        let before = self.visibility.beyond(core, search, &Parked::new(&near), way, hidden)?;
-        self.show(core, search, way, before, hidden)
-    }
-
-    /// How far a walk in this direction has come: it is done with everything before the returned position.
-    #[cold]
-    pub(super) fn progress(
-        &self,
-        core: &Core,
-        state: &State,
-        reported: Option<&ReportedGap>,
-        way: Direction,
-    ) -> Result<ScanBound, Corruption> {
-        let far = || far_end(way);
-        let stand = match (state, reported) {
-            (State::At(stand), _) => stand,
-            (State::Gap, Some(reported)) => return Ok(reported.far(way).cloned().unwrap_or_else(far)),
-            (State::Nowhere | State::Gap, _) => return Ok(far()),
-        };
-        let search = self.search(core)?;
-        if let Ok(entry) = stand.verify(&search.view) {
-            return Ok(passed(&self.visibility, way, entry.key(), entry.node().sequence()));
-        }
-        // The entry was damaged since the walk came to it, so the walk has come to where its link leads.
-        let (next, beside) = match way {
-            Direction::Forward => {
-                (search.next(stand.offset()), ScanBound::just_before as fn(&Node<'_>) -> ScanBound)
-            }
-            Direction::Backward => {
-                (search.prev(stand.offset()), ScanBound::just_after as fn(&Node<'_>) -> ScanBound)
-            }
-        };
-        match next {
-            Ok(entry) => Ok(entry.map_or_else(far, |entry| beside(entry.node()))),
-            // What its link leads to is damaged, too.
-            Err(gap) => Err(gap.corruption),
-        }
+        self.step_from(pass, way, &Parked::new(&near))
     }
 }
 
-// Reported gaps, with the positions of both sides in the walk's own memory.
-//
-// ```text
-//   a@9   [ damaged ]   c@4
-//       begin         end          scan bounds: whatever becomes of a and c, the walk knows what it has reported
-// ```
-// Any thread.
+/// Whether an entry lies before the bound at which a walk in this direction ends.
+#[inline(never)]
+fn is_inside(core: &Core, entry: Verified<'_>, far: &ScanBound, way: Direction) -> bool {
+    far.is_after(&core.comparator, entry.node()) == (way == Direction::Forward)
+}
 
-/// A gap that was reported, and the positions where it begins and ends. A position is missing if the entry beside the
-/// gap no longer verified.
+/// A gap that was reported, and the positions of both its sides: whatever becomes of the entries there, the walk knows
+/// what it has reported. A position is missing if the entry beside the gap no longer verified.
+///
+/// ```text
+///   a@9   [ damaged ]   c@4
+///       begin         end
+/// ```
 #[derive(Clone)]
 pub(crate) struct ReportedGap {
     pub(crate) gap: Gap,
@@ -864,63 +690,34 @@ pub(crate) struct ReportedGap {
     end: Option<ScanBound>,
 }
 
-/// The position from which a walk goes on after it has shown an entry.
-#[inline]
-pub(crate) fn passed(visible: &Visible, way: Direction, key: &[u8], sequence: SequenceNumber) -> ScanBound {
-    let (newest, oldest) = visible.extent(sequence);
-    if way == Direction::Forward { ScanBound::after(key, oldest) } else { ScanBound::before(key, newest) }
-}
-
-/// The end of the table for a walk in this direction.
-pub(crate) fn far_end(way: Direction) -> ScanBound {
-    if way == Direction::Forward { ScanBound::end() } else { ScanBound::start() }
-}
-
 impl ReportedGap {
     /// A gap with the positions of the entries beside it, as far as these verify.
     #[cold]
-    pub(crate) fn around(search: Option<&Search<'_>>, gap: Gap) -> ReportedGap {
-        let Some(search) = search else { return ReportedGap { gap, begin: None, end: None } };
-        let side = |node: u32, end: fn() -> ScanBound, beside: &dyn Fn(&Verified<'_>) -> ScanBound| {
-            search.verified(node).ok().map(|entry| entry.as_ref().map_or_else(end, beside))
+    #[inline(never)]
+    fn around(search: &Search<'_>, gap: Gap) -> ReportedGap {
+        let side = |node: u32, way: Direction| match search.verified(node) {
+            // With one entry on both sides damage hides which range tombstone covers its key.
+            Ok(Some(entry)) if gap.before == gap.after => {
+                Some(ScanBound::beside_key(way.opposite(), entry.key()))
+            }
+            Ok(Some(entry)) => Some(ScanBound::beside(way, entry.node())),
+            Ok(None) => Some(ScanBound::extreme(way.opposite())),
+            Err(_) => None,
         };
-        // With one entry on both sides damage hides which range tombstone covers its key.
-        let one = gap.before == gap.after;
-        let begin = side(gap.before, ScanBound::start, &|entry| match one {
-            true => ScanBound::before(entry.key(), SequenceNumber::MAX),
-            false => ScanBound::just_after(entry.node()),
-        });
-        let end = side(gap.after, ScanBound::end, &|entry| match one {
-            true => ScanBound::after(entry.key(), 0),
-            false => ScanBound::just_before(entry.node()),
-        });
+        let (begin, end) = (side(gap.before, Direction::Forward), side(gap.after, Direction::Backward));
         ReportedGap { gap, begin, end }
     }
 
     /// Whether an entry is beyond the gap, if the near side of the gap is known.
-    pub(crate) fn is_passed_at(
-        &self,
-        comparator: &KeyComparator,
-        way: Direction,
-        entry: &Verified<'_>,
-    ) -> bool {
-        let is_before =
-            |scan_bound: &ScanBound| entry.node().order(comparator, &scan_bound.target(comparator)).is_lt();
-        match way {
-            Direction::Forward => {
-                self.begin.as_ref().is_none_or(|scan_bound| !is_before(&scan_bound.across()))
-            }
-            Direction::Backward => self.end.as_ref().is_none_or(|scan_bound| is_before(&scan_bound.across())),
-        }
+    fn is_passed_at(&self, comparator: &KeyComparator, way: Direction, entry: &Verified<'_>) -> bool {
+        let near = self.side(way.opposite());
+        near.is_none_or(|near| {
+            near.across().is_after(comparator, entry.node()) == (way == Direction::Backward)
+        })
     }
 
-    /// The far side of the gap for a walk in this direction.
-    pub(crate) fn far(&self, way: Direction) -> Option<&ScanBound> {
+    /// The side of the gap that is further in this direction.
+    pub(crate) fn side(&self, way: Direction) -> Option<&ScanBound> {
         if way == Direction::Forward { self.end.as_ref() } else { self.begin.as_ref() }
-    }
-
-    /// The near side of the gap for a walk in this direction.
-    pub(crate) fn near(&self, way: Direction) -> Option<&ScanBound> {
-        if way == Direction::Forward { self.begin.as_ref() } else { self.end.as_ref() }
     }
 }
