@@ -1,4 +1,5 @@
-//! Loom models of the writers' gates: a freeze beside writers. All actors are spawned threads.
+//! Loom models of writer shards: a freeze beside writers, and a cursor that jumps over a watched tombstone beside them. All
+//! actors are spawned threads.
 
 #![forbid(unsafe_code)]
 
@@ -6,7 +7,9 @@ use std::sync::Arc;
 
 use crate::integrity::digest::Secret;
 use crate::memtable::directory::loom as directory;
+use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShards};
+use crate::memtable::table::MemTable;
 use crate::sync::model;
 use crate::sync::model::{JoinHandle, spawn};
 
@@ -123,5 +126,55 @@ fn loom_after_a_refusal_nothing_is_admitted() {
         });
         writer.join().unwrap();
         freezer.join().unwrap();
+    });
+}
+
+/// A table with an entry for tombstones to hide, a newer one beside it, and a tombstone of which no shard knows yet.
+fn deleted(start: &[u8], end: &[u8]) -> Arc<MemTable> {
+    let options = MemTableOptions::builder().write_buffer_size(1 << 16).seed(1).build().unwrap();
+    let table = Arc::new(MemTable::new(options).unwrap());
+    table.put(4, b"a", b"").unwrap();
+    table.put(7, b"b", b"").unwrap();
+    table.delete_range(5, start, end).unwrap();
+    table
+}
+
+/// A put that lies under no tombstone, whose shard learns of those that are watched.
+fn put_z(table: &Arc<MemTable>) -> JoinHandle<()> {
+    let table = Arc::clone(table);
+    spawn(move || table.put(6, b"z", b"").map(drop).unwrap())
+}
+
+fn assert_b_is_shown(table: &MemTable) {
+    let mut entries = table.range_at(9, ..).map(|entry| entry.unwrap().user_key() == b"b");
+    assert!(entries.any(|is_b| is_b), "a jump over the tombstone passed a newer entry");
+}
+
+/// A jump passes no newer entry whose put returned before, while its shard learns of the tombstone (WATCHES-2). Red for
+/// `known_before_noted`.
+#[test]
+fn loom_a_jump_beside_a_shard_that_learns() {
+    model::check(|| {
+        let table = deleted(b"a", b"c");
+        let writer = put_z(&table);
+        let reader = spawn(move || assert_b_is_shown(&table));
+        writer.join().unwrap();
+        reader.join().unwrap();
+    });
+}
+
+/// A jump passes no newer entry where its tombstone is watched while a shard learns of an older one (WATCHES-2). Red
+/// for `known_without_a_copy`.
+#[test]
+fn loom_a_jump_over_what_is_watched_meanwhile() {
+    model::check(|| {
+        let table = deleted(b"x", b"y");
+        let writer = put_z(&table);
+        let reader = spawn(move || {
+            table.delete_range(5, b"a", b"c").unwrap();
+            assert_b_is_shown(&table);
+        });
+        writer.join().unwrap();
+        reader.join().unwrap();
     });
 }

@@ -619,6 +619,17 @@ mod tests {
 // ```
 // * WATCHES-1: a tombstone is known by start, end and sequence number. What writers compared with a copy of it that is damaged
 //   now is not believed, because that copy differs from what the index says.
+// * WATCHES-2: a jump over a tombstone passes no newer entry whose put returned before the reader asked. Before it returned, the put
+//   counted the entry in its shard's largest point entry, and noted it under each tombstone that the shard knew.
+//
+//   ```text
+//     shard that learns    copies the watched tombstones; notes its largest point entry under each new one; stores AWARE
+//     reader               finds the tombstone's number; loads AWARE; loads what lies under the tombstone if AWARE says that the
+//                          shard knows it, else the largest point entry
+//   ```
+//   So a reader that sees that a shard knows a tombstone sees what the shard had counted before, and what it noted since. AWARE
+//   names only tombstones of that copy. When a later tombstone takes the slot, what lies under it starts with the largest point entry,
+//   so the word never falls, and a reader that is late in loading it reads a larger number.
 //
 // Any thread.
 
