@@ -93,6 +93,7 @@ impl ScanBound {
     }
 
     /// Whether a stored entry comes before this position.
+    #[inline(always)]
     pub(crate) fn is_after(&self, comparator: &KeyComparator, node: &Node<'_>) -> bool {
         node.order(comparator, &self.target(comparator)).is_lt()
     }

@@ -16,7 +16,7 @@ use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::Operands;
-use crate::memtable::scan::bounds::{KeyRange, scan_bounds};
+use crate::memtable::scan::bounds::{KeyRange, ScanBounds, scan_bounds};
 use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility, Visible};
 use crate::memtable::scan::walk::Walk;
 use crate::memtable::skiplist::search::Search;
@@ -80,7 +80,7 @@ impl<H: Handle, L: Visibility> fmt::Debug for Cursor<H, L> {
 
 impl<H: Handle, L: Visibility> Cursor<H, L> {
     pub(crate) fn new(handle: H, visible: Visible) -> Self {
-        Cursor { handle, walk: Walk::new(visible), shows: PhantomData }
+        Cursor { handle, walk: Walk::new(visible, ScanBounds::default()), shows: PhantomData }
     }
 
     /// This cursor, restricted to user keys in `range` and not positioned. An inverted range is empty.

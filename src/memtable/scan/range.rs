@@ -320,11 +320,8 @@ type Turn<'a> = Result<ControlFlow<Option<Entry<'a>>>>;
 
 impl Ends {
     fn new(visible: Visible, bounds: ScanBounds) -> Self {
-        let [front, back] = [bounds.clone(), bounds].map(|bounds| {
-            let mut walk = Walk::new(visible);
-            walk.set_bounds(bounds);
-            walk
-        });
+        let front = Walk::new(visible, bounds.clone());
+        let back = Walk::new(visible, bounds);
         Ends {
             front: RangeEnd::new(front),
             back: RangeEnd::new(back),

@@ -94,9 +94,9 @@ impl fmt::Debug for Walk {
 
 /// What cursors and ranges ask of a walk.
 impl Walk {
-    pub(crate) fn new(visibility: Visible) -> Self {
+    pub(crate) fn new(visibility: Visible, bounds: ScanBounds) -> Self {
         Walk {
-            scope: Scope { visibility, bounds: ScanBounds::default(), prefix: None, kept: None },
+            scope: Scope { visibility, bounds, prefix: None, kept: None },
             state: State::Nowhere,
             reported: None,
             heading: Heading { way: Direction::Forward, limit: StepLimit::default() },
