@@ -40,6 +40,7 @@ const COSTS: &[Cost] = &[
     ("it, with a batch written after each, by calls that change something", 8, openings_with_a_batch),
 ];
 
+/// Red for `jump_ends_at_any_put`, `durable_written_anew`.
 #[test]
 fn costs_that_must_stay_linear() {
     let _watchdog = Watchdog::new("linear_costs::costs_that_must_stay_linear", 0);
