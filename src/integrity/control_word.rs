@@ -5,8 +5,9 @@
 //!   ...
 //!   line n        | c0 | c1 | c2 | ... |        check of word i: v + salt + (i + 1) * STEP
 //! ```
-//! * CONTROL-WORD-1: a word is set at most once after construction, from 0 to its value: check first, value second. A
-//!   reader that sees the value therefore sees its check as well.
+//! * CONTROL-WORD-1: the check is stored first, the value second: a reader that sees a value sees its check as well. A word is
+//!   set once after construction, from 0 to its value. Those of a writer shard that change (its largest number, what it knows of
+//!   watched range tombstones) may disagree with their checks meanwhile: their readers then assume the largest number.
 //! * CONTROL-WORD-2: a word of 0 whose check disagrees is either being set or damaged; a reader cannot tell which.
 //!   `get` reports damage. `get_or_unset` returns 0, and its caller must give the right answer with 0 in both cases.
 //! * CONTROL-WORD-3: a check is bound to what the word is (its index, the name of the words, the table's secret), not
