@@ -60,7 +60,7 @@ fn buffer(entries: u64) -> u64 {
 
 /// Options with `protection` bytes; the share is such that a filter has 2.5 bytes per entry.
 fn plain(entries: u64, protection: u8) -> MemTableOptionsBuilder {
-    let paranoid = ParanoidOptions { protection_bytes: protection, ..ParanoidOptions::default() };
+    let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().expect("valid");
     MemTableOptions::builder()
         .write_buffer_size(buffer(entries))
         .paranoid(paranoid)

@@ -190,11 +190,12 @@ fn timed(work: impl FnOnce() -> u64) -> Done {
 }
 
 fn ours(protection: u8, on_seek: u8, order: u8) -> MemTable {
-    let paranoid = ParanoidOptions {
-        protection_bytes: protection,
-        checksum_on_seek: on_seek == 1,
-        order_checks: order == 1,
-    };
+    let paranoid = ParanoidOptions::builder()
+        .protection_bytes(protection)
+        .checksum_on_seek(on_seek == 1)
+        .order_checks(order == 1)
+        .build()
+        .expect("valid options");
     let options = MemTableOptions::builder().paranoid(paranoid).build().expect("valid options");
     MemTable::new(options).expect("memory for a table")
 }

@@ -64,11 +64,11 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let cannot = |error: Error| Failure::of_table("making the table", &error);
-    let paranoid = ParanoidOptions {
-        protection_bytes: arguments.protection,
-        checksum_on_seek: arguments.checksum_on_seek,
-        ..ParanoidOptions::default()
-    };
+    let paranoid = ParanoidOptions::builder()
+        .protection_bytes(arguments.protection)
+        .checksum_on_seek(arguments.checksum_on_seek)
+        .build()
+        .map_err(cannot)?;
     let options = MemTableOptions::builder().paranoid(paranoid).build().map_err(cannot)?;
     let table = MemTable::new(options).map_err(cannot)?;
     let trace = Trace::open(&arguments.file)?;

@@ -74,11 +74,11 @@ struct Round {
 impl Round {
     fn new(seed: u64) -> Outcome<Arc<Round>> {
         let protection = [0, 1, 4, 8][(seed % 4) as usize];
-        let paranoid = ParanoidOptions {
-            protection_bytes: protection,
-            checksum_on_seek: protection > 0 && seed & 8 != 0,
-            order_checks: seed & 16 != 0,
-        };
+        let paranoid = ParanoidOptions::builder()
+            .protection_bytes(protection)
+            .checksum_on_seek(protection > 0 && seed & 8 != 0)
+            .order_checks(seed & 16 != 0)
+            .build()?;
         let options = MemTableOptions::builder()
             .paranoid(paranoid)
             .duplicates(DuplicatePolicy::Replace)

@@ -25,9 +25,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// behind, and says how much. Clones are cheap, so that one error can be handed to several waiting threads.
 ///
 /// ```
-/// use paranoid_memtable::{Error, MemTableOptions, ParanoidOptions};
-/// let paranoid = ParanoidOptions { protection_bytes: 3, ..ParanoidOptions::default() };
-/// let error = MemTableOptions::builder().paranoid(paranoid).build().unwrap_err();
+/// use paranoid_memtable::{Error, ParanoidOptions};
+/// let error = ParanoidOptions::builder().protection_bytes(3).build().unwrap_err();
 /// assert!(matches!(error, Error::InvalidArgument(_)));
 /// ```
 #[derive(Debug, Clone, thiserror::Error)]

@@ -135,7 +135,7 @@ mod memtable;
 
 pub use error::{Corruption, Error, Result, StallCause};
 pub use integrity::checksum_kind::ChecksumKind;
-pub use integrity::options::ParanoidOptions;
+pub use integrity::options::{ParanoidOptions, ParanoidOptionsBuilder};
 pub use key::{Bytewise, Comparator, KeyEquality, KeyOrder, Kind, SequenceNumber};
 pub use memtable::arena::memory::ArenaRecycler;
 pub use memtable::batch::batch::WriteBatch;

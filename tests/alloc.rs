@@ -7,7 +7,7 @@ use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions, Tabl
 const EMPTY_TABLE_BYTES_MAX: u64 = 16 << 10;
 
 fn table(protection: u8) -> MemTable {
-    let paranoid = ParanoidOptions { protection_bytes: protection, ..ParanoidOptions::default() };
+    let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
     MemTable::new(MemTableOptions::builder().paranoid(paranoid).seed(1).build().unwrap()).unwrap()
 }
 

@@ -5,32 +5,23 @@
 use crate::error::{Error, Result};
 use crate::integrity::digest::Width;
 
-/// Which checks a table makes. [`MemTableOptionsBuilder::build`](crate::MemTableOptionsBuilder::build) refuses values that
-/// contradict each other.
+/// Which checks a table makes. Made by [`ParanoidOptions::builder`].
 ///
 /// Link tags and header checks are verified at every hop under all options: no setting lets a damaged link or length
 /// crash the process.
 ///
 /// ```
-/// use paranoid_memtable::{Error, MemTableOptions, ParanoidOptions};
-/// let built = |paranoid| MemTableOptions::builder().paranoid(paranoid).build();
-/// let paranoid = ParanoidOptions { protection_bytes: 4, checksum_on_seek: true, ..ParanoidOptions::default() };
-/// assert_eq!(built(paranoid)?.paranoid().protection_bytes, 4);
-/// let contradiction = ParanoidOptions { protection_bytes: 0, checksum_on_seek: true, order_checks: false };
-/// assert!(matches!(built(contradiction), Err(Error::InvalidArgument(_))));
-/// # Ok::<(), paranoid_memtable::Error>(())
+/// use paranoid_memtable::ParanoidOptions;
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let options = ParanoidOptions::builder().protection_bytes(4).checksum_on_seek(true).build()?;
+/// assert_eq!(options.protection_bytes(), 4);
+/// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParanoidOptions {
-    /// Stored bytes of each of an entry's two digests: 0, 1, 2, 4 or 8 (default). Random damage to an entry goes
-    /// unnoticed with probability 2^-8 at 1 byte, 2^-16 at 2, 2^-32 at 4, 2^-64 at 8; at 0 only links, lengths and
-    /// sequence numbers are checked.
-    pub protection_bytes: u8,
-    /// Also verify the key digest of every node that a search enters (default off). Needs protection bytes.
-    pub checksum_on_seek: bool,
-    /// Compare neighbours in searches and steps, and report what is out of order (default off). Finds comparators
-    /// that disagree with themselves.
-    pub order_checks: bool,
+    width: Width,
+    checksum_on_seek: SeekChecks,
+    order_checks: OrderChecks,
 }
 
 /// Whether searches verify every node that they enter.
@@ -53,33 +44,157 @@ pub(crate) enum OrderChecks {
 
 impl Default for ParanoidOptions {
     fn default() -> Self {
-        ParanoidOptions { protection_bytes: 8, checksum_on_seek: false, order_checks: false }
+        ParanoidOptionsBuilder::default().finish(Width::new(8).unwrap_or_else(|| unreachable!()))
     }
 }
 
 impl ParanoidOptions {
-    /// The width of digests. `InvalidArgument` for other protection bytes than 0, 1, 2, 4, 8, and for `checksum_on_seek`
-    /// without any.
-    pub(crate) fn width(&self) -> Result<Width> {
+    /// A builder with the defaults: 8 protection bytes, the rest off.
+    ///
+    /// ```
+    /// use paranoid_memtable::ParanoidOptions;
+    /// let options = ParanoidOptions::builder().build()?;
+    /// assert_eq!((options.protection_bytes(), options.checksum_on_seek(), options.order_checks()), (8, false, false));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn builder() -> ParanoidOptionsBuilder {
+        ParanoidOptionsBuilder::default()
+    }
+
+    /// Stored bytes of each of an entry's two digests: 0, 1, 2, 4 or 8.
+    #[must_use]
+    pub fn protection_bytes(&self) -> u8 {
+        #[expect(clippy::cast_possible_truncation, reason = "at most 8")]
+        let bytes = self.width.bytes() as u8;
+        bytes
+    }
+
+    /// Whether searches verify every node that they enter.
+    #[must_use]
+    pub fn checksum_on_seek(&self) -> bool {
+        self.checksum_on_seek == SeekChecks::EveryNode
+    }
+
+    /// Whether searches and steps compare adjacent entries.
+    #[must_use]
+    pub fn order_checks(&self) -> bool {
+        self.order_checks == OrderChecks::On
+    }
+
+    pub(crate) fn width(&self) -> Width {
+        self.width
+    }
+
+    pub(crate) fn seek_checks(&self) -> SeekChecks {
+        self.checksum_on_seek
+    }
+
+    pub(crate) fn neighbour_checks(&self) -> OrderChecks {
+        self.order_checks
+    }
+}
+
+/// Builder of [`ParanoidOptions`].
+///
+/// ```
+/// use paranoid_memtable::ParanoidOptions;
+/// let options = ParanoidOptions::builder().protection_bytes(4).order_checks(true).build()?;
+/// assert_eq!((options.protection_bytes(), options.order_checks()), (4, true));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct ParanoidOptionsBuilder {
+    protection_bytes: u8,
+    checksum_on_seek: SeekChecks,
+    order_checks: OrderChecks,
+}
+
+impl Default for ParanoidOptionsBuilder {
+    fn default() -> Self {
+        ParanoidOptionsBuilder {
+            protection_bytes: 8,
+            checksum_on_seek: SeekChecks::Bracket,
+            order_checks: OrderChecks::Off,
+        }
+    }
+}
+
+impl ParanoidOptionsBuilder {
+    /// Stored bytes of each of an entry's two digests: 0, 1, 2, 4 or 8 (default). Random damage to an entry goes
+    /// unnoticed with probability 2^-8 at 1 byte, 2^-16 at 2, 2^-32 at 4, 2^-64 at 8; at 0 only links, lengths and
+    /// sequence numbers are checked.
+    ///
+    /// ```
+    /// use paranoid_memtable::ParanoidOptions;
+    /// assert_eq!(ParanoidOptions::builder().protection_bytes(2).build()?.protection_bytes(), 2);
+    /// assert!(ParanoidOptions::builder().protection_bytes(3).build().is_err());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn protection_bytes(mut self, bytes: u8) -> Self {
+        self.protection_bytes = bytes;
+        self
+    }
+
+    /// Also verify the key digest of every node that a search enters (default off). Needs protection bytes.
+    ///
+    /// ```
+    /// use paranoid_memtable::{MemTable, MemTableOptions, ParanoidOptions};
+    /// let paranoid = ParanoidOptions::builder().checksum_on_seek(true).build()?;
+    /// let table = MemTable::new(MemTableOptions::builder().paranoid(paranoid).build()?)?;
+    /// assert!(table.options().paranoid().checksum_on_seek());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
+    #[must_use]
+    pub fn checksum_on_seek(mut self, on: bool) -> Self {
+        self.checksum_on_seek = if on { SeekChecks::EveryNode } else { SeekChecks::Bracket };
+        self
+    }
+
+    /// Compare neighbours in searches and steps, and report what is out of order (default off). Finds comparators
+    /// that disagree with themselves.
+    ///
+    /// ```
+    /// use paranoid_memtable::ParanoidOptions;
+    /// assert!(ParanoidOptions::builder().order_checks(true).build()?.order_checks());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
+    #[must_use]
+    pub fn order_checks(mut self, on: bool) -> Self {
+        self.order_checks = if on { OrderChecks::On } else { OrderChecks::Off };
+        self
+    }
+
+    /// The options.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, ParanoidOptions};
+    /// assert!(ParanoidOptions::builder().build().is_ok());
+    /// let contradiction = ParanoidOptions::builder().protection_bytes(0).checksum_on_seek(true);
+    /// assert!(matches!(contradiction.build(), Err(Error::InvalidArgument(_))));
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` for other protection bytes than 0, 1, 2, 4, 8, and for `checksum_on_seek` without any.
+    pub fn build(self) -> Result<ParanoidOptions> {
         let Some(width) = Width::new(self.protection_bytes) else {
             return Err(Error::InvalidArgument(format!(
                 "protection_bytes must be 0, 1, 2, 4 or 8, not {}",
                 self.protection_bytes
             )));
         };
-        if width.bytes() == 0 && self.checksum_on_seek {
+        if width.bytes() == 0 && self.checksum_on_seek == SeekChecks::EveryNode {
             return Err(Error::InvalidArgument(
                 "checksum_on_seek needs protection_bytes: there is nothing to verify at 0".into(),
             ));
         }
-        Ok(width)
+        Ok(self.finish(width))
     }
 
-    pub(crate) fn seek_checks(&self) -> SeekChecks {
-        if self.checksum_on_seek { SeekChecks::EveryNode } else { SeekChecks::Bracket }
-    }
-
-    pub(crate) fn neighbour_checks(&self) -> OrderChecks {
-        if self.order_checks { OrderChecks::On } else { OrderChecks::Off }
+    fn finish(self, width: Width) -> ParanoidOptions {
+        ParanoidOptions { width, checksum_on_seek: self.checksum_on_seek, order_checks: self.order_checks }
     }
 }

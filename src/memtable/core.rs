@@ -59,7 +59,7 @@ impl Core {
         let mut arena = Arena::new(&ArenaOptions {
             write_buffer_size: options.write_buffer_size,
             hard_limit: options.hard_limit,
-            width: options.paranoid.width()?,
+            width: options.paranoid.width(),
             secret,
         })?;
         arena.recycler = Weak::clone(&options.recycler);

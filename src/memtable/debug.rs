@@ -58,7 +58,7 @@ macro_rules! shown {
 
 shown! {
     "Core": impl [] Core, |core| {
-        "protection_bytes": core.options.paranoid.protection_bytes,
+        "protection_bytes": core.options.paranoid.protection_bytes(),
         // A damaged flag counts as frozen, as in `is_frozen`.
         "frozen": !matches!(core.arena.control.get(ControlWord::FROZEN), Ok(0)),
     }

@@ -108,7 +108,7 @@ impl MemTableOptions {
     /// use paranoid_memtable::MemTableOptions;
     /// let options = MemTableOptions::builder().build()?;
     /// assert_eq!(options.write_buffer_size(), 64 << 20);
-    /// assert_eq!(options.paranoid().protection_bytes, 8);
+    /// assert_eq!(options.paranoid().protection_bytes(), 8);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
@@ -312,9 +312,9 @@ impl MemTableOptionsBuilder {
     ///
     /// ```
     /// use paranoid_memtable::{MemTableOptions, ParanoidOptions};
-    /// let paranoid = ParanoidOptions { protection_bytes: 4, ..ParanoidOptions::default() };
+    /// let paranoid = ParanoidOptions::builder().protection_bytes(4).build()?;
     /// let options = MemTableOptions::builder().paranoid(paranoid).build()?;
-    /// assert_eq!(options.paranoid().protection_bytes, 4);
+    /// assert_eq!(options.paranoid().protection_bytes(), 4);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
@@ -470,8 +470,7 @@ impl MemTableOptionsBuilder {
     /// # Errors
     /// `InvalidArgument` for sizes out of their ranges (0 is one for `value_len_max` alone), a hard limit below the write
     /// buffer size, shares out of range or of less than 440 bytes, [`Directory::On`] with an order that gives no images, filters with
-    /// an equality of its own, a comparator in the order of bytes with such an equality, other protection bytes than 0, 1, 2, 4 or
-    /// 8, and `checksum_on_seek` without any.
+    /// an equality of its own, and a comparator in the order of bytes with such an equality.
     pub fn build(self) -> Result<MemTableOptions> {
         let mut options = self.options;
         let refuse = |text: String| Err(Error::InvalidArgument(text));
@@ -503,7 +502,6 @@ impl MemTableOptionsBuilder {
             ));
         }
         self.shares.apply(&mut options)?;
-        options.paranoid.width()?;
         options.check_comparator()?;
         Ok(options)
     }

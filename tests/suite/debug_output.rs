@@ -297,6 +297,7 @@ fn writes(table: &MemTable, letter: u8, out: &mut Outputs) {
     show!(out, "MemTableOptions", table.options());
     show!(out, "Directory", &Directory::Auto);
     show!(out, "ParanoidOptions", table.options().paranoid());
+    show!(out, "ParanoidOptionsBuilder", &ParanoidOptions::builder());
     let builder = MemTableOptions::builder().prefix_filter(CappedPrefix::new(3), 0.1).seed(SEED);
     show!(out, "MemTableOptionsBuilder", &builder);
     show!(out, "Protected", &Protected::<Kvo>::of(&key, &key, Kind::PUT));

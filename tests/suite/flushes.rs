@@ -301,7 +301,7 @@ mod flush_protection {
     #[test]
     fn a_flip_after_the_table_disagrees_with_the_stored_digests() {
         for protection in [0, 1, 2, 4, 8] {
-            let paranoid = ParanoidOptions { protection_bytes: protection, ..ParanoidOptions::default() };
+            let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
             let options = MemTableOptions::builder().paranoid(paranoid);
             let table = MemTable::new(options.build().unwrap()).unwrap();
             for number in 0..60u64 {

@@ -2,23 +2,24 @@
 //! themselves.
 
 #[cfg(feature = "fault-injection")]
-use paranoid_memtable::MemTable;
-#[cfg(feature = "fault-injection")]
 use paranoid_memtable::fault::{FaultInjector, Region};
-use paranoid_memtable::{Error, MemTableOptions, ParanoidOptions};
+use paranoid_memtable::{Error, ParanoidOptions};
+#[cfg(feature = "fault-injection")]
+use paranoid_memtable::{MemTable, MemTableOptions};
 
 #[test]
 fn options_say_what_was_asked_for() {
     for bytes in 0..=u8::MAX {
         for (seek, order) in [(false, false), (false, true), (true, false), (true, true)] {
-            let paranoid =
-                ParanoidOptions { protection_bytes: bytes, checksum_on_seek: seek, order_checks: order };
-            let built = MemTableOptions::builder().paranoid(paranoid.clone()).build();
+            let builder = ParanoidOptions::builder().protection_bytes(bytes);
+            let built = builder.checksum_on_seek(seek).order_checks(order).build();
             let has_width = matches!(bytes, 0 | 1 | 2 | 4 | 8);
             match built {
                 Ok(options) => {
                     assert!(has_width && (bytes > 0 || !seek), "{options:?}");
-                    assert_eq!(*options.paranoid(), paranoid);
+                    let said =
+                        (options.protection_bytes(), options.checksum_on_seek(), options.order_checks());
+                    assert_eq!(said, (bytes, seek, order));
                 }
                 Err(Error::InvalidArgument(text)) => {
                     let reason = if has_width { "checksum_on_seek needs" } else { "must be 0, 1, 2, 4 or 8" };
@@ -28,9 +29,12 @@ fn options_say_what_was_asked_for() {
             }
         }
     }
-    let options = MemTableOptions::default();
-    assert_eq!(*options.paranoid(), ParanoidOptions::default());
-    assert_eq!(options.paranoid().protection_bytes, 8);
+    let options = ParanoidOptions::default();
+    assert_eq!(
+        (options.protection_bytes(), options.checksum_on_seek(), options.order_checks()),
+        (8, false, false)
+    );
+    assert_eq!(ParanoidOptions::builder().build().unwrap(), options);
 }
 
 /// Every bit of an entry flipped while a cursor is parked on it: its getters agree on whether the entry verifies where they return
@@ -39,7 +43,7 @@ fn options_say_what_was_asked_for() {
 #[test]
 fn getters_of_an_entry_verify_what_they_return() {
     for protection in [1, 8] {
-        let paranoid = ParanoidOptions { protection_bytes: protection, ..ParanoidOptions::default() };
+        let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
         let table =
             MemTable::new(MemTableOptions::builder().paranoid(paranoid).seed(3).build().unwrap()).unwrap();
         table.put(5, b"apple", b"red and round").unwrap();

@@ -127,7 +127,7 @@ fn a_full_table_refuses_and_goes_on() {
     let seed = seed_or(3);
     let _watchdog = Watchdog::new(test, seed);
     for protection in [0, 8] {
-        let paranoid = ParanoidOptions { protection_bytes: protection, ..ParanoidOptions::default() };
+        let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
         for limit in [4 << 10, (4 << 10) + 8, 64 << 10, HARD_LIMIT - 8, HARD_LIMIT] {
             let options = builder().write_buffer_size(limit.min(64 << 10)).hard_limit(limit);
             let table = table(options.paranoid(paranoid.clone()));
@@ -432,7 +432,7 @@ fn a_comparator_that_disagrees_with_itself() {
     let seed = seed_or(13);
     let _watchdog = Watchdog::new("limits::a_comparator_that_disagrees_with_itself", seed);
     for order_checks in [false, true] {
-        let paranoid = ParanoidOptions { order_checks, ..ParanoidOptions::default() };
+        let paranoid = ParanoidOptions::builder().order_checks(order_checks).build().unwrap();
         let options = builder().paranoid(paranoid);
         let table =
             MemTable::new(under(options, ScriptedLoosely::new(Liar(Mutex::new(Rng::new(seed)))))).unwrap();

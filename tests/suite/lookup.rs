@@ -135,11 +135,11 @@ fn compare_prefix(random: &mut Random, table: &MemTable, oracle: &Oracle, letter
 }
 
 fn run(name: &str, policy: DuplicatePolicy, protection: u8, seed: u64, ops: u64) {
-    let paranoid = ParanoidOptions {
-        protection_bytes: protection,
-        checksum_on_seek: protection > 0 && seed.is_multiple_of(2),
-        ..ParanoidOptions::default()
-    };
+    let paranoid = ParanoidOptions::builder()
+        .protection_bytes(protection)
+        .checksum_on_seek(protection > 0 && seed.is_multiple_of(2))
+        .build()
+        .unwrap();
     let options = configured(name).paranoid(paranoid).duplicates(policy).build().unwrap();
     let table = MemTable::new(options).unwrap();
     let (mut random, mut oracle) = (Random(seed), Oracle::default());

@@ -367,7 +367,7 @@ mod lost_tombstones {
     /// The start of a range tombstone, and what lies after it in memory, is overwritten by a copy of another one's. Then
     /// come more range deletes, and the freeze.
     fn copied_start(protection: u8, [from, to, len]: [usize; 3]) {
-        let paranoid = ParanoidOptions { protection_bytes: protection, ..ParanoidOptions::default() };
+        let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().expect("options");
         let options = MemTableOptions::builder().seed(2).paranoid(paranoid).build().unwrap();
         let table = MemTable::new(options).unwrap();
         let delete = |sequence, start| table.delete_range(sequence, &key(start), &key(12));

@@ -13,7 +13,8 @@ mod api {
     use paranoid_memtable::{
         Bytewise, Corruption, Directory, Displaced, DuplicatePolicy, Entry, Error, ImmutableMemTable,
         Inserted, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, OwnedCursor, OwnedRange,
-        ParanoidOptions, Range, TableCursor, TableReader, ValueRef, WriteBatch, Writer,
+        ParanoidOptions, ParanoidOptionsBuilder, Range, TableCursor, TableReader, ValueRef, WriteBatch,
+        Writer,
     };
     use paranoid_set::{MemTableSet, SetOptions};
 
@@ -56,7 +57,7 @@ mod api {
         sync::<(DeletedBy, Inserted, Displaced, RangeStats)>();
         sync::<(Kind, KeyEquality, DuplicatePolicy, Place, Corruption)>();
         sync::<(Protected<Kvo>, Protected<Kvos>)>();
-        sync::<(MemTableOptions, MemTableOptionsBuilder, ParanoidOptions)>();
+        sync::<(MemTableOptions, MemTableOptionsBuilder, ParanoidOptions, ParanoidOptionsBuilder)>();
         sync::<Error>();
         stays::<Error>();
     };
@@ -112,12 +113,10 @@ mod api {
     #[test]
     fn refused_options_name_the_thing() {
         for bytes in [3, 5, 6, 7, 9, 16, 255] {
-            let paranoid = ParanoidOptions { protection_bytes: bytes, ..ParanoidOptions::default() };
-            let text = text_of(MemTableOptions::builder().paranoid(paranoid).build().unwrap_err());
+            let text = text_of(ParanoidOptions::builder().protection_bytes(bytes).build().unwrap_err());
             assert!(text.contains("protection_bytes") && text.contains(&bytes.to_string()), "{text}");
         }
-        let nothing = ParanoidOptions { protection_bytes: 0, checksum_on_seek: true, order_checks: false };
-        let nothing_to_check = MemTableOptions::builder().paranoid(nothing).build();
+        let nothing_to_check = ParanoidOptions::builder().protection_bytes(0).checksum_on_seek(true).build();
         assert!(text_of(nothing_to_check.unwrap_err()).contains("checksum_on_seek"));
         let build = |change: fn(MemTableOptionsBuilder) -> MemTableOptionsBuilder| {
             text_of(change(MemTableOptions::builder()).build().unwrap_err())
@@ -166,8 +165,8 @@ mod api {
     #[test]
     fn options_at_their_limits_are_taken() {
         for bytes in [0, 1, 2, 4, 8] {
-            let paranoid = ParanoidOptions { protection_bytes: bytes, ..ParanoidOptions::default() };
-            assert!(MemTableOptions::builder().paranoid(paranoid).build().is_ok(), "{bytes}");
+            let options = ParanoidOptions::builder().protection_bytes(bytes).build().unwrap();
+            assert_eq!(options.protection_bytes(), bytes);
         }
         let build = |change: fn(MemTableOptionsBuilder) -> MemTableOptionsBuilder| {
             MemTable::new(change(MemTableOptions::builder()).build().unwrap()).unwrap()
@@ -576,7 +575,7 @@ mod room {
     fn a_batch_takes_no_more_than_it_says() {
         let mut rng = Rng::new(seed_or(12));
         for protection in [0, 1, 8] {
-            let paranoid = ParanoidOptions { protection_bytes: protection, ..ParanoidOptions::default() };
+            let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
             let table = table(builder().paranoid(paranoid));
             let mut sequence = 1;
             for _ in 0..50 {

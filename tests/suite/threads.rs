@@ -17,14 +17,10 @@ const READS: u64 = if cfg!(miri) { 1 } else { 200 };
 
 fn options(seed: u64, policy: DuplicatePolicy) -> MemTableOptions {
     let protection = [0, 8][(seed & 1) as usize];
-    let paranoid = ParanoidOptions {
-        protection_bytes: protection,
-        order_checks: seed & 2 != 0,
-        ..ParanoidOptions::default()
-    };
+    let paranoid = ParanoidOptions::builder().protection_bytes(protection).order_checks(seed & 2 != 0);
     MemTableOptions::builder()
         .duplicates(policy)
-        .paranoid(paranoid)
+        .paranoid(paranoid.build().unwrap())
         .write_buffer_size(64 << 10)
         .seed(seed)
         .build()
@@ -550,9 +546,11 @@ mod span_threads {
     }
 
     fn options(seed: u64) -> MemTableOptions {
-        let paranoid =
-            ParanoidOptions { protection_bytes: [0, 8][(seed & 1) as usize], ..ParanoidOptions::default() };
-        let mut builder = MemTableOptions::builder().paranoid(paranoid).write_buffer_size(1 << 20).seed(seed);
+        let paranoid = ParanoidOptions::builder().protection_bytes([0, 8][(seed & 1) as usize]);
+        let mut builder = MemTableOptions::builder()
+            .paranoid(paranoid.build().unwrap())
+            .write_buffer_size(1 << 20)
+            .seed(seed);
         if seed & 2 != 0 {
             builder = builder.whole_key_filter(0.01);
         }

@@ -89,7 +89,7 @@ impl Setup {
 
     pub(crate) fn make(&self) -> (MemTable, Model<Bytewise>) {
         let options = MemTableOptions::builder().duplicates(self.policy);
-        let paranoid = ParanoidOptions { order_checks: self.order_checks, ..ParanoidOptions::default() };
+        let paranoid = ParanoidOptions::builder().order_checks(self.order_checks).build().unwrap();
         let options = options.write_buffer_size(16 << 10).paranoid(paranoid).seed(7).build().unwrap();
         let (table, mut model) = (MemTable::new(options).unwrap(), Model::new(self.policy));
         for (key, sequence, kind, value) in self.writes {

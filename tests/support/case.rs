@@ -29,11 +29,12 @@ pub struct Setup {
 
 impl Setup {
     pub fn options(&self) -> MemTableOptionsBuilder {
-        let paranoid = ParanoidOptions {
-            protection_bytes: self.protection_bytes,
-            checksum_on_seek: self.checksum_on_seek,
-            order_checks: self.order_checks,
-        };
+        let paranoid = ParanoidOptions::builder()
+            .protection_bytes(self.protection_bytes)
+            .checksum_on_seek(self.checksum_on_seek)
+            .order_checks(self.order_checks)
+            .build()
+            .unwrap();
         MemTableOptions::builder()
             .duplicates(self.policy)
             .paranoid(paranoid)

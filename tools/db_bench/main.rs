@@ -192,7 +192,7 @@ fn introduce(settings: &Settings) {
     println!("RawSize:    {raw:.1} MB (estimated)");
     println!("Compression: NoCompression");
     println!("Memtablerep: SkipList");
-    println!("Protection: {} bytes", settings.table.paranoid().protection_bytes);
+    println!("Protection: {} bytes", settings.table.paranoid().protection_bytes());
     if cfg!(debug_assertions) {
         println!("WARNING: Assertions are enabled; benchmarks unnecessarily slow");
     }

@@ -232,11 +232,12 @@ fn table(flags: &Flags) -> Result<MemTableOptions, Failure> {
     let failed = |error: Error| Failure::of_table("options", &error);
     let count = |name: &str| flags.count(name, 0).map_err(Failure::Cannot);
     let protection = u8::try_from(flags.number("memtable_protection_bytes_per_key")).unwrap_or(u8::MAX);
-    let paranoid = ParanoidOptions {
-        protection_bytes: protection,
-        checksum_on_seek: flags.yes("memtable_verify_per_key_checksum_on_seek"),
-        order_checks: flags.yes("paranoid_memory_checks"),
-    };
+    let paranoid = ParanoidOptions::builder()
+        .protection_bytes(protection)
+        .checksum_on_seek(flags.yes("memtable_verify_per_key_checksum_on_seek"))
+        .order_checks(flags.yes("paranoid_memory_checks"))
+        .build()
+        .map_err(failed)?;
     let mut builder = MemTableOptions::builder()
         .write_buffer_size(count("write_buffer_size")?)
         .paranoid(paranoid)

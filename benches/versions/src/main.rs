@@ -96,7 +96,7 @@ trait Version {
 }
 
 macro_rules! version {
-    ($name:ident, $paranoid:expr) => {
+    ($name:ident) => {
         mod $name {
             use super::{Accelerator, BATCH, FILTER_SHARE, KEYS_AT_ONCE, Key, Version};
             use $name::{Lookup, MemTable, MemTableOptions, ParanoidOptions, ValueRef, WriteBatch};
@@ -104,7 +104,8 @@ macro_rules! version {
             pub struct Table(MemTable);
 
             pub fn table(protection: u8, seed: u64, accelerator: Accelerator) -> Table {
-                let paranoid = ($paranoid)(protection);
+                let paranoid =
+                    ParanoidOptions::builder().protection_bytes(protection).build().expect("options");
                 let options = MemTableOptions::builder().paranoid(paranoid).seed(seed);
                 let options = match accelerator {
                     Accelerator::Nothing => options,
@@ -190,9 +191,8 @@ macro_rules! version {
     };
 }
 
-// `before` is a version whose options are built; once it has public fields, both lines are alike.
-version!(before, |bytes| ParanoidOptions::builder().protection_bytes(bytes).build().expect("options"));
-version!(after, |bytes| ParanoidOptions { protection_bytes: bytes, ..ParanoidOptions::default() });
+version!(before);
+version!(after);
 
 fn thread_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);

@@ -66,7 +66,7 @@ fn fold(key: &[u8], value: &[u8]) -> u64 {
 }
 
 macro_rules! candidate {
-    ($name:ident, $paranoid:expr) => {
+    ($name:ident) => {
         mod $name {
             use super::{Candidate, View, Way, entries, fold, keys};
             use $name::{DuplicatePolicy, MemTable, MemTableOptions, ParanoidOptions};
@@ -77,7 +77,8 @@ macro_rules! candidate {
             }
 
             fn table(protection: u8, duplicates: DuplicatePolicy) -> MemTable {
-                let paranoid = ($paranoid)(protection);
+                let paranoid =
+                    ParanoidOptions::builder().protection_bytes(protection).build().expect("options");
                 let options = MemTableOptions::builder().paranoid(paranoid).duplicates(duplicates);
                 let options = options.write_buffer_size(256 << 20).hard_limit(4 << 30).seed(4);
                 MemTable::new(options.build().expect("options")).expect("a table")
@@ -127,8 +128,8 @@ macro_rules! candidate {
     };
 }
 
-candidate!(before, |bytes| ParanoidOptions::builder().protection_bytes(bytes).build().expect("options"));
-candidate!(after, |bytes| ParanoidOptions { protection_bytes: bytes, ..ParanoidOptions::default() });
+candidate!(before);
+candidate!(after);
 
 type Map = SkipMap<(Key, Reverse<u64>), [u8; 8]>;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::model::{file_in, folder};
 
 fn frozen(protection: u8) -> Arc<ImmutableMemTable> {
-    let paranoid = ParanoidOptions { protection_bytes: protection, ..ParanoidOptions::default() };
+    let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
     let options = MemTableOptions::builder().paranoid(paranoid).build().unwrap();
     let table = MemTable::new(options).unwrap();
     for number in 0..300u64 {

@@ -161,6 +161,8 @@ pub const CALLED: &[(&str, &[&str])] = &[
             "build",
         ],
     ),
+    ("ParanoidOptions", &["builder"]),
+    ("ParanoidOptionsBuilder", &["protection_bytes", "checksum_on_seek", "order_checks", "build"]),
     ("FixedPrefix", &["new"]),
 ];
 
@@ -174,6 +176,7 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("ValueRef", "kind", "read from the entry that is compared by cursors"),
     ("MemTableOptions", "*", PLAIN),
     ("MemTableOptionsBuilder", "*", "sets limits and counters that no answer rests on"),
+    ("ParanoidOptions", "*", PLAIN),
     ("CappedPrefix", "*", "FixedPrefix asks the same filter"),
     ("Kind", "*", PLAIN),
     ("Protected", "*", PLAIN),

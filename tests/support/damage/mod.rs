@@ -507,11 +507,11 @@ pub mod model {
         }
 
         pub fn options(&self) -> Result<MemTableOptions, Error> {
-            let paranoid = ParanoidOptions {
-                protection_bytes: self.shape.protection,
-                checksum_on_seek: self.shape.on_seek && self.shape.protection > 0,
-                order_checks: self.shape.order_checks,
-            };
+            let paranoid = ParanoidOptions::builder()
+                .protection_bytes(self.shape.protection)
+                .checksum_on_seek(self.shape.on_seek && self.shape.protection > 0)
+                .order_checks(self.shape.order_checks)
+                .build()?;
             let mut options = MemTableOptions::builder()
                 .write_buffer_size(BUFFER)
                 .paranoid(paranoid)

@@ -229,11 +229,11 @@ const INTACT: &str = "intact memory";
 
 impl Ours {
     pub(super) fn new(checks: Checks, accelerator: Accelerator, room: Room) -> anyhow::Result<Ours> {
-        let paranoid = ParanoidOptions {
-            protection_bytes: checks.protection,
-            checksum_on_seek: checks.on_seek,
-            order_checks: checks.order,
-        };
+        let paranoid = ParanoidOptions::builder()
+            .protection_bytes(checks.protection)
+            .checksum_on_seek(checks.on_seek)
+            .order_checks(checks.order)
+            .build()?;
         let options = MemTableOptions::builder().write_buffer_size(room.write_buffer()).paranoid(paranoid);
         let options = match accelerator {
             Accelerator::Nothing => options,

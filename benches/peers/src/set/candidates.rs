@@ -81,7 +81,7 @@ impl Candidate {
 
     /// An empty store.
     pub fn store(self, room: Room) -> anyhow::Result<Box<dyn Store>> {
-        let paranoid = ParanoidOptions { protection_bytes: self.protection, ..ParanoidOptions::default() };
+        let paranoid = ParanoidOptions::builder().protection_bytes(self.protection).build()?;
         let options = MemTableOptions::builder().paranoid(paranoid).write_buffer_size(room.write_buffer());
         let options = options.build()?;
         Ok(match self.kind {

@@ -173,7 +173,7 @@ fn timed<T>(clock: fn() -> Duration, count: u64, act: impl FnOnce() -> T) -> (f6
 fn input(arguments: &Arguments) -> anyhow::Result<Input> {
     let shape = Shape { key: KeyShape::Bytes16, value_len: 100 };
     let entries = shape.entries(&shuffled(arguments.entries, SEED), 1);
-    let paranoid = ParanoidOptions { protection_bytes: 8, ..ParanoidOptions::default() };
+    let paranoid = ParanoidOptions::builder().protection_bytes(8).build()?;
     let options = MemTableOptions::builder().write_buffer_size(256 << 20).paranoid(paranoid);
     let table = MemTable::new(options.build()?)?;
     for (sequence, key, value) in entries.iter() {
