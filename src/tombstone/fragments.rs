@@ -352,7 +352,7 @@ pub(crate) fn check_order(order: Ordering) -> Result<()> {
 // Cuts overlapping range tombstones into fragments: admit, cut, emit.
 //
 // ```text
-//   admit    keep start, end, sequence; note whether starts ascend
+//   admit    keep start, end, sequence
 //   cut      all distinct boundaries, sorted and numbered: spans become pairs of numbers
 //   emit     sweep over the numbers; between two of them the set of active spans is constant
 // ```

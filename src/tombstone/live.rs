@@ -393,7 +393,9 @@ impl Search<'_> {
             return self.range(0, self.extent.count, asked);
         };
         self.range(*covered, self.extent.count, asked)?;
-        self.consult(coverage_node, pair(0, *covered), asked, |asked| self.range(0, *covered, asked))
+        // Records from `count` on were begun after the question, whatever the summary node says.
+        let known = self.extent.count.min(*covered);
+        self.consult(coverage_node, pair(0, *covered), asked, |asked| self.range(0, known, asked))
     }
 
     /// Asks about records `from..to`, newest first.
@@ -579,7 +581,7 @@ impl Search<'_> {
 //   digest in the child's verified head before it publishes the parent. A damaged child therefore gets no parent,
 //   and readers use its other descendants (TREE-1).
 // * MERGE-2: one step reads at most `STEP_PIECES` pieces, or makes a node over one block.
-// * MERGE-3: a block with a damaged record is skipped and not tried again.
+// * MERGE-3: a block with a damaged record, or in which the comparator panicked, is skipped and not tried again.
 // * MERGE-4: a summary node is built only when a ninth of the records is new, and only up to a number of records, so
 //   that summary nodes stay small beside the other nodes; and once by `finish`.
 // * MERGE-5: every record is verified. Keys are read only where prefixes are equal, and are verified then.
@@ -693,6 +695,10 @@ impl Job {
     fn advance(&mut self, tree: &Tree, comparator: &KeyComparator, mut budget: u32) -> Checked<Progress> {
         let children = std::mem::take(&mut self.children);
         let pieces = children.iter().map(|child| Ok(child.read(tree)?.0)).collect::<Checked<Vec<_>>>()?;
+        // Sides wait in memory between two calls.
+        if self.sides.iter().any(|side| side.child >= pieces.len().min(self.paints.len())) {
+            return Err(damage(0, 0, 0));
+        }
         while budget > 0 {
             let Some(lead) = Lead::of(&self.nexts) else { return Ok(Progress::Idle) };
             let read = if lead.next == lead.prefix {
@@ -950,7 +956,11 @@ fn records(tree: &Tree, range: Range<u32>, complete: u32) -> Checked<Option<Vec<
 /// ends at a block.
 pub(crate) fn children(tree: &Tree, blocks: u32) -> Vec<Child> {
     let summarized = tree.summary().map_or(0, |summary| summary.covered);
-    let is_usable = summarized > 0 && summarized.is_multiple_of(BLOCK) && summarized / BLOCK <= blocks;
+    // Beyond these records the other nodes are few enough, and the summary node beside them would make too many children.
+    let is_usable = summarized > 0
+        && summarized.is_multiple_of(BLOCK)
+        && summarized / BLOCK <= blocks
+        && blocks * BLOCK <= SUMMARY_RECORDS_MAX;
     let from = if is_usable { summarized / BLOCK } else { 0 };
     let mut children: Vec<Child> = NodeId::decompose(from, blocks).map(Child::Node).collect();
     children.extend(is_usable.then_some(Child::Summary));

@@ -79,7 +79,7 @@ impl RangeTombstones {
     /// Bytes that the limit would count for `more`.
     pub(crate) fn bytes_for(&self, more: Load) -> u64 {
         let counted = self.counted.lock();
-        counted.0.plus(more).bytes_max() - counted.1
+        counted.0.plus(more).bytes_max().saturating_sub(counted.1)
     }
 
     /// Bytes of heap memory that the freeze will add, at most; 0 once it is done.

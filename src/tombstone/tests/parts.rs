@@ -5,11 +5,13 @@
 use crate::error::Result;
 use crate::integrity::digest::Secret;
 use crate::key::{BYTEWISE, bytes_at};
-use crate::tombstone::live::{Job, Merger, Progress, STEP_PIECES, children};
+use crate::tombstone::live::{Asked, Job, Merger, Progress, STEP_PIECES, Search, children};
 use crate::tombstone::log::{
-    COUNTS, Checks, CommonPrefix, Counter, Extent, Keys, Log, Segments, Tally, damage, pair,
+    COUNTS, Checks, CommonPrefix, Counter, Cover, Extent, Keys, Log, Segments, Tally, damage, pair,
 };
-use crate::tombstone::node::{BLOCK, Child, NodeId, SUMMARY_RECORDS_MAX, Tree};
+use crate::tombstone::node::{
+    BLOCK, Builder, Child, NOBODY, NodeId, Piece, SUMMARY_RECORDS_MAX, SummaryNode, Tree,
+};
 
 const CHECKS: Checks = Checks::new(Secret::from_seed(1));
 const RANGE: Keys<'_> = [b"a", b"b"];
@@ -245,6 +247,32 @@ fn summary_nodes_end_with_many_records() {
     );
     parts.finish();
     assert!(cfg!(miri) || parts.covered() == Some(2400 * BLOCK));
+}
+
+/// A merge over any number of blocks has a place for each child: whole nodes, the records after them, and a summary node.
+#[test]
+fn no_freeze_has_more_children_than_a_merge() {
+    let below = |blocks| NodeId::decompose(0, blocks).count() as u32;
+    let most = (0..16).map(|level| below((1 << (2 * level)) - 1)).max().unwrap();
+    assert!(most.max(below(u32::MAX / BLOCK)) + BLOCK - 1 <= 64, "{most}");
+    let summarized = 1 + (0..=SUMMARY_RECORDS_MAX / BLOCK).map(below).max().unwrap();
+    assert!(2 * summarized + BLOCK - 1 <= 64, "{summarized}");
+}
+
+/// A flipped bit in what a summary node covers costs no walk over records that do not exist.
+#[test]
+fn a_damaged_cover_ends_with_the_log() {
+    let tree = Tree::new(CHECKS, CommonPrefix::new(CHECKS, &BYTEWISE, [b"a", b"c"]));
+    let tally = Tally::new(CHECKS, COUNTS);
+    tree.log.push(&BYTEWISE, &tally, [b"a", b"c"], 5).unwrap();
+    let mut builder = Builder::new(CHECKS, Cover { records: pair(0, 1), skip: 0 }, [5, 5], 2);
+    builder.push(Piece { prefix: u64::from(b'a') << 56, name: 0, painter: 0 });
+    builder.push(Piece { prefix: u64::from(b'c') << 56, name: 1, painter: NOBODY });
+    tree.publish_summary(SummaryNode { coverage_node: builder.finish(), covered: 1 | 1 << 31 });
+    let mut asked = [Asked::new(&BYTEWISE, b"b", 0)];
+    let search = Search { tree: &tree, comparator: &BYTEWISE, snapshot: 9, extent: tally.extent().unwrap() };
+    search.newest(&mut asked).unwrap();
+    assert_eq!(asked[0].answer(), Some(5));
 }
 
 /// A summary node is built from the one before it and from what is new, unless that one covers more.
