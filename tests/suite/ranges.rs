@@ -386,6 +386,64 @@ fn every_interleaving_with_a_gap() {
     }
 }
 
+/// A descending range shows every version of a key: beside a damaged key, whether the damage was there before or came while
+/// the other end stood on it, and where two gaps lie around one version.
+#[cfg(feature = "fault-injection")]
+#[test]
+fn descending_ends_lose_no_version_beside_a_gap() {
+    use paranoid_memtable::fault::{FaultInjector, Region};
+    let _watchdog = Watchdog::new("ranges::descending_ends_lose_no_version_beside_a_gap", 0);
+    let table_of = |rows: &[(&str, std::ops::RangeInclusive<u64>)]| {
+        let table = MemTable::default();
+        for (key, versions) in rows {
+            for version in versions.clone() {
+                table.put(version, key.as_bytes(), b"").unwrap();
+            }
+        }
+        table
+    };
+    let damage = |injector: &mut FaultInjector<'_>, key: &str, version: u64| {
+        let is_key = |piece: &paranoid_memtable::fault::Piece| {
+            let of = |owner: &paranoid_memtable::fault::Owner| {
+                *owner.key == *key.as_bytes() && owner.sequence == version
+            };
+            piece.region == Region::Key && piece.owner.as_ref().is_some_and(of)
+        };
+        let piece = injector.pieces().iter().position(is_key).expect("a key");
+        injector.flip(piece, 3);
+    };
+    let shown = |entry: Option<Result<Entry<'_>, Error>>| {
+        entry.map(|entry| entry.map_or(0, |entry| entry.sequence()))
+    };
+    // The damaged key lies behind the versions that the back counts, and the front stands on it or beyond it.
+    for (versions, is_struck_later) in (2..30).flat_map(|versions| [(versions, false), (versions, true)]) {
+        let table = table_of(&[("c", 1..=versions), ("e", 40..=40), ("z", 41..=41)]);
+        let mut injector = crate::walks::open(&table);
+        let mut keys = table.range(..).descending();
+        let mut came = Vec::new();
+        if is_struck_later {
+            came.extend((0..3).map(|_| shown(keys.next())));
+        }
+        damage(&mut injector, "e", 40);
+        came.extend(std::iter::from_fn(|| Some(shown(keys.next_back())).filter(Option::is_some)));
+        let mut versions_shown: Vec<u64> =
+            came.iter().flatten().copied().filter(|at| (1..40).contains(at)).collect();
+        versions_shown.sort_unstable();
+        let errors = came.iter().flatten().filter(|at| **at == 0).count();
+        let is_whole = versions_shown.into_iter().eq(1..=versions);
+        assert!(is_whole || is_struck_later && errors > 0, "{versions} {is_struck_later}: {came:?}");
+    }
+    let table = table_of(&[("a", 1..=3), ("b", 4..=4)]);
+    let mut injector = crate::walks::open(&table);
+    damage(&mut injector, "a", 2);
+    damage(&mut injector, "b", 4);
+    let mut keys = table.range(..).descending();
+    let mut came = vec![shown(keys.next_back())];
+    came.extend((0..6).map(|_| shown(keys.next())));
+    let count = |of: u64| came.iter().flatten().filter(|at| **at == of).count();
+    assert_eq!([count(1), count(3), count(0)], [1, 1, 2], "{came:?}");
+}
+
 /// An end that seeks beyond the gap does not report it; one that seeks before it reports it again.
 #[cfg(feature = "fault-injection")]
 fn sought_beyond(table: &MemTable) {

@@ -323,8 +323,13 @@ fn a_parked_range_verifies_again() {
                 injector.undo();
                 let descending =
                     one_end(table.range(..).descending(), rows.len(), |step| strike(&mut injector, step));
-                let down =
+                let one_way =
                     descending.and_then(|came| check(&came, (&down, Told::InTime), None, &mut injector));
+                injector.undo();
+                let keys = table.range(..).descending();
+                let came = both_ends(keys, (pattern, 8), rows.len(), |step| strike(&mut injector, step));
+                let turned =
+                    came.and_then(|came| check(&came, (&down, Told::AtEitherEnd), None, &mut injector));
                 injector.undo();
                 for snapshot in [6, u64::MAX] {
                     let rows = model.resolved(snapshot);
@@ -337,7 +342,7 @@ fn a_parked_range_verifies_again() {
                         fail(&setup, &injector.pieces()[piece], bit, stops, pattern, &text, test, seed)
                     });
                 }
-                verdict.and(down).unwrap_or_else(|text| {
+                verdict.and(one_way).and(turned).unwrap_or_else(|text| {
                     fail(&setup, &injector.pieces()[piece], bit, stops, pattern, &text, test, seed)
                 });
             }

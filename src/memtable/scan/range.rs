@@ -122,8 +122,8 @@ struct Turns {
     /// From where the walk leaves the key whose versions it shows: that key's last stored version in the direction of
     /// keys, or the gap behind it. Unknown after a seek.
     edge: Option<Mark>,
-    /// The sides of the gap that was reported last.
-    reported: Option<(u32, u32)>,
+    /// The sides of the gaps that were reported last: two may lie around one key.
+    reported: [Option<(u32, u32)>; 2],
     limit: StepLimit,
 }
 
@@ -191,8 +191,9 @@ impl RangeEnd {
 
     /// Undoes a move that led beyond the other end. Its result is neither shown nor reported.
     fn take_back(&mut self) {
-        let place = self.place.take();
+        let (place, reported) = (self.place.take(), self.turns.reported);
         self.reset(place);
+        self.turns.reported = reported;
     }
 
     /// Begins anew, at the end of the range or at a place.
@@ -211,18 +212,18 @@ impl RangeEnd {
         &mut self,
         core: &'a Core,
         keys: Direction,
-        known: Option<(u32, u32)>,
+        known: [Option<(u32, u32)>; 2],
     ) -> Result<Option<Entry<'a>>> {
         loop {
             if let Err(corruption) = self.turns.limit.count(core) {
                 return self.walk.fail(corruption);
             }
-            match self.turn(core, keys, known) {
+            match self.turn(core, keys) {
                 Ok(ControlFlow::Break(entry)) => return Ok(entry),
                 Ok(ControlFlow::Continue(())) => {}
                 Err(_) if self.is_known(known) => {}
                 Err(error) => {
-                    self.turns.reported = self.sides();
+                    self.turns.reported = [self.sides(), self.turns.reported[0]];
                     return Err(error);
                 }
             }
@@ -230,7 +231,7 @@ impl RangeEnd {
     }
 
     /// Moves the walk once; goes on unless it led to an entry that the range shows, or to the end.
-    fn turn<'a>(&mut self, core: &'a Core, keys: Direction, known: Option<(u32, u32)>) -> Turn<'a> {
+    fn turn<'a>(&mut self, core: &'a Core, keys: Direction) -> Turn<'a> {
         let versions = keys.opposite();
         match self.state {
             End::Fresh | End::Sought if self.is_before_key(keys) => {
@@ -248,11 +249,10 @@ impl RangeEnd {
                 let entry = self.walk.advance_any(core, keys)?;
                 self.come_to_key(core, keys, entry)
             }
-            End::Versions | End::Moving => match self.walk.advance_any(core, versions) {
-                // Who reported the gap has shown what is behind it.
-                Err(_) if self.is_known(known) => self.come_to_version(core, keys, None),
-                moved => self.come_to_version(core, keys, moved?),
-            },
+            End::Versions | End::Moving => {
+                let entry = self.walk.advance_any(core, versions)?;
+                self.come_to_version(core, keys, entry)
+            }
         }
     }
 
@@ -309,9 +309,9 @@ impl RangeEnd {
     }
 
     /// Whether the gap of the walk was reported already (RANGE-2).
-    fn is_known(&self, known: Option<(u32, u32)>) -> bool {
+    fn is_known(&self, known: [Option<(u32, u32)>; 2]) -> bool {
         let sides = self.sides();
-        sides.is_some() && (sides == self.turns.reported || sides == known)
+        sides.is_some() && (self.turns.reported.contains(&sides) || known.contains(&sides))
     }
 }
 
@@ -475,7 +475,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// This range with keys descending and the newest version of each key first. Both ends are restarted. What a
     /// snapshot sees of a key is one version, so [`rev`](Iterator::rev) has that order too, in fewer steps.
     ///
-    /// A gap among the oldest versions of a key is reported before the key, and they are left out.
+    /// A gap among the versions of a key is reported before the key, and versions beyond the gap are left out.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable};

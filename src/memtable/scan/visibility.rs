@@ -508,7 +508,13 @@ impl<'s, 'a> Pass<'s, 'a> {
         };
         let found = match found {
             Ok(found) => found,
-            Err(gap) => self.past_gap(met.unwrap_or(gap), &edge, run)?,
+            Err(gap) => {
+                let last = |gap: Gap| match (self.past_gap(gap, &edge, run)?, way) {
+                    (_, Direction::Forward) => self.search.verified(gap.before).map_err(|_| gap),
+                    (after, Direction::Backward) => Ok(after),
+                };
+                last(gap).or_else(|gap| last(met.unwrap_or(gap)))?
+            }
         };
         match found {
             Some(found) if self.are_of_one_run(run, &Parked::new(&edge), &found)? => Ok(found),
