@@ -7,8 +7,8 @@
 //!                 -> counts and digest sums == those sealed at the freeze; as many tombstones in the indexes -> the end
 //! ```
 //! * FLUSH-1: every item is verified by the call that passes it on. A flush that reaches its end has seen every entry that
-//!   was written. Between two calls a pulled flush keeps a place in the
-//!   table, and copies in its own memory, which the fault model leaves out: a flipped bit in the copy of a key may hide a row.
+//!   was written. Between two calls a pulled flush keeps a place in the table, and copies in its own memory, which the fault
+//!   model leaves out: a flipped bit in the copy of a key may hide a row.
 //! * FLUSH-2: after an `Err`, which is final, the output must be discarded, because it is incomplete.
 //! * FLUSH-3: with `HiddenVersions::Drop` a version is left out only if every snapshot that could see it sees a newer
 //!   version of its key. Bases of merge operands, single deletes, and versions older than a single delete are kept.
