@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::{arbitrary, fuzz_target};
-use paranoid_set::{FileJournal, Journal, RecoveryMode};
 use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
+use paranoid_set::{FileJournal, Journal, RecoveryMode};
 
 #[path = "../../tests/support/mod.rs"]
 mod support;

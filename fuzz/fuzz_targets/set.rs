@@ -4,8 +4,8 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::{arbitrary, fuzz_target};
-use paranoid_set::{MemTableSet, SetOptions, View};
 use paranoid_memtable::{Directory, Kind, MemTableOptions, WriteBatch};
+use paranoid_set::{MemTableSet, SetOptions, View};
 
 #[path = "../../tests/support/mod.rs"]
 mod support;
