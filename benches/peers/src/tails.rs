@@ -24,8 +24,8 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use measure::Environment;
 use memmap2::{Advice, MmapMut, MmapOptions};
-use paranoid_set::{FlushJob, MemTableSet, SetOptions};
 use paranoid_memtable::{MemTableOptions, WriteBatch};
+use paranoid_set::{FlushJob, MemTableSet, SetOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::record;

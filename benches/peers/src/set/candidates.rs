@@ -1,7 +1,7 @@
 //! What is compared: plain tables, a set, and RocksDB's database.
 
-use paranoid_set::{MemTableSet, SetOptions, View};
 use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions, WriteBatch};
+use paranoid_set::{MemTableSet, SetOptions, View};
 
 use crate::rivals::Room;
 use crate::work::{Entries, Keys, fold};
