@@ -303,7 +303,7 @@ impl SetOptionsBuilder {
     /// # Errors
     /// `InvalidArgument` if the last sequence number is over 2^56 - 1, for fewer than 2 tables, and for recycled arenas
     /// where they cannot be: of tables with a write buffer below 256 KiB, whose memory comes from the heap, and under a hard
-    /// cap, which does not count them.
+    /// cap, which does not count them; also for options of tables that have a recycler, because the set has its own.
     pub fn build(self) -> Result<SetOptions> {
         if self.options.tables_max < 2 {
             return Err(Error::InvalidArgument(format!(
@@ -322,6 +322,10 @@ impl SetOptionsBuilder {
         ArenaRecycler::new(self.options.table.write_buffer_size(), arenas)?;
         if arenas > 0 && is_capped {
             return Err(Error::InvalidArgument("arenas are recycled without a hard cap".into()));
+        }
+        if self.options.table.has_recycler() {
+            let own = "a set has a recycler of its own: see recycled_arenas";
+            return Err(Error::InvalidArgument(own.into()));
         }
         Ok(self.options)
     }

@@ -105,11 +105,11 @@ impl Core {
         self.tombstones.covering(self.ground(), question)
     }
 
-    /// Whether no point entry in the interval of a tombstone can be shown at a snapshot: whether the tombstone is known to be newer
-    /// than all of them.
-    pub(crate) fn is_dead(&self, run: &CoveringRun, snapshot: SequenceNumber) -> bool {
+    /// Whether a tombstone that a snapshot sees is known to be newer than all point entries in its interval, so that none of
+    /// them can be shown.
+    pub(crate) fn is_dead(&self, run: &CoveringRun) -> bool {
         // Strictly newer, because it does not cover entries with its own sequence number.
-        !run.is_empty() && run.sequence > self.shards.largest_under(run).min(snapshot)
+        !run.is_empty() && run.sequence > self.shards.largest_under(run)
     }
 
     /// The structures beside the list of entries.

@@ -142,6 +142,13 @@ impl MemTableOptions {
         self
     }
 
+    /// Whether a recycler was given: a set refuses that, because it has its own.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_recycler(&self) -> bool {
+        self.recycler.strong_count() > 0
+    }
+
     /// Whether a table keeps a directory.
     pub(crate) fn keeps_directory(&self) -> Directory {
         match self.directory {

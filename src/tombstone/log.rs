@@ -1062,11 +1062,11 @@ impl<'k> Probe<'k> {
 #[allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
-    use crate::integrity::digest::Secret;
     use crate::key::BYTEWISE;
+    use crate::tombstone::tests::parts::{CHECKS, filled, log, push};
 
     #[test]
-    fn every_index_has_one_spot() {
+    fn every_index_has_one_segment() {
         let mut expected_first = 0;
         let mut previous: Option<SegmentSpan> = None;
         for index in 0..if cfg!(miri) { 3_000u32 } else { 100_000 } {
@@ -1081,27 +1081,6 @@ mod tests {
         }
         assert!(Segments::<u8, 32>::span(u32::MAX).slot < SLOTS);
         assert!(Segments::<u8, 8>::new().get(u32::MAX).is_none());
-    }
-
-    const CHECKS: Checks = Checks::new(Secret::from_seed(1));
-
-    fn log(start: &[u8], end: &[u8]) -> (Log, Tally) {
-        let common_prefix = CommonPrefix::new(CHECKS, &BYTEWISE, [start, end]);
-        (Log::new(CHECKS, common_prefix), Tally::new(CHECKS, COUNTS))
-    }
-
-    fn push((log, tally): &(Log, Tally), start: &[u8], end: &[u8]) -> Result<u32> {
-        log.push(&BYTEWISE, tally, [start, end], 1000 + u64::from(tally.extent()?.count))
-    }
-
-    /// Forty records whose keys are of all lengths from 0 to 39, and of 300 bytes.
-    fn filled() -> (Log, Tally) {
-        let filled = log(b"", b"z");
-        for len in 0..40 {
-            let (start, end) = (vec![b'a'; len], vec![b'z'; if len == 7 { 300 } else { 40 - len }]);
-            assert_eq!(push(&filled, &start, &end).ok(), Some(len as u32));
-        }
-        filled
     }
 
     fn flip(word: &AtomicU64, bit: u32) {

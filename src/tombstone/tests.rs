@@ -126,7 +126,7 @@ mod costs {
 }
 
 mod faults;
-mod parts;
+pub(super) mod parts;
 /// Coverage nodes of every size, and which queries they exclude.
 mod nodes {
     use crate::integrity::digest::Secret;

@@ -350,14 +350,67 @@ mod room {
     use std::sync::Arc;
 
     use paranoid_memtable::{
-        Directory, Error, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions,
-        WriteBatch,
+        ArenaRecycler, Directory, Error, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder,
+        ParanoidOptions, WriteBatch,
     };
+    use paranoid_set::SetOptions;
 
     use crate::limits::counters;
     use crate::support::rng::{Rng, Watchdog, seed_or};
 
     const HARD_LIMIT: u64 = 256 << 10;
+
+    /// Memory of a dropped table goes to one of its size, zeroed, once no reader has it: young, full and frozen tables of three
+    /// sizes. A set, which has a recycler of its own, refuses options with another one.
+    #[test]
+    fn a_recycler_hands_memory_on_to_tables_of_its_size() {
+        let _watchdog = Watchdog::new("surface::room::a_recycler_hands_memory_on_to_tables_of_its_size", 0);
+        assert!(matches!(ArenaRecycler::new(128 << 10, 1), Err(Error::InvalidArgument(_))));
+        for (size, len, is_frozen) in [256 << 10, 1 << 20, 4 << 20]
+            .into_iter()
+            .flat_map(|size| [1, size / 400].map(|len| (size, len)))
+            .flat_map(|(size, len)| [(size, len, false), (size, len, true)])
+        {
+            let recycler = ArenaRecycler::new(size, 1).unwrap();
+            let of = |size| builder().write_buffer_size(size).build().unwrap().with_recycler(&recycler);
+            let filled = |size, value: u8| {
+                let table = MemTable::new(of(size)).unwrap();
+                // Beyond what the first chunk holds, so that there is one to keep.
+                for sequence in 1..=len + 40 {
+                    table.put(sequence, &sequence.to_be_bytes(), &[value; 300]).unwrap();
+                }
+                table
+            };
+            let reads = |table: &MemTable, value: u8| {
+                table.range(..).all(|entry| entry.unwrap().value().unwrap() == [value; 300])
+            };
+            let (first, extra) = (filled(size, 7), filled(size, 9));
+            if is_frozen {
+                first.freeze().unwrap();
+            }
+            let reader = first.owned_range(..);
+            drop(first);
+            assert_eq!(recycler.backed_bytes(), 0, "a reader has it");
+            drop(reader);
+            let kept = recycler.backed_bytes();
+            assert!(kept > 0, "{size} {len}");
+            drop(extra);
+            assert_eq!(recycler.backed_bytes(), kept, "one table is kept");
+            let early = filled(size, 1);
+            assert!(
+                recycler.backed_bytes() == kept && reads(&early, 1),
+                "what is not zeroed is not handed out"
+            );
+            recycler.zero();
+            let other = filled(2 * size, 2);
+            assert!(recycler.backed_bytes() == kept && reads(&other, 2), "for another size");
+            let next = filled(size, 3);
+            assert!(recycler.backed_bytes() == 0 && reads(&next, 3), "{size} {len}");
+            assert_eq!(next.len() as u64, len + 40);
+            let set = SetOptions::builder().table(of(size)).build();
+            assert!(matches!(set, Err(Error::InvalidArgument(_))));
+        }
+    }
 
     fn builder() -> MemTableOptionsBuilder {
         MemTableOptions::builder().seed(7)
@@ -646,7 +699,8 @@ mod room {
     }
 }
 
-/// Small public items that no other module of the suite calls: texts of reports, digests under another number, and calls that come at the wrong time.
+/// Small public items that no other module of the suite calls: texts of reports, digests under another number, and calls
+/// that come at the wrong time.
 mod reports {
     use paranoid_memtable::StallCause;
     use paranoid_memtable::integrity::{Place, Protected, StoredProtection};

@@ -790,7 +790,7 @@ impl SortedSource for TableSource {
         Ok(covering.map(|sequence| Cover {
             sequence,
             span: (!self.run.is_empty()).then_some((&self.run.start, &self.run.end)),
-            hides_own: core.is_dead(&self.run, snapshot),
+            hides_own: core.is_dead(&self.run),
         }))
     }
 }

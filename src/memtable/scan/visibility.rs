@@ -237,7 +237,7 @@ impl Snapshot {
         let mut run = CoveringRun::default();
         let (core, question) = (pass.core, Question::new(entry.key(), self.sequence));
         let covered = core.tombstones.covering_run(core.ground(), question, &mut run).ok().flatten();
-        if covered.is_none() || !core.is_dead(&run, self.sequence) {
+        if covered.is_none() || !core.is_dead(&run) {
             return pass.past_run(&Parked::new(entry), Run::Key, way);
         }
         match way {

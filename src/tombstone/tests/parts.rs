@@ -13,7 +13,7 @@ use crate::tombstone::node::{
     BLOCK, Builder, Child, NOBODY, NodeId, Piece, SUMMARY_RECORDS_MAX, SummaryNode, Tree,
 };
 
-const CHECKS: Checks = Checks::new(Secret::from_seed(1));
+pub(in crate::tombstone) const CHECKS: Checks = Checks::new(Secret::from_seed(1));
 const RANGE: Keys<'_> = [b"a", b"b"];
 
 fn begin(tally: &Tally, by: u32) -> u32 {
@@ -144,17 +144,17 @@ fn lifted_prefixes_are_prefixes() {
     }
 }
 
-fn log(start: &[u8], end: &[u8]) -> (Log, Tally) {
+pub(in crate::tombstone) fn log(start: &[u8], end: &[u8]) -> (Log, Tally) {
     let common_prefix = CommonPrefix::new(CHECKS, &BYTEWISE, [start, end]);
     (Log::new(CHECKS, common_prefix), Tally::new(CHECKS, COUNTS))
 }
 
-fn push((log, tally): &(Log, Tally), start: &[u8], end: &[u8]) -> Result<u32> {
+pub(in crate::tombstone) fn push((log, tally): &(Log, Tally), start: &[u8], end: &[u8]) -> Result<u32> {
     log.push(&BYTEWISE, tally, [start, end], 1000 + u64::from(tally.extent()?.count))
 }
 
 /// Forty records whose keys are of all lengths from 0 to 39, and of 300 bytes.
-fn filled() -> (Log, Tally) {
+pub(in crate::tombstone) fn filled() -> (Log, Tally) {
     let filled = log(b"", b"z");
     for len in 0..40 {
         let (start, end) = (vec![b'a'; len], vec![b'z'; if len == 7 { 300 } else { 40 - len }]);
