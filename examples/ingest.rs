@@ -171,7 +171,7 @@ fn show_load(table: &MemTable, held: u64, work: &Work) -> Result<(), Failure> {
     if table.len() as u64 != held {
         return Err(Failure::Differs(format!("{held} entries put, the table counts {}", table.len())));
     }
-    let (data, allocated) = (table.data_bytes(), table.allocated_bytes());
+    let (data, allocated) = (table.stats().data_bytes, table.allocated_bytes());
     println!();
     line("put", &format!("{}, {} in {}", entries(held), bytes(data), time(work.elapsed)));
     let (entry_rate, byte_rate) = (a_second(held, work.elapsed), a_second(data, work.elapsed));

@@ -134,7 +134,7 @@ fn show(table: &MemTable, all: &Replayed, elapsed: Duration) {
     {
         line(name, &format!("{:>9}  {}", count(histogram.len()), percentiles(histogram)));
     }
-    let (data, allocated) = (table.data_bytes(), table.allocated_bytes());
+    let (data, allocated) = (table.stats().data_bytes, table.allocated_bytes());
     let overhead = allocated.saturating_sub(data) as f64 / table.len().max(1) as f64;
     line(
         "memory",

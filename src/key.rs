@@ -34,7 +34,7 @@ pub type SequenceNumber = u64;
 /// ```
 /// use paranoid_memtable::Kind;
 /// assert_eq!(Kind::MERGE.as_u8(), 2);
-/// assert!(Kind::from_u8(0x91).is_value());
+/// assert_eq!(Kind::from_u8(0x91), Kind::custom(0x11));
 /// assert!(Kind::from_u8(0xc1).is_point_delete());
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,7 +69,7 @@ impl Kind {
     /// let table = MemTable::default();
     /// table.insert(1, BLOB, b"k", b"file 9, offset 4096")?;
     /// let Lookup::Value(value) = table.get(b"k", 1)? else { panic!("not there") };
-    /// assert_eq!((value.kind(), value.kind().custom_number()), (BLOB, Some(3)));
+    /// assert_eq!((value.kind(), &*value), (BLOB, &b"file 9, offset 4096"[..]));
     /// # Ok(()) }
     /// ```
     ///
@@ -81,7 +81,7 @@ impl Kind {
         Kind(Kind::FIRST_CUSTOM.0 + number)
     }
 
-    /// The engine's own kind `number`, which counts as a delete: `num_deletes` counts its entries, `get` answers
+    /// The engine's own kind `number`, which counts as a delete: [`deletes`](crate::read::Stats::deletes) counts its entries, `get` answers
     /// `Deleted` by [`DeletedBy::Custom`](crate::read::DeletedBy::Custom), newer merge operands apply to a deleted
     /// key, and cursors at a snapshot skip the key. Unlike those of `DELETE`, its entries may have a value, such as
     /// the time of the deletion, which cursors over all versions and [`get_entry`](crate::TableReader::get_entry)
@@ -96,7 +96,7 @@ impl Kind {
     /// table.put(1, b"k", b"value")?;
     /// table.insert(2, SIZED, b"k", b"5 bytes")?;
     /// assert!(matches!(table.get(b"k", 2)?, Lookup::Deleted { sequence: 2, by: DeletedBy::Custom(SIZED) }));
-    /// assert_eq!(table.num_deletes(), 1);
+    /// assert_eq!(table.stats().deletes, 1);
     /// assert_eq!(table.get_entry(b"k", 2)?.expect("the tombstone").value()?, b"5 bytes");
     /// # Ok(()) }
     /// ```
@@ -107,19 +107,6 @@ impl Kind {
     pub const fn custom_delete(number: u8) -> Kind {
         assert!(number < Kind::CUSTOM_COUNT, "an engine has 64 kinds that count as deletes");
         Kind(Kind::FIRST_CUSTOM_DELETE.0 + number)
-    }
-
-    /// The number of an engine's own kind, as given to [`custom`](Self::custom) or
-    /// [`custom_delete`](Self::custom_delete); [`is_point_delete`](Self::is_point_delete) tells which of the two.
-    ///
-    /// ```
-    /// use paranoid_memtable::Kind;
-    /// assert_eq!(Kind::custom(5).custom_number(), Some(5));
-    /// assert_eq!(Kind::PUT.custom_number(), None);
-    /// ```
-    #[must_use]
-    pub const fn custom_number(self) -> Option<u8> {
-        if self.0 >= Kind::FIRST_CUSTOM.0 { Some(self.0 % Kind::CUSTOM_COUNT) } else { None }
     }
 
     /// The kind with this number. Every number is a kind; [`Kind::is_known`] tells whether tables accept it.
@@ -143,18 +130,6 @@ impl Kind {
     #[must_use]
     pub const fn as_u8(self) -> u8 {
         self.0
-    }
-
-    /// Whether reads answer entries of this kind as values.
-    ///
-    /// ```
-    /// use paranoid_memtable::Kind;
-    /// assert!(Kind::PUT.is_value() && Kind::custom(0).is_value());
-    /// assert!(!Kind::MERGE.is_value() && !Kind::DELETE.is_value());
-    /// ```
-    #[must_use]
-    pub const fn is_value(self) -> bool {
-        self.0 == Kind::PUT.0 || (self.0 >= Kind::FIRST_CUSTOM.0 && self.0 < Kind::FIRST_CUSTOM_DELETE.0)
     }
 
     /// Whether this is a point tombstone: delete, single delete, or one of the engine's own.
@@ -183,7 +158,11 @@ impl Kind {
     /// ```
     #[must_use]
     pub const fn is_known(self) -> bool {
-        self.is_value() || self.is_point_delete() || self.0 == Kind::MERGE.0 || self.0 == Kind::RANGE_DELETE.0
+        self.0 >= Kind::FIRST_CUSTOM.0
+            || matches!(
+                self,
+                Kind::PUT | Kind::DELETE | Kind::SINGLE_DELETE | Kind::MERGE | Kind::RANGE_DELETE
+            )
     }
 }
 
@@ -195,11 +174,9 @@ impl fmt::Debug for Kind {
             Kind::MERGE => f.write_str("MERGE"),
             Kind::SINGLE_DELETE => f.write_str("SINGLE_DELETE"),
             Kind::RANGE_DELETE => f.write_str("RANGE_DELETE"),
-            Kind(number) => match self.custom_number() {
-                Some(own) if self.is_point_delete() => write!(f, "custom_delete({own})"),
-                Some(own) => write!(f, "custom({own})"),
-                None => write!(f, "Kind({number:#04x})"),
-            },
+            Kind(number @ ..0x80) => write!(f, "Kind({number:#04x})"),
+            Kind(number @ ..0xc0) => write!(f, "custom({})", number - Kind::FIRST_CUSTOM.0),
+            Kind(number) => write!(f, "custom_delete({})", number - Kind::FIRST_CUSTOM_DELETE.0),
         }
     }
 }

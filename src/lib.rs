@@ -161,7 +161,7 @@ pub mod batch {
 /// Types that point reads return: entries, pinned values, merge operands.
 pub mod read {
     pub use crate::memtable::lookup::accelerators::Stats;
-    pub use crate::memtable::read::entry::{EntryBytes, PinnedEntry};
+    pub use crate::memtable::read::entry::EntryBytes;
     pub use crate::memtable::read::get::{Base, DeletedBy, Operand, Operands, PinnedValue};
 }
 
@@ -189,7 +189,7 @@ pub mod repair {
 /// Sinks and options of a flush.
 pub mod flush {
     pub use crate::memtable::lifecycle::flush::{
-        FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, SinkError,
+        FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, SinkError, Versions,
     };
 }
 

@@ -103,7 +103,7 @@ impl Store {
 
     /// Whether tables wait for a flush.
     pub(crate) fn needs_flush(&self) -> bool {
-        self.set.view().tables() > 1
+        self.set.stats().tables > 1
     }
 
     /// Makes the active table one that can be flushed.
@@ -168,7 +168,7 @@ impl Store {
         mut show: impl FnMut(&[u8], &[u8]),
     ) -> Result<()> {
         let view = self.set.view();
-        let mut cursor = view.merging_cursor(files::sources(view.base()))?.with_bounds((from, to));
+        let mut cursor = view.cursor(files::sources(view.base()))?.with_bounds((from, to));
         let mut next = cursor.first()?;
         while let Some(entry) = next {
             show(entry.user_key(), &entry.merged(&Counters)?);
@@ -180,7 +180,7 @@ impl Store {
     /// Number of tables and of files.
     pub(crate) fn sizes(&self) -> (usize, usize) {
         let view = self.set.view();
-        (view.tables(), view.base().len())
+        (view.readers().count(), view.base().len())
     }
 }
 

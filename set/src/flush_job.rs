@@ -64,7 +64,7 @@ use crate::write_buffer_manager::{Command, FlushEnd, ThreadOf, ThreadState};
 /// assert_eq!(job.flush(&mut keys)?.entries, 1);
 /// job.install(keys.0)?;
 /// let view = set.view();
-/// assert_eq!((view.tables(), view.base().as_slice()), (1, &[b"k".to_vec()][..]));
+/// assert_eq!((view.readers().count(), view.base().as_slice()), (1, &[b"k".to_vec()][..]));
 /// # Ok(()) }
 /// ```
 pub struct FlushJob<B> {
@@ -569,7 +569,7 @@ impl FlushThread {
     /// while thread.error().is_none() {
     ///     std::thread::yield_now();
     /// }
-    /// assert_eq!(set.view().tables(), 2, "nothing is lost");
+    /// assert_eq!(set.stats().tables, 2, "nothing is lost");
     /// thread.retry(); // once there is space again
     /// assert!(matches!(thread.close(), Ok(()) | Err(Error::Sink(_))));
     /// # Ok(()) }

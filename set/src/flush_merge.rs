@@ -20,7 +20,7 @@
 
 use std::sync::Arc;
 
-use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions};
+use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, Versions};
 use paranoid_memtable::scan::SortedSource;
 use paranoid_memtable::sibling::{KeyComparator, VersionFilter};
 use paranoid_memtable::tombstone::{Fragmenter, Fragments};
@@ -101,7 +101,7 @@ impl<'j> SetFlush<'j> {
         outcome: &'j mut Outcome,
     ) -> Result<Self> {
         let at_first = |(slot, table): (&'j Arc<Slot>, &'j Arc<ImmutableMemTable>)| {
-            let mut items = table.flush_iter(snapshots)?;
+            let mut items = table.flush_iter(Versions::SeenBy(snapshots))?;
             items.next_entry()?;
             Ok(Source { slot, items, ranges: table.source() })
         };
@@ -109,7 +109,7 @@ impl<'j> SetFlush<'j> {
         Ok(SetFlush {
             sources: sources.inspect_err(|error: &Error| *outcome = Outcome::Failed(error.clone()))?,
             used: None,
-            filter: VersionFilter::new(snapshots, HiddenVersions::Drop),
+            filter: VersionFilter::new(Versions::SeenBy(snapshots)),
             newer: None,
             comparator,
             snapshots,

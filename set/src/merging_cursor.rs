@@ -29,7 +29,7 @@ use paranoid_memtable::{Comparator, Error, KeyEquality, Kind, Result, SequenceNu
 
 /// A cursor over what a view sees, both ways. It is `'static` if its sources are, and `Send`; it keeps the memory of its
 /// tables alive. Made by [`View::cursor`](crate::View::cursor) and
-/// [`View::merging_cursor`](crate::View::merging_cursor).
+/// [`View::cursor`](crate::View::cursor).
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
@@ -45,7 +45,7 @@ use paranoid_memtable::{Comparator, Error, KeyEquality, Kind, Result, SequenceNu
 /// let mut batch = WriteBatch::new();
 /// batch.delete_range(b"b", b"c")?;
 /// set.write(&batch)?;
-/// let mut cursor: MergingCursor<'_> = set.view().cursor()?;
+/// let mut cursor: MergingCursor<'_> = set.view().cursor(vec![])?;
 /// let mut keys = vec![];
 /// let mut entry = cursor.last()?;
 /// while let Some(found) = entry {
@@ -83,7 +83,7 @@ enum State {
 
 impl<'s> MergingCursor<'s> {
     /// A cursor over the engine's own sources alone, newest first, at a sequence number: what a compaction reads. Which
-    /// sources there may be, and in which order, says [`View::merging_cursor`](crate::View::merging_cursor).
+    /// sources there may be, and in which order, says [`View::cursor`](crate::View::cursor).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -131,7 +131,7 @@ impl<'s> MergingCursor<'s> {
     /// batch.put(b"a", b"1")?;
     /// batch.put(b"b", b"2")?;
     /// set.write(&batch)?;
-    /// let mut cursor = set.view().cursor()?.with_bounds("b"..);
+    /// let mut cursor = set.view().cursor(vec![])?.with_bounds("b"..);
     /// assert_eq!(cursor.first()?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
     /// # Ok(()) }
     /// ```
@@ -179,7 +179,7 @@ impl<'s> MergingCursor<'s> {
     /// let mut batch = WriteBatch::new();
     /// batch.put(b"b", b"2")?;
     /// set.write(&batch)?;
-    /// let mut cursor = set.view().cursor()?;
+    /// let mut cursor = set.view().cursor(vec![])?;
     /// assert_eq!(cursor.seek(b"a")?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
     /// assert!(cursor.seek_for_prev(b"a")?.is_none());
     /// # Ok(()) }
@@ -353,11 +353,6 @@ impl<'s> MergingCursor<'s> {
         }
     }
 
-    /// Whether the cursor is past an end or unmoved.
-    pub(crate) fn is_nowhere(&self) -> bool {
-        self.state == State::Nowhere
-    }
-
     /// Reads the versions of the key, source by source (MERGING-1).
     fn resolve(&mut self, way: Direction) -> Result<()> {
         for place in 0..self.sources.len() {
@@ -468,7 +463,7 @@ shown! {
 /// batch.merge(b"count", b"+1")?;
 /// batch.merge(b"count", b"+2")?;
 /// set.write(&batch)?;
-/// let mut cursor = set.view().cursor()?;
+/// let mut cursor = set.view().cursor(vec![])?;
 /// let entry: MergedEntry = cursor.first()?.expect("one key").clone();
 /// assert!(cursor.next()?.is_none());
 /// assert_eq!((entry.sequence(), entry.value(), entry.operands().len()), (3, &b"+2"[..], 2));

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use paranoid_memtable::flush::FlushEntry;
+use paranoid_memtable::flush::{FlushEntry, Versions};
 use paranoid_memtable::integrity::Place;
 use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::{Corruption, Error, MemTable, Result, SequenceNumber, WriteBatch, shown};
@@ -202,7 +202,7 @@ impl<B> MemTableSet<B> {
     /// [`Journal::switch`](crate::Journal::switch), and `ReadOnly`.
     pub fn switch(&self) -> Result<usize> {
         self.shared.switch()?;
-        Ok(self.view().tables() - 1)
+        Ok(self.view().readers().count() - 1)
     }
 
     /// What the set shows now. Takes no lock that a writer holds; tens of nanoseconds.
@@ -420,7 +420,7 @@ impl SetStats {
         let (snapshots, counted) = (registry.numbers(), buffers.stats());
         SetStats {
             visible: view.sequence(),
-            tables: view.tables() as u64,
+            tables: view.readers().count() as u64,
             entries: view.readers().map(|table| table.len() as u64).sum(),
             allocated_bytes: view.readers().map(|table| table.allocated_bytes()).sum(),
             pinned_bytes: counted.pinned_bytes,
@@ -503,7 +503,7 @@ fn copy_below(to: &MemTable, slot: &Slot, first: SequenceNumber, snapshots: &[Se
     let frozen = slot.table.freeze()?;
     let mut seen = snapshots.to_vec();
     seen.push(first - 1);
-    let mut items = frozen.flush_iter(&seen)?;
+    let mut items = frozen.flush_iter(Versions::SeenBy(&seen))?;
     while let Some(entry) = items.next_entry()? {
         if entry.sequence < first {
             copy_entry(to, &entry)?;

@@ -75,19 +75,6 @@ impl<B> View<B> {
         &self.tables.base
     }
 
-    /// Number of tables: the active one and those that are not flushed yet.
-    ///
-    /// ```
-    /// use paranoid_set::{MemTableSet, SetOptions};
-    /// let set = MemTableSet::open(SetOptions::default(), ())?;
-    /// assert_eq!(set.view().tables(), 1);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn tables(&self) -> usize {
-        1 + self.tables.immutables.len()
-    }
-
     /// The tables, newest first, for what is asked of single ones: counts, bytes, estimates, a scrub.
     ///
     /// ```
@@ -176,8 +163,13 @@ impl<B> View<B> {
 }
 
 impl<B> View<B> {
-    /// A cursor over what this view sees in its tables, both ways. For scans that go on below them see
-    /// [`merging_cursor`](Self::merging_cursor).
+    /// A cursor over what this view sees in its tables and in the engine's own sources, which are older than the
+    /// tables: newest first, each with no entry or range tombstone that is older than one of the next ones for a key that
+    /// both have. It is not positioned yet. O(tables and sources).
+    ///
+    /// A move is O(tables and sources), expected, for each key that it comes to; backward it seeks twice in each that
+    /// has the key. Keys below a range tombstone are passed by one seek per older table or source, and in its own table as well
+    /// if nothing there is newer. See [`SortedSource`].
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -192,37 +184,23 @@ impl<B> View<B> {
     /// batch.clear();
     /// batch.delete(b"a")?;
     /// set.write(&batch)?;
-    /// let mut cursor = set.view().cursor()?;
+    /// let mut cursor = set.view().cursor(vec![])?; // and the files of the view's base, if there are any
     /// assert_eq!(cursor.first()?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     /// None at present: what is damaged is an error of the move that comes to it.
-    pub fn cursor(&self) -> Result<MergingCursor<'static>> {
-        self.merging_cursor(Vec::new())
-    }
-
-    /// A cursor over what this view sees in its tables and in the engine's own sources, which are older than the
-    /// tables: newest first, each with no entry or range tombstone that is older than one of the next ones for a key that
-    /// both have. It is not positioned yet. O(tables and sources).
-    ///
-    /// A move is O(tables and sources), expected, for each key that it comes to; backward it seeks twice in each that
-    /// has the key. Keys below a range tombstone are passed by one seek per older table or source, and in its own table as well
-    /// if nothing there is newer. See [`SortedSource`].
-    ///
-    /// # Errors
-    /// None at present: what is damaged is an error of the move that comes to it.
-    pub fn merging_cursor<'s>(&self, sources: Vec<Box<dyn SortedSource + 's>>) -> Result<MergingCursor<'s>> {
-        let mut all: Vec<Box<dyn SortedSource + 's>> = Vec::with_capacity(self.tables() + sources.len());
-        for slot in self.tables.newest_first() {
-            all.push(slot.table.source());
-        }
-        all.extend(sources);
+    pub fn cursor<'s>(&self, sources: Vec<Box<dyn SortedSource + 's>>) -> Result<MergingCursor<'s>> {
+        let tables =
+            self.tables.newest_first().map(|slot| -> Box<dyn SortedSource + 's> { slot.table.source() });
+        let all = tables.chain(sources).collect();
         Ok(MergingCursor::under(self.tables.active.table.key_comparator().clone(), self.sequence, all))
     }
 
-    /// What this view sees in its tables between two bounds, as an iterator from both ends. It borrows nothing.
+    /// What this view sees between two bounds in its tables and in the engine's own sources, as an iterator from both
+    /// ends. `sources` is asked twice, for each end once; for what it returns see
+    /// [`cursor`](Self::cursor). The range borrows nothing else.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -234,29 +212,20 @@ impl<B> View<B> {
     ///     batch.put(key, b"value")?;
     /// }
     /// set.write(&batch)?;
-    /// let keys: Vec<_> = set.view().range(..b"c".as_slice())?.rev().map(|entry| Ok(entry?.user_key().to_vec())).collect();
+    /// let range = set.view().range(Vec::new, ..b"c".as_slice())?;
+    /// let keys: Vec<_> = range.rev().map(|entry| Ok(entry?.user_key().to_vec())).collect();
     /// assert_eq!(keys.into_iter().collect::<Result<Vec<_>, paranoid_memtable::Error>>()?, [b"b", b"a"]);
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     /// Those of [`cursor`](Self::cursor).
-    pub fn range(&self, range: impl KeyRange) -> Result<SetRange<'static>> {
-        self.merging_range(Vec::new, range)
-    }
-
-    /// What this view sees between two bounds in its tables and in the engine's own sources, as an iterator from both
-    /// ends. `sources` is asked twice, for each end once; for what it returns see
-    /// [`merging_cursor`](Self::merging_cursor).
-    ///
-    /// # Errors
-    /// Those of [`cursor`](Self::cursor).
-    pub fn merging_range<'s>(
+    pub fn range<'s>(
         &self,
         mut sources: impl FnMut() -> Vec<Box<dyn SortedSource + 's>>,
         range: impl KeyRange,
     ) -> Result<SetRange<'s>> {
-        let ends = [self.merging_cursor(sources())?, self.merging_cursor(sources())?];
+        let ends = [self.cursor(sources())?, self.cursor(sources())?];
         Ok(SetRange::new(ends, &range))
     }
 }
@@ -310,7 +279,7 @@ impl<B> Clone for View<B> {
 }
 
 shown! {
-    "View": impl [B] View<B>, |view| { "tables": view.tables(), "sequence": view.sequence }
+    "View": impl [B] View<B>, |view| { "tables": view.readers().count(), "sequence": view.sequence }
     "PendingMerge": impl [] PendingMerge<'_>, |merge| { "operands": merge.operands.len(), "base": merge.base }
 }
 
@@ -393,18 +362,17 @@ impl<'v> PendingMerge<'v> {
 // ```text
 //   front ->  a  b  [unread]  e  f  <- back        the two ends stop where they meet
 // ```
-// * SET-RANGE-1: the place of an end, which is the last key that it showed, or where it was sought, is the bound at which
+// * SET-RANGE-1: the place of an end, which is the last key that it showed, is the bound at which
 //   the other end's cursor stops.
 //
 // One thread at a time moves a range; sets may be written meanwhile.
 
 /// What a view shows between two bounds, iterated from both ends: it lends entries, by [`next_entry`](Self::next_entry)
 /// and [`next_back_entry`](Self::next_back_entry), and is an iterator over copies of them. `Send`, and `'static` if the
-/// engine's own sources in it are; it keeps the memory of its tables alive. Made by [`View::range`](crate::View::range)
-/// and [`View::merging_range`](crate::View::merging_range).
+/// engine's own sources in it are; it keeps the memory of its tables alive. Made by [`View::range`](crate::View::range).
 ///
 /// What cannot be read is an error of the end that comes to it, which then goes on after it. The other end may report it
-/// once more, and so may an end that had stopped and to which a seek of the other one gives room again.
+/// once more.
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
@@ -417,7 +385,7 @@ impl<'v> PendingMerge<'v> {
 ///     set.write(&batch)?;
 ///     set.switch()?;
 /// }
-/// let mut range: SetRange<'static> = set.view().range(b"b".as_slice()..)?;
+/// let mut range: SetRange<'static> = set.view().range(Vec::new, b"b".as_slice()..)?;
 /// drop(set);
 /// assert_eq!(range.next_back_entry()?.map(|entry| entry.user_key()), Some(b"d".as_slice()));
 /// let rest = range.map(|entry| Ok(entry?.user_key().to_vec())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
@@ -463,7 +431,7 @@ impl<'s> SetRange<'s> {
     /// let mut batch = WriteBatch::new();
     /// batch.put(b"a", b"1")?;
     /// set.write(&batch)?;
-    /// let mut range = set.view().range(..)?;
+    /// let mut range = set.view().range(Vec::new, ..)?;
     /// assert_eq!(range.next_back_entry()?.map(|entry| entry.value()), Some(b"1".as_slice()));
     /// assert!(range.next_entry()?.is_none(), "the ends have met");
     /// # Ok(()) }
@@ -475,67 +443,10 @@ impl<'s> SetRange<'s> {
         self.step(Direction::Backward)
     }
 
-    /// Moves the front, forward or backward, so that its next entry is the first one of the range whose user key is at or
-    /// after `key`, if the back has not passed it. Reads nothing before the next step. A range at its end goes on from there,
-    /// too.
-    ///
-    /// ```
-    /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_set::{MemTableSet, SetOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let set = MemTableSet::open(SetOptions::default(), ())?;
-    /// let mut batch = WriteBatch::new();
-    /// for key in [b"a", b"c", b"e"] {
-    ///     batch.put(key, b"value")?;
-    /// }
-    /// set.write(&batch)?;
-    /// let mut range = set.view().range(..)?;
-    /// range.seek(b"b");
-    /// assert_eq!(range.next_entry()?.map(|entry| entry.user_key()), Some(b"c".as_slice()));
-    /// range.seek_for_prev(b"d");
-    /// assert!(range.next_back_entry()?.is_none(), "the front has come there");
-    /// # Ok(()) }
-    /// ```
-    pub fn seek(&mut self, key: &[u8]) {
-        self.place(Direction::Forward, key);
-    }
-
-    /// Moves the back so that its next entry is the last one of the range whose user key is at or before `key`, if the front
-    /// has not passed it. Reads nothing before the next step; see [`seek`](Self::seek).
-    ///
-    /// ```
-    /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_set::{MemTableSet, SetOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let set = MemTableSet::open(SetOptions::default(), ())?;
-    /// let mut batch = WriteBatch::new();
-    /// batch.put(b"a", b"1")?;
-    /// batch.put(b"c", b"2")?;
-    /// set.write(&batch)?;
-    /// let mut range = set.view().range(..)?;
-    /// range.seek_for_prev(b"b");
-    /// assert_eq!(range.next_back_entry()?.map(|entry| entry.user_key()), Some(b"a".as_slice()));
-    /// # Ok(()) }
-    /// ```
-    pub fn seek_for_prev(&mut self, key: &[u8]) {
-        self.place(Direction::Backward, key);
-    }
-
     /// The end that goes this way, and the other one.
     fn ends(&mut self, way: Direction) -> [&mut RangeEnd<'s>; 2] {
         let SetRange { front, back } = self;
         if way == Direction::Forward { [front, back] } else { [back, front] }
-    }
-
-    fn place(&mut self, way: Direction, key: &[u8]) {
-        let [own, other] = self.ends(way);
-        let is_inside = !own.cursor.is_outside(way.opposite(), key);
-        let place =
-            if is_inside { Bound::Included(key.to_vec()) } else { own.cursor.end_of(way.opposite()).clone() };
-        *other.cursor.end_of(way.opposite()) = place;
-        own.is_moving = false;
-        // The ends may have met there, and have room between them now.
-        other.is_moving &= !other.cursor.is_nowhere();
     }
 
     fn step(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {

@@ -101,13 +101,8 @@ impl ChecksumKind {
         self as u8
     }
 
-    /// The lower-case name.
-    ///
-    /// ```
-    /// assert_eq!(paranoid_memtable::ChecksumKind::XxHash32.name(), "xxhash");
-    /// ```
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    /// The lower-case name, which is displayed.
+    const fn name(self) -> &'static str {
         match self {
             ChecksumKind::None => Self::NAMES[0],
             ChecksumKind::Crc32c => Self::NAMES[1],
@@ -164,16 +159,8 @@ impl ChecksumKind {
 
     /// The checksum of a block whose compression type is not stored after it: `last` is that type. O(length);
     /// allocates nothing.
-    ///
-    /// ```
-    /// use paranoid_memtable::ChecksumKind;
-    /// for kind in ChecksumKind::ALL {
-    ///     assert_eq!(kind.checksum_with_last_byte(b"block", 7), kind.checksum(b"block\x07"));
-    /// }
-    /// ```
     #[inline]
-    #[must_use]
-    pub fn checksum_with_last_byte(self, data: &[u8], last: u8) -> u32 {
+    pub(crate) fn checksum_with_last_byte(self, data: &[u8], last: u8) -> u32 {
         match self {
             ChecksumKind::None => 0,
             ChecksumKind::Crc32c => mask(crc32c::crc32c_append(crc32c::crc32c(data), &[last])),

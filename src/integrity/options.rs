@@ -44,7 +44,7 @@ pub(crate) enum OrderChecks {
 
 impl Default for ParanoidOptions {
     fn default() -> Self {
-        ParanoidOptionsBuilder::default().finish(Width::new(8).unwrap_or_else(|| unreachable!()))
+        ParanoidOptions::builder().finish(Width::new(8).unwrap_or_else(|| unreachable!()))
     }
 }
 
@@ -59,7 +59,11 @@ impl ParanoidOptions {
     /// ```
     #[must_use]
     pub fn builder() -> ParanoidOptionsBuilder {
-        ParanoidOptionsBuilder::default()
+        ParanoidOptionsBuilder {
+            protection_bytes: 8,
+            checksum_on_seek: SeekChecks::Bracket,
+            order_checks: OrderChecks::Off,
+        }
     }
 
     /// Stored bytes of each of an entry's two digests: 0, 1, 2, 4 or 8.
@@ -108,16 +112,6 @@ pub struct ParanoidOptionsBuilder {
     protection_bytes: u8,
     checksum_on_seek: SeekChecks,
     order_checks: OrderChecks,
-}
-
-impl Default for ParanoidOptionsBuilder {
-    fn default() -> Self {
-        ParanoidOptionsBuilder {
-            protection_bytes: 8,
-            checksum_on_seek: SeekChecks::Bracket,
-            order_checks: OrderChecks::Off,
-        }
-    }
 }
 
 impl ParanoidOptionsBuilder {

@@ -47,8 +47,6 @@ pub(crate) struct Core {
     pub(crate) sealed: OnceLock<Totals>,
     /// Whether `mark_for_flush` was called: 0 or 1.
     pub(crate) flush_mark: AtomicU64,
-    /// The word that `set_tag` stores for the engine.
-    pub(crate) tag: AtomicU64,
     /// What `attach` was given. The last field, so that it is dropped after the arena.
     pub(crate) attached: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
@@ -76,7 +74,6 @@ impl Core {
             accelerators,
             sealed: OnceLock::new(),
             flush_mark: AtomicU64::new(0),
-            tag: AtomicU64::new(0),
             attached: Mutex::new(Vec::new()),
         })
     }

@@ -23,7 +23,7 @@ use crate::memtable::core::Core;
 use crate::memtable::lifecycle::flush::{FlushEntry, FlushIter};
 use crate::memtable::lifecycle::scrub::{Salvage, ScrubReport};
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::read::entry::{Entry, EntryBytes, PinnedEntry};
+use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::read::get::{Base, Operand, Operands, PinnedValue, ValueRef};
 use crate::memtable::scan::cursor::{Cover, SourceKey};
 use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
@@ -84,7 +84,7 @@ shown! {
     "WriteBatch": impl [] WriteBatch, |batch| {
         "sequence": batch.sequence(),
         "len": batch.len(),
-        "data_size": batch.data_size(),
+        "data_size": batch.as_bytes().len(),
         "protection_bytes": batch.protection_bytes(),
         "sequence_mode": batch.sequence_mode(),
     }
@@ -113,12 +113,6 @@ shown! {
         "value_len": entry.value_len(),
     }
     "EntryBytes": impl [] EntryBytes, |entry| {
-        "sequence": entry.sequence(),
-        "kind": entry.kind(),
-        "key_len": entry.user_key().len(),
-        "value_len": entry.value().len(),
-    }
-    "PinnedEntry": impl [] PinnedEntry, |entry| {
         "sequence": entry.sequence(),
         "kind": entry.kind(),
         "key_len": entry.user_key().len(),

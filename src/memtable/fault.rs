@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   open:   level 0 and every upper level are walked over the undamaged words   ->  pieces: what, where, whose
-//!   break:  flip, zero_word, swap, swap_entries, copy, revert                   ->  journal of the old bytes
+//!   break:  flip, overwrite, zero_word, copy, revert                            ->  journal of the old bytes
 //!   after:  changed() names the pieces that differ now; undo() puts all bytes back
 //!   look:   between writes, notes what every word holds                         ->  Past: what `revert` puts back
 //! ```
@@ -59,8 +59,6 @@ pub struct FaultInjector<'t> {
     pieces: Vec<Piece>,
     /// Addresses of the pieces, ascending, each with the index of its piece.
     by_address: Vec<(usize, usize)>,
-    /// Node address, length and owner of each entry, in list order, point entries first.
-    entries: Vec<(usize, usize, Owner)>,
     /// Control words and their checks.
     checks: Vec<(usize, usize)>,
     journal: Vec<Broken>,
@@ -88,7 +86,6 @@ impl<'t> FaultInjector<'t> {
             core,
             pieces: Vec::new(),
             by_address: Vec::new(),
-            entries: Vec::new(),
             checks: Vec::new(),
             journal: Vec::new(),
         };
@@ -178,18 +175,6 @@ impl<'t> FaultInjector<'t> {
         &self.checks
     }
 
-    /// Number of entries. They are numbered from 0: point entries in order, then range tombstones in order.
-    #[must_use]
-    pub fn entries(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Key and sequence number of an entry.
-    #[must_use]
-    pub fn owner(&self, entry: usize) -> Option<&Owner> {
-        self.entries.get(entry).map(|entry| &entry.2)
-    }
-
     /// Number of bytes of the table's own struct that no piece covers: locks, counters, hints, options, allocation
     /// marks.
     #[must_use]
@@ -256,7 +241,6 @@ impl<'t> FaultInjector<'t> {
         for (region, at, len) in spans {
             self.add(region, part, 0, owner.clone(), start + at, len);
         }
-        self.entries.extend(owner.map(|owner| (start, end, owner)));
         Ok(())
     }
 
@@ -387,36 +371,12 @@ impl<'t> FaultInjector<'t> {
         self.write(piece.address, &bytes[..len]);
     }
 
-    /// Swaps the first bytes of two pieces, as many as the shorter one has.
-    pub fn swap(&mut self, left: usize, right: usize) {
-        let (left, right) = (&self.pieces[left], &self.pieces[right]);
-        let len = left.len.min(right.len);
-        self.exchange(left.address, right.address, len);
-    }
-
-    /// Swaps header, digests, key and value of two entries (see [`entries`](Self::entries)), as many bytes as the
-    /// shorter one has. Their links stay in place.
-    pub fn swap_entries(&mut self, left: usize, right: usize) {
-        let (left, right) = (&self.entries[left], &self.entries[right]);
-        self.exchange(left.0, right.0, left.1.min(right.1));
-    }
-
     /// Copies up to `len` bytes from the start of one piece over another one and the pieces after it. Source and
     /// target stay inside memory that pieces cover without a gap.
     pub fn copy(&mut self, from: usize, to: usize, len: usize) {
         let len = len.min(self.run(from)).min(self.run(to));
         let bytes = read(self.pieces[from].address, len);
         self.write(self.pieces[to].address, &bytes);
-    }
-
-    /// Copies `count` pieces from number `from` on over those from number `to` on, piece by piece, as many bytes as
-    /// the shorter of two has, such as a control word with its check over another one.
-    pub fn copy_pieces(&mut self, from: usize, to: usize, count: usize) {
-        let len = self.pieces.len();
-        let sources: Vec<Vec<u8>> = (from..len).take(count).map(|piece| self.bytes(piece)).collect();
-        for (to, bytes) in (to..len).zip(sources) {
-            self.overwrite(to, &bytes);
-        }
     }
 
     /// Copies `count` aligned lines of 64 bytes, from the one around a piece on, over those from the one around another
@@ -469,25 +429,21 @@ impl<'t> FaultInjector<'t> {
         end - start
     }
 
-    /// Indices of the pieces whose bytes now differ from those when the fault injector was opened, ascending.
+    /// The pieces whose bytes now differ from those when the fault injector was opened, each with how many of its bits do.
     #[must_use]
-    pub fn changed(&self) -> Vec<usize> {
-        let mut changed: Vec<usize> =
-            self.differing().keys().filter_map(|address| self.piece_around(*address)).collect();
-        changed.sort_unstable();
-        changed.dedup();
-        changed
-    }
-
-    /// The bytes of pieces that now differ, by address, with their original values.
-    fn differing(&self) -> BTreeMap<usize, u8> {
+    pub fn changed(&self) -> BTreeMap<usize, u32> {
         let mut original: BTreeMap<usize, u8> = BTreeMap::new();
         for broken in self.journal.iter().rev() {
             original.extend(broken.old.iter().enumerate().map(|(i, byte)| (broken.address + i, *byte)));
         }
-        original
-            .retain(|address, byte| self.piece_around(*address).is_some() && read(*address, 1)[0] != *byte);
-        original
+        let mut changed = BTreeMap::new();
+        for (address, byte) in original {
+            let bits = (read(address, 1)[0] ^ byte).count_ones();
+            if let Some(piece) = self.piece_around(address).filter(|_| bits > 0) {
+                *changed.entry(piece).or_default() += bits;
+            }
+        }
+        changed
     }
 
     fn piece_around(&self, address: usize) -> Option<usize> {
@@ -496,23 +452,11 @@ impl<'t> FaultInjector<'t> {
         (address < self.pieces[*place].end()).then_some(*place)
     }
 
-    /// Number of bits of pieces that now differ from those when the fault injector was opened.
-    #[must_use]
-    pub fn changed_bits(&self) -> u32 {
-        self.differing().iter().map(|(address, old)| (read(*address, 1)[0] ^ old).count_ones()).sum()
-    }
-
     /// Puts back every byte that was broken through this fault injector.
     pub fn undo(&mut self) {
         for broken in std::mem::take(&mut self.journal).into_iter().rev() {
             write(broken.address, &broken.old);
         }
-    }
-
-    fn exchange(&mut self, left: usize, right: usize, len: usize) {
-        let (from_left, from_right) = (read(left, len), read(right, len));
-        self.write(left, &from_right);
-        self.write(right, &from_left);
     }
 
     fn write(&mut self, address: usize, bytes: &[u8]) {

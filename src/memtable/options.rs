@@ -128,12 +128,6 @@ impl MemTableOptions {
         &self.paranoid
     }
 
-    /// The duplicate policy: what happens when an entry with this user key and sequence number exists.
-    #[must_use]
-    pub fn duplicates(&self) -> DuplicatePolicy {
-        self.duplicates
-    }
-
     /// These options for tables that take memory from a recycler and leave it there. Tables of another write buffer size find
     /// none there.
     #[must_use]

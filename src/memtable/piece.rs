@@ -88,7 +88,7 @@ pub enum Part {
 /// table.put(7, b"key", b"value")?;
 /// // SAFETY: one thread, and nothing borrowed is held.
 /// let injector = unsafe { FaultInjector::open(&table) }?;
-/// let owner = injector.owner(0).expect("one entry");
+/// let owner = injector.pieces().iter().find_map(|piece| piece.owner.as_ref()).expect("one entry");
 /// assert_eq!((&*owner.key, owner.sequence), (b"key".as_slice(), 7));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
@@ -189,8 +189,7 @@ pub struct Past {
 
 impl Past {
     /// Number of changes noted.
-    #[must_use]
-    pub fn changes(&self) -> usize {
+    pub(crate) fn changes(&self) -> usize {
         self.before.values().map(Vec::len).sum()
     }
 

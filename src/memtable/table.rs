@@ -22,12 +22,12 @@ use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{ControlWord, entry_bytes_max};
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::core::{Core, frozen};
-use crate::memtable::lifecycle::flush::{FlushIter, FlushSink, FlushSummary, HiddenVersions, flush};
+use crate::memtable::lifecycle::flush::{FlushIter, FlushSink, FlushSummary, Versions, flush};
 use crate::memtable::lifecycle::scrub::{Salvage, ScrubProgress, ScrubReport, salvage, scrub};
 use crate::memtable::lookup::accelerators::{Statistics, Stats};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::writer_shards::{Entered, WriterShard};
-use crate::memtable::read::entry::{Entry, PinnedEntry, pin};
+use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::{Lookup, Operands, ValueRef, get, get_entry, get_into};
 use crate::memtable::read::multi_get::multi_get;
 use crate::memtable::scan::bounds::{KeyRange, scan_bounds};
@@ -348,7 +348,7 @@ impl MemTable {
     /// batch.put(b"apple", b"red")?;
     /// batch.delete(b"pear")?;
     /// assert_eq!(table.write_batch(7, &batch)?.entries, 2);
-    /// assert_eq!(table.largest_sequence(), Some(8));
+    /// assert_eq!(table.stats().largest_sequence, Some(8));
     /// # Ok(()) }
     /// ```
     ///
@@ -484,20 +484,6 @@ impl MemTable {
         // ORDERING: Relaxed: advice.
         self.core().flush_mark.store(1, Ordering::Relaxed);
     }
-
-    /// Stores a word that belongs to the engine, such as a log number; see [`tag`](crate::TableReader::tag).
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// let table = MemTable::default();
-    /// table.set_tag(42); // the number of the table's log, for example
-    /// assert_eq!(table.freeze()?.tag(), 42);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    pub fn set_tag(&self, tag: u64) {
-        // ORDERING: Release pairs with the Acquire in `tag`.
-        self.core().tag.store(tag, Ordering::Release);
-    }
 }
 
 impl TableReader {
@@ -553,58 +539,6 @@ impl TableReader {
         self.len() == 0
     }
 
-    /// Number of point tombstones among the entries: deletes, single deletes, and custom kinds that count as
-    /// deletes.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// let table = MemTable::default();
-    /// table.delete(1, b"key")?;
-    /// table.delete_range(2, b"a", b"b")?;
-    /// assert_eq!((table.num_deletes(), table.num_range_deletes()), (1, 1));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn num_deletes(&self) -> u64 {
-        self.core().shards.totals().deletes
-    }
-
-    /// Number of range tombstones among the entries.
-    #[must_use]
-    pub fn num_range_deletes(&self) -> u64 {
-        self.core().shards.totals().range_deletes
-    }
-
-    /// Number of entries that another one replaced (policy `Replace`).
-    ///
-    /// ```
-    /// use paranoid_memtable::{DuplicatePolicy, MemTable, MemTableOptions};
-    /// let options = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).build()?;
-    /// let table = MemTable::new(options)?;
-    /// table.put(1, b"key", b"first")?;
-    /// table.put(1, b"key", b"second")?;
-    /// assert_eq!((table.len(), table.num_displaced()), (1, 1));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn num_displaced(&self) -> u64 {
-        self.core().shards.totals().displaced
-    }
-
-    /// Bytes of keys and values, without those of replaced entries.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// let table = MemTable::default();
-    /// table.put(1, b"key", b"value")?;
-    /// assert_eq!(table.data_bytes(), 8);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn data_bytes(&self) -> u64 {
-        self.core().shards.totals().data_bytes
-    }
-
     /// Bytes of allocated memory: arena given to writers, side structures, and the table itself. Never shrinks.
     /// `should_flush` counts these bytes and what a freeze will add, and the hard limit does so but for the table itself.
     /// A writer takes up to 256 KiB at a time and touches
@@ -649,36 +583,20 @@ impl TableReader {
         self.core().arena.room.remaining_bytes()
     }
 
-    /// Whether an entry of these lengths that is no range tombstone, at any tower height, is within the table's limits
-    /// and fits below the hard limit. If `true`, an insert cannot fail for size unless another writer takes the space or
-    /// the machine runs out of memory. If `false`, the entry may still fit the space that its writer has reserved.
+    /// Whether an entry of this kind and these lengths, at any tower height, is within the table's limits and fits below
+    /// the hard limit: a range tombstone (whose value is the end of its range) with what it adds to the index of range
+    /// tombstones, and to the one that the freeze will build. If `true`, an insert cannot fail for size unless another
+    /// writer takes the space or the machine runs out of memory. If `false`, the entry may still fit the space that its
+    /// writer has reserved.
     ///
     /// ```
-    /// use paranoid_memtable::{MemTable, MemTableOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let options = MemTableOptions::builder().write_buffer_size(64 << 10).hard_limit(64 << 10).build()?;
-    /// let table = MemTable::new(options)?;
-    /// assert!(table.can_fit(10, 1000) && !table.can_fit(10, 64 << 10));
-    /// assert!(table.remaining() < 64 << 10);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn can_fit(&self, key_len: u64, value_len: u64) -> bool {
-        let MemTableOptions { key_len_max, value_len_max, .. } = self.core().options;
-        let in_limits = key_len <= key_len_max && value_len <= value_len_max;
-        in_limits && !self.is_frozen() && entry_bytes_max(key_len, value_len) <= self.remaining()
-    }
-
-    /// Whether a range tombstone with bounds of these lengths fits, as [`can_fit`](Self::can_fit) says of other
-    /// entries: with what it adds to the index of range tombstones, and to the one that the freeze will build.
-    ///
-    /// ```
-    /// use paranoid_memtable::{MemTable, MemTableOptions};
+    /// use paranoid_memtable::{Kind, MemTable, MemTableOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let options = MemTableOptions::builder().write_buffer_size(64 << 10).hard_limit(128 << 10).build()?;
     /// let table = MemTable::new(options)?;
+    /// assert!(table.can_fit(Kind::PUT, 10, 1000) && !table.can_fit(Kind::PUT, 10, 128 << 10));
     /// let mut sequence = 0;
-    /// while table.can_fit_range_delete(1, 1) {
+    /// while table.can_fit(Kind::RANGE_DELETE, 1, 1) {
     ///     sequence += 1;
     ///     table.delete_range(sequence, b"a", b"b")?;
     /// }
@@ -687,11 +605,16 @@ impl TableReader {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn can_fit_range_delete(&self, start_len: u64, end_len: u64) -> bool {
-        let beside = || self.core().tombstones.bytes_for(Load::of(start_len, end_len));
-        let is_small =
-            start_len.max(end_len) <= self.core().options.key_len_max && self.can_fit(start_len, end_len);
-        is_small && entry_bytes_max(start_len, end_len).saturating_add(beside()) <= self.remaining()
+    pub fn can_fit(&self, kind: Kind, key_len: u64, value_len: u64) -> bool {
+        let MemTableOptions { key_len_max, value_len_max, .. } = self.core().options;
+        let is_range = kind == Kind::RANGE_DELETE;
+        let value_len_max = if is_range { value_len_max.min(key_len_max) } else { value_len_max };
+        if self.is_frozen() || key_len > key_len_max || value_len > value_len_max {
+            return false;
+        }
+        let range = is_range.then(|| Load::of(key_len, value_len));
+        let beside = range.map_or(0, |range| self.core().tombstones.bytes_for(range));
+        entry_bytes_max(key_len, value_len).saturating_add(beside) <= self.remaining()
     }
 
     /// Keeps a value alive as long as the table's memory, such as a permit of a memory budget or a lock on a log
@@ -718,54 +641,32 @@ impl TableReader {
         self.core().attached.lock().push(attachment);
     }
 
-    /// Counters of reads; all zero unless the table was made with `statistics`. O(shards).
+    /// Counts of what the table holds, and of reads if it was made with `statistics`. O(shards).
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
     /// let table = MemTable::new(MemTableOptions::builder().statistics(true).build()?)?;
-    /// table.put(1, b"key", b"value")?;
-    /// table.get(b"key", 1)?;
-    /// assert_eq!(table.stats().hits, 1);
+    /// table.put(4, b"key", b"value")?;
+    /// table.delete_range(9, b"a", b"b")?;
+    /// table.get(b"key", 9)?;
+    /// let stats = table.stats();
+    /// assert_eq!((stats.range_deletes, stats.data_bytes, stats.hits), (1, 10, 1));
+    /// assert_eq!((stats.smallest_sequence, stats.largest_sequence), (Some(4), Some(9)));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.core().accelerators.statistics.as_ref().map_or_else(Stats::default, Statistics::sums)
-    }
-
-    /// Smallest sequence number of all entries.
-    #[must_use]
-    pub fn smallest_sequence(&self) -> Option<SequenceNumber> {
-        self.core().shards.sequences().map(|(smallest, _)| smallest)
-    }
-
-    /// Largest sequence number of all entries.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// let table = MemTable::default();
-    /// assert_eq!(table.largest_sequence(), None);
-    /// table.put(9, b"a", b"")?;
-    /// table.put(4, b"b", b"")?;
-    /// assert_eq!((table.smallest_sequence(), table.largest_sequence()), (Some(4), Some(9)));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn largest_sequence(&self) -> Option<SequenceNumber> {
-        self.core().shards.sequences().map(|(_, largest)| largest)
-    }
-
-    /// A word that belongs to the engine, such as a log number. 0 until [`set_tag`](crate::MemTable::set_tag) is
-    /// called.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// assert_eq!(MemTable::default().tag(), 0);
-    /// ```
-    #[must_use]
-    pub fn tag(&self) -> u64 {
-        // ORDERING: Acquire pairs with the Release in `set_tag`.
-        self.core().tag.load(Ordering::Acquire)
+        let core = self.core();
+        let (totals, sequences) = (core.shards.totals(), core.shards.sequences());
+        Stats {
+            deletes: totals.deletes,
+            range_deletes: totals.range_deletes,
+            displaced: totals.displaced,
+            data_bytes: totals.data_bytes,
+            smallest_sequence: sequences.map(|(smallest, _)| smallest),
+            largest_sequence: sequences.map(|(_, largest)| largest),
+            ..core.accelerators.statistics.as_ref().map_or_else(Stats::default, Statistics::sums)
+        }
     }
 
     /// What the table knows about `key` at `snapshot` (inclusive): its value, that it is deleted, merge operands,
@@ -805,26 +706,6 @@ impl TableReader {
     /// `Corruption` if damaged memory could change the answer.
     pub fn get_entry(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Entry<'_>>> {
         get_entry(self.core(), key, snapshot)
-    }
-
-    /// A pinned entry, verified now. It copies nothing and keeps the memory of the whole table alive. O(length).
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::default();
-    /// table.put(7, b"apple", b"red")?;
-    /// let entry = table.get_entry(b"apple", 7)?.expect("it was put");
-    /// let pinned = table.pin(&entry)?;
-    /// drop(table);
-    /// assert_eq!((pinned.user_key(), pinned.value()), (b"apple".as_slice(), b"red".as_slice()));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `Corruption` if the entry is damaged; `InvalidArgument` for an entry of another table.
-    pub fn pin(&self, entry: &Entry<'_>) -> Result<PinnedEntry> {
-        pin(self.core(), entry)
     }
 
     /// Copies the value of `key` at `snapshot` into `buffer`, which is cleared first, and verifies the copy.
@@ -1133,13 +1014,12 @@ impl ImmutableMemTable {
         &self.reader.core
     }
 
-    /// Passes every entry that a read at the newest sequence number or at one of `snapshots` (in any order) could
-    /// need to the sink, in order and verified, then the range tombstones. Compares counts and sums with those sealed
-    /// by the freeze. O(entries * log snapshots).
+    /// Passes every entry, of these versions, to the sink, in order and verified, then the range tombstones. Compares
+    /// counts and sums with those sealed by the freeze. O(entries * log snapshots).
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
-    /// use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+    /// use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
     /// use paranoid_memtable::tombstone::Fragment;
     /// struct Keys(Vec<Vec<u8>>);
     /// impl FlushSink for Keys {
@@ -1157,7 +1037,7 @@ impl ImmutableMemTable {
     /// table.put(2, b"b", b"new")?;
     /// table.put(3, b"a", b"1")?;
     /// let mut sink = Keys(Vec::new());
-    /// let summary = table.freeze()?.flush(&[], &mut sink)?;
+    /// let summary = table.freeze()?.flush(Versions::SeenBy(&[]), &mut sink)?;
     /// assert_eq!(sink.0, [b"a", b"b"]);
     /// assert_eq!((summary.entries, summary.hidden), (2, 1));
     /// # Ok(()) }
@@ -1166,44 +1046,8 @@ impl ImmutableMemTable {
     /// # Errors
     /// `Corruption` for the first damage found, also if sums differ (`Place::Sum`); `Sink` if the sink returns an
     /// error. The sink's output is then incomplete (FLUSH-2), and the table is unchanged.
-    pub fn flush(&self, snapshots: &[SequenceNumber], sink: &mut impl FlushSink) -> Result<FlushSummary> {
-        self.flush_with(snapshots, HiddenVersions::Drop, sink)
-    }
-
-    /// Flushes as [`flush`](Self::flush) does; `hidden` says what happens to versions that no snapshot sees.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
-    /// use paranoid_memtable::tombstone::Fragment;
-    /// struct Count(usize);
-    /// impl FlushSink for Count {
-    ///     fn entry(&mut self, _: FlushEntry<'_>) -> Result<(), SinkError> {
-    ///         self.0 += 1;
-    ///         Ok(())
-    ///     }
-    ///     fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
-    ///         Ok(())
-    ///     }
-    /// }
-    /// let table = MemTable::default();
-    /// table.put(1, b"key", b"old")?;
-    /// table.put(2, b"key", b"new")?;
-    /// let mut sink = Count(0);
-    /// table.freeze()?.flush_with(&[], HiddenVersions::Keep, &mut sink)?;
-    /// assert_eq!(sink.0, 2);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`flush`](Self::flush).
-    pub fn flush_with(
-        &self,
-        snapshots: &[SequenceNumber],
-        hidden: HiddenVersions,
-        sink: &mut impl FlushSink,
-    ) -> Result<FlushSummary> {
-        flush(self.core(), snapshots, hidden, sink)
+    pub fn flush(&self, versions: Versions<'_>, sink: &mut impl FlushSink) -> Result<FlushSummary> {
+        flush(self.core(), versions, sink)
     }
 
     /// A [`flush`](Self::flush) whose caller pulls one item after the other. Counts and sums are compared at the end,
@@ -1211,12 +1055,12 @@ impl ImmutableMemTable {
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
-    /// use paranoid_memtable::flush::FlushItem;
+    /// use paranoid_memtable::flush::{FlushItem, Versions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let table = MemTable::default();
     /// table.put(1, b"k", b"value")?;
     /// let frozen = table.freeze()?;
-    /// let mut flush = frozen.flush_iter(&[])?;
+    /// let mut flush = frozen.flush_iter(Versions::SeenBy(&[]))?;
     /// let mut bytes = 0;
     /// while let Some(item) = flush.next()? {
     ///     if let FlushItem::Entry(entry) = item {
@@ -1229,35 +1073,8 @@ impl ImmutableMemTable {
     ///
     /// # Errors
     /// `Corruption` if the table's control words, or the start of its list, are damaged.
-    pub fn flush_iter(&self, snapshots: &[SequenceNumber]) -> Result<FlushIter<'_>> {
-        self.flush_iter_with(snapshots, HiddenVersions::Drop)
-    }
-
-    /// A flush that is pulled, as by [`flush_iter`](Self::flush_iter); `hidden` says what happens to versions that no
-    /// snapshot sees.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// use paranoid_memtable::flush::HiddenVersions;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::default();
-    /// table.put(1, b"k", b"old")?;
-    /// table.put(2, b"k", b"new")?;
-    /// let frozen = table.freeze()?;
-    /// let mut flush = frozen.flush_iter_with(&[], HiddenVersions::Keep)?;
-    /// while flush.next()?.is_some() {}
-    /// assert_eq!(flush.summary().map(|summary| summary.entries), Some(2));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`flush_iter`](Self::flush_iter).
-    pub fn flush_iter_with(
-        &self,
-        snapshots: &[SequenceNumber],
-        hidden: HiddenVersions,
-    ) -> Result<FlushIter<'_>> {
-        FlushIter::new(self.core(), snapshots, hidden)
+    pub fn flush_iter(&self, versions: Versions<'_>) -> Result<FlushIter<'_>> {
+        FlushIter::new(self.core(), versions)
     }
 
     /// Recovers every entry that still verifies, even if links are damaged. O(arena bytes + entries log entries).
@@ -1405,7 +1222,7 @@ impl Writer {
     /// batch.put(b"a", b"1")?;
     /// batch.delete(b"b")?;
     /// let written = table.writer().write_batch(7, &batch)?;
-    /// assert_eq!((written.entries, table.largest_sequence()), (2, Some(8)));
+    /// assert_eq!((written.entries, table.stats().largest_sequence), (2, Some(8)));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     ///

@@ -163,8 +163,8 @@ mod backed_ahead {
     }
 
     fn fill(table: &MemTable, from: u64, bytes: u64) -> u64 {
-        let (until, mut next) = (table.data_bytes() + bytes, from);
-        while table.data_bytes() < until {
+        let (until, mut next) = (table.stats().data_bytes + bytes, from);
+        while table.stats().data_bytes < until {
             table.put(next, &next.to_be_bytes(), &[next as u8; 1000]).unwrap();
             next += 1;
         }

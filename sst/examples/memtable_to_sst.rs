@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
-use paranoid_memtable::flush::HiddenVersions;
+use paranoid_memtable::flush::Versions;
 use paranoid_memtable::{ChecksumKind, ImmutableMemTable, MemTable, MemTableOptions};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, Written};
 
@@ -85,7 +85,7 @@ fn toolchain() -> Anything<PathBuf> {
 
 fn write(table: &ImmutableMemTable, path: &Path, options: SortedTableOptions) -> Anything<Written> {
     let mut writer = SortedTableWriter::create(path, options)?;
-    table.flush_with(&[], HiddenVersions::Keep, &mut writer)?;
+    table.flush(Versions::All, &mut writer)?;
     Ok(writer.finish()?)
 }
 
@@ -124,7 +124,7 @@ fn run(arguments: &Arguments) -> Anything<()> {
         true => put_tree(&table, &source, arguments.max_entries)?,
         false => put_trace(&table, &source, arguments.max_entries)?,
     }
-    let (entries, bytes) = (table.len(), table.data_bytes());
+    let (entries, bytes) = (table.len(), table.stats().data_bytes);
     println!("source          {}", source.display());
     println!("memtable        {entries} entries, {bytes} bytes: {}", speed(bytes, start));
     let frozen: Arc<ImmutableMemTable> = table.freeze()?;

@@ -17,7 +17,7 @@
 use std::fmt;
 use std::path::Path;
 
-use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
 use paranoid_memtable::integrity::StoredProtection;
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{ImmutableMemTable, Kind, SequenceNumber};
@@ -110,12 +110,12 @@ pub fn ingestible_in<S: Storage>(
     operator: Option<&dyn MergeOperator>,
 ) -> Result<Written> {
     let mut ranges = Ranges::default();
-    if table.num_range_deletes() > 0 {
-        table.flush(&[], &mut ranges)?;
+    if table.stats().range_deletes > 0 {
+        table.flush(Versions::SeenBy(&[]), &mut ranges)?;
     }
     let writer = SortedTableWriter::begin(storage, path.as_ref(), options, Purpose::Ingestible)?;
     let mut sink = Newest { writer, ranges, at: 0, operator, key: None, refused: None };
-    if let Err(error) = table.flush(&[], &mut sink) {
+    if let Err(error) = table.flush(Versions::SeenBy(&[]), &mut sink) {
         return Err(sink.refused.unwrap_or_else(|| error.into()));
     }
     sink.end_key()?;

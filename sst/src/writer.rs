@@ -79,6 +79,7 @@ impl Counts {
 /// the filter, the index, the range deletions.
 ///
 /// ```
+/// use paranoid_memtable::flush::Versions;
 /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
 /// use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 ///
@@ -90,7 +91,7 @@ impl Counts {
 /// memtable.delete_range(2, b"b", b"c")?;
 ///
 /// let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
-/// memtable.freeze()?.flush(&[], &mut writer)?;
+/// memtable.freeze()?.flush(Versions::SeenBy(&[]), &mut writer)?;
 /// let written = writer.finish()?;              // whole, read back, synced, and under its name only now
 /// assert_eq!((written.entries, written.range_deletions), (1, 1));
 ///

@@ -83,7 +83,7 @@ fn sample_bytes() -> Vec<u8> {
 fn the_encoding_is_literally_this() {
     let (batch, bytes) = (sample(), sample_bytes());
     assert_eq!(batch.as_bytes(), bytes);
-    assert_eq!((batch.len(), batch.data_size()), (7, bytes.len()));
+    assert_eq!((batch.len(), batch.as_bytes().len()), (7, bytes.len()));
     let read = WriteBatch::from_bytes(&bytes).unwrap();
     assert_eq!((read.sequence(), read.len(), read.protection_bytes()), (batch.sequence(), 7, 0));
     assert_eq!(ops(&read).unwrap(), ops(&batch).unwrap());
@@ -222,7 +222,7 @@ fn every_flipped_bit_is_another_batch_or_corruption() {
     let clean = sample();
     let content = |batch: &WriteBatch| (batch.sequence(), ops(batch).unwrap());
     let (mut refused, mut differ, mut foreign) = (0, 0, 0);
-    for bit in 0..clean.data_size() * 8 {
+    for bit in 0..clean.as_bytes().len() * 8 {
         let mut bytes = clean.as_bytes().to_vec();
         bytes[bit / 8] ^= 1 << (bit % 8);
         match WriteBatch::from_bytes(&bytes) {
@@ -251,7 +251,7 @@ fn a_bit_flipped_behind_the_batch_is_corruption() {
     let mut batch = WriteBatch::with_protection(8).unwrap();
     batch.put(b"key", b"value").unwrap();
     batch.delete_range(b"a", b"b").unwrap();
-    for bit in 0..batch.data_size() * 8 {
+    for bit in 0..batch.as_bytes().len() * 8 {
         batch.flip_buffer_bit(bit);
         let error = ops(&batch).expect_err("a flipped bit");
         let report = error.corruption().expect("corruption");
@@ -299,7 +299,7 @@ fn a_value_over_its_limit_is_refused() {
     let mut batch = WriteBatch::with_protection(8).unwrap();
     let error = batch.put(b"k", &value).unwrap_err();
     assert!(matches!(error, Error::ValueTooLarge { len: 0x1_0000_0000, max: 0xffff_ffff }), "{error}");
-    assert!(batch.is_empty() && batch.data_size() == 12);
+    assert!(batch.is_empty() && batch.as_bytes().len() == 12);
 }
 
 #[test]
@@ -333,7 +333,6 @@ fn a_batch_is_full_after_its_last_byte() {
     for (max, fitting) in [(12, 0), (16, 0), (17, 1), (21, 1), (22, 2), (27, 3)] {
         let empty = || WriteBatch::new().with_max_bytes(max).unwrap();
         let (mut put, mut appended, mut other) = (empty(), empty(), WriteBatch::new());
-        assert_eq!(put.max_bytes(), max);
         other.put(b"k", b"v").unwrap();
         for count in 1..=3 {
             for (batch, written) in [(&mut put, None), (&mut appended, Some(&other))] {
@@ -377,9 +376,12 @@ fn a_cleared_batch_is_a_new_one() {
     batch.set_sequence(9);
     batch.clear();
     assert_eq!((batch.as_bytes(), batch.len(), batch.is_empty()), ([0; 12].as_slice(), 0, true));
-    assert_eq!((batch.protection_bytes(), batch.sequence_mode()), (8, SequenceMode::WholeBatch));
+    assert_eq!(batch.protection_bytes(), 8);
     batch.put(b"new", b"new").unwrap();
     assert_eq!(ops(&batch).unwrap(), [(Kind::PUT, b"new".to_vec(), b"new".to_vec())]);
+    batch.put(b"newer", b"new").unwrap();
+    let table = paranoid_memtable::MemTable::default();
+    assert_eq!(table.prepare(&batch).unwrap().numbers(), 1, "it keeps its mode");
 }
 
 #[test]
@@ -413,14 +415,14 @@ fn a_batch_from_a_log_has_its_protection_back() {
 #[test]
 fn a_bit_flipped_after_the_log_verified_is_corruption() {
     let mut batch = WriteBatch::from_verified(WITH_LOG_DATA.to_vec(), |_| Ok(())).unwrap();
-    for bit in 0..batch.data_size() * 8 {
+    for bit in 0..batch.as_bytes().len() * 8 {
         batch.flip_buffer_bit(bit);
         let error = ops(&batch).expect_err("a flipped bit");
         let report = error.corruption().expect("corruption");
         assert_eq!(report.flipped_bit.map(|b| report.offset * 8 + b), Some(bit as u64));
         let mut into = WriteBatch::new();
         assert!(matches!(into.append(&batch), Err(Error::Corruption(_))), "bit {bit}");
-        assert!(into.is_empty() && into.data_size() == 12);
+        assert!(into.is_empty() && into.as_bytes().len() == 12);
         batch.flip_buffer_bit(bit);
     }
     assert_eq!(ops(&batch).unwrap().len(), 4);
@@ -517,7 +519,13 @@ mod changes {
     }
 
     /// One change of a batch, with its outcome compared with the model's.
-    fn change(batch: &mut WriteBatch, model: &mut Model, other: &(Model, WriteBatch), step: u8, op: &Op) {
+    fn change(
+        (batch, max_bytes): (&mut WriteBatch, usize),
+        model: &mut Model,
+        other: &(Model, WriteBatch),
+        step: u8,
+        op: &Op,
+    ) {
         let before = batch.as_bytes().to_vec();
         let len = oracle(0, std::slice::from_ref(op)).len() - 12;
         match step {
@@ -532,7 +540,7 @@ mod changes {
             },
             2 => assert_eq!(batch.pop_save_point().is_ok(), model.save_points.pop().is_some()),
             3 => {
-                let fits = batch.data_size() + other.1.data_size() - 12 <= batch.max_bytes();
+                let fits = batch.as_bytes().len() + other.1.as_bytes().len() - 12 <= max_bytes;
                 assert_eq!(batch.append(&other.1).is_ok(), fits);
                 model.ops.extend(other.0.ops.iter().filter(|_| fits).cloned());
             }
@@ -542,11 +550,11 @@ mod changes {
             }
             _ => match batch.insert(op.0, &op.1, &op.2) {
                 Ok(()) => {
-                    assert!(batch.data_size() <= batch.max_bytes());
+                    assert!(batch.as_bytes().len() <= max_bytes);
                     model.ops.push(op.clone());
                 }
                 Err(Error::BatchFull { needed, max }) => {
-                    assert_eq!((needed, max), ((before.len() + len) as u64, batch.max_bytes() as u64));
+                    assert_eq!((needed, max), ((before.len() + len) as u64, max_bytes as u64));
                     assert!(needed > max);
                     assert_eq!(batch.as_bytes(), before, "a refused entry changes nothing");
                 }
@@ -575,7 +583,7 @@ mod changes {
             let (mut batch, mut model) = (empty(protections.0).with_max_bytes(12 + room).unwrap(), Model::default());
             batch.set_sequence(7);
             for (step, op) in &steps {
-                change(&mut batch, &mut model, &other, *step, op);
+                change((&mut batch, 12 + room), &mut model, &other, *step, op);
             }
         }
     }

@@ -5,7 +5,7 @@
 //! faults.
 
 use paranoid_memtable::fault::{FaultInjector, Part, Past, Region};
-use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
+use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
 use paranoid_memtable::integrity::{Place, Protected};
 use paranoid_memtable::repair::Reach;
 use paranoid_memtable::tombstone::Fragment;
@@ -372,13 +372,15 @@ fn an_old_link_is_noticed() {
     let report = table.scrub(|_| {});
     assert_eq!((report.entries, report.findings.len()), (3, 1));
     assert_eq!(report.findings[0].place, Place::Link);
-    assert!(is_link(table.freeze().unwrap().flush(&[], &mut Nothing).map(drop).unwrap_err()));
+    assert!(is_link(
+        table.freeze().unwrap().flush(Versions::SeenBy(&[]), &mut Nothing).map(drop).unwrap_err()
+    ));
 }
 
 #[test]
 fn sums_notice_what_is_not_there() {
     let frozen = without_a_witness().freeze().unwrap();
-    let error = frozen.flush(&[], &mut Nothing).unwrap_err();
+    let error = frozen.flush(Versions::SeenBy(&[]), &mut Nothing).unwrap_err();
     assert!(matches!(error, Error::Corruption(Corruption { place: Place::Sum, .. })), "{error}");
     let findings = frozen.scrub(|_| {}).findings;
     assert!(findings.iter().any(|finding| finding.place == Place::Sum), "{findings:?}");
@@ -437,11 +439,10 @@ fn a_flush_keeps_what_was_asked_for() {
         table.put(sequence, b"key", &[sequence as u8]).unwrap();
     }
     let frozen = table.freeze().unwrap();
-    let kept =
-        |snapshots: &[u64], hidden| frozen.flush_with(snapshots, hidden, &mut Nothing).unwrap().entries;
-    assert_eq!(kept(&[], HiddenVersions::Keep), 9);
-    assert_eq!(kept(&[], HiddenVersions::Drop), 1);
-    assert_eq!(kept(&[8, 2, 5], HiddenVersions::Drop), 4);
+    let kept = |versions| frozen.flush(versions, &mut Nothing).unwrap().entries;
+    assert_eq!(kept(Versions::All), 9);
+    assert_eq!(kept(Versions::SeenBy(&[])), 1);
+    assert_eq!(kept(Versions::SeenBy(&[8, 2, 5])), 4);
 }
 
 #[test]
@@ -466,7 +467,7 @@ mod control {
     use paranoid_memtable::{Error, MemTable, WriteBatch};
 
     use super::damage::model::{Accelerators, Model, Shape};
-    use super::damage::plan::{Area, Kind};
+    use super::damage::plan::{Area, Kind, copy_pieces, swap};
     use super::damage::{Frozen, run_fault, run_fault_on};
     use crate::support::rng::{Watchdog, seed_or};
 
@@ -588,12 +589,12 @@ mod control {
             Fault::CopyLines { from, to, count } => {
                 let lines = lines(injector);
                 for (from, to) in lines[from..].iter().zip(&lines[to..]).take(count) {
-                    injector.copy_pieces(from[0], to[0], from.len().min(to.len()));
+                    copy_pieces(injector, from[0], to[0], from.len().min(to.len()));
                 }
                 (lines[to][0], Kind::Copy)
             }
             Fault::Swap { left, right } => {
-                injector.swap(left, right);
+                swap(injector, left, right);
                 (left, Kind::SwapLinks)
             }
             Fault::Flip { piece, bit } => {

@@ -13,7 +13,7 @@ use paranoid_memtable::batch::{RangeOrder, SequenceMode, SinkLimits};
 #[cfg(feature = "fault-injection")]
 use paranoid_memtable::fault::{FaultInjector, Past, Region};
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix};
-use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
+use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
 use paranoid_memtable::integrity::{BlockChecks, Kvo, Kvos, Protected, StoredProtection};
 use paranoid_memtable::read::{Base, DeletedBy};
 use paranoid_memtable::repair::{ScrubProgress, ScrubReport};
@@ -213,7 +213,6 @@ fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
     let entry = table.get_entry(&key, u64::MAX).unwrap().unwrap();
     show!(out, "Entry", &entry);
     show!(out, "EntryBytes", &entry.to_bytes().unwrap());
-    show!(out, "PinnedEntry", &table.pin(&entry).unwrap());
     show!(
         out,
         "RangeStats",
@@ -251,11 +250,11 @@ fn cursors(table: &MemTable, letter: u8, out: &mut Outputs) {
     let mut progress = ScrubProgress::default();
     show!(out, "ScrubReport", &frozen.scrub(|so_far| progress = so_far));
     show!(out, "ScrubProgress", &progress);
-    let mut flush = frozen.flush_iter(&[]).unwrap();
+    let mut flush = frozen.flush_iter(Versions::SeenBy(&[])).unwrap();
     show!(out, "FlushItem", &flush.next().unwrap().unwrap());
     show!(out, "FlushIter", &flush);
     let mut sink = Shown(out);
-    let summary = frozen.flush(&[], &mut sink).unwrap();
+    let summary = frozen.flush(Versions::SeenBy(&[]), &mut sink).unwrap();
     show!(out, "FlushSummary", &summary);
 }
 
@@ -327,7 +326,7 @@ fn plain(out: &mut Outputs) {
     show!(out, "SequenceMode", &SequenceMode::WholeBatch);
     show!(out, "RangeOrder", &RangeOrder::OfTable);
     show!(out, "SinkLimits", &SinkLimits::NONE);
-    show!(out, "HiddenVersions", &HiddenVersions::Keep);
+    show!(out, "Versions", &Versions::All);
     show!(out, "Raw", &Raw);
     show!(out, "CappedPrefix", &CappedPrefix::new(3));
     show!(out, "FixedPrefix", &FixedPrefix::new(3));
@@ -549,7 +548,7 @@ mod sets {
         show!(out, "Lookup", &view.get(&bytes(letter, 1)).unwrap());
         let Lookup::Merge(pending) = view.get(&bytes(letter, 3)).unwrap() else { panic!("no operands") };
         show!(out, "PendingMerge", &pending);
-        let mut cursor = view.cursor().unwrap();
+        let mut cursor = view.cursor(vec![]).unwrap();
         let entry = cursor.first().unwrap().unwrap();
         show!(out, "MergedEntry", entry);
         show!(out, "SourceKey", &SourceKey { user_key: entry.user_key(), sequence: 1, kind: Kind::PUT });
@@ -561,7 +560,7 @@ mod sets {
         show!(out, "MergingCursor", &cursor);
         show!(out, "SetEvent", &event(letter));
         show!(out, "FlushThread", &set.start_flush_thread(|job| job.install(vec![])).unwrap());
-        show!(out, "SetRange", &view.range(..).unwrap());
+        show!(out, "SetRange", &view.range(Vec::new, ..).unwrap());
         set.switch().unwrap();
         let mut job = set.begin_flush().unwrap().unwrap();
         show!(out, "SetFlush", &job.items().unwrap());

@@ -5,7 +5,7 @@ mod pulled_flush {
     #[cfg(feature = "fault-injection")]
     use paranoid_memtable::DuplicatePolicy;
     use paranoid_memtable::flush::{
-        FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, SinkError,
+        FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, SinkError, Versions,
     };
     use paranoid_memtable::tombstone::Fragment;
     use paranoid_memtable::{Bytewise, Error, ImmutableMemTable, Kind, MemTable, MemTableOptions};
@@ -83,12 +83,12 @@ mod pulled_flush {
     }
 
     fn check(frozen: &ImmutableMemTable, snapshots: &[u64], replay: &str) {
-        for hidden in [HiddenVersions::Drop, HiddenVersions::Keep] {
+        for versions in [Versions::SeenBy(snapshots), Versions::All] {
             let mut sink = Collected::default();
-            let summary = frozen.flush_with(snapshots, hidden, &mut sink).unwrap();
-            let mut flush = frozen.flush_iter_with(snapshots, hidden).unwrap();
+            let summary = frozen.flush(versions, &mut sink).unwrap();
+            let mut flush = frozen.flush_iter(versions).unwrap();
             let (items, end) = pulled(&mut flush);
-            assert_eq!((items, end.unwrap()), (sink.0, summary), "{hidden:?}, {snapshots:?}; {replay}");
+            assert_eq!((items, end.unwrap()), (sink.0, summary), "{versions:?}; {replay}");
             assert!(
                 flush.next().unwrap().is_none() && flush.summary() == Some(summary),
                 "it stays at its end"
@@ -120,8 +120,11 @@ mod pulled_flush {
             table.put(sequence, &sequence.to_be_bytes(), b"value").unwrap();
         }
         let frozen = table.freeze().unwrap();
-        let (mut left, mut right) = (frozen.flush_iter(&[]).unwrap(), frozen.flush_iter(&[]).unwrap());
-        let mut dropped = frozen.flush_iter(&[]).unwrap();
+        let (mut left, mut right) = (
+            frozen.flush_iter(Versions::SeenBy(&[])).unwrap(),
+            frozen.flush_iter(Versions::SeenBy(&[])).unwrap(),
+        );
+        let mut dropped = frozen.flush_iter(Versions::SeenBy(&[])).unwrap();
         dropped.next().unwrap();
         drop(dropped);
         for _ in 0..20 {
@@ -146,7 +149,7 @@ mod pulled_flush {
         }
         table.delete_range(7, b"x", b"z").unwrap();
         let frozen = table.freeze().unwrap();
-        let whole = pulled(&mut frozen.flush_iter(&[]).unwrap()).0;
+        let whole = pulled(&mut frozen.flush_iter(Versions::SeenBy(&[])).unwrap()).0;
         let mut injector = crate::walks::open(&table);
         let entries = |piece: &usize| {
             let piece = &injector.pieces()[*piece];
@@ -156,7 +159,7 @@ mod pulled_flush {
         assert!(pieces.len() >= 12);
         for piece in pieces {
             injector.flip(piece, piece);
-            let mut flush = match frozen.flush_iter(&[]) {
+            let mut flush = match frozen.flush_iter(Versions::SeenBy(&[])) {
                 Ok(flush) => flush,
                 Err(error) => {
                     assert!(error.corruption().is_some(), "{error}");
@@ -200,13 +203,12 @@ mod pulled_flush {
     fn damage_between_two_calls_is_not_handed_out() {
         let test = "flushes::pulled_flush::damage_between_two_calls_is_not_handed_out";
         let _watchdog = Watchdog::new(test, 0);
-        for (duplicates, hidden) in [
-            (DuplicatePolicy::Reject, HiddenVersions::Drop),
-            (DuplicatePolicy::Replace, HiddenVersions::Keep),
-        ] {
+        for (duplicates, versions) in
+            [(DuplicatePolicy::Reject, Versions::SeenBy(&[5])), (DuplicatePolicy::Replace, Versions::All)]
+        {
             let table = of_versions(duplicates);
             let frozen = table.freeze().unwrap();
-            let begin = || frozen.flush_iter_with(&[5], hidden).unwrap();
+            let begin = || frozen.flush_iter(versions).unwrap();
             let whole = pulled(&mut begin()).0;
             let mut injector = crate::walks::open(&table);
             let mut ended = 0;
@@ -222,7 +224,7 @@ mod pulled_flush {
                     let (rest, end) = pulled(&mut flush);
                     items.extend(rest);
                     injector.undo();
-                    let what = || format!("{:?} bit {bit} after {gone} items", &table.options().duplicates());
+                    let what = || format!("{:?} bit {bit} after {gone} items", duplicates);
                     assert!(whole.starts_with(&items), "{}: {items:?}", what());
                     if end.is_ok() {
                         assert_eq!(items, whole, "{}", what());
@@ -237,7 +239,7 @@ mod pulled_flush {
 
 /// Flush entries carry the digests that their table stored: they disagree with an entry in which any bit has changed.
 mod flush_protection {
-    use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
+    use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
     use paranoid_memtable::integrity::StoredProtection;
     use paranoid_memtable::tombstone::Fragment;
     use paranoid_memtable::{Kind, MemTable, MemTableOptions, ParanoidOptions};
@@ -311,7 +313,7 @@ mod flush_protection {
             }
             let mut sink = Flips { protection, ..Flips::default() };
             let frozen = table.freeze().unwrap();
-            frozen.flush_with(&[], HiddenVersions::Keep, &mut sink).unwrap();
+            frozen.flush(Versions::All, &mut sink).unwrap();
             assert_eq!(sink.entries, 60);
             // A digest of n bytes misses one flip in 2^8n; without digests nothing is compared.
             let allowed = match protection {

@@ -520,6 +520,7 @@ mod stores {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use paranoid_memtable::flush::Versions;
     use paranoid_memtable::read::{Base, Operands};
     use paranoid_memtable::{
         Directory, Error, Kind, Lookup, MemTable, MemTableOptions, ValueRef, WriteBatch,
@@ -601,8 +602,7 @@ mod stores {
 
         /// A scan of everything, from either end.
         fn scan(view: &View<History>, keys: &[u16], rng: &mut Rng) -> Vec<(u16, Known)> {
-            let mut range =
-                view.merging_range(|| vec![Box::new(HistorySource::new(view.base()))], ..).unwrap();
+            let mut range = view.range(|| vec![Box::new(HistorySource::new(view.base()))], ..).unwrap();
             let mut shown = vec![];
             let backward = rng.one_in(2);
             loop {
@@ -795,7 +795,7 @@ mod stores {
                 Call::Freeze
             }));
             let mut sink = History::default();
-            frozen.unwrap().flush(&[], &mut sink).unwrap();
+            frozen.unwrap().flush(Versions::SeenBy(&[]), &mut sink).unwrap();
         }
     }
 }

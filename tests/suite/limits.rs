@@ -41,13 +41,13 @@ pub(crate) fn counters(table: &TableReader) -> Counters {
     Counters {
         numbers: [
             table.len() as u64,
-            table.num_deletes(),
-            table.num_range_deletes(),
-            table.num_displaced(),
-            table.data_bytes(),
+            table.stats().deletes,
+            table.stats().range_deletes,
+            table.stats().displaced,
+            table.stats().data_bytes,
             table.allocated_bytes(),
         ],
-        sequences: (table.smallest_sequence(), table.largest_sequence()),
+        sequences: (table.stats().smallest_sequence, table.stats().largest_sequence),
         raw: raw.collect(),
     }
 }
@@ -116,7 +116,7 @@ fn sequences_at_both_ends() {
         let Lookup::Value(value) = table.get(b"k", sequence).unwrap() else { panic!("{sequence}") };
         assert_eq!((value.sequence(), &*value), (sequence, &sequence.to_le_bytes()[..]));
     }
-    assert_eq!((table.smallest_sequence(), table.largest_sequence()), (Some(0), Some(u64::MAX)));
+    assert_eq!((table.stats().smallest_sequence, table.stats().largest_sequence), (Some(0), Some(u64::MAX)));
 }
 
 /// Fills until the hard limit answers, with entries of sizes that are no multiple of a unit; every entry can be read
@@ -162,7 +162,7 @@ fn fill(table: &MemTable, limit: u64, rng: &mut Rng) {
     let reserved = table.try_reserve(limit);
     assert!(matches!(reserved, Err(Error::MemTableFull { .. })), "{reserved:?}");
     // The smallest entries fit until they do not.
-    let (mut small, fits) = (0u64, table.can_fit(0, 0));
+    let (mut small, fits) = (0u64, table.can_fit(Kind::PUT, 0, 0));
     while table.put(sequence + small, &[], b"").is_ok() {
         small += 1;
         assert!(small < limit, "no end");
@@ -480,7 +480,7 @@ mod growth {
         let table = MemTable::new(options)?;
         let mut writer = table.writer();
         let mut sequence = 0;
-        while table.data_bytes() < 20 * (64 << 10) {
+        while table.stats().data_bytes < 20 * (64 << 10) {
             sequence += 1;
             writer.put(sequence, &sequence.to_be_bytes(), &value_of(sequence, len_max))?;
         }

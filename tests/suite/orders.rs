@@ -9,7 +9,7 @@ mod comparators {
     use std::sync::atomic::{AtomicU64, Ordering as Memory};
     use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-    use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+    use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
     use paranoid_memtable::tombstone::Fragment;
     use paranoid_memtable::{Error, KeyOrder, Lookup, MemTable, MemTableOptions, WriteBatch};
 
@@ -140,7 +140,7 @@ mod comparators {
 
     fn flush(table: &Table) -> Result<(), Error> {
         let mut count = Count::default();
-        table.freeze()?.flush(&[3, 9], &mut count).map(|_| ())
+        table.freeze()?.flush(Versions::SeenBy(&[3, 9]), &mut count).map(|_| ())
     }
 
     fn scrub(table: &Table) -> Result<(), Error> {
@@ -209,7 +209,7 @@ mod comparators {
         }),
         ("walk", Sort::Other, walk),
         ("counts", Sort::Other, |table| {
-            let _ = (table.len(), table.should_flush(), table.largest_sequence(), format!("{table:?}"));
+            let _ = (table.len(), table.should_flush(), table.stats().largest_sequence, format!("{table:?}"));
             table.maintain();
             Ok(())
         }),
@@ -255,7 +255,7 @@ mod comparators {
         }
         let frozen = table.freeze().unwrap();
         let mut count = Count::default();
-        frozen.flush_with(&[], paranoid_memtable::flush::HiddenVersions::Keep, &mut count).unwrap();
+        frozen.flush(Versions::All, &mut count).unwrap();
         assert_eq!(count.0, frozen.len() as u64, "{what}");
         assert_eq!(frozen.salvage().missing, 0, "{what}");
     }
@@ -372,9 +372,9 @@ mod comparators {
         let frozen = table.freeze().unwrap();
         let images = &script::<Imp>(table.comparator()).images;
         let before = images.load(Memory::Relaxed);
-        frozen.flush(&[], &mut Count::default()).unwrap();
+        frozen.flush(Versions::SeenBy(&[]), &mut Count::default()).unwrap();
         let asked = images.load(Memory::Relaxed) - before;
-        assert!(asked >= table.num_range_deletes(), "{asked}");
+        assert!(asked >= table.stats().range_deletes, "{asked}");
     }
 }
 
@@ -492,7 +492,7 @@ mod orders_under_damage {
     use std::cmp::Ordering;
 
     use paranoid_memtable::fault::{FaultInjector, Part};
-    use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
+    use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
     use paranoid_memtable::tombstone::Fragment;
     use paranoid_memtable::{DuplicatePolicy, Error, Lookup, MemTable, MemTableOptions};
 
@@ -649,7 +649,7 @@ mod orders_under_damage {
         // The damage is undone: all rows are there, and the sums agree.
         let frozen = table.freeze().unwrap();
         let mut sink = Collected::default();
-        frozen.flush_with(&[], HiddenVersions::Keep, &mut sink).unwrap();
+        frozen.flush(Versions::All, &mut sink).unwrap();
         assert_eq!(sink.0, rows);
     }
 

@@ -169,7 +169,7 @@ mod set_model {
 
         fn flush(&mut self) {
             let Some(mut job) = self.set.begin_flush().unwrap() else {
-                assert_eq!(self.set.view().tables(), 1);
+                assert_eq!(self.set.view().readers().count(), 1);
                 return;
             };
             assert!(self.set.begin_flush().unwrap().is_none(), "one job at a time");
@@ -197,12 +197,12 @@ mod set_model {
             }
             assert!(last <= self.last);
             self.flushed = last;
-            let before = self.set.view().tables();
+            let before = self.set.view().readers().count();
             if let Some(journal) = self.journal.as_ref().filter(|_| self.rng.one_in(3)) {
                 journal.0.lock().unwrap().removal_fails = Some(Error::Frozen);
             }
             job.install(base).unwrap();
-            assert_eq!(self.set.view().tables(), before - flushed);
+            assert_eq!(self.set.view().readers().count(), before - flushed);
         }
 
         /// A new set over the base and what the journal has says what the old one did.
@@ -314,12 +314,12 @@ mod set_model {
         };
         set.write(&batch_of(10)).unwrap();
         set.write(&batch_of(900 * unit)).unwrap();
-        let tables = set.view().tables();
+        let tables = set.view().readers().count();
         set.write(&batch_of(900 * unit)).unwrap();
-        assert!(set.view().tables() > tables);
-        let tables = set.view().tables();
+        assert!(set.view().readers().count() > tables);
+        let tables = set.view().readers().count();
         assert!(matches!(set.write(&batch_of(2048 * unit)), Err(Error::MemTableFull { .. })));
-        assert!(set.view().tables() <= tables + 1);
+        assert!(set.view().readers().count() <= tables + 1);
         assert_eq!(set.write(&batch_of(10)).unwrap(), 4, "no number was taken");
     }
 
@@ -405,7 +405,7 @@ pub(crate) mod set_scans {
 
     use paranoid_memtable::read::Base;
     use paranoid_memtable::{Bytewise, Error, Kind, WriteBatch};
-    use paranoid_set::{MemTableSet, MergedEntry, MergingCursor, SetOptions, SetRange, View};
+    use paranoid_set::{MemTableSet, MergedEntry, MergingCursor, SetOptions, View};
 
     use crate::support::orders::CaseBlind;
     use crate::support::rng::Rng;
@@ -433,7 +433,7 @@ pub(crate) mod set_scans {
     /// Moves a cursor over a view and its base at random. `keys` ascend.
     pub(crate) fn walk(view: &View<History>, all: &History, keys: &[Vec<u8>], rng: &mut Rng) {
         let rows = rows(all, keys, view.sequence());
-        let mut cursor = view.merging_cursor(vec![Box::new(HistorySource::new(view.base()))]).unwrap();
+        let mut cursor = view.cursor(vec![Box::new(HistorySource::new(view.base()))]).unwrap();
         let mut at: Option<usize> = None;
         for _ in 0..40 {
             let key = rng.pick(keys);
@@ -470,7 +470,7 @@ pub(crate) mod set_scans {
         let view = set.view();
         write(b"kEY", Kind::PUT);
         for (view, shown) in [(view, b"KEY"), (set.view(), b"kEY")] {
-            let mut cursor = view.cursor().unwrap();
+            let mut cursor = view.cursor(vec![]).unwrap();
             let name = |moved: paranoid_memtable::Result<Option<&MergedEntry>>| {
                 moved.unwrap().map(|entry| entry.user_key().to_vec())
             };
@@ -506,12 +506,12 @@ pub(crate) mod set_scans {
         };
         let expected: Rows = rows.iter().filter(is_inside).cloned().collect();
         let sources = || HistorySource::new(view.base());
-        let cursor = || view.merging_cursor(vec![Box::new(sources())]).unwrap().with_bounds((lower, upper));
+        let cursor = || view.cursor(vec![Box::new(sources())]).unwrap().with_bounds((lower, upper));
         let mut backward = all_of(&mut cursor(), Way::Backward).0;
         backward.reverse();
         assert_eq!(all_of(&mut cursor(), Way::Forward).0, expected, "{lower:?} to {upper:?}");
         assert_eq!(backward, expected, "{lower:?} to {upper:?}");
-        let mut range = view.merging_range(|| vec![Box::new(sources())], (lower, upper)).unwrap();
+        let mut range = view.range(|| vec![Box::new(sources())], (lower, upper)).unwrap();
         let mut rest = expected.iter();
         loop {
             let (found, wanted) = match rng.below(4) {
@@ -526,42 +526,6 @@ pub(crate) mod set_scans {
             }
         }
         assert!(range.next().is_none() && range.next_back().is_none(), "what is over stays over");
-        let range = view.merging_range(|| vec![Box::new(sources())], (lower, upper)).unwrap();
-        sought(range, &expected, keys, rng);
-    }
-
-    /// A range whose ends are sought and moved at random: an end shows what lies between its place and the other's.
-    fn sought(mut range: SetRange<'_>, expected: &Rows, keys: &[Vec<u8>], rng: &mut Rng) {
-        // The rows from `front` on and before `back` may be shown, by the end that moves.
-        let (mut front, mut back) = (0, expected.len());
-        for _ in 0..30 {
-            let key = rng.pick(keys);
-            let between = |front: usize, back: usize| expected.get(front..back).unwrap_or_default();
-            match rng.below(6) {
-                0 => {
-                    range.seek(key);
-                    front = expected.partition_point(|row| row.0 < *key);
-                }
-                1 => {
-                    range.seek_for_prev(key);
-                    back = expected.partition_point(|row| row.0 <= *key);
-                }
-                2 | 3 => {
-                    let wanted = between(front, back).first();
-                    assert_eq!(range.next_entry().unwrap().map(row).as_ref(), wanted, "{front} to {back}");
-                    front += usize::from(wanted.is_some());
-                }
-                _ => {
-                    let wanted = between(front, back).last();
-                    assert_eq!(
-                        range.next_back_entry().unwrap().map(row).as_ref(),
-                        wanted,
-                        "{front} to {back}"
-                    );
-                    back -= usize::from(wanted.is_some());
-                }
-            }
-        }
     }
 
     /// Compactions give old entries the number 0: an excluded bound leaves these out as well.
@@ -583,9 +547,9 @@ pub(crate) mod set_scans {
         let set = MemTableSet::open(SetOptions::default(), History::default()).unwrap();
         let (view, snapshot) = (set.view(), set.snapshot());
         let task = is_send(async move {
-            let mut cursor = view.cursor()?;
+            let mut cursor = view.cursor(vec![])?;
             std::future::ready(()).await;
-            let mut range = view.range(..)?;
+            let mut range = view.range(Vec::new, ..)?;
             let first = cursor.first()?.is_none();
             std::future::ready(()).await;
             let is_empty = first && range.next().is_none() && snapshot.sequence() == 0;
@@ -676,7 +640,7 @@ pub(crate) mod set_scans {
         fn check(view: &View<History>, all: &History, what: &str) {
             let expected = rows(all, &keys(), view.sequence());
             for way in [Way::Forward, Way::Backward] {
-                let Ok(mut cursor) = view.cursor() else { continue };
+                let Ok(mut cursor) = view.cursor(vec![]) else { continue };
                 let (shown, errors) = all_of(&mut cursor, way);
                 let mut rest = expected.clone();
                 if way == Way::Backward {
@@ -687,7 +651,7 @@ pub(crate) mod set_scans {
                     assert!(rest.any(|expected| expected == row), "{what}: {row:?}");
                 }
                 assert!(errors > 0 || shown.len() == expected.len(), "{what}: rows are missing");
-                let Ok(mut range) = view.range(..) else { continue };
+                let Ok(mut range) = view.range(Vec::new, ..) else { continue };
                 let (mut kept, mut failed) = (0, 0);
                 while let Some(entry) = if way == Way::Forward { range.next() } else { range.next_back() } {
                     match entry {

@@ -50,7 +50,7 @@ fn an_empty_range_takes_its_number() {
     let batch = WriteBatch::from_bytes(logged).unwrap();
     let table = MemTable::default();
     table.write_batch(5, &batch).unwrap();
-    assert_eq!(table.largest_sequence(), Some(6));
+    assert_eq!(table.stats().largest_sequence, Some(6));
     let set = MemTableSet::open(SetOptions::builder().last_sequence(4).build().unwrap(), ()).unwrap();
     let last = batch.check_limits(5, &SinkLimits::NONE).unwrap();
     assert_eq!((Some(set.write(&batch).unwrap()), last), (last, Some(7)));
@@ -71,7 +71,7 @@ fn table_numbers_end() {
     set.write(&put(b"a", b"3")).unwrap();
     let view = set.view();
     assert!(matches!(view.get(b"a").unwrap(), Lookup::Value(value) if *value == *b"3"));
-    assert_eq!(view.tables(), 2);
+    assert_eq!(view.readers().count(), 2);
 }
 
 /// A failing append or switch refuses one batch: it has no numbers, and the next one gets them.
@@ -85,7 +85,7 @@ fn a_journal_that_refuses_a_batch_changes_nothing() {
     assert_eq!(set.write(&put(b"b", b"3")).unwrap(), 2);
     journal.0.lock().unwrap().switch_fails = Some(broken_disk());
     assert!(is_broken_disk(&set.switch().unwrap_err()));
-    assert_eq!((set.view().tables(), set.switch().unwrap()), (1, 1));
+    assert_eq!((set.view().readers().count(), set.switch().unwrap()), (1, 1));
     assert_eq!(set.write(&put(b"b", b"4")).unwrap(), 3);
     assert!(set.read_only().is_none());
     let view = set.view();

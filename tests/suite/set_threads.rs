@@ -333,7 +333,7 @@ mod set_flush_thread {
         }
         fails.store(0, Ordering::Release);
         thread.retry();
-        while set.view().tables() > 1 {
+        while set.view().readers().count() > 1 {
             yield_now();
         }
         assert_eq!(value(&set, 1), Some(last));

@@ -231,7 +231,7 @@ fn a_range_must_start_before_it_ends() {
 #[cfg(feature = "fault-injection")]
 mod lost_tombstones {
     use paranoid_memtable::fault::{FaultInjector, Part, Region};
-    use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+    use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
     use paranoid_memtable::tombstone::Fragment;
     use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions, ParanoidOptions};
 
@@ -325,7 +325,7 @@ mod lost_tombstones {
         let frozen = table.freeze().unwrap();
         read_everything(&table, turns, &format!("{note}, frozen"));
         assert!(frozen.scrub(|_| {}).check().is_err(), "{note}: scrub of the frozen table is silent");
-        match frozen.flush(&[], &mut Forget) {
+        match frozen.flush(Versions::SeenBy(&[]), &mut Forget) {
             Err(Error::Corruption(_)) => {}
             other => panic!("{note}: flush says {other:?}"),
         }
@@ -354,7 +354,7 @@ mod lost_tombstones {
         }
         assert!(tried > 100, "{tried}");
         let frozen = table.freeze().unwrap();
-        frozen.flush(&[], &mut Forget).unwrap();
+        frozen.flush(Versions::SeenBy(&[]), &mut Forget).unwrap();
     }
 
     /// Indexes of the pieces that hold the starts of range tombstones.
@@ -385,7 +385,7 @@ mod lost_tombstones {
         }
         let _ = table.freeze();
         let frozen = table.immutable().expect("writing has ended");
-        let _ = frozen.flush(&[], &mut Forget);
+        let _ = frozen.flush(Versions::SeenBy(&[]), &mut Forget);
         let damaged = !frozen.scrub(|_| {}).findings.is_empty();
         assert!(damaged || protection == 0 || !changed, "{len} bytes from {from} over {to}");
     }

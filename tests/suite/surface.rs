@@ -5,9 +5,9 @@ mod api {
     use std::ops::Bound;
 
     use paranoid_memtable::KeyEquality;
-    use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, SinkError};
+    use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, SinkError, Versions};
     use paranoid_memtable::integrity::{Kvo, Kvos, Place, Protected};
-    use paranoid_memtable::read::{Base, DeletedBy, EntryBytes, Operand, Operands, PinnedEntry, PinnedValue};
+    use paranoid_memtable::read::{Base, DeletedBy, EntryBytes, Operand, Operands, PinnedValue};
     use paranoid_memtable::scan::{AtSnapshot, Borrowed, Cursor, Owned, RangeStats, Raw};
     use paranoid_memtable::tombstone::Fragment;
     use paranoid_memtable::{
@@ -40,8 +40,8 @@ mod api {
         sync::<OwnedCursor<AtSnapshot>>();
         stays::<OwnedCursor>();
         stays::<PinnedValue>();
-        sync::<(EntryBytes, PinnedEntry)>();
-        stays::<(EntryBytes, PinnedEntry)>();
+        sync::<EntryBytes>();
+        stays::<EntryBytes>();
         stays::<Writer>();
         sync::<Range<'static>>();
         sync::<(OwnedRange, OwnedRange<AtSnapshot>)>();
@@ -97,9 +97,9 @@ mod api {
         assert!(table.cursor().with_bounds(.."a".to_string()).first().unwrap().is_none());
         assert!(table.owned_cursor().with_bounds(pair).first().unwrap().is_some());
         let owned = (Bound::Included(low.clone()), Bound::Excluded(high.clone()));
-        assert_eq!(set.view().range(owned).unwrap().count(), 1);
-        assert_eq!(set.view().range(&low..=&high).unwrap().count(), 2);
-        let mut cursor = set.view().cursor().unwrap().with_bounds(pair);
+        assert_eq!(set.view().range(Vec::new, owned).unwrap().count(), 1);
+        assert_eq!(set.view().range(Vec::new, &low..=&high).unwrap().count(), 2);
+        let mut cursor = set.view().cursor(vec![]).unwrap().with_bounds(pair);
         assert_eq!(cursor.first().unwrap().map(|entry| entry.user_key()), Some(b"b".as_slice()));
     }
 
@@ -270,7 +270,7 @@ mod api {
         }
         let table = MemTable::default();
         table.put(1, b"k", b"v").unwrap();
-        let error = table.freeze().unwrap().flush(&[], &mut Full).unwrap_err();
+        let error = table.freeze().unwrap().flush(Versions::SeenBy(&[]), &mut Full).unwrap_err();
         let told: Vec<Error> = (0..3).map(|_| error.clone()).collect();
         std::thread::scope(|threads| {
             for error in told {
@@ -287,24 +287,6 @@ mod api {
         let cause = Box::new(Error::DuplicateEntry { sequence: 4 });
         let interrupted = Error::BatchInterrupted { applied: 3, cause };
         assert_eq!(interrupted.clone().to_string(), interrupted.to_string());
-    }
-
-    /// Two tables of one seed have the same secret: only the place in memory tells their entries apart.
-    #[test]
-    fn an_entry_is_pinned_in_its_own_table_only() {
-        let table = || {
-            let table = MemTable::new(MemTableOptions::builder().seed(4).build().unwrap()).unwrap();
-            table.put(1, b"k", b"v").unwrap();
-            table
-        };
-        let (table, twin) = (table(), table());
-        let entry = table.get_entry(b"k", 1).unwrap().unwrap();
-        assert!(text_of(twin.pin(&entry).unwrap_err()).contains("another table"));
-        let (pinned, copy) = (table.pin(&entry).unwrap(), entry.to_bytes().unwrap());
-        drop(table);
-        for (key, value) in [(pinned.user_key(), pinned.value()), (copy.user_key(), copy.value())] {
-            assert_eq!((key, value), (b"k".as_slice(), b"v".as_slice()));
-        }
     }
 
     /// An entry written in slices equals one written whole: its digest and its limits are those of the whole value.
@@ -326,22 +308,24 @@ mod api {
         let refused = table.insert_parts(3, Kind::RANGE_DELETE, b"b", &[b"", b"b"], None);
         assert!(text_of(refused.unwrap_err()).contains("range"));
         table.insert_parts(4, Kind::RANGE_DELETE, b"a", &[b"b", b"c"], None).unwrap();
-        assert_eq!((table.len(), table.num_range_deletes(), table.data_bytes()), (2, 1, 12));
+        assert_eq!((table.len(), table.stats().range_deletes, table.stats().data_bytes), (2, 1, 12));
     }
 
     #[test]
-    fn flush_marks_tags_and_forks() {
+    fn flush_marks_and_forks() {
         let table = MemTable::new(MemTableOptions::builder().seed(4).build().unwrap()).unwrap();
         assert!(!table.should_flush());
         table.delete_range(1, b"a", b"b").unwrap();
         assert!(!table.should_flush());
-        table.set_tag(77);
         let next = table.fork().unwrap();
-        assert_eq!((table.tag(), next.tag(), next.len()), (77, 0, 0));
         assert!(!next.should_flush());
         next.mark_for_flush();
         assert!(next.should_flush());
-        assert!(next.is_empty() && next.smallest_sequence().is_none() && next.largest_sequence().is_none());
+        assert!(
+            next.is_empty()
+                && next.stats().smallest_sequence.is_none()
+                && next.stats().largest_sequence.is_none()
+        );
     }
 }
 
@@ -430,11 +414,14 @@ mod room {
     #[test]
     fn room_that_is_promised_is_there() {
         let table = table(builder().write_buffer_size(64 << 10).hard_limit(HARD_LIMIT).value_len_max(3000));
-        assert!(!table.can_fit(1 << 24, 0) && !table.can_fit(0, 3001), "beyond the limits of lengths");
+        assert!(
+            !table.can_fit(Kind::PUT, 1 << 24, 0) && !table.can_fit(Kind::PUT, 0, 3001),
+            "beyond the limits of lengths"
+        );
         let (mut rng, mut sequence, mut full) = (Rng::new(seed_or(11)), 0, 0);
         while full < 50 {
             let value = vec![b'v'; rng.index(3000)];
-            let (promised, remaining) = (table.can_fit(8, value.len() as u64), table.remaining());
+            let (promised, remaining) = (table.can_fit(Kind::PUT, 8, value.len() as u64), table.remaining());
             sequence += 1;
             match table.put(sequence, &sequence.to_be_bytes(), &value) {
                 Ok(_) => {}
@@ -448,7 +435,7 @@ mod room {
         }
         assert!(table.remaining() < MemTable::max_entry_bytes(8, 3000));
         table.freeze().unwrap();
-        assert!(!table.can_fit(1, 1), "frozen");
+        assert!(!table.can_fit(Kind::PUT, 1, 1), "frozen");
     }
 
     /// Promises hold beside range tombstones too, for entries of both sorts.
@@ -463,10 +450,10 @@ mod room {
                 let (key, remaining) = (sequence.to_be_bytes(), table.remaining());
                 let (promised, written) = if is_range {
                     let end = [&key[..], &vec![7; 1 + len as usize]].concat();
-                    let promised = table.can_fit_range_delete(8, end.len() as u64);
+                    let promised = table.can_fit(Kind::RANGE_DELETE, 8, end.len() as u64);
                     (promised, table.delete_range(sequence, &key, &end))
                 } else {
-                    (table.can_fit(8, len), table.put(sequence, &key, &vec![7; len as usize]))
+                    (table.can_fit(Kind::PUT, 8, len), table.put(sequence, &key, &vec![7; len as usize]))
                 };
                 match written {
                     Ok(_) => {}
@@ -510,7 +497,7 @@ mod room {
                 let refused = loop {
                     number += 1;
                     let (start, end) = range_of(shape, number);
-                    let fits = table.can_fit_range_delete(start.len() as u64, end.len() as u64);
+                    let fits = table.can_fit(Kind::RANGE_DELETE, start.len() as u64, end.len() as u64);
                     let (before, remaining) = (table.allocated_bytes(), table.remaining());
                     match table.delete_range(number, &start, &end) {
                         Ok(_) => {
@@ -540,7 +527,7 @@ mod room {
                 // The writer that was made for the batch is counted.
                 after.numbers[5] = before.numbers[5];
                 assert_eq!(after, before);
-                if table.can_fit(8, 8) {
+                if table.can_fit(Kind::PUT, 8, 8) {
                     table.put(number, &number.to_be_bytes(), &[7; 8]).unwrap();
                 }
                 table.maintain();
@@ -589,7 +576,9 @@ mod room {
                     assert_eq!((counters(&table), table.remaining()), before);
                 }
                 table.freeze().unwrap();
-                assert!(table.delete_range(99, b"a", b"b").is_err() && !table.can_fit_range_delete(1, 1));
+                assert!(
+                    table.delete_range(99, b"a", b"b").is_err() && !table.can_fit(Kind::RANGE_DELETE, 1, 1)
+                );
             }
         }
     }
@@ -682,10 +671,8 @@ mod room {
         table.attach(permit.clone());
         table.put(1, b"k", b"v").unwrap();
         let Lookup::Value(value) = table.get(b"k", 1).unwrap() else { panic!("not there") };
-        let entry = table.get_entry(b"k", 1).unwrap().unwrap();
         let keepers: Vec<Box<dyn std::any::Any>> = vec![
             Box::new(value.to_pinned()),
-            Box::new(table.pin(&entry).unwrap()),
             Box::new(table.owned_cursor()),
             Box::new(table.writer()),
             Box::new(table.freeze().unwrap()),
@@ -759,7 +746,7 @@ mod reports {
         let job = set.begin_flush().unwrap().unwrap();
         let early = job.install(History::default());
         assert!(matches!(early, Err(Error::InvalidArgument(_))), "{early:?}");
-        assert_eq!(set.view().tables(), 2, "the table stays");
+        assert_eq!(set.view().readers().count(), 2, "the table stays");
         batch.set_sequence(1);
         assert!(matches!(set.replay(&batch), Err(Error::InvalidArgument(_))), "number 1 is taken");
         batch.set_sequence(5);
@@ -768,6 +755,6 @@ mod reports {
         let mut base = History::default();
         job.flush(&mut base).unwrap();
         job.install(base).unwrap();
-        assert_eq!(set.view().tables(), 1);
+        assert_eq!(set.view().readers().count(), 1);
     }
 }

@@ -253,13 +253,13 @@ fn replace_races() {
             writers.into_iter().for_each(|writer| writer.join().unwrap());
             over.store(true, Ordering::Release);
         });
-        assert_eq!((table.len() as u64, table.num_displaced()), (KEYS, times * WRITERS));
+        assert_eq!((table.len() as u64, table.stats().displaced), (KEYS, times * WRITERS));
         let data_bytes: u64 = table
             .range(..)
             .map(Result::unwrap)
             .map(|entry| (entry.user_key().len() + entry.value_len()) as u64)
             .sum();
-        assert_eq!(table.data_bytes(), data_bytes, "displaced entries do not count");
+        assert_eq!(table.stats().data_bytes, data_bytes, "displaced entries do not count");
         replace_reader(table, over, Rng::new(seed));
     });
 }

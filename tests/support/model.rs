@@ -320,7 +320,7 @@ fn name_of(by: DeletedBy) -> &'static str {
         DeletedBy::Single => "Single",
         DeletedBy::Range => "Range",
         DeletedBy::Custom(kind) => {
-            assert!(kind.is_point_delete() && kind.custom_number().is_some(), "{kind:?}");
+            assert!(kind.is_point_delete() && kind > Kind::FIRST_CUSTOM, "{kind:?}");
             "Custom"
         }
     }
@@ -334,9 +334,9 @@ pub fn check_get<C: Order>(table: &TableReader, model: &Model<C>, key: &[u8], sn
     let stored = entry.map(|entry| row_of(&entry)).transpose()?;
     same("get_entry", &stored.as_ref(), &model.newest(key, snapshot))?;
     if let (Some(entry), Some(row)) = (entry, model.newest(key, snapshot)) {
-        let pinned = told("pin", table.pin(&entry))?;
-        let parts = (pinned.user_key(), pinned.sequence(), pinned.kind(), pinned.value());
-        same("pin", &parts, &(entry.user_key(), row.sequence, row.kind, row.value.as_slice()))?;
+        let copy = told("to_bytes", entry.to_bytes())?;
+        let parts = (copy.user_key(), copy.sequence(), copy.kind(), copy.value());
+        same("to_bytes", &parts, &(entry.user_key(), row.sequence, row.kind, row.value.as_slice()))?;
     }
     let mut buffer = vec![7; 9];
     let found = told("get_into", table.get_into(key, snapshot, &mut buffer))?;
@@ -372,13 +372,13 @@ pub fn check_multi_get<C: Order>(
 }
 
 pub fn check_counts<C: Order>(table: &TableReader, model: &Model<C>) -> Verdict {
-    let sequences = table.smallest_sequence().zip(table.largest_sequence());
+    let sequences = table.stats().smallest_sequence.zip(table.stats().largest_sequence);
     let found = Counts {
         entries: table.len() as u64,
-        deletes: table.num_deletes(),
-        range_deletes: table.num_range_deletes(),
-        displaced: table.num_displaced(),
-        data_bytes: table.data_bytes(),
+        deletes: table.stats().deletes,
+        range_deletes: table.stats().range_deletes,
+        displaced: table.stats().displaced,
+        data_bytes: table.stats().data_bytes,
         sequences,
     };
     same("counts", &found, &model.counts)?;

@@ -68,7 +68,7 @@ impl History {
                 known.operands.push(value.clone());
                 continue;
             }
-            known.value = kind.is_value().then(|| value.clone());
+            known.value = (!kind.is_point_delete()).then(|| value.clone());
             return known;
         }
         known

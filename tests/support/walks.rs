@@ -255,7 +255,7 @@ pub mod ends {
         /// What these changes may cost.
         pub fn of(injector: &FaultInjector<'_>) -> Allowed {
             let mut allowed = Allowed::default();
-            for piece in injector.changed().into_iter().map(|piece| &injector.pieces()[piece]) {
+            for piece in injector.changed().into_keys().map(|piece| &injector.pieces()[piece]) {
                 allowed.errors += 1;
                 match (piece.part, piece.region, &piece.owner) {
                     (Part::Control, _, _) => allowed.anything = true,

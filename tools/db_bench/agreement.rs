@@ -213,7 +213,7 @@ fn threads_write_across_rotations() {
     assert!(version.tables.len() > 3);
     // Sequence numbers of a table are larger than those of the tables after it.
     for pair in version.tables.windows(2) {
-        let (newer, older) = (pair[0].smallest_sequence(), pair[1].largest_sequence());
+        let (newer, older) = (pair[0].stats().smallest_sequence, pair[1].stats().largest_sequence);
         assert!(newer.is_none_or(|newer| Some(newer) > older), "{newer:?} {older:?}");
     }
 }

@@ -468,7 +468,8 @@ impl<'v> Scan<'v> {
             let key = entry.user_key();
             let newer = &self.version.tables[..top];
             let mut deleted = false;
-            for table in newer.iter().filter(|table| table.num_deletes() + table.num_range_deletes() > 0) {
+            for table in newer.iter().filter(|table| table.stats().deletes + table.stats().range_deletes > 0)
+            {
                 deleted |= matches!(table.get(key, self.snapshot)?, Lookup::Deleted { .. });
             }
             if !deleted {

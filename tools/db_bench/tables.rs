@@ -177,8 +177,9 @@ impl Db {
         let version = Arc::clone(&locked(&self.version));
         let mut text = String::from("\n** Tables, the active one first **\n");
         for table in &version.tables {
-            let (entries, deletes, ranges) = (table.len(), table.num_deletes(), table.num_range_deletes());
-            let (data, allocated) = (table.data_bytes(), table.allocated_bytes());
+            let (entries, deletes, ranges) =
+                (table.len(), table.stats().deletes, table.stats().range_deletes);
+            let (data, allocated) = (table.stats().data_bytes, table.allocated_bytes());
             text.push_str(&format!(
                 "{entries} entries ({deletes} deletes, {ranges} range deletes), {data} bytes of data, {allocated} allocated\n"
             ));
@@ -323,7 +324,7 @@ impl Load<'_> {
         match self {
             Load::One(Op::Put(key, other) | Op::DeleteRange(key, other)) => key.len() + other.len(),
             Load::One(Op::Delete(key)) => key.len(),
-            Load::Batch(batch) => batch.data_size(),
+            Load::Batch(batch) => batch.as_bytes().len(),
         }
     }
 }

@@ -253,14 +253,6 @@ impl<'a> Node<'a> {
         unsafe { std::slice::from_raw_parts(pointer, self.lengths.key_len()) }
     }
 
-    /// Key and value, which are adjacent, not verified.
-    fn entry_bytes(&self) -> &'a [u8] {
-        let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address);
-        let len = self.lengths.key_len() + self.lengths.value_len();
-        // SAFETY: NODE-1: as for the key; the value lies right after it.
-        unsafe { std::slice::from_raw_parts(pointer, len) }
-    }
-
     #[inline(always)]
     fn value_bytes(&self) -> &'a [u8] {
         let at = self.key_address + self.lengths.key_len();
@@ -416,14 +408,6 @@ impl<'a> Verified<'a> {
         } else {
             Err(no_node(self.node.offset()))
         }
-    }
-
-    /// Key and value in one piece, with the arena that holds them. `None`: they lie in another arena.
-    pub(crate) fn bytes_in<'v>(&self, view: &View<'v>) -> Option<BytesIn<'v>>
-    where
-        'a: 'v,
-    {
-        self.is_in(view).then(|| BytesIn { bytes: self.node.entry_bytes(), arena: view.arena() })
     }
 
     /// Whether the key is at its place in this arena.

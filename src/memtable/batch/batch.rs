@@ -29,11 +29,16 @@ use crate::memtable::batch::encoding::{
 /// How the entries of a batch get their sequence numbers.
 ///
 /// ```
-/// use paranoid_memtable::WriteBatch;
+/// use paranoid_memtable::{MemTable, WriteBatch};
 /// use paranoid_memtable::batch::SequenceMode;
-/// assert_eq!(WriteBatch::new().sequence_mode(), SequenceMode::PerEntry);
-/// let batch = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
-/// assert_eq!(batch.sequence_mode(), SequenceMode::WholeBatch);
+/// let table = MemTable::default();
+/// for (mode, numbers) in [(SequenceMode::PerEntry, 2), (SequenceMode::WholeBatch, 1)] {
+///     let mut batch = WriteBatch::new().with_sequence_mode(mode);
+///     batch.put(b"a", b"1")?;
+///     batch.put(b"b", b"2")?;
+///     assert_eq!(table.prepare(&batch)?.numbers(), numbers);
+/// }
+/// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum SequenceMode {
@@ -173,7 +178,7 @@ impl WriteBatch {
     /// batch.put(b"b", b"2")?;
     /// let table = MemTable::default();
     /// table.write_batch(7, &batch)?;
-    /// assert_eq!((table.smallest_sequence(), table.largest_sequence()), (Some(7), Some(7)));
+    /// assert_eq!((table.stats().smallest_sequence, table.stats().largest_sequence), (Some(7), Some(7)));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
@@ -196,7 +201,7 @@ impl WriteBatch {
         self
     }
 
-    /// This batch with a limit of its encoded length, [`data_size`](Self::data_size): what would make it longer is
+    /// This batch with a limit of its encoded length, that of [`as_bytes`](Self::as_bytes): what would make it longer is
     /// refused with [`Error::BatchFull`] and changes nothing. There is none in a new batch.
     ///
     /// ```
@@ -219,15 +224,8 @@ impl WriteBatch {
         Ok(self)
     }
 
-    /// The limit of the encoded length; `usize::MAX` if there is none.
-    #[must_use]
-    pub fn max_bytes(&self) -> usize {
-        self.max_bytes
-    }
-
     /// How the entries get their sequence numbers.
-    #[must_use]
-    pub fn sequence_mode(&self) -> SequenceMode {
+    pub(crate) fn sequence_mode(&self) -> SequenceMode {
         self.mode
     }
 
@@ -484,21 +482,6 @@ impl WriteBatch {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Bytes of the encoded batch, its header of 12 bytes included.
-    ///
-    /// ```
-    /// use paranoid_memtable::WriteBatch;
-    /// let mut batch = WriteBatch::new();
-    /// assert_eq!(batch.data_size(), 12);
-    /// batch.put(b"k", b"v")?; // tag, length, "k", length, "v"
-    /// assert_eq!(batch.data_size(), 12 + 5);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn data_size(&self) -> usize {
-        self.buffer.len()
     }
 
     /// An upper bound of the arena bytes that the entries take in any table: reserve as many, or compare with

@@ -10,7 +10,7 @@
 //!   was written. Between two calls a pulled flush keeps a place in the table, and copies in its own memory, which the fault
 //!   model leaves out: a flipped bit in the copy of a key may hide a row.
 //! * FLUSH-2: after an `Err`, which is final, the output must be discarded, because it is incomplete.
-//! * FLUSH-3: with `HiddenVersions::Drop` a version is left out only if every snapshot that could see it sees a newer
+//! * FLUSH-3: under `Versions::SeenBy` a version is left out only if every snapshot that could see it sees a newer
 //!   version of its key. Bases of merge operands, single deletes, and versions older than a single delete are kept.
 //!
 //! Any thread; several flushes of one table may run at once.
@@ -43,7 +43,7 @@ pub type SinkError = Box<dyn StdError + Send + Sync>;
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
-/// use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+/// use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
 /// use paranoid_memtable::tombstone::Fragment;
 /// #[derive(Default)]
 /// struct Keys(Vec<Vec<u8>>);
@@ -60,7 +60,7 @@ pub type SinkError = Box<dyn StdError + Send + Sync>;
 /// table.put(2, b"b", b"")?;
 /// table.put(1, b"a", b"")?;
 /// let mut keys = Keys::default();
-/// table.freeze()?.flush(&[], &mut keys)?;
+/// table.freeze()?.flush(Versions::SeenBy(&[]), &mut keys)?;
 /// assert_eq!(keys.0, [b"a", b"b"]);
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
@@ -116,19 +116,30 @@ impl<'a> FlushEntry<'a> {
     }
 }
 
-/// What a flush does with versions that no snapshot sees.
+/// Which versions of a key a flush passes on.
 ///
 /// ```
-/// use paranoid_memtable::flush::HiddenVersions;
-/// assert_eq!(HiddenVersions::default(), HiddenVersions::Drop);
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::flush::Versions;
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let table = MemTable::default();
+/// for sequence in 1..=3 {
+///     table.put(sequence, b"key", b"value")?;
+/// }
+/// let frozen = table.freeze()?;
+/// for (versions, passed) in [(Versions::SeenBy(&[]), 1), (Versions::SeenBy(&[2]), 2), (Versions::All, 3)] {
+///     let mut flush = frozen.flush_iter(versions)?;
+///     while flush.next()?.is_some() {}
+///     assert_eq!(flush.summary().map(|summary| summary.entries), Some(passed));
+/// }
+/// # Ok(()) }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub enum HiddenVersions {
-    /// They are left out (default).
-    #[default]
-    Drop,
-    /// They are passed on as well.
-    Keep,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Versions<'s> {
+    /// Those that a read at the newest sequence number, or at one of these snapshots, in any order, could need.
+    SeenBy(&'s [SequenceNumber]),
+    /// All, those that no snapshot sees as well.
+    All,
 }
 
 /// Counts of a flush.
@@ -151,14 +162,13 @@ pub struct FlushSummary {
     pub data_bytes: u64,
 }
 
-/// Passes everything that a read at one of `snapshots`, or at the newest sequence number, could need to the sink.
+/// Passes versions of all keys, and all range tombstones, to the sink.
 pub(crate) fn flush(
     core: &Arc<Core>,
-    snapshots: &[SequenceNumber],
-    hidden: HiddenVersions,
+    versions: Versions<'_>,
     sink: &mut impl FlushSink,
 ) -> Result<FlushSummary> {
-    let mut items = FlushIter::new(core, snapshots, hidden)?;
+    let mut items = FlushIter::new(core, versions)?;
     while let Some(item) = items.next()? {
         item.hand_to(sink)?;
     }
@@ -169,12 +179,12 @@ pub(crate) fn flush(
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
-/// use paranoid_memtable::flush::FlushItem;
+/// use paranoid_memtable::flush::{FlushItem, Versions};
 /// let table = MemTable::default();
 /// table.put(1, b"key", b"value")?;
 /// table.delete_range(2, b"a", b"b")?;
 /// let frozen = table.freeze()?;
-/// let mut flush = frozen.flush_iter(&[])?;
+/// let mut flush = frozen.flush_iter(Versions::SeenBy(&[]))?;
 /// assert!(matches!(flush.next()?, Some(FlushItem::Entry(entry)) if entry.user_key == b"key"));
 /// assert!(matches!(flush.next()?, Some(FlushItem::Fragment(fragment)) if fragment.start() == b"a"));
 /// assert!(flush.next()?.is_none());
@@ -206,14 +216,14 @@ impl FlushItem<'_> {
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
-/// use paranoid_memtable::flush::FlushItem;
+/// use paranoid_memtable::flush::{FlushItem, Versions};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let table = MemTable::default();
 /// table.put(1, b"b", b"old")?;
 /// table.put(2, b"b", b"new")?;
 /// table.delete_range(3, b"x", b"z")?;
 /// let frozen = table.freeze()?;
-/// let mut flush = frozen.flush_iter(&[])?;
+/// let mut flush = frozen.flush_iter(Versions::SeenBy(&[]))?;
 /// let (mut entries, mut fragments) = (vec![], vec![]);
 /// while let Some(item) = flush.next()? {
 ///     match item {
@@ -262,18 +272,14 @@ struct Entries<'t> {
 }
 
 impl<'t> FlushIter<'t> {
-    pub(crate) fn new(
-        core: &'t Arc<Core>,
-        snapshots: &[SequenceNumber],
-        hidden: HiddenVersions,
-    ) -> Result<Self> {
+    pub(crate) fn new(core: &'t Arc<Core>, versions: Versions<'_>) -> Result<Self> {
         core.check_control()?;
         let search = core.point_search()?;
         let entries = Entries { search, at: search.sentinel, read_ahead: ReadAhead::default() };
         Ok(FlushIter {
             core,
             stage: Stage::Entries(entries),
-            filter: VersionFilter::new(snapshots, hidden),
+            filter: VersionFilter::new(versions),
             key: Vec::new(),
             value: Vec::new(),
             newer: None,
@@ -307,12 +313,13 @@ impl<'t> FlushIter<'t> {
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
+    /// use paranoid_memtable::flush::Versions;
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let table = MemTable::default();
     /// table.put(1, b"b", b"value")?;
     /// table.delete_range(2, b"a", b"c")?;
     /// let frozen = table.freeze()?;
-    /// let mut flush = frozen.flush_iter(&[])?;
+    /// let mut flush = frozen.flush_iter(Versions::SeenBy(&[]))?;
     /// assert_eq!(flush.next_entry()?.map(|entry| entry.user_key), Some(&b"b"[..]));
     /// assert_eq!(flush.entry().map(|entry| entry.sequence), Some(1), "as long as other tables are asked");
     /// assert!(flush.next_entry()?.is_none());
@@ -454,13 +461,13 @@ impl<'t> FlushIter<'t> {
     #[inline(never)]
     fn cut(&mut self) -> Result<Fragments> {
         let mut fragmenter = Fragmenter::under(self.core.comparator.clone());
-        if self.filter.hidden == HiddenVersions::Drop {
-            let oldest = self.filter.snapshots.first().copied().unwrap_or(SequenceNumber::MAX);
+        if let Some(snapshots) = &self.filter.snapshots {
+            let oldest = snapshots.first().copied().unwrap_or(SequenceNumber::MAX);
+            fragmenter = fragmenter.with_snapshots(snapshots);
             if let Some(kept) = self.core.tombstones.fragments(self.core.ground(), oldest) {
                 self.pass_tombstones(|_, _, _| Ok(()))?;
                 return Ok(kept);
             }
-            fragmenter = fragmenter.with_snapshots(&self.filter.snapshots);
         }
         self.pass_tombstones(|start, end, sequence| fragmenter.add(start, end, sequence))?;
         Ok(fragmenter.finish())
@@ -491,9 +498,8 @@ impl<'t> FlushIter<'t> {
 /// Decides which versions of a key are needed (FLUSH-3). Versions come newest first.
 #[derive(Debug)]
 pub struct VersionFilter {
-    /// Ascending.
-    snapshots: Vec<SequenceNumber>,
-    hidden: HiddenVersions,
+    /// Ascending. `None`: every version is needed.
+    snapshots: Option<Vec<SequenceNumber>>,
     /// The snapshot stripe of the newest version that was admitted: snapshots from this index on see it.
     stripe: Option<usize>,
     /// A single delete of this key was met.
@@ -504,10 +510,13 @@ pub struct VersionFilter {
 
 impl VersionFilter {
     /// A filter for the versions of one key after another.
-    pub fn new(snapshots: &[SequenceNumber], hidden: HiddenVersions) -> Self {
-        let mut snapshots = snapshots.to_vec();
-        snapshots.sort_unstable();
-        VersionFilter { snapshots, hidden, stripe: None, below_single: false, admitted: None }
+    pub fn new(versions: Versions<'_>) -> Self {
+        let mut snapshots = match versions {
+            Versions::SeenBy(snapshots) => Some(snapshots.to_vec()),
+            Versions::All => None,
+        };
+        snapshots.iter_mut().for_each(|snapshots| snapshots.sort_unstable());
+        VersionFilter { snapshots, stripe: None, below_single: false, admitted: None }
     }
 
     /// Another key comes.
@@ -520,14 +529,16 @@ impl VersionFilter {
     /// The oldest snapshot that sees a version of this key, the largest number if none does. `None` if the version is kept whatever
     /// covers it, because a single delete may need it.
     pub fn seen_from(&self, sequence: SequenceNumber) -> Option<SequenceNumber> {
-        let first = self.snapshots.partition_point(|snapshot| *snapshot < sequence);
-        (!self.below_single).then(|| self.snapshots.get(first).copied().unwrap_or(SequenceNumber::MAX))
+        let snapshots = self.snapshots.as_deref().unwrap_or_default();
+        let first = snapshots.partition_point(|snapshot| *snapshot < sequence);
+        (!self.below_single).then(|| snapshots.get(first).copied().unwrap_or(SequenceNumber::MAX))
     }
 
     /// Whether a reader may need this version. O(log snapshots).
     pub fn admits(&mut self, sequence: SequenceNumber, kind: Kind) -> bool {
+        let Some(snapshots) = &self.snapshots else { return true };
         // Snapshots from this index on see this version, those before do not.
-        let stripe = self.snapshots.partition_point(|snapshot| *snapshot < sequence);
+        let stripe = snapshots.partition_point(|snapshot| *snapshot < sequence);
         let answered = self.stripe == Some(stripe);
         self.below_single |= kind == Kind::SINGLE_DELETE;
         if kind != Kind::MERGE {
@@ -535,7 +546,7 @@ impl VersionFilter {
         }
         // Neither of two duplicates is newer than the other.
         let twin = self.admitted == Some(sequence);
-        let admits = !answered || twin || self.below_single || self.hidden == HiddenVersions::Keep;
+        let admits = !answered || twin || self.below_single;
         if admits {
             self.admitted = Some(sequence);
         }
@@ -548,7 +559,7 @@ mod tests {
     use super::*;
 
     fn kept(snapshots: &[u64], versions: &[(u64, Kind)]) -> Vec<u64> {
-        let mut filter = VersionFilter::new(snapshots, HiddenVersions::Drop);
+        let mut filter = VersionFilter::new(Versions::SeenBy(snapshots));
         versions.iter().filter(|(sequence, kind)| filter.admits(*sequence, *kind)).map(|v| v.0).collect()
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::error::{Corruption, Result};
 use crate::integrity::control_word::{Salt, Words};
 use crate::integrity::digest::{Secret, key_part, mix, splitmix};
+use crate::key::SequenceNumber;
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
 use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines, Report, SideStructure, WaitForWriters, lost};
 use crate::memtable::options::{MemTableOptions, PrefixExtractor};
@@ -147,8 +148,8 @@ macro_rules! events {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Event { $($(#[$note])* $event,)* }
 
-        /// Counters of reads since the table was made. All zero unless the table was made with
-        /// [`statistics`](crate::MemTableOptionsBuilder::statistics).
+        /// Counts of a table: of the entries that it holds, exact while no write is running, and of the reads since it was
+        /// made, which are zero unless it was made with [`statistics`](crate::MemTableOptionsBuilder::statistics).
         ///
         /// ```
         /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -161,13 +162,27 @@ macro_rules! events {
         /// ```
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[non_exhaustive]
-        pub struct Stats { $($(#[$note])* pub $field: u64,)* }
+        pub struct Stats {
+            /// Point tombstones among the entries: deletes, single deletes, and custom kinds that count as deletes.
+            pub deletes: u64,
+            /// Range tombstones among the entries.
+            pub range_deletes: u64,
+            /// Entries that another one replaced (policy `Replace`).
+            pub displaced: u64,
+            /// Bytes of keys and values, without those of replaced entries.
+            pub data_bytes: u64,
+            /// Smallest sequence number of all entries.
+            pub smallest_sequence: Option<SequenceNumber>,
+            /// Largest sequence number of all entries.
+            pub largest_sequence: Option<SequenceNumber>,
+            $($(#[$note])* pub $field: u64,)*
+        }
 
         const EVENTS: usize = [$(Event::$event),*].len();
 
         impl Stats {
             fn from_array(counts: [u64; EVENTS]) -> Self {
-                Stats { $($field: counts[Event::$event as usize],)* }
+                Stats { $($field: counts[Event::$event as usize],)* ..Stats::default() }
             }
         }
     };

@@ -1,4 +1,4 @@
-//! Entries as stored, and their parts, copies and pinned forms.
+//! Entries as stored, their parts and copies.
 //!
 //! * ENTRY-1: bytes are copied first, and the copy is verified, so that the caller gets exactly the bytes that were
 //!   checked.
@@ -11,12 +11,11 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::integrity::digest::{StoredProtection, Width};
 use crate::key::{KeyComparator, Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::Frame;
-use crate::memtable::arena::node::{Pinned, Verified};
-use crate::memtable::core::Core;
+use crate::memtable::arena::node::Verified;
 
 /// An entry as stored. Key, sequence number and kind were verified by the call that returned the entry; a getter that
 /// returns a `Result` verifies all that it returns when it is called.
@@ -118,7 +117,7 @@ impl<'a> Entry<'a> {
     }
 
     /// A copy of the whole entry, verified after it was made: `'static`, and cheap to clone. It does not keep the
-    /// table alive; [`pin`](crate::TableReader::pin) does, and copies nothing.
+    /// table alive.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -181,36 +180,6 @@ pub(crate) fn copy_verified(entry: &Verified<'_>, width: Width, buffer: &mut Vec
     })
 }
 
-/// The getters of [`EntryBytes`] and [`PinnedEntry`], both of which have a method `whole` that returns key and value
-/// in one slice.
-macro_rules! getters {
-    ($self:ident) => {
-        /// The user key.
-        #[must_use]
-        pub fn user_key(&$self) -> &[u8] {
-            $self.whole().split_at($self.key_len).0
-        }
-
-        /// The value.
-        #[must_use]
-        pub fn value(&$self) -> &[u8] {
-            $self.whole().split_at($self.key_len).1
-        }
-
-        /// The sequence number.
-        #[must_use]
-        pub fn sequence(&$self) -> SequenceNumber {
-            $self.sequence
-        }
-
-        /// The kind.
-        #[must_use]
-        pub fn kind(&$self) -> Kind {
-            $self.kind
-        }
-    };
-}
-
 /// A verified copy of an entry: `'static`, and cheap to clone. Made by [`Entry::to_bytes`].
 ///
 /// ```
@@ -231,54 +200,27 @@ pub struct EntryBytes {
 }
 
 impl EntryBytes {
-    getters!(self);
-
-    fn whole(&self) -> &[u8] {
-        &self.bytes
+    /// The user key.
+    #[must_use]
+    pub fn user_key(&self) -> &[u8] {
+        self.bytes.split_at(self.key_len).0
     }
-}
 
-/// An entry that owns a share in its table: `'static`, cheap to clone, and without a copy. Made by
-/// [`pin`](crate::TableReader::pin).
-///
-/// ```
-/// use paranoid_memtable::MemTable;
-/// let table = MemTable::default();
-/// table.put(7, b"key", b"value")?;
-/// let entry = table.get_entry(b"key", 7)?.expect("it was put");
-/// let pinned = table.pin(&entry)?;
-/// drop(table); // the pinned entry keeps the memory alive
-/// assert_eq!((pinned.user_key(), pinned.value()), (b"key".as_slice(), b"value".as_slice()));
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-#[derive(Clone)]
-pub struct PinnedEntry {
-    pinned: Arc<Pinned>,
-    key_len: usize,
-    sequence: SequenceNumber,
-    kind: Kind,
-}
-
-impl PinnedEntry {
-    getters!(self);
-
-    fn whole(&self) -> &[u8] {
-        self.pinned.bytes()
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        self.bytes.split_at(self.key_len).1
     }
-}
 
-/// Verifies an entry and pins it.
-pub(crate) fn pin(core: &Arc<Core>, entry: &Entry<'_>) -> Result<PinnedEntry> {
-    entry.parts()?;
-    let whole = entry.entry.bytes_in(&core.arena.view()?);
-    let owner = Arc::clone(core);
-    match whole.and_then(|whole| Pinned::new(owner, whole)) {
-        Some(pinned) => Ok(PinnedEntry {
-            pinned: Arc::new(pinned),
-            key_len: entry.user_key().len(),
-            sequence: entry.sequence(),
-            kind: entry.kind(),
-        }),
-        None => Err(Error::InvalidArgument("an entry of another table cannot be pinned in this one".into())),
+    /// The sequence number.
+    #[must_use]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 }

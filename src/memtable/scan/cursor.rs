@@ -14,7 +14,7 @@ use crate::key::{Direction, Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::core::Core;
-use crate::memtable::read::entry::Entry;
+use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::read::get::Operands;
 use crate::memtable::scan::bounds::{KeyRange, ScanBounds, scan_bounds};
 use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility, Visible};
@@ -460,15 +460,21 @@ impl<H: Handle> Cursor<H, AtSnapshot> {
 /// assert_eq!((count(table.cursor())?, count(table.owned_cursor())?), (1, 1));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub trait Handle: sealed::Holds {}
+pub trait Handle {
+    /// What a range yields as an iterator: an [`Entry`], or [`EntryBytes`], which outlive the range.
+    type Item;
 
-pub(crate) mod sealed {
-    /// Access to the table.
-    pub trait Holds {
-        /// The table.
-        #[expect(private_interfaces, reason = "sealed")]
-        fn core(&self) -> &super::Core;
-    }
+    /// The table. Its type is private, so no other crate implements this trait.
+    #[doc(hidden)]
+    #[expect(private_interfaces, reason = "sealed")]
+    fn core(&self) -> &Core;
+
+    /// Takes a step of a range, and makes of its entry what is yielded.
+    #[doc(hidden)]
+    #[expect(private_bounds, reason = "sealed")]
+    fn yielded<F>(&self, step: F) -> Option<Result<Self::Item>>
+    where
+        F: for<'a> FnOnce(&'a Core) -> Option<Result<Entry<'a>>>;
 }
 
 /// A borrowed table.
@@ -495,22 +501,41 @@ pub struct Borrowed<'t>(pub(crate) &'t Core);
 #[derive(Debug)]
 pub struct Owned(pub(crate) Arc<Core>);
 
-impl sealed::Holds for Borrowed<'_> {
+impl<'t> Handle for Borrowed<'t> {
+    type Item = Entry<'t>;
+
+    #[inline(always)]
     #[expect(private_interfaces, reason = "sealed")]
     fn core(&self) -> &Core {
         self.0
     }
+
+    #[inline(always)]
+    #[expect(private_bounds, reason = "sealed")]
+    fn yielded<F>(&self, step: F) -> Option<Result<Entry<'t>>>
+    where
+        F: for<'a> FnOnce(&'a Core) -> Option<Result<Entry<'a>>>,
+    {
+        step(self.0)
+    }
 }
 
-impl sealed::Holds for Owned {
+impl Handle for Owned {
+    type Item = EntryBytes;
+
     #[expect(private_interfaces, reason = "sealed")]
     fn core(&self) -> &Core {
         &self.0
     }
-}
 
-impl Handle for Borrowed<'_> {}
-impl Handle for Owned {}
+    #[expect(private_bounds, reason = "sealed")]
+    fn yielded<F>(&self, step: F) -> Option<Result<EntryBytes>>
+    where
+        F: for<'a> FnOnce(&'a Core) -> Option<Result<Entry<'a>>>,
+    {
+        Some(step(&self.0)?.and_then(|entry| entry.to_bytes()))
+    }
+}
 
 // The range tombstones of a table as fragments. Each tombstone is read from its list and copied, and the copy is
 // verified. A frozen table keeps the fragments of a snapshot that sees every tombstone; they are copied and verified.

@@ -25,7 +25,7 @@ use std::ops::{ControlFlow, RangeBounds};
 use crate::error::{Corruption, Place, Result};
 use crate::key::{Direction, KeyComparator, SequenceNumber, Target};
 use crate::memtable::core::Core;
-use crate::memtable::read::entry::{Entry, EntryBytes};
+use crate::memtable::read::entry::Entry;
 use crate::memtable::scan::bounds::{KeyRange, ScanBound, ScanBounds, scan_bounds, version_bounds};
 use crate::memtable::scan::cursor::{Borrowed, Handle, Owned};
 use crate::memtable::scan::visibility::{Raw, StepLimit, Visibility, Visible};
@@ -603,23 +603,6 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     pub fn set_bounds(&mut self, range: impl KeyRange) {
         self.ends.set_bounds(scan_bounds(&range));
     }
-
-    /// The error of the last step of either end; see [`Cursor::status`](crate::scan::Cursor::status).
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let mut range = MemTable::default().owned_range(..);
-    /// assert!(!matches!(range.next_entry(), Ok(Some(_))));
-    /// range.status()?; // the end, not damage
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `Corruption`, as the step returned it.
-    pub fn status(&self) -> Result<()> {
-        self.ends.front.walk.status().and_then(|()| self.ends.back.walk.status())
-    }
 }
 
 impl<H: Handle> EntryRange<H, Raw> {
@@ -685,42 +668,27 @@ impl<H: Handle> EntryRange<H, Raw> {
     }
 }
 
-impl<'t, L: Visibility> Iterator for EntryRange<Borrowed<'t>, L> {
-    type Item = Result<Entry<'t>>;
+/// A range that borrows its table yields entries, one that owns a share yields copies of them, each verified after it was
+/// made.
+impl<H: Handle, L: Visibility> Iterator for EntryRange<H, L> {
+    type Item = Result<H::Item>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.ends.step(self.handle.0, Direction::Forward)
+        let EntryRange { handle, ends, .. } = self;
+        handle.yielded(|core| ends.step(core, Direction::Forward))
     }
 }
 
-impl<L: Visibility> DoubleEndedIterator for EntryRange<Borrowed<'_>, L> {
+impl<H: Handle, L: Visibility> DoubleEndedIterator for EntryRange<H, L> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.ends.step(self.handle.0, Direction::Backward)
+        let EntryRange { handle, ends, .. } = self;
+        handle.yielded(|core| ends.step(core, Direction::Backward))
     }
 }
 
-impl<L: Visibility> std::iter::FusedIterator for EntryRange<Borrowed<'_>, L> {}
-
-/// Yields copies of entries, each verified after it was made.
-impl<L: Visibility> Iterator for EntryRange<Owned, L> {
-    type Item = Result<EntryBytes>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let step = self.ends.step(&self.handle.0, Direction::Forward)?;
-        Some(step.and_then(|entry| entry.to_bytes()))
-    }
-}
-
-impl<L: Visibility> DoubleEndedIterator for EntryRange<Owned, L> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        let step = self.ends.step(&self.handle.0, Direction::Backward)?;
-        Some(step.and_then(|entry| entry.to_bytes()))
-    }
-}
-
-impl<L: Visibility> std::iter::FusedIterator for EntryRange<Owned, L> {}
+impl<H: Handle, L: Visibility> std::iter::FusedIterator for EntryRange<H, L> {}
 
 // Estimates of the size of a range: counted if it is small, else computed from the towers of the list.
 //

@@ -85,8 +85,7 @@ pub struct Raw;
 #[derive(Debug, Clone, Copy)]
 pub struct AtSnapshot(());
 
-impl Visibility for Raw {}
-impl Visibility for AtSnapshot {}
+impl<L: sealed::Marker> Visibility for L {}
 impl sealed::Marker for Raw {}
 impl sealed::Marker for AtSnapshot {}
 

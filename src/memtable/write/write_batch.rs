@@ -181,7 +181,7 @@ impl ReservedBatch<'_, '_> {
     /// batch.delete(b"b")?;
     /// let mut prepared = table.prepare(&batch)?;
     /// let written = table.reserve(&mut prepared)?.write(7)?;
-    /// assert_eq!((written.entries, table.largest_sequence()), (2, Some(8)));
+    /// assert_eq!((written.entries, table.stats().largest_sequence), (2, Some(8)));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     ///

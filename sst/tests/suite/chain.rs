@@ -1,6 +1,6 @@
 //! From the memtable's stored digests to the bytes of the file: a flip on the way is found, and no file is made.
 
-use paranoid_memtable::flush::{FlushEntry, FlushSink, HiddenVersions, SinkError};
+use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{
     Error as TableError, ImmutableMemTable, Kind, MemTable, MemTableOptions, ParanoidOptions,
@@ -67,7 +67,7 @@ fn flush(table: &ImmutableMemTable, flip: Flip) -> Result<(), String> {
     let path = file_in(&folder);
     let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default()).unwrap();
     let mut sink = Damaging { writer: &mut writer, flip, entries: 0 };
-    let flushed = table.flush_with(&[], HiddenVersions::Keep, &mut sink);
+    let flushed = table.flush(Versions::All, &mut sink);
     let result = match flushed {
         Ok(_) => writer.finish().map(|_| ()).map_err(|error| error.to_string()),
         Err(TableError::Sink(error)) => {
@@ -120,7 +120,7 @@ fn a_flushed_table_is_read_back() {
     let folder = folder();
     let path = file_in(&folder);
     let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default()).unwrap();
-    let summary = table.flush_with(&[], HiddenVersions::Keep, &mut writer).unwrap();
+    let summary = table.flush(Versions::All, &mut writer).unwrap();
     let written = writer.finish().unwrap();
     assert_eq!((summary.entries, summary.fragments), (written.entries, written.range_deletions));
     let file = SortedTable::open(&path).unwrap();

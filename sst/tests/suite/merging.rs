@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use paranoid_memtable::flush::HiddenVersions;
+use paranoid_memtable::flush::Versions;
 use paranoid_memtable::read::DeletedBy;
 use paranoid_memtable::scan::SortedSource;
 use paranoid_memtable::{Bytewise, Kind, Lookup, MemTable, MemTableOptions, OwnedCursor};
@@ -166,7 +166,7 @@ fn layers(rng: &mut Rng) -> Layers {
         let path = folder.path().join(format!("{number}.sst"));
         let options = SortedTableOptions::builder().block_size(300).build().unwrap();
         let mut writer = SortedTableWriter::create(&path, options).unwrap();
-        table.freeze().unwrap().flush_with(&[], HiddenVersions::Keep, &mut writer).unwrap();
+        table.freeze().unwrap().flush(Versions::All, &mut writer).unwrap();
         files.push(SortedTable::open(writer.finish().unwrap().path).unwrap());
     }
     let memtable = Arc::new(new());

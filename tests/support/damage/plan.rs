@@ -296,13 +296,14 @@ impl Map {
             Kind::SwapLinks => {
                 let links = self.areas.iter().filter(|(other, _)| other.is_link() && other.part == area.part);
                 let links: Vec<usize> = links.flat_map(|(_, pieces)| pieces.iter().copied()).collect();
-                injector.swap(piece, links[rng.below(links.len())]);
+                swap(injector, piece, links[rng.below(links.len())]);
             }
             Kind::SwapEntries => {
                 let owner = injector.pieces()[piece].owner.clone();
-                let of_owner = |entry: &usize| injector.owner(*entry) == owner.as_ref();
-                let left = (0..injector.entries()).find(of_owner).unwrap_or(0);
-                injector.swap_entries(left, rng.below(injector.entries()));
+                let entries = entries(injector);
+                let of_owner = |entry: &&Vec<usize>| injector.pieces()[entry[0]].owner == owner;
+                let left = entries.iter().find(of_owner).unwrap_or(&entries[0]);
+                swap_entries(injector, left, &entries[rng.below(entries.len())]);
             }
             Kind::Copy => {
                 let arena: Vec<usize> = (0..self.visibility.len())
@@ -345,22 +346,69 @@ fn lose_write(
     }
 }
 
+/// Swaps the first bytes of two pieces, as many as the shorter one has.
+pub fn swap(injector: &mut FaultInjector<'_>, left: usize, right: usize) {
+    let [from_left, from_right] = [left, right].map(|piece| injector.bytes(piece));
+    injector.overwrite(left, &from_right);
+    injector.overwrite(right, &from_left);
+}
+
+/// The pieces of each entry, without links and padding, side by side. Its links come before them.
+fn entries(injector: &FaultInjector<'_>) -> Vec<Vec<usize>> {
+    let mut entries: Vec<Vec<usize>> = Vec::new();
+    for (number, piece) in injector.pieces().iter().enumerate().filter(|(_, piece)| piece.owner.is_some()) {
+        match (piece.region, entries.last_mut()) {
+            (Region::Padding, _) => {}
+            (Region::Link, Some(last)) if last.is_empty() => {}
+            (Region::Link, _) => entries.push(Vec::new()),
+            (_, Some(last)) => last.push(number),
+            (_, None) => unreachable!("an entry has a link"),
+        }
+    }
+    entries
+}
+
+/// Swaps header, digests, key and value of two entries, as many bytes as the shorter one has. Their links stay.
+fn swap_entries(injector: &mut FaultInjector<'_>, left: &[usize], right: &[usize]) {
+    let bytes = |pieces: &[usize]| pieces.iter().flat_map(|piece| injector.bytes(*piece)).collect();
+    let [from_left, from_right]: [Vec<u8>; 2] = [left, right].map(bytes);
+    for (pieces, bytes) in [(left, &from_right), (right, &from_left)] {
+        let len = bytes.len().min(from_left.len()).min(from_right.len());
+        let mut rest = &bytes[..len];
+        for piece in pieces {
+            let (here, after) = rest.split_at(rest.len().min(injector.pieces()[*piece].len()));
+            injector.overwrite(*piece, here);
+            rest = after;
+        }
+    }
+}
+
+/// Copies `count` pieces from number `from` on over those from number `to` on, piece by piece, as many bytes as the shorter of
+/// two has, such as a control word with its check over another one.
+pub fn copy_pieces(injector: &mut FaultInjector<'_>, from: usize, to: usize, count: usize) {
+    let len = injector.pieces().len();
+    let sources: Vec<Vec<u8>> = (from..len).take(count).map(|piece| injector.bytes(piece)).collect();
+    for (to, bytes) in (to..len).zip(sources) {
+        injector.overwrite(to, &bytes);
+    }
+}
+
 /// Words of the control block, their checks, or whole lines, over others.
 fn strike_control(injector: &mut FaultInjector<'_>, pieces: &[usize], kind: Kind, rng: &mut Rng) {
     let [from, to] = [0, 0].map(|_| pieces[rng.below(pieces.len())]);
     let [source, target] = [0, 0].map(|_| injector.checks()[rng.below(injector.checks().len())]);
     match (kind, rng.below(4)) {
-        (Kind::CopyControl, 0) => injector.copy_pieces(from, to, 1 + rng.below(2)),
+        (Kind::CopyControl, 0) => copy_pieces(injector, from, to, 1 + rng.below(2)),
         (Kind::CopyControl, 1) => injector.copy_lines(from, to, 1 + rng.below(8)),
         (Kind::CopyControl, _) => {
-            injector.copy_pieces(source.0, target.0, 1);
-            injector.copy_pieces(source.1, target.1, 1);
+            copy_pieces(injector, source.0, target.0, 1);
+            copy_pieces(injector, source.1, target.1, 1);
         }
-        (_, 0 | 1) => injector.swap(target.0, target.1),
-        (_, 2) => injector.swap(from, to),
+        (_, 0 | 1) => swap(injector, target.0, target.1),
+        (_, 2) => swap(injector, from, to),
         (_, _) => {
-            injector.swap(source.0, target.0);
-            injector.swap(source.1, target.1);
+            swap(injector, source.0, target.0);
+            swap(injector, source.1, target.1);
         }
     }
 }
@@ -413,7 +461,7 @@ impl Bounds {
         let mut ranges = [false; 2];
         // Entries of equal key and sequence number cannot be told apart in this test.
         let equals = changed.len() > 1 && model.shape.duplicates == DuplicatePolicy::Replace;
-        for number in changed {
+        for number in changed.keys().copied() {
             let piece = &injector.pieces()[number];
             if matches!(piece.region, Region::Padding | Region::Free) {
                 continue;
@@ -453,7 +501,9 @@ impl Bounds {
             && !equals
             && harms.len() == 1
             && harms.values().all(|harm| harm.own && harm.link.is_none());
-        if model.shape.protection == 8 && injector.changed_bits() == 1 && harms.values().any(|harm| harm.own)
+        if model.shape.protection == 8
+            && changed.values().sum::<u32>() == 1
+            && harms.values().any(|harm| harm.own)
         {
             let row = harms.keys().copied().flatten().next();
             bounds.only = row.map(|row| model.probe(&model.rows[row].key).into_iter().collect());

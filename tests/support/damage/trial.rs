@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use paranoid_memtable::flush::{
-    FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, HiddenVersions, SinkError,
+    FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, SinkError, Versions,
 };
 use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::read::{EntryBytes, Operands};
@@ -410,19 +410,19 @@ impl Trial<'_> {
         let smallest = model.writes.iter().map(|row| row.sequence).min();
         let same = table.len() as u64 == points(|_| true) + tombstones
             && table.is_empty() == model.writes.is_empty()
-            && table.num_deletes() == points(Kind::is_point_delete)
-            && table.num_range_deletes() == tombstones
-            && table.num_displaced() == displaced
-            && table.data_bytes() == bytes.sum::<usize>() as u64
-            && table.used_bytes() > table.data_bytes()
+            && table.stats().deletes == points(Kind::is_point_delete)
+            && table.stats().range_deletes == tombstones
+            && table.stats().displaced == displaced
+            && table.stats().data_bytes == bytes.sum::<usize>() as u64
+            && table.used_bytes() > table.stats().data_bytes
             && table.allocated_bytes() >= table.used_bytes()
             && table.remaining() > 0
-            && !table.can_fit(0, u64::MAX)
-            && !table.can_fit_range_delete(0, u64::MAX)
-            && table.smallest_sequence() == smallest
-            && table.largest_sequence() == Some(model.newest())
+            && !table.can_fit(Kind::PUT, 0, u64::MAX)
+            && !table.can_fit(Kind::RANGE_DELETE, 0, u64::MAX)
+            && table.stats().smallest_sequence == smallest
+            && table.stats().largest_sequence == Some(model.newest())
             && table.stats() == table.stats()
-            && table.options().duplicates() == model.shape.duplicates
+            && table.options().write_buffer_size() > 0
             && format!("{:?}", table.comparator()) == "Bytewise";
         let attachment = std::sync::Arc::new(());
         table.attach(attachment.clone());
@@ -435,12 +435,9 @@ impl Trial<'_> {
     /// Sets what an engine sets on a mutable table.
     pub fn marks(&mut self, table: &MemTable) {
         let entries = self.model().shape.entries;
-        let tag = table.tag();
-        table.set_tag(tag + 1);
         let marked = table.should_flush();
         table.mark_for_flush();
-        if table.tag() != tag + 1
-            || !table.should_flush()
+        if !table.should_flush()
             || (marked && entries < 100)
             || table.bytes_once_frozen() < table.used_bytes()
         {
@@ -531,7 +528,7 @@ fn pull_apart(flush: &mut FlushIter<'_>, sink: &mut Collected) -> Result<FlushSu
 
 /// Flushes that were pulled before the damage.
 pub struct Pulled<'t> {
-    flushes: Vec<(HiddenVersions, FlushIter<'t>, Collected)>,
+    flushes: Vec<(Versions<'t>, FlushIter<'t>, Collected)>,
 }
 
 /// Flushes that are pulled before the damage, at most.
@@ -539,22 +536,22 @@ const PULLED: usize = 32;
 
 impl<'t> Pulled<'t> {
     /// One flush for every so many-th number of items; the turn says where they begin.
-    pub fn new(frozen: &'t ImmutableMemTable, model: &Model, turn: u64) -> Result<Pulled<'t>, Error> {
+    pub fn new(frozen: &'t ImmutableMemTable, model: &'t Model, turn: u64) -> Result<Pulled<'t>, Error> {
         let items = model.writes.len() + 1;
         let every = items.div_ceil(PULLED).max(2);
         let mut flushes = Vec::new();
         for gone in (turn as usize % every..items).step_by(every) {
-            let hidden = if (turn / 2 + gone as u64 / 2).is_multiple_of(2) {
-                HiddenVersions::Drop
+            let versions = if (turn / 2 + gone as u64 / 2).is_multiple_of(2) {
+                Versions::SeenBy(readers(model, turn))
             } else {
-                HiddenVersions::Keep
+                Versions::All
             };
-            let mut flush = frozen.flush_iter_with(readers(model, turn), hidden)?;
+            let mut flush = frozen.flush_iter(versions)?;
             let mut sink = Collected::default();
             for _ in 0..gone {
                 pull_one(&mut flush, &mut sink)?;
             }
-            flushes.push((hidden, flush, sink));
+            flushes.push((versions, flush, sink));
         }
         Ok(Pulled { flushes })
     }
@@ -598,37 +595,23 @@ impl<'m> Trial<'m> {
     pub fn flush(&mut self, frozen: &ImmutableMemTable) {
         let model = self.model();
         let rows: Vec<&Row> = model.rows.iter().collect();
-        self.flush_to(HiddenVersions::Keep, frozen, &[], &rows);
+        self.flush_to(Versions::All, frozen, &rows);
         let newest = model.newest();
         let snapshots: &[u64] = match self.turn() % 3 {
             0 => &[],
             1 => &[newest / 2],
             _ => &[newest * 3 / 4, newest / 4],
         };
-        self.flush_to(HiddenVersions::Drop, frozen, snapshots, &model.needed(snapshots));
+        self.flush_to(Versions::SeenBy(snapshots), frozen, &model.needed(snapshots));
     }
 
-    fn flush_to(
-        &mut self,
-        hidden: HiddenVersions,
-        frozen: &ImmutableMemTable,
-        snapshots: &[u64],
-        want: &[&Row],
-    ) {
+    fn flush_to(&mut self, versions: Versions<'_>, frozen: &ImmutableMemTable, want: &[&Row]) {
+        let snapshots = if let Versions::SeenBy(snapshots) = versions { snapshots } else { &[] };
         let mut sink = Collected::default();
-        let flushed = match (hidden, self.turn() / 3 % 3) {
-            (HiddenVersions::Drop, 0) => frozen.flush(snapshots, &mut sink),
-            (HiddenVersions::Keep, 0) => frozen.flush_with(snapshots, hidden, &mut sink),
-            (_, 1) => {
-                let flush = frozen.flush_iter_with(snapshots, hidden);
-                flush.and_then(|mut flush| pull_apart(&mut flush, &mut sink))
-            }
-            (HiddenVersions::Drop, _) => {
-                frozen.flush_iter(snapshots).and_then(|mut flush| pull(&mut flush, &mut sink))
-            }
-            (HiddenVersions::Keep, _) => {
-                frozen.flush_iter_with(snapshots, hidden).and_then(|mut flush| pull(&mut flush, &mut sink))
-            }
+        let flushed = match self.turn() / 3 % 3 {
+            0 => frozen.flush(versions, &mut sink),
+            1 => frozen.flush_iter(versions).and_then(|mut flush| pull_apart(&mut flush, &mut sink)),
+            _ => frozen.flush_iter(versions).and_then(|mut flush| pull(&mut flush, &mut sink)),
         };
         match flushed {
             Err(error) => self.refused(&error, "flush"),
@@ -642,8 +625,8 @@ impl<'m> Trial<'m> {
         let model = self.model();
         let snapshots = readers(model, self.turn());
         let (all, needed) = (model.rows.iter().collect::<Vec<_>>(), model.needed(snapshots));
-        for (hidden, mut flush, mut sink) in pulled.flushes {
-            let want = if hidden == HiddenVersions::Keep { &all } else { &needed };
+        for (versions, mut flush, mut sink) in pulled.flushes {
+            let want = if versions == Versions::All { &all } else { &needed };
             let gone = sink.rows.len() + sink.tombstones.len();
             match pull(&mut flush, &mut sink) {
                 Ok(summary) => self.flushed(&sink, &summary, snapshots, want),

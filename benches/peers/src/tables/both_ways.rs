@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use paranoid_memtable::flush::HiddenVersions;
+use paranoid_memtable::flush::Versions;
 use paranoid_memtable::read::Base;
 use paranoid_memtable::{ChecksumKind, ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions};
 use paranoid_sst::{
@@ -205,7 +205,7 @@ fn ours(folder: &Path, options: FileOptions, table: &Arc<ImmutableMemTable>) -> 
         SortedTableOptions::builder().format_version(options.format_version).checksum(kind.expect("a kind"))
     };
     let mut writer = SortedTableWriter::create(&path, new().build()?)?;
-    table.flush_with(&[], HiddenVersions::Keep, &mut writer)?;
+    table.flush(Versions::All, &mut writer)?;
     let written = writer.finish()?;
     let (mut hash, mut count) = (BASIS, 0);
     for entry in table.range(..) {

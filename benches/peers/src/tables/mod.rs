@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::Args;
 use measure::{Environment, quartiles};
+use paranoid_memtable::flush::Versions;
 use paranoid_memtable::{
     ChecksumKind, ImmutableMemTable, Lookup, MemTable, MemTableOptions, ParanoidOptions,
 };
@@ -231,7 +232,7 @@ fn flush_ours(
     let options = SortedTableOptions::builder().checksum(kind).verify_after_write(read_back).build()?;
     let (nanoseconds, written) = timed(process_time, count, || -> anyhow::Result<_> {
         let mut writer = SortedTableWriter::create(file, options)?;
-        input.table.flush(&[], &mut writer)?;
+        input.table.flush(Versions::SeenBy(&[]), &mut writer)?;
         Ok(writer.finish()?)
     });
     ensure!(written?.entries == count, "entries are missing");
