@@ -340,6 +340,12 @@ impl Corruption {
     }
 }
 
+/// The error of a range that deletes nothing.
+#[cold]
+pub(crate) fn not_a_range() -> Error {
+    Error::InvalidArgument("a range must end after its start".into())
+}
+
 impl fmt::Display for Corruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at offset {}", self.place.name(), self.offset)?;

@@ -113,19 +113,6 @@ impl ChecksumKind {
         }
     }
 
-    /// The kind with this number, if there is one.
-    pub(crate) const fn from_number(number: u8) -> Option<ChecksumKind> {
-        match number {
-            0 => Some(ChecksumKind::None),
-            1 => Some(ChecksumKind::Crc32c),
-            2 => Some(ChecksumKind::XxHash32),
-            3 => Some(ChecksumKind::XxHash64),
-            4 => Some(ChecksumKind::Xxh3),
-            0x80 => Some(ChecksumKind::Crc32),
-            _ => None,
-        }
-    }
-
     /// The kind with this name, if there is one.
     fn from_name(name: &str) -> Option<ChecksumKind> {
         ChecksumKind::ALL.iter().copied().find(|kind| kind.name() == name)
@@ -232,7 +219,7 @@ impl TryFrom<u8> for ChecksumKind {
     /// # Errors
     /// `InvalidArgument`, which names the number, if no kind has it.
     fn try_from(number: u8) -> Result<Self> {
-        ChecksumKind::from_number(number).ok_or_else(|| {
+        ChecksumKind::ALL.iter().copied().find(|kind| kind.as_u8() == number).ok_or_else(|| {
             let known = "0, 1, 2, 3, 4 and 128";
             Error::InvalidArgument(format!("unknown checksum kind {number}; the known ones are {known}"))
         })

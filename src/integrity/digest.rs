@@ -269,6 +269,12 @@ impl StoredProtection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Width(u8);
 
+impl Default for Width {
+    fn default() -> Self {
+        Width(8)
+    }
+}
+
 impl Width {
     /// 0, 1, 2, 4 or 8.
     pub(crate) const fn new(bytes: u8) -> Option<Width> {
@@ -294,6 +300,13 @@ impl Width {
     }
 }
 
+/// K and V of an entry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parts {
+    pub(crate) key: u64,
+    pub(crate) value: u64,
+}
+
 /// What both digests of an entry have of its fixed fields: its header, its place and its sequence number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FixedFields {
@@ -306,14 +319,29 @@ pub(crate) struct FixedFields {
 impl FixedFields {
     /// Of an entry with this sequence number and this F.
     #[inline(always)]
-    pub(crate) fn new(sequence: SequenceNumber, header_part: u64) -> FixedFields {
+    fn new(sequence: SequenceNumber, header_part: u64) -> FixedFields {
         FixedFields { sequence, bits: sequence_part(sequence) ^ header_part }
+    }
+
+    /// K of a key, and the key digest, untruncated.
+    #[inline(always)]
+    pub(crate) fn of_key(&self, key: &[u8], kind: Kind) -> (u64, u64) {
+        let key_part = key_part(key);
+        (key_part, self.key_digest(key_part, kind))
     }
 
     /// The key digest, untruncated, from K.
     #[inline(always)]
     pub(crate) fn key_digest(&self, key_part: u64, kind: Kind) -> u64 {
         key_part ^ kind_part(kind) ^ self.bits
+    }
+
+    /// Both digests, untruncated, and the K and V that these are made of.
+    #[inline(always)]
+    pub(crate) fn digests(&self, kind: Kind, key: &[u8], value: &[u8]) -> ([u64; 2], Parts) {
+        let parts = Parts { key: key_part(key), value: value_part(value) };
+        let digests = [self.key_digest(parts.key, kind), self.value_digest_of(parts.value, parts.key)];
+        (digests, parts)
     }
 
     /// The value digest, untruncated, from the value and K.
@@ -324,7 +352,7 @@ impl FixedFields {
 
     /// The value digest, untruncated, from V and K.
     #[inline(always)]
-    pub(crate) fn value_digest_of(&self, value_part: u64, key_part: u64) -> u64 {
+    fn value_digest_of(&self, value_part: u64, key_part: u64) -> u64 {
         value_part ^ key_part ^ self.bits
     }
 
@@ -573,16 +601,29 @@ impl Secret {
         tag
     }
 
+    /// What both digests have of the header of the node at `node`, and the check over this header.
+    #[inline(always)]
+    pub(crate) fn header(
+        self,
+        node: u32,
+        lengths: u64,
+        sequence: SequenceNumber,
+        revision: u32,
+    ) -> (FixedFields, u16) {
+        let header_part = self.header_part(node, lengths, sequence, revision);
+        (FixedFields::new(sequence, header_part), Secret::header_check(header_part))
+    }
+
     /// The digest part F of the node at `node`: its place and its header.
     #[inline(always)]
-    pub(crate) const fn header_part(self, node: u32, lengths: u64, sequence: u64, revision: u32) -> u64 {
+    const fn header_part(self, node: u32, lengths: u64, sequence: u64, revision: u32) -> u64 {
         let place = ((node as u64) << 32) | revision as u64;
         fold(lengths ^ self.mask, sequence ^ place.rotate_left(7) ^ self.factor)
     }
 
     /// The check over a header, from its digest part.
     #[inline(always)]
-    pub(crate) const fn header_check(header_part: u64) -> u16 {
+    const fn header_check(header_part: u64) -> u16 {
         #[expect(clippy::cast_possible_truncation, reason = "folded into the check")]
         let check = (header_part ^ (header_part >> 32)) as u16;
         check

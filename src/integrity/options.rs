@@ -17,35 +17,31 @@ use crate::integrity::digest::Width;
 /// assert_eq!(options.protection_bytes(), 4);
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ParanoidOptions {
-    width: Width,
-    checksum_on_seek: SeekChecks,
-    order_checks: OrderChecks,
+    pub(crate) width: Width,
+    pub(crate) checksum_on_seek: SeekChecks,
+    pub(crate) order_checks: OrderChecks,
 }
 
 /// Whether searches verify every node that they enter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum SeekChecks {
     /// Only the two nodes of the bracket around the answer.
+    #[default]
     Bracket,
     /// Every node on the way, too.
     EveryNode,
 }
 
 /// Whether searches and steps compare adjacent entries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OrderChecks {
     /// They do not.
+    #[default]
     Off,
     /// They do.
     On,
-}
-
-impl Default for ParanoidOptions {
-    fn default() -> Self {
-        ParanoidOptions::builder().finish(Width::new(8).unwrap_or_else(|| unreachable!()))
-    }
 }
 
 impl ParanoidOptions {
@@ -59,11 +55,7 @@ impl ParanoidOptions {
     /// ```
     #[must_use]
     pub fn builder() -> ParanoidOptionsBuilder {
-        ParanoidOptionsBuilder {
-            protection_bytes: 8,
-            checksum_on_seek: SeekChecks::Bracket,
-            order_checks: OrderChecks::Off,
-        }
+        ParanoidOptionsBuilder::default()
     }
 
     /// Stored bytes of each of an entry's two digests: 0, 1, 2, 4 or 8.
@@ -85,18 +77,6 @@ impl ParanoidOptions {
     pub fn order_checks(&self) -> bool {
         self.order_checks == OrderChecks::On
     }
-
-    pub(crate) fn width(&self) -> Width {
-        self.width
-    }
-
-    pub(crate) fn seek_checks(&self) -> SeekChecks {
-        self.checksum_on_seek
-    }
-
-    pub(crate) fn neighbour_checks(&self) -> OrderChecks {
-        self.order_checks
-    }
 }
 
 /// Builder of [`ParanoidOptions`].
@@ -107,11 +87,11 @@ impl ParanoidOptions {
 /// assert_eq!((options.protection_bytes(), options.order_checks()), (4, true));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ParanoidOptionsBuilder {
-    protection_bytes: u8,
-    checksum_on_seek: SeekChecks,
-    order_checks: OrderChecks,
+    options: ParanoidOptions,
+    /// Protection bytes that are none of the five.
+    refused: Option<u8>,
 }
 
 impl ParanoidOptionsBuilder {
@@ -127,7 +107,10 @@ impl ParanoidOptionsBuilder {
     /// ```
     #[must_use]
     pub fn protection_bytes(mut self, bytes: u8) -> Self {
-        self.protection_bytes = bytes;
+        match Width::new(bytes) {
+            Some(width) => (self.options.width, self.refused) = (width, None),
+            None => self.refused = Some(bytes),
+        }
         self
     }
 
@@ -143,7 +126,7 @@ impl ParanoidOptionsBuilder {
     #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
     #[must_use]
     pub fn checksum_on_seek(mut self, on: bool) -> Self {
-        self.checksum_on_seek = if on { SeekChecks::EveryNode } else { SeekChecks::Bracket };
+        self.options.checksum_on_seek = if on { SeekChecks::EveryNode } else { SeekChecks::Bracket };
         self
     }
 
@@ -158,7 +141,7 @@ impl ParanoidOptionsBuilder {
     #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
     #[must_use]
     pub fn order_checks(mut self, on: bool) -> Self {
-        self.order_checks = if on { OrderChecks::On } else { OrderChecks::Off };
+        self.options.order_checks = if on { OrderChecks::On } else { OrderChecks::Off };
         self
     }
 
@@ -174,21 +157,16 @@ impl ParanoidOptionsBuilder {
     /// # Errors
     /// `InvalidArgument` for other protection bytes than 0, 1, 2, 4, 8, and for `checksum_on_seek` without any.
     pub fn build(self) -> Result<ParanoidOptions> {
-        let Some(width) = Width::new(self.protection_bytes) else {
+        if let Some(bytes) = self.refused {
             return Err(Error::InvalidArgument(format!(
-                "protection_bytes must be 0, 1, 2, 4 or 8, not {}",
-                self.protection_bytes
+                "protection_bytes must be 0, 1, 2, 4 or 8, not {bytes}"
             )));
-        };
-        if width.bytes() == 0 && self.checksum_on_seek == SeekChecks::EveryNode {
+        }
+        if self.options.protection_bytes() == 0 && self.options.checksum_on_seek() {
             return Err(Error::InvalidArgument(
                 "checksum_on_seek needs protection_bytes: there is nothing to verify at 0".into(),
             ));
         }
-        Ok(self.finish(width))
-    }
-
-    fn finish(self, width: Width) -> ParanoidOptions {
-        ParanoidOptions { width, checksum_on_seek: self.checksum_on_seek, order_checks: self.order_checks }
+        Ok(self.options)
     }
 }

@@ -57,7 +57,7 @@ impl Core {
         let mut arena = Arena::new(&ArenaOptions {
             write_buffer_size: options.write_buffer_size,
             hard_limit: options.hard_limit,
-            width: options.paranoid.width(),
+            width: options.paranoid.width,
             secret,
         })?;
         arena.recycler = Weak::clone(&options.recycler);
@@ -196,7 +196,7 @@ pub(crate) struct PointEntries {
 
 impl PointEntries {
     pub(crate) fn new(arena: &Arena, options: &MemTableOptions) -> Result<Self> {
-        let checks = (options.paranoid.seek_checks(), options.paranoid.neighbour_checks());
+        let checks = (options.paranoid.checksum_on_seek, options.paranoid.order_checks);
         let list = List::new(arena, Head::Points, checks.0, checks.1)?;
         Ok(PointEntries {
             list: match options.keeps_directory() {
@@ -222,6 +222,7 @@ impl PointEntries {
     }
 
     /// Whether an entry takes the place of an equal one.
+    #[inline(always)]
     pub(crate) fn replaces(&self) -> bool {
         self.duplicates == DuplicatePolicy::Replace
     }

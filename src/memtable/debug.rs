@@ -25,7 +25,10 @@ use crate::memtable::lifecycle::scrub::{Salvage, ScrubReport};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::read::get::{Base, Operand, Operands, PinnedValue, ValueRef};
-use crate::memtable::scan::cursor::{Cover, SourceKey};
+use crate::memtable::scan::cursor::{Cover, Cursor, Handle, SourceKey};
+use crate::memtable::scan::range::EntryRange;
+use crate::memtable::scan::visibility::Visibility;
+use crate::memtable::scan::walk::Walk;
 use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
 use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
 use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments};
@@ -104,6 +107,12 @@ shown! {
         "value_len": entry.value.len(),
     }
     "FlushIter": impl [] FlushIter<'_>, |flush| { "summary": flush.summary() }
+    "Cursor": impl [H: Handle, L: Visibility] Cursor<H, L>, |cursor| { "walk": cursor.walk }
+    "EntryRange": impl [H: Handle, L: Visibility] EntryRange<H, L>, |range| {
+        "front": range.ends.front.walk,
+        "back": range.ends.back.walk,
+    }
+    "Walk": impl [] Walk, |walk| { "visible": walk.scope.visible, "valid": walk.is_valid() }
     "SourceKey": impl [] SourceKey<'_>, |key| { "sequence": key.sequence, "kind": key.kind }
     "Cover": impl [] Cover<'_>, |cover| { "sequence": cover.sequence }
     "Entry": impl [] Entry<'_>, |entry| {
@@ -146,8 +155,8 @@ shown! {
     }
     "Fragments": impl [] Fragments, |fragments| {
         "len": fragments.len(),
-        "unfragmented_len": fragments.unfragmented_len(),
-        "unfragmented_bytes": fragments.unfragmented_bytes(),
+        "unfragmented_len": fragments.unfragmented_len,
+        "unfragmented_bytes": fragments.unfragmented_bytes,
     }
     "Fragmenter": impl [] Fragmenter, |_| {}
 

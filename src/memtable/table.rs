@@ -809,7 +809,7 @@ impl TableReader {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn range_at(&self, snapshot: SequenceNumber, range: impl KeyRange) -> Range<'_, AtSnapshot> {
-        let visible = Visible::at(snapshot);
+        let visible = Visible::At(snapshot);
         EntryRange::new(Borrowed(self.core()), visible, scan_bounds(&range))
     }
 
@@ -849,7 +849,7 @@ impl TableReader {
     /// # Ok(()) }
     /// ```
     pub fn owned_range_at(&self, snapshot: SequenceNumber, range: impl KeyRange) -> OwnedRange<AtSnapshot> {
-        let visible = Visible::at(snapshot);
+        let visible = Visible::At(snapshot);
         EntryRange::new(Owned(Arc::clone(self.core())), visible, scan_bounds(&range))
     }
 
@@ -928,7 +928,7 @@ impl TableReader {
     /// ```
     #[must_use]
     pub fn cursor_at(&self, snapshot: SequenceNumber) -> TableCursor<'_, AtSnapshot> {
-        Cursor::new(Borrowed(self.core()), Visible::at(snapshot))
+        Cursor::new(Borrowed(self.core()), Visible::At(snapshot))
     }
 
     /// A [`cursor`](Self::cursor) that owns a share in the table: `'static`, `Send` and `Sync`.
@@ -960,7 +960,7 @@ impl TableReader {
     /// ```
     #[must_use]
     pub fn owned_cursor_at(&self, snapshot: SequenceNumber) -> OwnedCursor<AtSnapshot> {
-        Cursor::new(Owned(Arc::clone(self.core())), Visible::at(snapshot))
+        Cursor::new(Owned(Arc::clone(self.core())), Visible::At(snapshot))
     }
 
     /// All versions of all keys, and the range tombstones, as a source of a merge, which keeps the table's memory.

@@ -14,11 +14,10 @@
 
 #![forbid(unsafe_code)]
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::error::{Corruption, Error, Place, Result};
+use crate::error::{Corruption, Place, Result, not_a_range};
 use crate::integrity::digest::{hash, mix};
 use crate::key::{Comparator, KeyComparator, SequenceNumber};
 
@@ -115,8 +114,9 @@ pub struct Fragments {
     keys: Vec<u8>,
     rows: Vec<Row>,
     sequences: Vec<SequenceNumber>,
-    unfragmented_len: u64,
-    unfragmented_bytes: u64,
+    /// Number of tombstones that were fragmented, and bytes of their starts and ends.
+    pub(crate) unfragmented_len: u64,
+    pub(crate) unfragmented_bytes: u64,
     digest: u64,
 }
 
@@ -131,16 +131,6 @@ impl Fragments {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
-    }
-
-    /// Number of tombstones that were fragmented.
-    pub(crate) fn unfragmented_len(&self) -> u64 {
-        self.unfragmented_len
-    }
-
-    /// Bytes of the starts and ends of the tombstones that were fragmented.
-    pub(crate) fn unfragmented_bytes(&self) -> u64 {
-        self.unfragmented_bytes
     }
 
     /// Bytes of heap memory that the fragments take.
@@ -262,9 +252,7 @@ impl Fragments {
 
     /// Number of fragments that start at or before `key`.
     pub(crate) fn started_by(&self, key: &[u8]) -> usize {
-        self.rows.partition_point(|row| {
-            self.comparator.compare(run(&self.keys, row.start), key) != Ordering::Greater
-        })
+        self.rows.partition_point(|row| self.comparator.compare(run(&self.keys, row.start), key).is_le())
     }
 }
 
@@ -339,14 +327,6 @@ struct Span {
     start: Vec<u8>,
     end: Vec<u8>,
     sequence: SequenceNumber,
-}
-
-/// Checks SPAN-1: how a start compares with its end.
-pub(crate) fn check_order(order: Ordering) -> Result<()> {
-    if order == Ordering::Less {
-        return Ok(());
-    }
-    Err(Error::InvalidArgument("a range must start before it ends".to_owned()))
 }
 
 // Cuts overlapping range tombstones into fragments: admit, cut, emit.
@@ -475,7 +455,9 @@ impl Fragmenter {
         sequence: SequenceNumber,
     ) -> Result<()> {
         let (start, end) = (start.into(), end.into());
-        check_order(self.comparator.compare(&start, &end))?;
+        if self.comparator.compare(&start, &end).is_ge() {
+            return Err(not_a_range()); // SPAN-1
+        }
         self.spans.push(Span { start, end, sequence });
         Ok(())
     }
@@ -523,9 +505,8 @@ impl Fragmenter {
 
 /// The distinct boundaries of the spans in key order, and the numbers of each span's start and end among these.
 fn cut<'s>(comparator: &KeyComparator, spans: &'s [Span]) -> (Vec<&'s [u8]>, Vec<[usize; 2]>) {
-    let starts = spans.iter().enumerate().map(|(span, tombstone)| (&*tombstone.start, span, 0));
-    let ends = spans.iter().enumerate().map(|(span, tombstone)| (&*tombstone.end, span, 1));
-    let mut all: Vec<(&[u8], usize, usize)> = starts.chain(ends).collect();
+    let bounds = spans.iter().enumerate().flat_map(|(at, span)| [(&*span.start, at, 0), (&*span.end, at, 1)]);
+    let mut all: Vec<(&[u8], usize, usize)> = bounds.collect();
     let compare = |(left, ..): &(&[u8], usize, usize), (right, ..): &(&[u8], usize, usize)| {
         let images = comparator.image(left, 0).cmp(&comparator.image(right, 0));
         images.then_with(|| comparator.compare(left, right))

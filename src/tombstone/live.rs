@@ -23,12 +23,12 @@
 use std::cmp::Ordering as Order;
 use std::ops::Range;
 
-use crate::error::{Corruption, Result};
+use crate::error::{Corruption, Result, not_a_range};
 use crate::integrity::digest::Secret;
 use crate::key::KeyComparator;
 use crate::key::SequenceNumber;
 use crate::sync::{Mutex, Published};
-use crate::tombstone::fragments::{Fragments, check_order};
+use crate::tombstone::fragments::Fragments;
 use crate::tombstone::log::{
     COUNTS, Checked, Checks, CommonPrefix, Cover, End, Extent, Lift, Log, Probe, Record, Tally, boundary,
     damage, high, low, pair,
@@ -81,11 +81,11 @@ impl LiveIndex {
         end: &[u8],
         sequence: SequenceNumber,
     ) -> Result<()> {
-        self.append(comparator, start, end, sequence)?;
+        let tree = self.append(comparator, start, end, sequence)?;
         if let Some(mut merger) = self.merger.try_lock() {
             // One step per insert keeps up with one writer. The others catch up on inserts that found the lock taken.
             for _ in 0..STEPS_MAX {
-                if self.step(comparator, &mut merger) == Progress::Idle {
+                if self.step(tree, comparator, &mut merger) == Progress::Idle {
                     break;
                 }
             }
@@ -93,23 +93,27 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Adds a tombstone without merging.
+    /// Adds a tombstone without merging. Returns the tree that has it.
     pub(crate) fn append(
         &self,
         comparator: &KeyComparator,
         start: &[u8],
         end: &[u8],
         sequence: SequenceNumber,
-    ) -> Result<()> {
-        check_order(comparator.compare(start, end))?;
-        let tree = match self.known()? {
-            (Some(tree), _) => tree,
-            (None, _) => {
+    ) -> Result<&Tree> {
+        if comparator.compare(start, end).is_ge() {
+            return Err(not_a_range());
+        }
+        let tree = match self.tree.get() {
+            Some(tree) => tree,
+            None => {
+                self.known()?;
                 let common_prefix = || CommonPrefix::new(self.checks, comparator, [start, end]);
                 self.tree.get_or_publish(|| Box::new(Tree::new(self.checks, common_prefix())), |_| ())
             }
         };
-        tree.log.push(comparator, &self.tally, [start, end], sequence).map(|_| ())
+        tree.log.push(comparator, &self.tally, [start, end], sequence)?;
+        Ok(tree)
     }
 
     /// The tree and the length of its log. The tree may be missing only until the first `insert` has returned
@@ -124,11 +128,9 @@ impl LiveIndex {
         }
     }
 
-    fn step(&self, comparator: &KeyComparator, merger: &mut Merger) -> Progress {
-        match self.known() {
-            Ok((Some(tree), extent)) => merger.step(tree, comparator, extent, STEP_PIECES),
-            _ => Progress::Idle,
-        }
+    fn step(&self, tree: &Tree, comparator: &KeyComparator, merger: &mut Merger) -> Progress {
+        let extent = self.tally.extent();
+        extent.map_or(Progress::Idle, |extent| merger.step(tree, comparator, extent, STEP_PIECES))
     }
 
     /// The sequence number of the tombstone that the question is about. It is never 0.
@@ -190,8 +192,9 @@ impl LiveIndex {
     /// Merges everything that can be merged, step by step, unless another thread is merging. Meant for a background
     /// thread.
     pub(crate) fn maintain(&self, comparator: &KeyComparator) {
+        let Some(tree) = self.tree.get() else { return };
         while let Some(mut merger) = self.merger.try_lock() {
-            if self.step(comparator, &mut merger) == Progress::Idle {
+            if self.step(tree, comparator, &mut merger) == Progress::Idle {
                 return;
             }
         }
@@ -539,13 +542,15 @@ impl Search<'_> {
         probe: &Probe<'_>,
         from: usize,
     ) -> Checked<usize> {
-        let (mut reach, mut end) = (from, node.up_to(probe.prefix, from));
+        let (mut reach, mut end) = (from, node.len());
         while reach < end {
-            let middle = reach + (end - reach) / 2;
-            match self.place(node.piece(self.tree.checks, cover, middle)?.0, probe)? {
-                Order::Greater => end = middle,
-                _ => reach = middle + 1,
-            }
+            let middle = reach.midpoint(end);
+            let is_after = match node.prefix(middle).cmp(&probe.prefix) {
+                Order::Equal => self.place(node.piece(self.tree.checks, cover, middle)?.0, probe)?.is_gt(),
+                // A hint, as all prefixes that lead to the piece which proves the answer.
+                order => order.is_gt(),
+            };
+            (reach, end) = if is_after { (reach, middle) } else { (middle + 1, end) };
         }
         Ok(reach)
     }

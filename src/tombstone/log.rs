@@ -27,8 +27,7 @@ use std::cmp::Ordering as Order;
 
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Secret, fold, hash, splitmix};
-use crate::key::SequenceNumber;
-use crate::key::{KeyComparator, KeyOrder, bytes_at};
+use crate::key::{KeyComparator, KeyOrder, SequenceNumber, bytes_at};
 use crate::sync::{AtomicU64, Ordering, Published};
 
 pub(crate) type Checked<T> = std::result::Result<T, Corruption>;
@@ -140,7 +139,7 @@ impl Log {
         sequence: SequenceNumber,
     ) -> Result<u32> {
         let skip = self.skip_for(range)?;
-        let prefixes = range.map(|key| prefix_of(comparator, key, skip));
+        let prefixes = range.map(|key| comparator.image(key, skip as usize));
         let lengths = [key_len(range[0])?, key_len(range[1])?];
         let place = self.write_keys(range, lengths)?;
         let (index, one) = tally.begin(|count| match count {
@@ -336,7 +335,8 @@ impl Log {
 
     /// Calls `judge` with a verified copy of the key of a boundary.
     pub(crate) fn with_boundary<R>(&self, name: u32, judge: impl FnOnce(&[u8]) -> R) -> Checked<R> {
-        self.with_key(&self.named(name >> 1)?, end_of(name), judge)
+        let end = if name & 1 == 0 { End::Start } else { End::Stop };
+        self.with_key(&self.named(name >> 1)?, end, judge)
     }
 
     /// Verifies a record and its keys, unless its push is still running.
@@ -403,11 +403,6 @@ impl Log {
             segment.iter().for_each(|words| visit("tombstone record", words));
         }
     }
-}
-
-#[inline(always)]
-const fn end_of(name: u32) -> End {
-    if name & 1 == 0 { End::Start } else { End::Stop }
 }
 
 /// Number of words that a key of `len` bytes takes, including its hash.
@@ -780,19 +775,23 @@ impl Counter {
     /// Calls `next` with the counter's value v, sets the counter to the second number of the result, and returns v
     /// and the first.
     pub(crate) fn advance(&self, next: impl Fn(u32) -> Result<(u32, u32)>) -> Result<(u32, u32)> {
-        // ORDERING: relaxed; as in `load`.
-        let mut seen = self.word.load(Ordering::Relaxed);
         loop {
+            // ORDERING: relaxed; as in `load`.
+            let seen = self.word.load(Ordering::Relaxed);
             let value = self.value(seen)?;
             let (claimed, after) = next(value)?;
-            let sealed = self.checks.counter(self.which, after);
-            // ORDERING: release; partner: the acquire load of `ended` in `extent`: what a writer stored before it
-            // larger `ended` is visible after it. Relaxed on failure: the word is read again.
-            match self.word.compare_exchange_weak(seen, sealed, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return Ok((claimed, after - value)),
-                Err(other) => seen = other,
+            if self.replace(seen, after) {
+                return Ok((claimed, after - value));
             }
         }
+    }
+
+    /// Sets the counter to `after` if its word is `seen` still.
+    fn replace(&self, seen: u64, after: u32) -> bool {
+        let sealed = self.checks.counter(self.which, after);
+        // ORDERING: release; partner: the acquire load of `ended` in `extent`: what a writer stored before its larger
+        // `ended` is visible after it. Relaxed on failure: the word is read again.
+        self.word.compare_exchange_weak(seen, sealed, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
@@ -824,12 +823,20 @@ impl Tally {
 
     #[inline(always)]
     pub(crate) fn extent(&self) -> Checked<Extent> {
+        Ok(self.read()?.1)
+    }
+
+    /// The word of `begun`, and what it says.
+    #[inline(always)]
+    fn read(&self) -> Checked<(u64, Extent)> {
         // ORDERING: acquire; partner: the release exchange in `Counter::advance` (COUNTER-2).
         let ended = self.ended.word.load(Ordering::Acquire);
         // ORDERING: relaxed; ordered after the acquire load above.
         let begun = self.begun.word.load(Ordering::Relaxed);
         let count = self.begun.value(begun)?;
-        if begun == ended { Ok(Extent { count, complete: count }) } else { self.apart(count, ended) }
+        let extent =
+            if begun == ended { Extent { count, complete: count } } else { self.apart(count, ended)? };
+        Ok((begun, extent))
     }
 
     /// Handles counters that differ: a writer is at work, or one of them is damaged.
@@ -846,8 +853,13 @@ impl Tally {
     /// Claims the range that `next` returns, from the first number up to the second. Returns the first number, and
     /// the amount to pass to [`end`](Self::end).
     pub(crate) fn begin(&self, next: impl Fn(u32) -> Result<(u32, u32)>) -> Result<(u32, u32)> {
-        self.extent()?;
-        self.begun.advance(next)
+        loop {
+            let (begun, Extent { count, .. }) = self.read()?;
+            let (claimed, after) = next(count)?;
+            if self.begun.replace(begun, after) {
+                return Ok((claimed, after - count));
+            }
+        }
     }
 
     /// Reports that a claimed range is stored, or given up.
@@ -906,15 +918,6 @@ pub(crate) struct CommonPrefix {
     check: AtomicU64,
     words: [AtomicU64; WORDS],
     checks: Checks,
-}
-
-/// The prefix of a key without its first `skip` bytes.
-#[inline(always)]
-pub(crate) fn prefix_of(comparator: &KeyComparator, key: &[u8], skip: u32) -> u64 {
-    match comparator.key_order() {
-        KeyOrder::Bytes => bytes_at(key, skip as usize),
-        KeyOrder::Images | KeyOrder::Custom => comparator.image(key, 0),
-    }
 }
 
 #[inline(always)]
@@ -1025,7 +1028,7 @@ pub(crate) struct Probe<'k> {
 impl<'k> Probe<'k> {
     #[inline(always)]
     pub(crate) fn new(comparator: &KeyComparator, key: &'k [u8]) -> Self {
-        Probe { key, prefix: prefix_of(comparator, key, 0), skip: 0, shared: None }
+        Probe { key, prefix: comparator.image(key, 0), skip: 0, shared: None }
     }
 
     /// Changes the prefix to one that leaves out `skip` bytes, if the key begins with these. If not, no tombstone
@@ -1053,7 +1056,7 @@ impl<'k> Probe<'k> {
             }
         }
         self.skip = skip;
-        self.prefix = prefix_of(comparator, self.key, skip);
+        self.prefix = comparator.image(self.key, skip as usize);
         Ok(true)
     }
 }

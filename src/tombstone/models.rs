@@ -65,7 +65,7 @@ fn loom_two_writers_lose_nothing() {
         let index = Arc::new(LiveIndex::new(Secret::from_seed(1)));
         let other = {
             let index = index.clone();
-            spawn(move || index.append(&BYTEWISE, b"c", b"e", 3).unwrap())
+            spawn(move || index.append(&BYTEWISE, b"c", b"e", 3).map(drop).unwrap())
         };
         let merging = {
             let index = index.clone();

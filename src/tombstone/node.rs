@@ -201,14 +201,12 @@ impl CoverageNode {
         let (outer, inner) = self.fences();
         let mut number = 0;
         if !inner.is_empty() {
-            number =
-                RUN * lower_bound(outer.len(), |at| outer.get(at).is_some_and(|fence| load(fence) < prefix));
+            let is_before = |fence: &AtomicU64| load(fence) < prefix;
+            number = RUN * outer.partition_point(is_before);
             let inner = inner.get(number..).unwrap_or_default();
             number += match inner.first_chunk() {
                 Some(run) => run_before(run, prefix),
-                None => {
-                    lower_bound(inner.len(), |at| inner.get(at).is_some_and(|fence| load(fence) < prefix))
-                }
+                None => inner.partition_point(is_before),
             };
         }
         let Some(block) = self.blocks.get(number) else { return 0 };
@@ -245,10 +243,9 @@ impl CoverageNode {
         Head::of(std::array::from_fn(|word| load(&self.head[word])))
     }
 
-    /// Number of boundaries that have the probe's prefix or a smaller one, where `from` have a smaller one: a hint.
-    pub(crate) fn up_to(&self, prefix: u64, from: usize) -> usize {
-        let len = usize::try_from(self.hint().len).unwrap_or(0).min(self.blocks.len() * RUN);
-        from + lower_bound(len.saturating_sub(from), |at| self.prefix(from + at) <= prefix)
+    /// Number of pieces: a hint.
+    pub(crate) fn len(&self) -> usize {
+        usize::try_from(self.hint().len).unwrap_or(0).min(self.blocks.len() * RUN)
     }
 
     /// Verifies every piece, the digest over them, padding and fences. Returns the head.
@@ -301,19 +298,6 @@ fn run_before(run: &[AtomicU64; RUN], prefix: u64) -> usize {
         base += if load(&run[(base + half - 1) % RUN]) < prefix { half } else { 0 };
     }
     base + usize::from(load(&run[base % RUN]) < prefix)
-}
-
-/// A binary search over `len` places: the number of leading places for which `before` is true. No branch depends on
-/// the result of `before`.
-#[inline(always)]
-fn lower_bound(len: usize, before: impl Fn(usize) -> bool) -> usize {
-    let (mut base, mut len) = (0, len);
-    while len > 1 {
-        let half = len / 2;
-        base += if before(base + half - 1) { half } else { 0 };
-        len -= half;
-    }
-    base + usize::from(len == 1 && before(base))
 }
 
 /// Collects the pieces of a node, in order.
@@ -501,10 +485,21 @@ impl Load {
         Load { records: self.records + more.records, key_words: self.key_words + more.key_words }
     }
 
+    /// This and `more`, and the most bytes that an index of both allocates.
+    pub(crate) fn with(self, more: Load) -> (Load, u64) {
+        let load = self.plus(more);
+        (load, load.bytes_max())
+    }
+
     /// What is left without `less`.
     pub(crate) fn without(self, less: Load) -> Load {
         let records = self.records.saturating_sub(less.records);
         Load { records, key_words: self.key_words.saturating_sub(less.key_words) }
+    }
+
+    /// What `room` lacks for this much; `None` if it is large enough.
+    pub(crate) fn missing_in(self, room: Load) -> Option<Load> {
+        Some(self.without(room)).filter(|missing| *missing != Load::default())
     }
 
     /// The most bytes that the freeze adds to an index of so much: one summary node over everything.

@@ -26,7 +26,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "bounded by the address limit, or packed")]
 
 use std::ops::Range;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Secret, Width};
@@ -34,7 +34,7 @@ use crate::memtable::arena::layout::{
     CHUNKS_MAX, Control, ControlWord, Head, Shape, UNIT, bytes_in_chunk, chunk_of, chunk_start, continues,
     shift_of,
 };
-use crate::memtable::arena::memory::{ArenaRecycler, Memory, hand_on, mapping_of, take_or_allocate};
+use crate::memtable::arena::memory::{ArenaRecycler, Mapping, Memory, hand_on, take_or_allocate};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Units of chunk 0.
@@ -141,19 +141,20 @@ impl Arena {
     /// there are none.
     #[inline(always)]
     fn near_view(&self) -> Option<View<'_>> {
-        const WORDS: [ControlWord; 5] = [
+        const WORDS: [ControlWord; 6] = [
+            ControlWord::SHAPE,
             ControlWord::MASK,
             ControlWord::FACTOR,
             ControlWord::base(1),
             ControlWord::units(1),
             ControlWord::base(0),
         ];
-        let ([mask, factor, base, units, first], shape, mismatches) = self.control.get_all(WORDS);
+        let ([shape, mask, factor, base, units, first], mismatches) = self.control.get_all(WORDS);
         if mismatches != 0 || base == 0 {
             return None;
         }
-        let start = 1 << shape.shift();
-        self.view_from((base, first), (start, units), shape, Secret { mask, factor })
+        let shape = Shape(shape);
+        self.view_from((base, first), (1 << shape.shift(), units), shape, Secret { mask, factor })
     }
 
     /// The view of an arena with one chunk, or the report of the damaged control word.
@@ -306,7 +307,7 @@ impl Arena {
         let last = self.owners.lock().last().and_then(Memory::mapping).cloned();
         if let Some(mapping) = last {
             // ORDERING: Relaxed: a hint where writers are.
-            let used = self.used[mapping.chunk()].load(Ordering::Relaxed);
+            let used = self.used[mapping.chunk].load(Ordering::Relaxed);
             mapping.back_ahead((used as usize).saturating_mul(UNIT));
         }
     }
@@ -314,7 +315,8 @@ impl Arena {
     /// Has the system back units that were reserved.
     pub(crate) fn back(&self, units: Range<u32>) -> Result<(), Corruption> {
         let (chunk, bytes) = bytes_in_chunk(units, self.control.shape()?.shift());
-        let mapping = mapping_of(&self.owners.lock(), chunk);
+        let is_of_chunk = |mapping: &&Arc<Mapping>| mapping.chunk == chunk;
+        let mapping = self.owners.lock().iter().filter_map(Memory::mapping).find(is_of_chunk).cloned();
         if let Some(mapping) = mapping {
             mapping.back(bytes);
         }

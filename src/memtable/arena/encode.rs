@@ -10,11 +10,11 @@
 #![allow(clippy::cast_possible_truncation, reason = "offsets and heights are bounded by the address limit")]
 
 use crate::error::Result;
-use crate::integrity::digest::{FixedFields, Kvo, Protected, Secret, key_part, value_part};
+use crate::integrity::digest::{FixedFields, Kvo, Parts, Protected, key_part};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::arena::{Reservation, View};
 use crate::memtable::arena::layout::{BACK_AT, BACK_UNITS, HEADER, REVISION_AT, SEQUENCE_AT, UNIT};
-use crate::memtable::arena::node::{BackWord, Lengths, entry_end, key_at};
+use crate::memtable::arena::node::{BackWord, Lengths, key_at};
 
 impl View<'_> {
     /// Writes links, header, digests, key, value and back link of a node that is not published yet.
@@ -28,8 +28,8 @@ impl View<'_> {
         let Shape { pad, height, revision, back, next, end } = shape;
         let offset = reservation.start() + pad + height;
         let (tower, lengths) = (height as usize * UNIT, fields.lengths());
-        let from = pad as usize * UNIT;
-        let units = self.plain(reservation, from, from + tower + entry_end(self.width, lengths))?;
+        let (from, key_at) = (pad as usize * UNIT, key_at(self.width));
+        let units = self.plain(reservation, from, from + tower + key_at + fields.data_bytes() as usize)?;
         let (links, bytes) = units.split_at_mut(tower);
         for (level, link) in (0..height).zip(links.as_chunks_mut::<UNIT>().0.iter_mut().rev()) {
             let word = self.link_word(offset, level, if level == 0 { next } else { end });
@@ -40,18 +40,15 @@ impl View<'_> {
             header[SEQUENCE_AT..BACK_AT].copy_from_slice(&fields.sequence.to_ne_bytes());
             header[REVISION_AT..].copy_from_slice(&revision.to_ne_bytes());
         }
-        let key_at = key_at(self.width);
         let (key, value) = bytes[key_at..].split_at_mut(fields.key.len());
         copy_key(key, fields.key);
         copy_value(value, fields);
         // ENCODE-1: `black_box` makes the compiler read the arena's bytes instead of reusing what it has just stored.
         let (head, body) = std::hint::black_box(bytes).split_at_mut(key_at);
         let (key, value) = body.split_at(fields.key.len());
-        let header_part = self.secret.header_part(offset, lengths.0, fields.sequence, revision);
-        let fixed = FixedFields::new(fields.sequence, header_part);
+        let (fixed, check) = self.secret.header(offset, lengths.0, fields.sequence, revision);
         let (digest, parts) = self.seal(head, &fixed, fields.kind, key, value);
-        let back =
-            BackWord::pack(back, self.secret.back_tag(offset, back), Secret::header_check(header_part));
+        let back = BackWord::pack(back, self.secret.back_tag(offset, back), check);
         if let Some(word) = head[BACK_AT..].first_chunk_mut() {
             self.write_word(word, offset + BACK_UNITS, back.0);
         }
@@ -87,20 +84,17 @@ impl View<'_> {
         if width == 0 {
             return (0, None);
         }
-        let parts = Parts { key: key_part(key), value: value_part(value) };
-        let first = fixed.key_digest(parts.key, kind) & self.width.mask();
-        let second = fixed.value_digest_of(parts.value, parts.key);
+        let ([first, second], parts) = fixed.digests(kind, key, value);
         let digests = &mut head[HEADER..];
-        match digests.first_chunk_mut::<16>() {
-            Some(whole) if width == 8 => {
-                *whole = (u128::from(second) << 64 | u128::from(first)).to_le_bytes();
-            }
-            _ => {
-                digests[..width].copy_from_slice(&first.to_le_bytes()[..width]);
-                digests[width..].copy_from_slice(&second.to_le_bytes()[..width]);
-            }
+        if width == 8
+            && let Some(whole) = digests.first_chunk_mut::<16>()
+        {
+            *whole = (u128::from(second) << 64 | u128::from(first)).to_le_bytes();
+            return (first, Some(parts));
         }
-        (first, Some(parts))
+        digests[..width].copy_from_slice(&first.to_le_bytes()[..width]);
+        digests[width..].copy_from_slice(&second.to_le_bytes()[..width]);
+        (first & self.width.mask(), Some(parts))
     }
 
     /// Whether the key digest that is read is this one.
@@ -159,13 +153,6 @@ fn copy_rest(mut to: &mut [u8], slices: &[&[u8]]) {
     }
 }
 
-/// The digest parts K and V of an entry, from the arena's bytes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Parts {
-    pub(crate) key: u64,
-    pub(crate) value: u64,
-}
-
 /// A node that is written and not published.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Built {
@@ -173,7 +160,7 @@ pub(crate) struct Built {
     pub(crate) offset: u32,
     /// The stored key digest.
     pub(crate) digest: u64,
-    /// What the digests were made of, if any are stored.
+    /// What the digests were made of, read from the arena's bytes, if any are stored.
     pub(crate) parts: Option<Parts>,
     /// Whether header and key digest were read back as they were written; compared only if the caller has a digest.
     pub(crate) agrees: bool,

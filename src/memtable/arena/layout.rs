@@ -26,6 +26,7 @@ use std::ops::Range;
 use crate::error::{Corruption, Place};
 use crate::integrity::control_word::{ControlWords, Salt, Words};
 use crate::integrity::digest::{Secret, Width, mix};
+use crate::key::Kind;
 
 /// Bytes of an arena unit.
 pub(crate) const UNIT: usize = 8;
@@ -116,8 +117,8 @@ impl Towers {
 
     /// The height of a node, 1..=HEIGHT_MAX.
     #[inline(always)]
-    pub(crate) fn height(self, seed: u64, key_part: u64, sequence: u64, revision: u32) -> u32 {
-        let height = tower_height(seed, key_part, sequence, revision);
+    pub(crate) fn height(self, secret: Secret, key_part: u64, sequence: u64, revision: u32) -> u32 {
+        let height = tower_height(secret, key_part, sequence, revision);
         match self {
             Towers::Dense => height,
             Towers::Sparse => height.saturating_sub(SPARSE_BY).max(1),
@@ -127,9 +128,9 @@ impl Towers {
 
 /// The height of a node in dense towers.
 #[inline(always)]
-fn tower_height(seed: u64, key_part: u64, sequence: u64, revision: u32) -> u32 {
+fn tower_height(secret: Secret, key_part: u64, sequence: u64, revision: u32) -> u32 {
     let version = sequence.wrapping_add(u64::from(revision) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let draw = mix(key_part ^ version, seed);
+    let draw = mix(key_part ^ version, secret.height_seed());
     let mut height = 1;
     for threshold in THRESHOLDS {
         if draw >= threshold {
@@ -206,9 +207,17 @@ pub(crate) enum Head {
     Ranges,
 }
 
+impl Head {
+    /// Whether entries of this kind are in the list.
+    #[inline(always)]
+    pub(crate) fn holds(self, kind: Kind) -> bool {
+        (kind == Kind::RANGE_DELETE) == (self == Head::Ranges)
+    }
+}
+
 /// The control word `SHAPE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape(u64);
+pub(crate) struct Shape(pub(super) u64);
 
 impl Shape {
     const MARK: u64 = 1 << 63;
@@ -279,13 +288,10 @@ impl Control {
         Salt(self.words.unchecked(ControlWord::SALT.0))
     }
 
-    /// The values of these words and the shape, and 0 if all checks agree.
+    /// The values of these words, and 0 if all checks agree.
     #[inline(always)]
-    pub(crate) fn get_all<const K: usize>(&self, words: [ControlWord; K]) -> ([u64; K], Shape, u64) {
-        let salt = self.salt();
-        let (values, mismatches) = self.words.get_all(salt, words.map(|word| word.0));
-        let (shape, mismatch) = self.words.get_with_mismatch(salt, ControlWord::SHAPE.0);
-        (values, Shape(shape), mismatches | mismatch)
+    pub(crate) fn get_all<const K: usize>(&self, words: [ControlWord; K]) -> ([u64; K], u64) {
+        self.words.get_all(self.salt(), words.map(|word| word.0))
     }
 
     /// The shape.
@@ -387,7 +393,7 @@ mod tests {
     fn heights_fall_by_e() {
         let mut counts = [0u32; HEIGHT_MAX + 2];
         for n in 0u64..200_000 {
-            let height = tower_height(77, key_part(&n.to_be_bytes()), n, 0);
+            let height = tower_height(Secret::from_seed(77), key_part(&n.to_be_bytes()), n, 0);
             for level in 1..=height {
                 counts[level as usize] += 1;
             }

@@ -45,7 +45,7 @@ pub(crate) enum Memory {
 pub(crate) struct Mapping {
     map: MmapMut,
     /// The chunk, where it begins in the mapping, and its bytes.
-    chunk: usize,
+    pub(crate) chunk: usize,
     start: usize,
     bytes: usize,
     /// Number of bytes from its start that are backed, or were for an earlier arena. A thread that backs memory holds the
@@ -87,22 +87,12 @@ impl Memory {
     }
 }
 
-/// The mapping of a chunk, if there is one among these.
-pub(crate) fn mapping_of(owners: &[Memory], chunk: usize) -> Option<Arc<Mapping>> {
-    owners.iter().filter_map(Memory::mapping).find(|mapping| mapping.chunk == chunk).cloned()
-}
-
 impl Mapping {
     /// The owner of this memory as a chunk, and the address of the chunk's first byte, with its provenance exposed.
     pub(crate) fn lend(mut self, chunk: usize) -> (Memory, usize) {
         self.chunk = chunk;
         let address = self.map.as_mut_ptr().expose_provenance() + self.start;
         (Memory::Mapping(Arc::new(self)), address)
-    }
-
-    /// Bytes of the chunk.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     /// How many bytes the system backs, if writers have taken the first `used` ones: whole huge pages, because it gives
@@ -116,11 +106,6 @@ impl Mapping {
     /// Zeroes the first `used` bytes of the chunk.
     pub(crate) fn zero(&mut self, used: usize) {
         self.map[self.start..][..used.min(self.bytes)].fill(0);
-    }
-
-    /// The chunk that it holds.
-    pub(crate) fn chunk(&self) -> usize {
-        self.chunk
     }
 
     /// Has the system back these bytes of the chunk now, so that no insert waits for them. One huge page at a time,
@@ -249,7 +234,7 @@ impl ArenaRecycler {
         let Some(mut mapping) = Arc::into_inner(mapping) else { return };
         let backed = mapping.count_backed(used);
         let mut kept = self.kept.lock();
-        if mapping.bytes() == self.chunk_bytes && kept.chunks < self.chunks_max {
+        if mapping.bytes == self.chunk_bytes && kept.chunks < self.chunks_max {
             kept.chunks += 1;
             kept.backed += backed;
             kept.used.push((mapping, used));
@@ -262,14 +247,11 @@ impl ArenaRecycler {
     /// Zeroes what dropped tables left here, so that new tables can have it. O(bytes): a call for a thread that flushes.
     pub fn zero(&self) {
         // RECYCLER-1.
-        while let Some((mut mapping, used)) = self.take_used() {
+        let next = || self.kept.lock().used.pop();
+        while let Some((mut mapping, used)) = next() {
             mapping.zero(used);
             self.kept.lock().zeroed.push(mapping);
         }
-    }
-
-    fn take_used(&self) -> Option<(Mapping, usize)> {
-        self.kept.lock().used.pop()
     }
 
     /// A zeroed chunk of so many bytes, as [`Memory::allocate`] returns it.
@@ -308,7 +290,7 @@ pub(crate) fn hand_on(recycler: &Weak<ArenaRecycler>, owners: &Mutex<Vec<Memory>
     for memory in owners.lock().drain(..) {
         if let Memory::Mapping(mapping) = memory {
             // ORDERING: Relaxed: the last owner of the arena drops it, after everything that writers did.
-            let units = used[mapping.chunk()].load(Ordering::Relaxed);
+            let units = used[mapping.chunk].load(Ordering::Relaxed);
             recycler.put(mapping, usize::try_from(units).unwrap_or(usize::MAX).saturating_mul(UNIT));
         }
     }

@@ -25,9 +25,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::digest::{
-    DIAGNOSIS_LEN_MAX, FixedFields, Kvos, Protected, Secret, StoredProtection, Width, key_part, single_bit,
-};
+use crate::integrity::digest::{FixedFields, Kvos, Protected, StoredProtection, Width, key_part, single_bit};
 use crate::key::{KeyComparator, Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::arena::layout::{
@@ -78,6 +76,21 @@ impl<'a> View<'a> {
     /// Opens the node at `offset`, and returns the target of its back link as a hint, whose tag was not compared.
     #[inline(always)]
     pub(crate) fn try_open_with_back(&self, offset: u32) -> Option<(Node<'a>, u32)> {
+        let ((address, available), Header { lengths, sequence, revision }) = self.stored_header(offset)?;
+        let back = self.back_word_at(offset, address);
+        let (fixed, check) = self.secret.header(offset, lengths.0, sequence, revision);
+        let key_at = key_at(self.width);
+        if back.header_check() != check || key_at + lengths.data_len() > available {
+            return None;
+        }
+        let (key_address, place) = (address + key_at, place_of(offset, revision));
+        Some((Node { key_address, lengths, place, fixed, arena: PhantomData }, back.target()))
+    }
+
+    /// The fields of the header at `offset`, not checked, with its address and the number of bytes from there to the end
+    /// of its chunk.
+    #[inline(always)]
+    fn stored_header(&self, offset: u32) -> Option<((usize, usize), Header)> {
         let (address, available) = self.locate(offset)?;
         if available < HEADER {
             return None;
@@ -90,31 +103,21 @@ impl<'a> View<'a> {
         let sequence = unsafe { read::<u64>(address + SEQUENCE_AT) };
         // SAFETY: ARENA-2: inside the same HEADER bytes, aligned to 4; LAYOUT-1: immutable.
         let revision = unsafe { read::<u32>(address + REVISION_AT) };
-        let back = self.back_word_at(offset, address);
-        let header_part = self.secret.header_part(offset, lengths.0, sequence, revision);
-        if back.header_check() != Secret::header_check(header_part) || !self.fits(lengths, available) {
+        Some(((address, available), Header { lengths, sequence, revision }))
+    }
+
+    /// The node with these fields, if the entry then ends inside its chunk. It was verified before, or must be verified:
+    /// no header check is made.
+    #[inline(always)]
+    fn node_of(&self, place: u64, lengths: Lengths, sequence: SequenceNumber) -> Option<Node<'a>> {
+        let offset = (place >> 32) as u32;
+        let (address, available) = self.locate(offset)?;
+        let key_at = key_at(self.width);
+        if key_at + lengths.data_len() > available {
             return None;
         }
-        let place = place_of(offset, revision);
-        Some((self.node_at(address, lengths, place, FixedFields::new(sequence, header_part)), back.target()))
-    }
-
-    /// The node with these fields at an address. The caller has checked, or checks next, that it ends inside its chunk.
-    #[inline(always)]
-    fn node_of(&self, address: usize, lengths: Lengths, sequence: SequenceNumber, place: u64) -> Node<'a> {
-        let header_part = self.secret.header_part((place >> 32) as u32, lengths.0, sequence, place as u32);
-        self.node_at(address, lengths, place, FixedFields::new(sequence, header_part))
-    }
-
-    #[inline(always)]
-    fn node_at(&self, address: usize, lengths: Lengths, place: u64, fixed: FixedFields) -> Node<'a> {
-        Node { key_address: address + key_at(self.width), lengths, place, fixed, arena: PhantomData }
-    }
-
-    /// Whether an entry of these lengths ends inside its chunk (NODE-1).
-    #[inline(always)]
-    fn fits(&self, lengths: Lengths, available: usize) -> bool {
-        entry_end(self.width, lengths) <= available
+        let (fixed, _) = self.secret.header(offset, lengths.0, sequence, place as u32);
+        Some(Node { key_address: address + key_at, lengths, place, fixed, arena: PhantomData })
     }
 
     /// The back word of the node at an address that has room for a header.
@@ -135,15 +138,6 @@ impl<'a> View<'a> {
         self.back_word(offset).unwrap_or(BackWord(0))
     }
 
-    /// An atomic word's value with the ordering of a link that is followed.
-    #[inline(always)]
-    pub(super) fn load_link(&self, slot: u32) -> Option<u64> {
-        // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible after it.
-        let acquire = Ordering::Acquire;
-        // ORDERING: as chosen above.
-        Some(self.word(slot)?.load(acquire))
-    }
-
     /// The node at an offset, or a report of what is wrong with its header.
     #[inline]
     pub(crate) fn open(&self, offset: u32) -> Result<Node<'a>, Corruption> {
@@ -162,18 +156,9 @@ impl<'a> View<'a> {
     /// The stored fields that a header check covers (lengths, sequence number, revision), and the check.
     #[cold]
     pub(super) fn raw_header(&self, offset: u32) -> Option<([u8; HEADER_FIELDS], u16)> {
-        let (address, available) = self.locate(offset)?;
-        if available < HEADER {
-            return None;
-        }
-        // SAFETY: ARENA-2: HEADER bytes are available from a unit boundary; LAYOUT-1: immutable.
-        let lengths = unsafe { read::<u64>(address) };
-        // SAFETY: ARENA-2: the second word of the same HEADER bytes; LAYOUT-1: immutable.
-        let sequence = unsafe { read::<u64>(address + SEQUENCE_AT) };
-        // SAFETY: ARENA-2: inside the same HEADER bytes, aligned to 4; LAYOUT-1: immutable.
-        let revision = unsafe { read::<u32>(address + REVISION_AT) };
+        let (_, Header { lengths, sequence, revision }) = self.stored_header(offset)?;
         let mut fields = [0u8; HEADER_FIELDS];
-        fields[..8].copy_from_slice(&lengths.to_le_bytes());
+        fields[..8].copy_from_slice(&lengths.0.to_le_bytes());
         fields[8..16].copy_from_slice(&sequence.to_le_bytes());
         fields[16..].copy_from_slice(&revision.to_le_bytes());
         Some((fields, self.back_word(offset).map_or(0, BackWord::header_check)))
@@ -183,16 +168,18 @@ impl<'a> View<'a> {
     /// because no header check was made.
     #[cold]
     pub(super) fn open_as(&self, offset: u32, fields: &[u8; HEADER_FIELDS]) -> Option<Node<'a>> {
-        let (address, available) = self.locate(offset)?;
-        let (lengths, sequence, revision) = unpacked(fields);
-        if !self.fits(lengths, available) {
-            return None;
-        }
-        Some(self.node_of(address, lengths, sequence, place_of(offset, revision)))
+        let Header { lengths, sequence, revision } = unpacked(fields);
+        self.node_of(place_of(offset, revision), lengths, sequence)
+    }
+
+    /// The target of a back link whose tag was not compared; to be compared with a node, not followed.
+    #[inline(always)]
+    pub(crate) fn back_target(&self, node: u32) -> Option<u32> {
+        self.back_word(node).map(BackWord::target)
     }
 
     #[inline(always)]
-    pub(super) fn back_word(&self, node: u32) -> Option<BackWord> {
+    fn back_word(&self, node: u32) -> Option<BackWord> {
         let word = self.word(node.wrapping_add(BACK_UNITS))?;
         // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here; the
         // target is only compared with a node.
@@ -202,12 +189,12 @@ impl<'a> View<'a> {
     #[cold]
     fn bad_header(self, offset: u32, fields: &[u8; HEADER_FIELDS], stored: u16) -> Corruption {
         let check = |fields: &[u8; HEADER_FIELDS]| {
-            let (lengths, sequence, revision) = unpacked(fields);
-            Secret::header_check(self.secret.header_part(offset, lengths.0, sequence, revision))
+            let Header { lengths, sequence, revision } = unpacked(fields);
+            self.secret.header(offset, lengths.0, sequence, revision).1
         };
         let expected = u64::from(check(fields));
         let mut report = Corruption::new(Place::Header, bytes_of(offset), expected, u64::from(stored))
-            .with_sequence(unpacked(fields).1);
+            .with_sequence(unpacked(fields).sequence);
         let bit = single_bit(fields, |bytes| bytes.try_into().is_ok_and(|fields| check(fields) == stored));
         report.flipped_bit = bit.map(|bit| if bit >= 128 { bit - 128 + 8 * REVISION_AT as u64 } else { bit });
         report
@@ -267,10 +254,19 @@ impl<'a> Node<'a> {
         target.entry_order(comparator, self.key(), || (self.sequence(), self.revision()))
     }
 
-    /// The key digest of a key with this K, untruncated.
+    /// The position before this entry.
+    #[inline]
+    pub(crate) fn position<'k>(&self, comparator: &'k KeyComparator) -> Target<'k>
+    where
+        'a: 'k,
+    {
+        Target::new(comparator, self.key(), self.sequence()).with_revision(self.revision())
+    }
+
+    /// K of a key, and the key digest of this entry with that key, untruncated.
     #[inline(always)]
-    fn key_digest(&self, key_part: u64) -> u64 {
-        self.fixed.key_digest(key_part, self.lengths.kind())
+    fn key_digest(&self, key: &[u8]) -> (u64, u64) {
+        self.fixed.of_key(key, self.lengths.kind())
     }
 
     /// Whether a digest is the stored one, as far as that is stored. Most tables store all of it.
@@ -302,14 +298,8 @@ impl<'a> Node<'a> {
         if width.bytes() == 0 {
             return Some(Verified { node: self, key_part: 0 });
         }
-        let key_part = key_part(self.key());
-        self.has_key_part(key_part, width).then_some(Verified { node: self, key_part })
-    }
-
-    /// Whether the stored key digest is that of a key with this K.
-    #[inline(always)]
-    fn has_key_part(&self, key_part: u64, width: Width) -> bool {
-        self.has_digest(0, self.key_digest(key_part), width)
+        let (key_part, digest) = self.key_digest(self.key());
+        self.has_digest(0, digest, width).then_some(Verified { node: self, key_part })
     }
 
     /// The stored key digest, which sums add up; 0 if none is stored.
@@ -321,7 +311,7 @@ impl<'a> Node<'a> {
     /// Whether the stored key digest is that of this key with the node's other fields.
     #[cold]
     pub(super) fn has_key(&self, key: &[u8], view: &View<'_>) -> bool {
-        self.has_key_part(key_part(key), view.width)
+        self.has_digest(0, self.key_digest(key).1, view.width)
     }
 
     /// Whether the value digest, which covers the key too, matches the stored key and value.
@@ -339,17 +329,27 @@ impl<'a> Node<'a> {
 
     #[cold]
     fn bad_key(&self, key: &[u8], width: Width) -> Corruption {
-        let expected = self.key_digest(key_part(key)) & width.mask();
-        let stored = self.stored_digest(width, 0);
-        let mut report = Corruption::new(Place::Entry, bytes_of(self.offset()), expected, stored)
-            .with_sequence(self.sequence());
-        let digest = |bytes: &[u8]| self.key_digest(key_part(bytes)) & width.mask();
+        self.bad_digest((Place::Entry, 0), (key, key_at(width)), width, |key| self.key_digest(key).1)
+    }
+
+    /// The report of a stored digest that differs from that of `bytes`, which begin `at` bytes after the node's address.
+    #[cold]
+    fn bad_digest(
+        &self,
+        (place, which): (Place, usize),
+        (bytes, at): (&[u8], usize),
+        width: Width,
+        digest: impl Fn(&[u8]) -> u64,
+    ) -> Corruption {
+        let digest = |bytes: &[u8]| digest(bytes) & width.mask();
+        let (expected, stored) = (digest(bytes), self.stored_digest(width, which));
+        let mut report =
+            Corruption::new(place, bytes_of(self.offset()), expected, stored).with_sequence(self.sequence());
         report.flipped_bit = if (expected ^ stored).is_power_of_two() {
-            Some(8 * HEADER as u64 + u64::from((expected ^ stored).trailing_zeros()))
-        } else if key.len() <= DIAGNOSIS_LEN_MAX {
-            single_bit(key, |bytes| digest(bytes) == stored).map(|bit| bit + 8 * key_at(width) as u64)
+            let digest_at = HEADER + which * width.bytes();
+            Some(8 * digest_at as u64 + u64::from((expected ^ stored).trailing_zeros()))
         } else {
-            None
+            single_bit(bytes, |bytes| digest(bytes) == stored).map(|bit| bit + 8 * at as u64)
         };
         report
     }
@@ -446,21 +446,9 @@ impl<'a> Verified<'a> {
 
     #[cold]
     fn bad_value(&self, value: &[u8], width: Width) -> Corruption {
-        let node = &self.node;
-        let digest = |bytes: &[u8]| node.fixed.value_digest(bytes, self.key_part) & width.mask();
-        let (expected, stored) = (digest(value), node.stored_digest(width, 1));
-        let mut report = Corruption::new(Place::Value, bytes_of(node.offset()), expected, stored)
-            .with_sequence(node.sequence());
-        report.flipped_bit = if (expected ^ stored).is_power_of_two() {
-            let digest_at = HEADER + width.bytes();
-            Some(8 * digest_at as u64 + u64::from((expected ^ stored).trailing_zeros()))
-        } else if value.len() <= DIAGNOSIS_LEN_MAX {
-            let at = 8 * (key_at(width) + node.lengths.key_len()) as u64;
-            single_bit(value, |bytes| digest(bytes) == stored).map(|bit| bit + at)
-        } else {
-            None
-        };
-        report
+        let digest = |value: &[u8]| self.node.fixed.value_digest(value, self.key_part);
+        let at = key_at(width) + self.node.lengths.key_len();
+        self.node.bad_digest((Place::Value, 1), (value, at), width, digest)
     }
 
     /// The stored digests, without F, to hand on with the entry. Reads no byte of key or value.
@@ -486,12 +474,7 @@ impl<'a> View<'a> {
         sequence: SequenceNumber,
         key_part: u64,
     ) -> Option<Verified<'a>> {
-        let (address, available) = self.locate((place >> 32) as u32)?;
-        if entry_end(self.width, lengths) > available {
-            return None;
-        }
-        let node = self.node_of(address, lengths, sequence, place);
-        Some(Verified { node, key_part })
+        self.node_of(place, lengths, sequence).map(|node| Verified { node, key_part })
     }
 }
 
@@ -548,11 +531,18 @@ impl Pinned {
 /// Bytes of the fields that a header check covers.
 pub(super) const HEADER_FIELDS: usize = 20;
 
-fn unpacked(fields: &[u8; HEADER_FIELDS]) -> (Lengths, SequenceNumber, u32) {
-    let lengths = u64::from_le_bytes(std::array::from_fn(|i| fields[i]));
+/// The fields that a header check covers, besides the place.
+struct Header {
+    lengths: Lengths,
+    sequence: SequenceNumber,
+    revision: u32,
+}
+
+fn unpacked(fields: &[u8; HEADER_FIELDS]) -> Header {
+    let lengths = Lengths(u64::from_le_bytes(std::array::from_fn(|i| fields[i])));
     let sequence = u64::from_le_bytes(std::array::from_fn(|i| fields[8 + i]));
     let revision = u32::from_le_bytes(std::array::from_fn(|i| fields[16 + i]));
-    (Lengths(lengths), sequence, revision)
+    Header { lengths, sequence, revision }
 }
 
 /// Where a node is, and its revision.
@@ -581,7 +571,7 @@ impl Lengths {
     /// Packs; the caller has checked both limits.
     #[inline(always)]
     pub(crate) const fn pack(key_len: usize, kind: Kind, value_len: usize) -> Self {
-        Lengths((value_len as u64) << 32 | (kind.as_u8() as u64) << 24 | (key_len as u64 & KEY_LEN_MAX))
+        Lengths((value_len as u64) << 32 | (kind.0 as u64) << 24 | (key_len as u64 & KEY_LEN_MAX))
     }
 
     /// Key length in bytes.
@@ -601,6 +591,12 @@ impl Lengths {
     pub(crate) const fn value_len(self) -> usize {
         (self.0 >> 32) as usize
     }
+
+    /// Length of key and value in bytes.
+    #[inline(always)]
+    pub(crate) const fn data_len(self) -> usize {
+        self.key_len() + self.value_len()
+    }
 }
 
 /// Offset of the key from the node address, in bytes.
@@ -612,7 +608,7 @@ pub(crate) const fn key_at(width: Width) -> usize {
 /// Bytes from the node address to the end of the entry.
 #[inline(always)]
 pub(crate) const fn entry_end(width: Width, lengths: Lengths) -> usize {
-    key_at(width) + lengths.key_len() + lengths.value_len()
+    key_at(width) + lengths.data_len()
 }
 
 /// Units of a whole node with its tower.

@@ -66,12 +66,6 @@ impl<'a> View<'a> {
         self.word(node.wrapping_add(BACK_UNITS))
     }
 
-    /// The target of a back link whose tag was not compared; to be compared with a node, not followed.
-    #[inline(always)]
-    pub(crate) fn back_target(&self, node: u32) -> Option<u32> {
-        self.back_word(node).map(BackWord::target)
-    }
-
     /// The node that `node` names as its predecessor at level 0: a hint, to be confirmed by that node's own link.
     #[inline]
     pub(crate) fn back_hint(&self, node: u32) -> Option<u32> {
@@ -215,6 +209,13 @@ impl View<'_> {
         node.wrapping_sub(1).wrapping_sub(level)
     }
 
+    /// Loads a link that may be followed if its tag matches.
+    #[inline(always)]
+    fn load_link(&self, slot: u32) -> Option<u64> {
+        // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible after it.
+        Some(self.word(slot)?.load(Ordering::Acquire))
+    }
+
     /// Follows a link: its target, if the tag matches (NODE-4).
     #[inline(always)]
     pub(crate) fn try_link(&self, node: u32, level: u32) -> Option<u32> {
@@ -321,8 +322,7 @@ impl View<'_> {
         if node.has_key(key, self) || node.value_vouches(self) {
             return holds(key);
         }
-        key.len() <= DIAGNOSIS_LEN_MAX
-            && single_bit(key, |key| node.has_key(key, self) && holds(key)).is_some()
+        single_bit(key, |key| node.has_key(key, self) && holds(key)).is_some()
     }
 
     /// Handles a header whose check fails: the check is damaged, or one bit of what it covers.
@@ -417,7 +417,7 @@ mod tests {
     fn an_entry_ends_inside_its_chunk() {
         with_entry(|view, offset, _| {
             let lengths = Lengths::pack(fields().key.len(), fields().kind, 1 << 30).0;
-            let check = Secret::header_check(view.secret.header_part(offset, lengths, fields().sequence, 0));
+            let (_, check) = view.secret.header(offset, lengths, fields().sequence, 0);
             let words = [(0, lengths), ((BACK_AT / UNIT) as u32, BackWord::pack(0, 0, check).0)];
             for (at, word) in words {
                 // ORDERING: Relaxed: one thread.

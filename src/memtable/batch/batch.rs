@@ -17,13 +17,12 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Corruption, Error, Place, Result};
+use crate::error::{Corruption, Error, Place, Result, not_a_range};
 use crate::integrity::digest::{DIAGNOSIS_LEN_MAX, Kvo, Protected, key_part, single_bit, value_part};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::layout::entry_bytes_max;
 use crate::memtable::batch::encoding::{
-    COUNT_AT, HEADER_LEN, Header, LIMITS, Record, Records, SinkLimits, admit, append, damage, not_a_range,
-    record_len,
+    COUNT_AT, HEADER_LEN, Header, LIMITS, Record, Records, SinkLimits, admit, append, damage, record_len,
 };
 
 /// How the entries of a batch get their sequence numbers.
@@ -97,9 +96,9 @@ struct SavePoint {
 #[derive(Clone)]
 pub struct WriteBatch {
     buffer: Vec<u8>,
-    caller_digests: Vec<Protected<Kvo>>,
+    /// One per record, with protection.
+    caller_digests: Option<Vec<Protected<Kvo>>>,
     header: Header,
-    protection: CallerDigests,
     mode: SequenceMode,
     range_order: RangeOrder,
     max_bytes: usize,
@@ -123,7 +122,7 @@ impl WriteBatch {
     /// ```
     #[must_use]
     pub fn new() -> Self {
-        WriteBatch::empty(CallerDigests::None)
+        WriteBatch::of(vec![0; HEADER_LEN], Header::default(), None)
     }
 
     /// An empty batch whose entries carry `bytes` bytes of digest each.
@@ -138,29 +137,19 @@ impl WriteBatch {
     /// ```
     pub fn with_protection(bytes: u8) -> Result<Self> {
         match bytes {
-            0 => Ok(WriteBatch::empty(CallerDigests::None)),
-            8 => Ok(WriteBatch::empty(CallerDigests::Each)),
+            0 => Ok(WriteBatch::new()),
+            8 => Ok(WriteBatch { caller_digests: Some(Vec::new()), ..WriteBatch::new() }),
             _ => Err(Error::InvalidArgument(format!(
                 "protection of a batch must be 0 or 8 bytes, not {bytes}"
             ))),
         }
     }
 
-    fn empty(protection: CallerDigests) -> Self {
-        WriteBatch::of(vec![0; HEADER_LEN], Header::default(), protection, Vec::new())
-    }
-
-    fn of(
-        buffer: Vec<u8>,
-        header: Header,
-        protection: CallerDigests,
-        caller_digests: Vec<Protected<Kvo>>,
-    ) -> Self {
+    fn of(buffer: Vec<u8>, header: Header, caller_digests: Option<Vec<Protected<Kvo>>>) -> Self {
         WriteBatch {
             buffer,
             caller_digests,
             header,
-            protection,
             mode: SequenceMode::default(),
             range_order: RangeOrder::default(),
             max_bytes: usize::MAX,
@@ -238,10 +227,7 @@ impl WriteBatch {
     /// ```
     #[must_use]
     pub fn protection_bytes(&self) -> u8 {
-        match self.protection {
-            CallerDigests::None => 0,
-            CallerDigests::Each => 8,
-        }
+        if self.caller_digests.is_some() { 8 } else { 0 }
     }
 
     /// Sets `key` to `value`.
@@ -351,9 +337,10 @@ impl WriteBatch {
         }
         let count = self.grown(1, record_len(kind, key, value))?;
         // BATCH-1: before the bytes are copied.
-        let caller_digest = (self.protection == CallerDigests::Each).then(|| Protected::of(key, value, kind));
+        if let Some(digests) = &mut self.caller_digests {
+            digests.push(Protected::of(key, value, kind));
+        }
         append(&mut self.buffer, kind, key, value);
-        self.caller_digests.extend(caller_digest);
         self.set_header(Header { count, ..self.header });
         Ok(())
     }
@@ -392,8 +379,8 @@ impl WriteBatch {
     pub fn append(&mut self, other: &WriteBatch) -> Result<()> {
         let count = self.grown(other.header.count, other.buffer.len() - HEADER_LEN)?;
         let caller_digests = other.reader()?.record_digests()?;
-        if self.protection == CallerDigests::Each {
-            self.caller_digests.extend(caller_digests);
+        if let Some(digests) = &mut self.caller_digests {
+            digests.extend(caller_digests);
         }
         self.buffer.extend_from_slice(other.buffer.get(HEADER_LEN..).unwrap_or_default());
         self.set_header(Header { count, ..self.header });
@@ -414,8 +401,8 @@ impl WriteBatch {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn set_save_point(&mut self) {
-        let (bytes, digests, count) = (self.buffer.len(), self.caller_digests.len(), self.header.count);
-        self.save_points.push(SavePoint { bytes, digests, count });
+        let digests = self.caller_digests.as_ref().map_or(0, Vec::len);
+        self.save_points.push(SavePoint { bytes: self.buffer.len(), digests, count: self.header.count });
     }
 
     /// Removes the entries that were added after the newest save point, and that save point. O(1).
@@ -425,7 +412,9 @@ impl WriteBatch {
     pub fn rollback_to_save_point(&mut self) -> Result<()> {
         let SavePoint { bytes, digests, count } = self.newest_save_point()?;
         self.buffer.truncate(bytes);
-        self.caller_digests.truncate(digests);
+        if let Some(all) = &mut self.caller_digests {
+            all.truncate(digests);
+        }
         self.set_header(Header { count, ..self.header });
         Ok(())
     }
@@ -467,7 +456,9 @@ impl WriteBatch {
     /// ```
     pub fn clear(&mut self) {
         self.buffer.truncate(HEADER_LEN);
-        self.caller_digests.clear();
+        if let Some(digests) = &mut self.caller_digests {
+            digests.clear();
+        }
         self.save_points.clear();
         self.set_header(Header::default());
     }
@@ -623,7 +614,7 @@ impl WriteBatch {
         // The copy is checked, not the caller's bytes, because the copy is kept.
         let buffer = bytes.to_vec();
         let header = Header::read(&buffer)?;
-        let batch = WriteBatch::of(buffer, header, CallerDigests::None, Vec::new());
+        let batch = WriteBatch::of(buffer, header, None);
         for entry in batch.entries() {
             entry?;
         }
@@ -656,12 +647,12 @@ impl WriteBatch {
     pub fn from_verified(buffer: Vec<u8>, verify: impl FnOnce(&[u8]) -> Result<()>) -> Result<Self> {
         // BATCH-1: the digests come first.
         let read = Header::read(&buffer).and_then(|header| {
-            let reader = EntryReader::open(&buffer, header, CallerDigests::None, &[])?;
+            let reader = EntryReader::open(&buffer, header, None)?;
             Ok((header, reader.record_digests()?))
         });
         verify(&buffer)?;
         let (header, caller_digests) = read?;
-        Ok(WriteBatch::of(buffer, header, CallerDigests::Each, caller_digests))
+        Ok(WriteBatch::of(buffer, header, Some(caller_digests)))
     }
 
     /// Iterates over the entries in the order in which they were added, checking each before it is handed out. After
@@ -699,7 +690,7 @@ impl WriteBatch {
     /// A reader of its entries.
     #[inline(always)]
     pub(crate) fn reader(&self) -> Result<EntryReader<'_>> {
-        EntryReader::open(&self.buffer, self.header, self.protection, &self.caller_digests)
+        EntryReader::open(&self.buffer, self.header, self.caller_digests.as_deref())
     }
 
     /// Flips one bit of the encoded buffer, counted from its start, for tests.
@@ -718,13 +709,6 @@ impl WriteBatch {
 //   compared.
 //
 // Any thread; an iterator has one owner.
-
-/// Whether records carry digests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CallerDigests {
-    None,
-    Each,
-}
 
 /// One entry of a batch, borrowed from it. Key and value were checked when the iterator handed the entry out.
 ///
@@ -790,9 +774,8 @@ impl<'b> BatchEntry<'b> {
 /// Reads the entries of a batch whose header agreed.
 pub(crate) struct EntryReader<'b> {
     buffer: &'b [u8],
-    /// One per record, those that are no entries included, or none at all.
-    caller_digests: &'b [Protected<Kvo>],
-    protection: CallerDigests,
+    /// With protection: one per record, those that are no entries included.
+    caller_digests: Option<&'b [Protected<Kvo>]>,
     header: Header,
     records: Records<'b>,
     /// Entries handed out.
@@ -807,18 +790,17 @@ impl<'b> EntryReader<'b> {
     pub(super) fn open(
         buffer: &'b [u8],
         header: Header,
-        protection: CallerDigests,
-        caller_digests: &'b [Protected<Kvo>],
+        caller_digests: Option<&'b [Protected<Kvo>]>,
     ) -> Result<Self> {
         header.compare(Header::read(buffer)?)?;
         let records = Records::new(buffer);
-        Ok(EntryReader { buffer, caller_digests, protection, header, records, read: 0, passed: 0 })
+        Ok(EntryReader { buffer, caller_digests, header, records, read: 0, passed: 0 })
     }
 
     /// Verifies all records and returns the digest of each, also of those that are no entries: the batch's own, or one that is
     /// computed here if the batch has none. O(length).
     pub(super) fn record_digests(mut self) -> Result<Vec<Protected<Kvo>>> {
-        let mut digests = Vec::with_capacity(self.caller_digests.len());
+        let mut digests = Vec::with_capacity(self.caller_digests.map_or(0, <[_]>::len));
         while let Some(BatchEntry { kind, key, value, caller_digest, .. }) = self.step_record()? {
             digests.push(caller_digest.unwrap_or_else(|| Protected::of(key, value, kind)));
         }
@@ -869,11 +851,9 @@ impl<'b> EntryReader<'b> {
         key_part: u64,
         value: &[u8],
     ) -> Result<Option<Protected<Kvo>>> {
-        if self.protection == CallerDigests::None {
-            return Ok(None);
-        }
-        let Some(&caller_digest) = self.caller_digests.get(self.passed) else {
-            return Err(damage(at, self.passed as u64 + 1, self.caller_digests.len() as u64));
+        let Some(digests) = self.caller_digests else { return Ok(None) };
+        let Some(&caller_digest) = digests.get(self.passed) else {
+            return Err(damage(at, self.passed as u64 + 1, digests.len() as u64));
         };
         let computed = Protected::of_parts(key_part, value_part(value), kind);
         if computed != caller_digest {
@@ -887,7 +867,8 @@ impl<'b> EntryReader<'b> {
     /// flip explains it, if there is one.
     #[cold]
     fn diagnosed(&self, at: usize, error: Error) -> Error {
-        let Some(&caller_digest) = self.caller_digests.get(self.passed) else { return error };
+        let digests = self.caller_digests.unwrap_or_default();
+        let Some(&caller_digest) = digests.get(self.passed) else { return error };
         let mut report = match error {
             Error::Corruption(report) => report,
             Error::KeyTooLarge { len, max } => Corruption::new(Place::Encoding, at as u64, max, len),
@@ -947,16 +928,16 @@ mod tests {
     #[test]
     fn a_damaged_caller_digest_or_field_is_found() {
         let clean = protected().unwrap();
-        for entry in 0..clean.caller_digests.len() {
+        for (entry, digest) in clean.caller_digests.iter().flatten().enumerate() {
             let mut bent = clean.clone();
-            bent.caller_digests[entry] = Protected::carried(bent.caller_digests[entry].to_bits() ^ 1 << 40);
+            bent.caller_digests.as_mut().unwrap()[entry] = Protected::carried(digest.to_bits() ^ 1 << 40);
             assert_eq!(bent.entries().position(|entry| entry.is_err()), Some(entry));
         }
         let mut bent = clean.clone();
         bent.header.sequence ^= 4;
         assert!(bent.entries().next().is_some_and(|entry| entry.is_err()));
         bent = clean.clone();
-        bent.caller_digests.pop();
+        bent.caller_digests.as_mut().unwrap().pop();
         assert!(bent.entries().any(|entry| entry.is_err()));
     }
 

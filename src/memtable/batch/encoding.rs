@@ -20,7 +20,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Corruption, Error, Place, Result};
+use crate::error::{Corruption, Error, Place, Result, not_a_range};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 
@@ -308,12 +308,6 @@ pub(crate) fn admit_lengths(kind: Kind, key_len: usize, value_len: usize, limits
         return Err(Error::ValueTooLarge { len, max: value_len_max });
     }
     Ok(())
-}
-
-/// The error for a range that deletes nothing.
-#[cold]
-pub(crate) fn not_a_range() -> Error {
-    Error::InvalidArgument("a range must end after its start".into())
 }
 
 /// What a sink of flushed entries can hold. An engine compares each batch with it before the batch is numbered and

@@ -15,9 +15,9 @@
 #![allow(clippy::cast_possible_truncation, reason = "words are packed of halves")]
 
 use crate::error::{Corruption, Place};
-use crate::key::{Kind as EntryKind, Target};
+use crate::key::Kind as EntryKind;
 use crate::memtable::arena::node::{Node, bytes_of};
-use crate::memtable::directory::page::{FREE, Fences, Kind, Page, Pages, SLOTS, START, Slot, WORDS, kept};
+use crate::memtable::directory::page::{FREE, Kind, Page, Pages, SLOTS, START, Shares, Slot, WORDS, kept};
 
 /// How often all writers are waited for before a lock bit counts as damaged: the page may be locked by the next one.
 const WAITS_FOR_LOCK: u32 = 4;
@@ -35,7 +35,7 @@ impl PageAt {
     /// How many units it takes: for tests and the fault injector.
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn units(self) -> u32 {
-        if self.level == 0 { WORDS as u32 } else { 2 * WORDS as u32 }
+        Kind::at(self.level).units()
     }
 }
 
@@ -97,8 +97,8 @@ impl<'a> Pages<'_, 'a> {
     }
 
     fn inspect_once(&self, at: PageAt) -> PageState {
-        let kind = if at.level == 0 { Kind::Leaf } else { Kind::Inner };
-        let page = Page::open(self.view, at.page).filter(|page| page.kind(self.view) == Some(kind));
+        let kind = Kind::at(at.level);
+        let page = Page::open(self.view, at.page).filter(|page| page.is(self.view, kind));
         let Some(page) = page else { return PageState::Damaged(report(at.page)) };
         let Some((word, count)) = page.at_rest() else { return PageState::Busy };
         let sound = self.is_placed(&page, kind) && (page.is_replaced() || self.is_filled(&page, kind, count));
@@ -111,8 +111,7 @@ impl<'a> Pages<'_, 'a> {
 
     /// Whether head and neighbours are right.
     fn is_placed(&self, page: &Page<'a>, kind: Kind) -> bool {
-        let beside =
-            |at: u32| Page::open(self.view, at).filter(|page| at != 0 && page.kind(self.view) == Some(kind));
+        let beside = |at: u32| Page::open(self.view, at).filter(|page| page.is(self.view, kind));
         let (prev, next) = (page.prev(), page.next());
         let low = page.low();
         let follows = match beside(next) {
@@ -136,21 +135,17 @@ impl<'a> Pages<'_, 'a> {
         }
         let Some(reference) = self.view.try_open(measure.reference) else { return false };
         let long = reference.key().len() >= measure.skip as usize;
-        let begins = |node: u32| {
-            self.view
-                .try_open(node)
-                .is_some_and(|node| measure.side(self.view, self.comparator, node.key()).is_eq())
-        };
-        let next = Page::open(self.view, page.next()).filter(|_| page.next() != 0);
-        let shared = measure.fences == Fences::Differ
-            || begins(page.low()) && next.is_some_and(|next| begins(next.low()));
+        let next = Page::open(self.view, page.next());
+        let shared = measure.shares != Shares::BOTH
+            || self.begins(&measure, page.low())
+                && next.is_some_and(|next| self.begins(&measure, next.low()));
         long && self.comparator.image(reference.key(), 0) == measure.start && shared
     }
 
     /// Whether all slots are right.
     fn is_filled(&self, page: &Page<'a>, kind: Kind, count: usize) -> bool {
         let free = (count..SLOTS).all(|slot| page.word(slot) == FREE);
-        let next = Page::open(self.view, page.next()).filter(|_| page.next() != 0);
+        let next = Page::open(self.view, page.next());
         let mut before = None;
         free && count <= SLOTS
             && (0..count).all(|place| {
@@ -187,9 +182,7 @@ impl<'a> Pages<'_, 'a> {
     /// Whether a node is before another one. The start of the list (0) is before all.
     fn is_in_order(&self, left: u32, right: u32) -> bool {
         let Some(right) = self.view.try_open(right).filter(|_| right != START) else { return false };
-        let target =
-            Target::new(self.comparator, right.key(), right.sequence()).with_revision(right.revision());
-        self.is_before(left, &target)
+        self.is_before(left, &right.position(self.comparator))
     }
 }
 

@@ -48,7 +48,7 @@ impl Table {
         for key in keys {
             let fields = Fields::new(1, Kind::PUT, key, b"", None);
             let placed = table.list.insert(&table.search(), &mut inserter, &fields, DuplicatePolicy::Reject);
-            table.nodes.push(placed.unwrap().linked.tower.node);
+            table.nodes.push(placed.unwrap().tower.node);
         }
         let mut slab = SubChunk::default();
         for place in named {

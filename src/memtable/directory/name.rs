@@ -22,8 +22,8 @@ use crate::key::Target;
 use crate::memtable::arena::arena::SubChunk;
 use crate::memtable::arena::node::Node;
 use crate::memtable::directory::page::{
-    Fences, Kind, LEVELS_MAX, LeafSlot, Locked, MOVES_MAX, Measure, Page, Pages, SLOTS, START, Shares, Slot,
-    kept, pack, shared,
+    Kind, LEVELS_MAX, LeafSlot, Locked, MOVES_MAX, Measure, Page, Pages, SLOTS, START, Shares, Slot, kept,
+    pack, shared,
 };
 use crate::sync::Ordering;
 
@@ -73,12 +73,9 @@ impl<'a> Pages<'_, 'a> {
     /// bytes. `None`: anything else.
     #[inline(always)]
     fn put_quickly(&self, LeafSlot { leaf, slot }: LeafSlot, node: u32, target: &Target<'_>) -> Option<()> {
-        if leaf == 0 {
-            return None;
-        }
         let slot = slot as usize;
         let page = Page::open(self.view, leaf)?;
-        let mut locked = page.lock_leaf(self.view)?;
+        let mut locked = page.lock(self.view, Kind::Leaf)?;
         let measure = page.measure();
         let discriminator = kept(self.comparator, target.key, measure.skip);
         let fits = locked.count < SLOTS
@@ -94,17 +91,13 @@ impl<'a> Pages<'_, 'a> {
 
     fn put(&self, slab: &mut SubChunk, page: u32, new: &New<'_, '_>) -> Option<Named> {
         let mut page = match page {
-            0 => match self.page_for(slab, new)? {
-                Some(page) => page,
-                None => return Some(Named::In(LeafSlot::NONE)),
-            },
+            0 => self.page_for(slab, new)?,
             at => Page::open(self.view, at)?,
         };
         for _ in 0..MOVES_MAX {
-            let Some(mut locked) = page.lock(self.view) else { return Some(Named::Busy) };
-            if (locked.kind == Kind::Leaf) != (new.level == 0) {
-                return None;
-            }
+            let Some(mut locked) = page.lock(self.view, Kind::at(new.level)) else {
+                return Some(Named::Busy);
+            };
             if page.is_replaced() {
                 drop(locked);
                 page = Page::open(self.view, page.next())?;
@@ -121,15 +114,19 @@ impl<'a> Pages<'_, 'a> {
                 && let Some(right) = self.right_of(&page, new.target)
             {
                 drop(locked);
-                self.adopt(slab, new.level, right);
+                self.adopt(slab, new.level, page, right);
                 page = right;
                 continue;
             }
             if place < locked.count && locked.slot(self.view, place)?.node == new.node {
                 return Some(Named::In(behind(page.at, place)));
             }
-            if place == locked.count && self.begins_next(&page, new.node) {
-                return Some(Named::In(behind(page.next(), 0)));
+            if place == locked.count
+                && let Some(next) = Page::open(self.view, page.next())
+                && next.low() == new.node
+            {
+                // Another writer named it there.
+                return Some(Named::In(behind(next.at, 0)));
             }
             match self.put_here(slab, &mut locked, place, new)? {
                 Some(at) => return Some(Named::In(at)),
@@ -139,29 +136,15 @@ impl<'a> Pages<'_, 'a> {
         Some(Named::Busy)
     }
 
-    /// Whether the next page begins with this node: another writer named it there.
-    fn begins_next(&self, page: &Page<'a>, node: u32) -> bool {
-        let next = page.next();
-        next != 0 && Page::open(self.view, next).is_some_and(|next| next.low() == node)
-    }
-
-    /// The page for a new slot; `None`: the slot is in a first page, or a new root, by now.
-    fn page_for(&self, slab: &mut SubChunk, new: &New<'_, '_>) -> Option<Option<Page<'a>>> {
-        match self.root() {
-            Some((_, levels)) if levels >= new.level => self.page_at(new.level, new.target).map(Some),
-            None if new.level == 0 && self.root_word()? == 0 => {
-                let mut first = Locked::create(self.view, slab, Kind::Leaf, START, &Measure::PLAIN)?;
-                let discriminator = kept(self.comparator, new.target.key, 0);
-                first.insert(self.view, 0, Slot { discriminator, node: new.node, child: 0 })?;
-                let at = first.page.at;
-                drop(first);
-                match self.set_root(0, (at, 0)) {
-                    Ok(()) => Some(None),
-                    Err(()) => self.page_at(0, new.target).map(Some),
-                }
-            }
-            _ => None,
+    /// The page for a new slot; the first page of all is made.
+    fn page_for(&self, slab: &mut SubChunk, new: &New<'_, '_>) -> Option<Page<'a>> {
+        if new.level == 0 && self.root_word()? == 0 {
+            let first = Locked::create(self.view, slab, Kind::Leaf, START, &Measure::PLAIN)?;
+            let at = first.page.at;
+            drop(first);
+            self.set_root(0, (at, 0));
         }
+        self.page_at(new.level, new.target)
     }
 
     /// Forgets all pages: the next name begins anew.
@@ -182,13 +165,12 @@ impl<'a> Pages<'_, 'a> {
         Some(self.view.word(self.root)?.load(Ordering::Relaxed))
     }
 
-    /// Makes a page the root, if the root word still is `old`.
-    fn set_root(&self, old: u64, (page, levels): (u32, u32)) -> Result<(), ()> {
-        let word = self.view.word(self.root).ok_or(())?;
+    /// Makes a page the root, if the root word still is `old`: another writer may have been faster.
+    fn set_root(&self, old: u64, (page, levels): (u32, u32)) {
+        let Some(word) = self.view.word(self.root) else { return };
         let new = pack(self.view, self.root, page, levels);
         // ORDERING: Release pairs with the Acquire in `root`: the page's words are visible. Relaxed on failure.
-        let set = word.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed);
-        set.map(drop).map_err(drop)
+        let _ = word.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed);
     }
 
     /// Where a slot belongs in a page that is locked.
@@ -261,26 +243,19 @@ impl<'a> Pages<'_, 'a> {
 
     /// A measure with this reference.
     fn measure_of(&self, reference: &Node<'a>, skip: u32) -> Measure {
-        let fences = if skip == 0 { Fences::Share } else { Fences::Differ };
-        Measure {
-            reference: reference.offset(),
-            skip,
-            start: self.comparator.image(reference.key(), 0),
-            fences,
-        }
+        let shares = if skip == 0 { Shares::BOTH } else { Shares::NONE };
+        let start = self.comparator.image(reference.key(), 0);
+        Measure { reference: reference.offset(), skip, start, shares }
     }
 
     /// `fence`, if the key of this node begins with the bytes that a page leaves out.
     fn shares(&self, measure: &Measure, node: u32, fence: Shares) -> Shares {
-        let node = self.view.try_open(node);
-        let begins = measure.skip == 0
-            || node.is_some_and(|node| measure.side(self.view, self.comparator, node.key()).is_eq());
-        if begins { fence } else { Shares::NONE }
+        if self.begins(measure, node) { fence } else { Shares::NONE }
     }
 
     /// What the first node of the next page says about the upper fence of a page.
     fn high_shares(&self, measure: &Measure, next: u32) -> Shares {
-        match Page::open(self.view, next).filter(|_| next != 0) {
+        match Page::open(self.view, next) {
             Some(next) => self.shares(measure, next.low(), Shares::HIGH),
             None if measure.skip == 0 => Shares::HIGH,
             None => Shares::NONE,
@@ -288,11 +263,9 @@ impl<'a> Pages<'_, 'a> {
     }
 
     /// Makes the next page name its predecessor.
-    fn tell_next(&self, next: u32, before: u32) {
-        if next != 0
-            && let Some(next) = Page::open(self.view, next)
-        {
-            next.set_prev(self.view, before);
+    fn tell_next(&self, kind: Kind, next: u32, before: u32) {
+        if let Some(next) = Page::open(self.view, next) {
+            next.set_prev(self.view, kind, before);
         }
     }
 
@@ -325,7 +298,7 @@ impl<'a> Pages<'_, 'a> {
         let at = new.page.at;
         drop(new);
         locked.set_replaced(at);
-        self.tell_next(next, at);
+        self.tell_next(locked.kind, next, at);
         self.renamed(level, old, (at, &first));
         Some(())
     }
@@ -334,19 +307,18 @@ impl<'a> Pages<'_, 'a> {
     fn renamed(&self, level: u32, old: Page<'a>, (new, first): (u32, &Node<'a>)) {
         let Some((root, levels)) = self.root() else { return };
         if root == old.at {
-            let _ = self.set_root(pack(self.view, self.root, root, levels), (new, levels));
+            self.set_root(pack(self.view, self.root, root, levels), (new, levels));
             return;
         }
-        let target =
-            Target::new(self.comparator, first.key(), first.sequence()).with_revision(first.revision());
+        let target = first.position(self.comparator);
         let Some(parent) = self.page_at(level + 1, &target) else { return };
-        let Some(mut parent) = parent.lock(self.view) else { return };
+        let Some(mut parent) = parent.lock(self.view, Kind::Inner) else { return };
         let place = self.inner_slot(&parent.page, &target).min(parent.count);
         for place in [place, place.saturating_sub(1)] {
             if let Some(slot) = parent.slot(self.view, place)
                 && slot.child == old.at
             {
-                parent.replace(self.view, place, Slot { child: new, ..slot });
+                parent.store(self.view, place, Slot { child: new, ..slot });
                 return;
             }
         }
@@ -360,7 +332,7 @@ impl<'a> Pages<'_, 'a> {
         let mut page = Locked::create(self.view, slab, locked.kind, new.node, &measure)?;
         let discriminator = kept(self.comparator, node.key(), skip);
         page.insert(self.view, 0, Slot { discriminator, node: new.node, child: new.child })?;
-        self.link_right(locked, page, new.level, new.target, slab)
+        Some(self.link_right(slab, locked, page, new.level))
     }
 
     /// Moves the upper half of a page into a new one.
@@ -369,8 +341,7 @@ impl<'a> Pages<'_, 'a> {
         let low = self.node_in(locked, half)?;
         let mut page = Locked::create(self.view, slab, locked.kind, low.offset(), &locked.page.measure())?;
         page.take_from(self.view, locked, half)?;
-        let target = Target::new(self.comparator, low.key(), low.sequence()).with_revision(low.revision());
-        self.link_right(locked, page, level, &target, slab)?;
+        self.link_right(slab, locked, page, level);
         locked.truncate(half);
         Some(())
     }
@@ -378,51 +349,36 @@ impl<'a> Pages<'_, 'a> {
     /// Links a page as the right neighbour of another and adds it to the parent.
     fn link_right(
         &self,
+        slab: &mut SubChunk,
         locked: &mut Locked<'a>,
         mut page: Locked<'a>,
         level: u32,
-        low: &Target<'_>,
-        slab: &mut SubChunk,
-    ) -> Option<u32> {
-        let (old, at, next) = (locked.page, page.page.at, locked.page.next());
-        let (measure, of_old) = (page.page.measure(), old.measure());
-        let first = page.page.low();
-        page.set_shares(Shares::LOW.and(self.high_shares(&measure, next)));
-        let high = self.shares(&of_old, first, Shares::HIGH);
-        locked.set_shares(locked.shares().only(Shares::LOW).and(high));
+    ) -> u32 {
+        let (old, new, next) = (locked.page, page.page, locked.page.next());
+        let of_old = old.measure();
+        page.set_shares(Shares::LOW.and(self.high_shares(&new.measure(), next)));
+        let high = self.shares(&of_old, new.low(), Shares::HIGH);
+        locked.set_shares(of_old.shares.only(Shares::LOW).and(high));
         page.set_neighbours(old.at, next);
         drop(page);
-        locked.set_next(at);
-        self.tell_next(next, at);
-        self.tell_parent(
-            slab,
-            level + 1,
-            &New { level: level + 1, target: low, node: first, child: at },
-            old,
-        );
-        Some(at)
+        locked.set_next(new.at);
+        self.tell_next(locked.kind, next, new.at);
+        self.adopt(slab, level, old, new);
+        new.at
     }
 
-    /// Adds a page that only its left neighbour names to the parent (NAME-2).
-    fn adopt(&self, slab: &mut SubChunk, level: u32, page: Page<'a>) {
-        let Some(low) = self.view.try_open(page.low()) else { return };
-        if page.is_replaced() {
-            return;
-        }
-        let target = Target::new(self.comparator, low.key(), low.sequence()).with_revision(low.revision());
+    /// Adds a page that only its left neighbour names to the parent (NAME-2); makes that level if there is none.
+    fn adopt(&self, slab: &mut SubChunk, level: u32, left: Page<'a>, page: Page<'a>) {
+        let Some(low) = self.view.try_open(page.low()).filter(|_| !page.is_replaced()) else { return };
+        let target = low.position(self.comparator);
         let new = New { level: level + 1, target: &target, node: low.offset(), child: page.at };
-        if self.root().is_some_and(|(_, levels)| levels > level) {
-            let _ = self.put(slab, 0, &new);
-        }
-    }
-
-    /// Names a new page in the level above; makes that level if there is none.
-    fn tell_parent(&self, slab: &mut SubChunk, level: u32, new: &New<'_, '_>, left: Page<'a>) {
-        let Some((root, levels)) = self.root() else { return };
-        if levels >= level {
-            let _ = self.put(slab, 0, new);
-        } else if root == left.at && levels < LEVELS_MAX {
-            let _ = self.grow(slab, (root, levels), left, new);
+        match self.root() {
+            Some((root, levels)) if root == left.at && levels < LEVELS_MAX => {
+                let _ = self.grow(slab, (root, levels), left, &new);
+            }
+            _ => {
+                let _ = self.put(slab, 0, &new);
+            }
         }
     }
 
@@ -442,7 +398,7 @@ impl<'a> Pages<'_, 'a> {
         page.insert(self.view, 1, Slot { discriminator, node: new.node, child: new.child })?;
         let at = page.page.at;
         drop(page);
-        let _ = self.set_root(pack(self.view, self.root, root, levels), (at, levels + 1));
+        self.set_root(pack(self.view, self.root, root, levels), (at, levels + 1));
         Some(())
     }
 }

@@ -25,6 +25,7 @@ use crate::error::Result;
 use crate::key::{KeyComparator, Target};
 use crate::memtable::arena::arena::{SubChunk, View};
 use crate::memtable::arena::layout::LINE_UNITS;
+use crate::memtable::arena::node::Node;
 use crate::prefetch::prefetch_lines;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -62,10 +63,16 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn units(self) -> u64 {
+    /// Of the pages of a level; 0: leaves.
+    pub(super) fn at(level: u32) -> Kind {
+        if level == 0 { Kind::Leaf } else { Kind::Inner }
+    }
+
+    /// How many units a page takes.
+    pub(super) fn units(self) -> u32 {
         match self {
-            Kind::Leaf => WORDS as u64,
-            Kind::Inner => 2 * WORDS as u64,
+            Kind::Leaf => WORDS as u32,
+            Kind::Inner => 2 * WORDS as u32,
         }
     }
 }
@@ -108,11 +115,6 @@ fn words_at<'a>(view: &View<'a>, at: u32) -> Option<Half<'a>> {
     words?.try_into().ok()
 }
 
-/// The tag that a lock word holds.
-fn tag_in(word: u64) -> u64 {
-    word >> 8 & 0xff_ffff
-}
-
 /// The tag of a page of this kind.
 #[inline(always)]
 fn tag(view: &View<'_>, at: u32, kind: Kind) -> u64 {
@@ -145,9 +147,12 @@ impl Shares {
 }
 
 impl<'a> Page<'a> {
-    /// The words at `at`, whatever they are.
+    /// The words at `at`, whatever they are. No page stands at 0.
     #[inline(always)]
     pub(super) fn open(view: &View<'a>, at: u32) -> Option<Page<'a>> {
+        if at == 0 {
+            return None;
+        }
         Some(Page { at, words: words_at(view, at)? })
     }
 
@@ -161,12 +166,11 @@ impl<'a> Page<'a> {
     #[inline(always)]
     pub(super) fn measure(&self) -> Measure {
         let word = self.load(MEASURE);
-        let both = Shares::BOTH.0;
         Measure {
             reference: (word >> 32) as u32,
             skip: (word >> 8) as u32 & 0xff_ffff,
             start: self.load(FIRST_BYTES),
-            fences: if word & both == both { Fences::Share } else { Fences::Differ },
+            shares: Shares(word).only(Shares::BOTH),
         }
     }
 
@@ -276,18 +280,17 @@ impl<'a> Page<'a> {
         (word & LOCKED != 0).then_some(word)
     }
 
-    /// What stands here, by its tag (PAGE-1).
-    pub(super) fn kind(&self, view: &View<'a>) -> Option<Kind> {
-        let found = tag_in(self.load(LOCK));
-        [Kind::Leaf, Kind::Inner].into_iter().find(|kind| tag(view, self.at, *kind) == found)
+    /// Whether a page of this kind stands here, by its tag (PAGE-1).
+    #[inline(always)]
+    pub(super) fn is(&self, view: &View<'a>, kind: Kind) -> bool {
+        self.load(LOCK) >> 8 & 0xff_ffff == tag(view, self.at, kind)
     }
 
     /// Sets the previous page, if a page stands here (PAGE-1).
-    pub(super) fn set_prev(&self, view: &View<'a>, prev: u32) {
-        if self.kind(view).is_none() {
-            return;
+    pub(super) fn set_prev(&self, view: &View<'a>, kind: Kind, prev: u32) {
+        if self.is(view, kind) {
+            self.set_neighbours(|word| word & !0xffff_ffff | u64::from(prev));
         }
-        self.set_neighbours(|word| word & !0xffff_ffff | u64::from(prev));
     }
 
     fn set_neighbours(&self, change: impl Fn(u64) -> u64) {
@@ -296,24 +299,11 @@ impl<'a> Page<'a> {
             .fetch_update(Ordering::Release, Ordering::Relaxed, |word| Some(change(word)));
     }
 
-    /// Takes the lock. `None`: somebody has it, or no page stands here (PAGE-1).
-    pub(super) fn lock(self, view: &View<'a>) -> Option<Locked<'a>> {
-        self.lock_as(self.load(LOCK), self.kind(view)?)
-    }
-
-    /// Takes the lock of a leaf. `None`: somebody has it, or no leaf stands here (PAGE-1).
+    /// Takes the lock of a page of this kind. `None`: somebody has it, or no such page stands here (PAGE-1).
     #[inline(always)]
-    pub(super) fn lock_leaf(self, view: &View<'a>) -> Option<Locked<'a>> {
+    pub(super) fn lock(self, view: &View<'a>, kind: Kind) -> Option<Locked<'a>> {
         let word = self.load(LOCK);
-        if tag_in(word) != tag(view, self.at, Kind::Leaf) {
-            return None;
-        }
-        self.lock_as(word, Kind::Leaf)
-    }
-
-    #[inline(always)]
-    fn lock_as(self, word: u64, kind: Kind) -> Option<Locked<'a>> {
-        if word & LOCKED != 0 {
+        if word & LOCKED != 0 || !self.is(view, kind) {
             return None;
         }
         // ORDERING: Acquire pairs with the Release in `Locked::drop`: what its owner before wrote is visible. Relaxed on
@@ -336,7 +326,7 @@ pub(super) struct Locked<'a> {
 impl Drop for Locked<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // ORDERING: Release pairs with the Acquire in `lock_as`.
+        // ORDERING: Release pairs with the Acquire in `lock`.
         self.page.words[LOCK].store(self.word | self.count as u64, Ordering::Release);
     }
 }
@@ -350,7 +340,7 @@ impl<'a> Locked<'a> {
         low: u32,
         measure: &Measure,
     ) -> Option<Locked<'a>> {
-        let at = take(view, slab, kind.units())?;
+        let at = take(view, slab, u64::from(kind.units()))?;
         let page = Page::open(view, at)?;
         for slot in page.words.iter().skip(HEAD) {
             // ORDERING: Relaxed: the page becomes known by a Release store.
@@ -360,18 +350,12 @@ impl<'a> Locked<'a> {
         // ORDERING: Relaxed: the page becomes known by a Release store.
         page.words[LOCK].store(word | LOCKED, Ordering::Relaxed);
         let locked = Locked { page, kind, count: 0, word };
-        let shares = if measure.fences == Fences::Share { Shares::BOTH } else { Shares::NONE };
-        let word = u64::from(measure.reference) << 32 | u64::from(measure.skip) << 8 | shares.0;
+        let word = u64::from(measure.reference) << 32 | u64::from(measure.skip) << 8 | measure.shares.0;
         // ORDERING: Relaxed: the page becomes known by a Release store.
         page.words[MEASURE].store(word, Ordering::Relaxed);
         // ORDERING: Relaxed: the page becomes known by a Release store.
         page.words[FIRST_BYTES].store(measure.start, Ordering::Relaxed);
         Some(locked)
-    }
-
-    /// Which fences begin with the page's bytes.
-    pub(super) fn shares(&self) -> Shares {
-        Shares(self.page.load(MEASURE)).only(Shares::BOTH)
     }
 
     /// Stores which fences begin with the page's bytes.
@@ -404,8 +388,9 @@ impl<'a> Locked<'a> {
         self.page.words[MEASURE].store(word | REPLACED, Ordering::Release);
     }
 
+    /// Writes a slot.
     #[inline(always)]
-    fn store(&mut self, view: &View<'a>, place: usize, slot: Slot) {
+    pub(super) fn store(&mut self, view: &View<'a>, place: usize, slot: Slot) {
         let Slot { discriminator, node, child } = slot;
         let word = match self.kind {
             Kind::Leaf => discriminator & !0xffff_ffff | u64::from(node),
@@ -424,20 +409,13 @@ impl<'a> Locked<'a> {
     /// Puts a slot at its place (PAGE-2). The page is not full.
     #[inline(always)]
     pub(super) fn insert(&mut self, view: &View<'a>, place: usize, slot: Slot) -> Option<()> {
-        self.shift_from(view, place)?;
-        self.store(view, place, slot);
-        self.count += 1;
-        Some(())
-    }
-
-    /// Copies each slot from `place` on to the next place, the last one first (PAGE-2).
-    #[inline(always)]
-    fn shift_from(&mut self, view: &View<'a>, place: usize) -> Option<()> {
         if self.kind == Kind::Inner {
             let children = self.page.children(view)?;
             shift(children.get(HEAD + place..=HEAD + self.count)?);
         }
         shift(self.page.words.get(HEAD + place..=HEAD + self.count)?);
+        self.store(view, place, slot);
+        self.count += 1;
         Some(())
     }
 
@@ -451,11 +429,6 @@ impl<'a> Locked<'a> {
         copy(other.page.words.get(slots)?, &self.page.words[HEAD..]);
         self.count = other.count - first;
         Some(())
-    }
-
-    /// Overwrites a slot.
-    pub(super) fn replace(&mut self, view: &View<'a>, place: usize, slot: Slot) {
-        self.store(view, place, slot);
     }
 
     /// Forgets the slots from `first` on.
@@ -541,17 +514,8 @@ pub(super) struct Measure {
     pub(super) skip: u32,
     /// The first 8 bytes of the reference's key.
     pub(super) start: u64,
-    /// Whether both fences begin with the same bytes.
-    pub(super) fences: Fences,
-}
-
-/// What the fences of a page say about the bytes that it leaves out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fences {
-    /// Every key between them begins with these bytes.
-    Share,
-    /// A key between them may begin otherwise.
-    Differ,
+    /// Which fences begin with the same bytes: between two that do, every key does.
+    pub(super) shares: Shares,
 }
 
 /// The largest discriminator: one more marks a free slot.
@@ -576,12 +540,12 @@ pub(super) fn shared(comparator: &KeyComparator, left: &[u8], right: &[u8]) -> u
 
 impl Measure {
     /// The measure of a page that leaves nothing out.
-    pub(super) const PLAIN: Measure = Measure { reference: 0, skip: 0, start: 0, fences: Fences::Share };
+    pub(super) const PLAIN: Measure = Measure { reference: 0, skip: 0, start: 0, shares: Shares::BOTH };
 
     /// The discriminator of a key (MEASURE-2).
     #[inline(always)]
     pub(super) fn discriminator(&self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> u64 {
-        if self.fences == Fences::Differ {
+        if self.shares != Shares::BOTH {
             match self.side(view, comparator, key) {
                 Order::Less => return 0,
                 Order::Greater => return LARGEST,
@@ -651,7 +615,7 @@ const LEAF_LINES: usize = 8;
 pub(super) const LEVELS_MAX: u32 = 6;
 
 /// A place in the directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LeafSlot {
     /// 0: no place.
     pub(crate) leaf: u32,
@@ -708,6 +672,12 @@ impl<'a> Pages<'_, 'a> {
         // ORDERING: Acquire pairs with the Release in `set_root`: the page's words are visible.
         let word = self.view.word(self.root)?.load(Ordering::Acquire);
         if word == 0 { None } else { unpack(self.view, self.root, word) }
+    }
+
+    /// Whether the key of a node begins with the bytes that a page leaves out.
+    pub(super) fn begins(&self, measure: &Measure, node: u32) -> bool {
+        let side = |node: Node<'_>| measure.side(self.view, self.comparator, node.key());
+        measure.skip == 0 || self.view.try_open(node).is_some_and(|node| side(node).is_eq())
     }
 
     /// Whether the node is before the target. The start of the list (0) is; one that does not open is not.
@@ -777,18 +747,14 @@ impl<'a> Pages<'_, 'a> {
     /// The next page, if its range holds the target.
     #[inline(never)]
     pub(super) fn right_of(&self, page: &Page<'a>, target: &Target<'_>) -> Option<Page<'a>> {
-        let next = page.next();
-        if next == 0 {
-            return None;
-        }
-        let next = Page::open(self.view, next)?;
+        let next = Page::open(self.view, page.next())?;
         self.is_before(next.low(), target).then_some(next)
     }
 
-    /// The page of a level whose range holds the target. `None`: damage.
+    /// The page of a level whose range holds the target. `None`: damage, or there is no such level.
     #[inline(always)]
     pub(super) fn page_at(&self, level: u32, target: &Target<'_>) -> Option<Page<'a>> {
-        let (mut page, levels) = self.root()?;
+        let (mut page, levels) = self.root().filter(|(_, levels)| *levels >= level)?;
         for above in (level + 1..=levels).rev() {
             page = self.child_of(page, target)?;
             self.prefetch_page(page, if above == 1 { LEAF_LINES } else { 2 * LEAF_LINES });
@@ -855,31 +821,31 @@ impl<'a> Pages<'_, 'a> {
 
     /// The hint of a lookup that has reached a leaf.
     #[inline(always)]
-    pub(super) fn in_leaf(&self, mut page: Page<'a>, target: &Target<'_>) -> Option<Hint> {
+    fn in_leaf(&self, mut page: Page<'a>, target: &Target<'_>) -> Option<Hint> {
         let mut slot = self.leaf_slot(&page, target, TIES_HOPPED);
         for _ in 0..MOVES_MAX {
             let Some(right) = self.elsewhere(&page, slot, target) else { break };
             page = right;
             slot = self.leaf_slot(&page, target, TIES_HOPPED);
         }
+        let at = LeafSlot { leaf: page.at, slot: slot as u32 };
         let before = match slot.checked_sub(1) {
             Some(before) => page.node(before),
-            None => self.last_before(&page)?,
+            None => self.moved(at, -1).map_or(START, |at| self.named(at)),
         };
-        let at = LeafSlot { leaf: page.at, slot: slot as u32 };
         Some(Hint { at, before, after: page.node(slot) })
     }
 
     /// The node that is named at a place; 0: none.
     #[inline(always)]
     pub(crate) fn named(&self, LeafSlot { leaf, slot }: LeafSlot) -> u32 {
-        if leaf == 0 { 0 } else { Page::open(self.view, leaf).map_or(0, |page| page.node(slot as usize)) }
+        Page::open(self.view, leaf).map_or(0, |page| page.node(slot as usize))
     }
 
     /// The place so many slots further on, in this leaf or a neighbour. `None`: there is none.
     #[inline(never)]
     pub(crate) fn moved(&self, from: LeafSlot, by: i32) -> Option<LeafSlot> {
-        let mut page = Page::open(self.view, from.leaf).filter(|_| from.leaf != 0)?;
+        let mut page = Page::open(self.view, from.leaf)?;
         let mut slot = i64::from(from.slot) + i64::from(by);
         for _ in 0..MOVES_MAX {
             let count = page.rank(FREE) as i64;
@@ -889,9 +855,6 @@ impl<'a> Pages<'_, 'a> {
                     return Some(LeafSlot { leaf: page.at, slot: slot as u32 });
                 }
                 slot -= if slot < 0 { 0 } else { count };
-            }
-            if beside == 0 {
-                return None;
             }
             page = Page::open(self.view, beside)?;
             slot += if slot < 0 { page.rank(FREE) as i64 } else { 0 };
@@ -907,16 +870,5 @@ impl<'a> Pages<'_, 'a> {
     /// The leaves beside a leaf: before and after it; 0: none.
     pub(crate) fn beside(&self, leaf: u32) -> (u32, u32) {
         Page::open(self.view, leaf).map_or((0, 0), |page| (page.prev(), page.next()))
-    }
-
-    /// The last node of the page before; 0: the start of the list.
-    #[inline(never)]
-    fn last_before(&self, page: &Page<'a>) -> Option<u32> {
-        let prev = page.prev();
-        if prev == 0 {
-            return Some(0);
-        }
-        let prev = Page::open(self.view, prev)?;
-        Some(prev.node(prev.rank(FREE).checked_sub(1)?))
     }
 }

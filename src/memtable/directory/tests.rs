@@ -44,7 +44,7 @@ impl Table {
         let search = self.search();
         let fields = Fields::new(sequence, Kind::PUT, key, b"value", None);
         let placed = self.list.insert(&search, inserter, &fields, DuplicatePolicy::Reject).unwrap();
-        self.list.link_tower(&search, inserter, &fields, placed.linked.tower);
+        self.list.link_tower(&search, inserter, &fields, placed.tower);
     }
 
     /// Entries in the order of level 0.

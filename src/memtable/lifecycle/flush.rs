@@ -22,10 +22,11 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::integrity::digest::StoredProtection;
-use crate::key::{Kind, SequenceNumber};
+use crate::key::{Direction, Kind, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::parts::writer_shards::{Hidden, Totals};
-use crate::memtable::scan::cursor::{copy, each_tombstone, next_of};
+use crate::memtable::read::entry::copy_verified;
+use crate::memtable::scan::cursor::{each_tombstone, next_of};
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Search;
 use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments};
@@ -426,10 +427,10 @@ impl<'t> FlushIter<'t> {
         let comparator = &self.core.comparator;
         while let Some(entry) = next_of(search, *at)? {
             if search.prefetch_beside(read_ahead, *at, entry.offset()) {
-                search.read_on(read_ahead, entry.offset());
+                search.read_on(read_ahead, entry.offset(), Direction::Forward);
             }
             *at = entry.offset();
-            copy(search, &entry, &mut self.value)?;
+            copy_verified(&entry, search.view.width, &mut self.value)?;
             let (key, sequence, kind) = (entry.key(), entry.node().sequence(), entry.kind());
             let newer = self.newer.map(|newer| (self.key.as_slice(), newer));
             let hidden = self.core.points.hidden_by(comparator, newer, &entry);

@@ -25,7 +25,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
-use crate::integrity::digest::{FixedFields, Secret, key_part};
+use crate::integrity::digest::key_part;
 use crate::key::Kind;
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::layout::{BACK_AT, HEADER, HEIGHT_MAX, Head, REVISION_AT, SEQUENCE_AT, UNIT};
@@ -235,8 +235,8 @@ impl<'a, P: FnMut(ScrubProgress)> Scrub<'a, P> {
             }
             let right = self.entry(search, next, left.as_ref());
             let height = right.map(|entry| {
-                let (seed, node) = (search.view.secret.height_seed(), entry.node());
-                search.towers().height(seed, key_part(entry.key()), node.sequence(), node.revision())
+                let (secret, node) = (search.view.secret, entry.node());
+                search.towers().height(secret, key_part(entry.key()), node.sequence(), node.revision())
             });
             met.push(Met { node: next, height });
             (left, at) = (right, next);
@@ -320,9 +320,10 @@ impl<'a, P: FnMut(ScrubProgress)> Scrub<'a, P> {
             return None;
         }
         if let Ok(entry) = search.view.open(target).and_then(|node| node.verify(&search.view)) {
-            let seed = search.view.secret.height_seed();
+            let secret = search.view.secret;
             let met = entry.node();
-            let height = search.towers().height(seed, key_part(entry.key()), met.sequence(), met.revision());
+            let height =
+                search.towers().height(secret, key_part(entry.key()), met.sequence(), met.revision());
             if height <= level {
                 let report =
                     Corruption::new(Place::Link, bytes_of(node), u64::from(height), u64::from(level));
@@ -516,12 +517,9 @@ fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
     let check = BackWord(word(BACK_AT)?).header_check();
     let revision = word(REVISION_AT)?.to_ne_bytes();
     let revision = u32::from_ne_bytes(std::array::from_fn(|i| revision[i]));
-    let header_part = view.secret.header_part(offset, lengths.0, sequence, revision);
-    if Secret::header_check(header_part) != check {
-        return None;
-    }
+    let (fixed, expected) = view.secret.header(offset, lengths.0, sequence, revision);
     let (_, available) = view.locate(offset)?;
-    if entry_end(view.width, lengths) > available {
+    if check != expected || entry_end(view.width, lengths) > available {
         return None;
     }
     let end = key_at(view.width) + lengths.key_len();
@@ -530,7 +528,7 @@ fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
         copy.extend_from_slice(&word(copy.len())?.to_ne_bytes());
     }
     let key_part = key_part(&copy[key_at(view.width)..end]);
-    let digest = FixedFields::new(sequence, header_part).key_digest(key_part, lengths.kind());
+    let digest = fixed.key_digest(key_part, lengths.kind());
     let width = view.width.bytes();
     (copy[HEADER..HEADER + width] == digest.to_le_bytes()[..width]).then_some(())
 }

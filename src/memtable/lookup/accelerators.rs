@@ -27,13 +27,6 @@ pub(crate) struct Accelerators {
     pub(crate) statistics: Option<Statistics>,
 }
 
-/// Whether a table has accelerators.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shortcuts {
-    None,
-    Some,
-}
-
 impl Accelerators {
     /// Empty accelerators of the sizes that the options name.
     pub(crate) fn new(options: &MemTableOptions, arena: &Arena) -> Result<Accelerators> {
@@ -47,44 +40,43 @@ impl Accelerators {
     }
 
     #[inline(always)]
-    pub(crate) fn shortcuts(&self) -> Shortcuts {
-        if self.keys.is_none() && self.prefixes.is_none() {
-            return Shortcuts::None;
-        }
-        Shortcuts::Some
+    pub(crate) fn has_filters(&self) -> bool {
+        self.keys.is_some() || self.prefixes.is_some()
     }
 
     /// Adds key and prefix of a node that is not published yet to the filters.
     #[inline]
-    pub(crate) fn announce(&self, view: &View<'_>, key: &[u8], key_part: u64) -> Result<(), Corruption> {
+    pub(crate) fn announce(&self, view: &View<'_>, key: &[u8], hash: u64) -> Result<(), Corruption> {
         if let Some(filter) = &self.keys {
-            filter.add(view, key_part)?;
+            filter.add(view, hash)?;
         }
         if let Some((filter, extractor)) = &self.prefixes
             && let Some(prefix) = extractor.prefix(key)
         {
-            filter.add(view, hash_of(prefix))?;
+            filter.add(view, key_part(prefix))?;
         }
         Ok(())
     }
 
     /// The bits of this key in the filter that point reads use: that of whole keys, if there is one.
     #[inline(always)]
-    pub(crate) fn bits(&self, secret: Secret, key: &[u8], key_part: u64) -> Option<Bits> {
+    pub(crate) fn bits(&self, secret: Secret, key: &[u8]) -> Option<Bits> {
         if let Some(filter) = &self.keys {
-            return filter.bits(secret, key_part);
+            return filter.bits(secret, key_part(key));
         }
         let (filter, extractor) = self.prefixes.as_ref()?;
-        filter.bits(secret, hash_of(extractor.prefix(key)?))
+        filter.bits(secret, key_part(extractor.prefix(key)?))
     }
 
-    /// Whether entries may have keys that start with these bytes.
-    pub(crate) fn may_start_with(&self, view: &View<'_>, start: &[u8]) -> Answer {
-        let Some((filter, extractor)) = &self.prefixes else { return Answer::Perhaps };
-        match extractor.shared_prefix(start) {
-            Some(prefix) => filter.ask(view, hash_of(prefix)),
-            None => Answer::Perhaps,
+    /// Whether a filter says that no entry has a key that starts with these bytes.
+    pub(crate) fn lacks_prefix(&self, view: &View<'_>, start: &[u8]) -> bool {
+        let Some((filter, extractor)) = &self.prefixes else { return false };
+        let prefix = extractor.shared_prefix(start);
+        let is_absent = prefix.is_some_and(|prefix| filter.lacks(view, key_part(prefix)));
+        if is_absent {
+            self.count(Event::FilterNegative, 1);
         }
+        is_absent
     }
 
     /// The structures that exist.
@@ -124,12 +116,6 @@ impl SideStructure for Accelerators {
     fn fault_words(&self, arena: &Arena, visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
         self.structures().try_for_each(|structure| structure.fault_words(arena, visit))
     }
-}
-
-/// K of a key, from which filters start.
-#[inline(always)]
-pub(crate) fn hash_of(key: &[u8]) -> u64 {
-    key_part(key)
 }
 
 // Counters of reads, for tables made with `statistics`.
@@ -274,15 +260,6 @@ pub(crate) const KEYS: usize = 0;
 /// Prefixes of user keys.
 pub(crate) const PREFIXES: usize = 1;
 
-/// The answer of a filter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// No entry has this key or prefix.
-    Absent,
-    /// An entry may have it.
-    Perhaps,
-}
-
 /// A filter of keys or prefixes. A constant says which, because a field could be copied together with the control
 /// words.
 #[derive(Debug)]
@@ -340,13 +317,10 @@ impl<const HOLDS: usize> Filter<HOLDS> {
         line.account(view, place, found, found | mask).ok_or_else(lost)
     }
 
-    /// Whether an entry may have the key or prefix with this K (FILTER-2).
+    /// Whether no entry has the key or prefix with this K (FILTER-2). `false` if the filter cannot tell.
     #[inline(always)]
-    pub(crate) fn ask(&self, view: &View<'_>, key_part: u64) -> Answer {
-        match self.bits(view.secret, key_part) {
-            Some(bits) => bits.ask(view),
-            None => Answer::Perhaps,
-        }
+    pub(crate) fn lacks(&self, view: &View<'_>, key_part: u64) -> bool {
+        self.bits(view.secret, key_part).is_some_and(|bits| bits.are_missing(view))
     }
 }
 
@@ -370,23 +344,21 @@ impl<const HOLDS: usize> SideStructure for Filter<HOLDS> {
     #[cfg(feature = "fault-injection")]
     fn fault_words(&self, arena: &Arena, visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
         let view = arena.view()?;
-        self.lines.each_word(&view, Self::salt(view.secret), &mut |words| visit(FaultWords::Filter, words))
+        let words = self.lines.every_word(&view, Self::salt(view.secret))?;
+        words.into_iter().for_each(|word| visit(FaultWords::Filter, std::slice::from_ref(word)));
+        Ok(())
     }
 }
 
 impl Bits {
-    /// Reads the word, and the control word if a bit is missing (FILTER-2).
+    /// Whether a bit is missing, so that no entry has the key. Reads the word, and the control word if it lacks a bit
+    /// (FILTER-2).
     #[inline(always)]
-    pub(crate) fn ask(&self, view: &View<'_>) -> Answer {
-        let Some(word) = self.line.word(view, self.place) else { return Answer::Perhaps };
+    pub(crate) fn are_missing(&self, view: &View<'_>) -> bool {
+        let Some(word) = self.line.word(view, self.place) else { return false };
         // ORDERING: Relaxed: a reader that knows of an entry reads after its publication, see `Filter::add`.
-        if word.load(Ordering::Relaxed) & self.mask == self.mask {
-            return Answer::Perhaps;
-        }
-        match self.line.read(view) {
-            Some(words) if words[self.place] & self.mask != self.mask => Answer::Absent,
-            _ => Answer::Perhaps,
-        }
+        let lacks_bit = word.load(Ordering::Relaxed) & self.mask != self.mask;
+        lacks_bit && self.line.read(view).is_some_and(|words| words[self.place] & self.mask != self.mask)
     }
 
     /// Prefetches the line and its control word.
@@ -429,14 +401,14 @@ mod tests {
         assert_eq!(scrub(), []);
         let lines = filter.lines.count(Filter::<KEYS>::salt(view.secret)).unwrap();
         assert!((20..=2000 / 64).contains(&lines));
-        for place in filter.lines.every_word(&view, Filter::<KEYS>::salt(view.secret)) {
+        for place in filter.lines.every_word(&view, Filter::<KEYS>::salt(view.secret)).unwrap() {
             // ORDERING: Relaxed: one thread.
             let clean = place.load(Ordering::Relaxed);
             let flips = (0..64).map(|bit| clean ^ 1 << bit);
             for bent in flips.chain([0, u64::MAX]).filter(|bent| *bent != clean) {
                 // ORDERING: Relaxed: one thread.
                 place.store(bent, Ordering::Relaxed);
-                assert!(present.iter().all(|key| filter.ask(&view, *key) == Answer::Perhaps));
+                assert!(present.iter().all(|key| !filter.lacks(&view, *key)));
                 let found = scrub();
                 assert_eq!(
                     (found.len(), found[0].place),
@@ -449,8 +421,7 @@ mod tests {
             // ORDERING: Relaxed: one thread.
             place.store(clean, Ordering::Relaxed);
         }
-        let absent =
-            (1000..11_000u64).filter(|n| filter.ask(&view, key_part(&n.to_be_bytes())) == Answer::Absent);
+        let absent = (1000..11_000u64).filter(|n| filter.lacks(&view, key_part(&n.to_be_bytes())));
         assert!(absent.count() > 9_000);
     }
 
@@ -458,10 +429,10 @@ mod tests {
     fn the_first_key_is_filtered() {
         let arena = arena();
         let (filter, view) = (filter_in(&arena), arena.view().unwrap());
-        assert_eq!(filter.ask(&view, 1), Answer::Absent, "a table without entries");
+        assert!(filter.lacks(&view, 1), "a table without entries");
         filter.add(&view, 1).unwrap();
-        let absent = (2..10_000).filter(|key| filter.ask(&view, *key) == Answer::Absent);
-        assert_eq!((filter.ask(&view, 1), absent.count()), (Answer::Perhaps, 9_998));
+        let absent = (2..10_000).filter(|key| filter.lacks(&view, *key));
+        assert_eq!((filter.lacks(&view, 1), absent.count()), (false, 9_998));
     }
 }
 

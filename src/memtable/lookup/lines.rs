@@ -184,38 +184,24 @@ impl Lines {
         Ok(())
     }
 
-    /// Every word and control word, for tests.
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn every_word<'a>(&self, view: &View<'a>, salt: Salt) -> Vec<&'a AtomicU64> {
-        let lines: Vec<Line> = (0..self.count(salt).expect("lines"))
-            .map(|index| self.line(salt, index).expect("a line"))
-            .collect();
-        let words = lines
-            .iter()
-            .flat_map(|line| (0..LINE_WORDS).map(|place| line.word(view, place).expect("a word")));
-        words.chain(lines.iter().map(|line| view.word(line.control).expect("a word"))).collect()
-    }
-
-    /// Calls `visit` with every word, for the fault injector: whole lines in ascending order.
-    #[cfg(feature = "fault-injection")]
-    pub(crate) fn each_word(
+    /// Every word, whole lines in ascending order, then every control word: for tests and the fault injector.
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
+    pub(crate) fn every_word<'a>(
         &self,
-        view: &View<'_>,
+        view: &View<'a>,
         salt: Salt,
-        visit: &mut dyn FnMut(&[AtomicU64]),
-    ) -> Result<(), Corruption> {
-        let count = self.count(salt)?;
+    ) -> Result<Vec<&'a AtomicU64>, Corruption> {
+        let (count, mut words) = (self.count(salt)?, Vec::new());
         for index in 0..count {
             let line = self.line(salt, index)?;
             for place in 0..LINE_WORDS {
-                visit(std::slice::from_ref(line.word(view, place).ok_or_else(lost)?));
+                words.push(line.word(view, place).ok_or_else(lost)?);
             }
         }
         for index in 0..control_lines(count) * LINE_WORDS as u64 {
-            let control = view.word(self.line(salt, index)?.control).ok_or_else(lost)?;
-            visit(std::slice::from_ref(control));
+            words.push(view.word(self.line(salt, index)?.control).ok_or_else(lost)?);
         }
-        Ok(())
+        Ok(words)
     }
 }
 
@@ -440,7 +426,7 @@ mod tests {
                 (Lines::carve(arena, &mut SubChunk::default(), bytes, NAME).unwrap(), arena.view().unwrap());
             assert_eq!(lines.count(salt(&view)), Ok(LINES));
             let mut stretches: Vec<Vec<&AtomicU64>> = Vec::new();
-            for word in lines.every_word(&view, salt(&view)) {
+            for word in lines.every_word(&view, salt(&view)).unwrap() {
                 let line = |word: &AtomicU64| std::ptr::from_ref(word).addr() / 64;
                 match stretches.last_mut().filter(|last| line(last[0]) == line(word)) {
                     Some(last) => last.push(word),

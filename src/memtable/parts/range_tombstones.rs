@@ -50,7 +50,7 @@ pub(crate) struct RangeTombstones {
 
 impl RangeTombstones {
     pub(crate) fn new(arena: &Arena, options: &MemTableOptions, secret: Secret) -> Result<Self> {
-        let checks = (options.paranoid.seek_checks(), options.paranoid.neighbour_checks());
+        let checks = (options.paranoid.checksum_on_seek, options.paranoid.order_checks);
         let list = List::new(arena, Head::Ranges, checks.0, checks.1)?;
         let (live, finished) = (LiveIndex::new(secret), OnceLock::new());
         Ok(RangeTombstones { list, live, finished, counted: Mutex::default() })
@@ -64,13 +64,9 @@ impl RangeTombstones {
 
     /// Reserves room until the writer has at least `wanted`, or changes nothing (RANGE-TOMBSTONES-2). O(log n).
     pub(crate) fn reserve(&self, arena: &Arena, room: &mut Load, wanted: Load) -> Result<()> {
-        let missing = wanted.without(*room);
-        if missing == Load::default() {
-            return Ok(());
-        }
+        let Some(missing) = wanted.missing_in(*room) else { return Ok(()) };
         let mut counted = self.counted.lock();
-        let load = counted.0.plus(missing);
-        let after = (load, load.bytes_max());
+        let after = counted.0.with(missing);
         arena.room.count_beside(counted.1, after.1)?;
         (*counted, *room) = (after, room.plus(missing));
         Ok(())
@@ -79,7 +75,7 @@ impl RangeTombstones {
     /// Bytes that the limit would count for `more`.
     pub(crate) fn bytes_for(&self, more: Load) -> u64 {
         let counted = self.counted.lock();
-        counted.0.plus(more).bytes_max().saturating_sub(counted.1)
+        counted.0.with(more).1.saturating_sub(counted.1)
     }
 
     /// Bytes of heap memory that the freeze will add, at most; 0 once it is done.

@@ -131,7 +131,7 @@ impl Totals {
         Totals {
             entries: 1,
             deletes: u64::from(kind.is_point_delete()),
-            range_deletes: u64::from(kind == Kind::RANGE_DELETE),
+            range_deletes: u64::from(matches!(kind, Kind::RANGE_DELETE)),
             data_bytes,
             digest_sum,
             displaced: 0,
@@ -152,8 +152,7 @@ impl Totals {
     pub(crate) fn meet(&mut self, entry: &Verified<'_>, hidden: Hidden, view: &View<'_>) {
         match hidden {
             Hidden::No => {
-                let lengths = entry.node().lengths();
-                let bytes = (lengths.key_len() + lengths.value_len()) as u64;
+                let bytes = entry.node().lengths().data_len() as u64;
                 *self = self.plus(&Totals::of(entry.kind(), bytes, entry.node().stored_key_digest(view)));
             }
             Hidden::Yes => self.displaced += 1,
@@ -167,6 +166,11 @@ impl Totals {
     fn from_array(from: [u64; 6]) -> Self {
         let [entries, deletes, range_deletes, data_bytes, digest_sum, displaced] = from;
         Totals { entries, deletes, range_deletes, data_bytes, digest_sum, displaced }
+    }
+
+    /// Point entries as stored, displaced ones among them.
+    pub(crate) fn points(&self) -> u64 {
+        self.entries.saturating_add(self.displaced).saturating_sub(self.range_deletes)
     }
 
     /// The sum, wrapping.
@@ -261,14 +265,7 @@ impl Entered<'_> {
             control.set(*salt, LARGEST_POINT, sequence);
         }
     }
-}
 
-/// The salt of the control words of shard `number`; filters have smaller names.
-fn salt_of(secret: Secret, number: usize) -> Salt {
-    Salt::new(secret, 1 << 32 | number as u64)
-}
-
-impl Entered<'_> {
     /// Learns of tombstones that are watched, before an entry is counted (WRITER-SHARDS-6).
     #[inline(always)]
     pub(crate) fn learn(&mut self, watches: &Watches) {
@@ -311,6 +308,11 @@ impl Entered<'_> {
         }
         std::mem::forget(unsure);
     }
+}
+
+/// The salt of the control words of shard `number`; filters have smaller names.
+fn salt_of(secret: Secret, number: usize) -> Salt {
+    Salt::new(secret, 1 << 32 | number as u64)
 }
 
 /// A guard, dropped if the comparator panics: the entry counts under every tombstone.
@@ -364,13 +366,6 @@ impl WriterShard {
     fn is_held_by_this_thread(&self) -> bool {
         // ORDERING: Relaxed: this thread's own number was written by itself.
         self.holder.load(Ordering::Relaxed) == holder_number()
-    }
-
-    /// Waits until the writer that is inside now has left, unless that is this thread.
-    fn wait_out_writer(&self) {
-        if !self.is_held_by_this_thread() {
-            drop(self.inside.lock());
-        }
     }
 
     /// Waits for the owner of the lock.
@@ -473,7 +468,7 @@ impl WriterShards {
 
     /// Whether this thread is inside a write (WRITER-SHARDS-4).
     fn holds_this_thread(&self) -> bool {
-        self.fold(false, |inside, shard| inside || shard.is_held_by_this_thread())
+        self.all().any(WriterShard::is_held_by_this_thread)
     }
 
     /// A shard that one `Writer` owns.
@@ -538,17 +533,19 @@ impl WriterShards {
     /// Waits until every writer that is inside now has left, except this thread. New writers may enter meanwhile.
     pub(crate) fn wait_out_writers(&self) {
         drop(self.to_come.lock());
-        self.all().for_each(WriterShard::wait_out_writer);
+        let others = self.all().filter(|shard| !shard.is_held_by_this_thread());
+        others.for_each(|shard| drop(shard.inside.lock()));
     }
 
     /// The sums, exact while no writer is inside.
     pub(crate) fn totals(&self) -> Totals {
-        self.fold(Totals::default(), |sum, shard| sum.plus(&shard.counters.read())).not_below_zero()
+        let sums = self.all().map(|shard| shard.counters.read());
+        sums.fold(Totals::default(), |sum, shard| sum.plus(&shard)).not_below_zero()
     }
 
     /// Smallest and largest sequence number written, if any was.
     pub(crate) fn sequences(&self) -> Option<(u64, u64)> {
-        let (smallest, largest) = self.fold((u64::MAX, 0), |(smallest, largest), shard| {
+        let (smallest, largest) = self.all().fold((u64::MAX, 0), |(smallest, largest), shard| {
             // ORDERING: Relaxed: see `Counters::add`.
             let low = shard.counters.smallest.load(Ordering::Relaxed);
             // ORDERING: Relaxed: see `Counters::add`.
@@ -562,21 +559,17 @@ impl WriterShards {
     /// not watched, where a shard does not know it, and where damage or a store that is under way hides the number.
     pub(crate) fn largest_under(&self, run: &CoveringRun) -> u64 {
         let watched = self.watches.number_of(run);
-        let largest = self.fold((0, 0), |(number, largest), shard| {
-            (number + 1, largest.max(shard.largest_under(salt_of(self.secret, number), watched)))
-        });
-        largest.1
-    }
-
-    fn fold<T>(&self, start: T, add: impl Fn(T, &WriterShard) -> T) -> T {
-        self.all().fold(start, add)
+        let shards = self.all().enumerate();
+        let largest = |(number, shard): (usize, &WriterShard)| {
+            shard.largest_under(salt_of(self.secret, number), watched)
+        };
+        shards.map(largest).max().unwrap_or(0)
     }
 
     /// Arena bytes that writers have taken and not used, without those of writers that are inside now.
     pub(crate) fn unused_bytes(&self) -> u64 {
-        self.fold(0, |sum, shard| {
-            sum + shard.inside.try_lock().map_or(0, |inside| inside.inserter.unused_bytes())
-        })
+        let inside = self.all().filter_map(|shard| shard.inside.try_lock());
+        inside.map(|inside| inside.inserter.unused_bytes()).sum()
     }
 }
 
@@ -640,7 +633,7 @@ pub(crate) const SLOTS: usize = 4;
 const BYTES_MAX: usize = 4096;
 
 /// A watched tombstone, and its number, from 1 on.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Watch {
     pub(crate) number: u64,
     run: CoveringRun,
@@ -676,19 +669,11 @@ impl Watches {
         }
         let mut slots = self.slots.lock();
         let number = 1 + slots.iter().flatten().map(|watch| watch.number).max().unwrap_or(0);
-        let mut watch = slots[slot_of(number)].take().unwrap_or_default();
-        if Arc::get_mut(&mut watch).is_none() {
-            // A shard knows the old one.
-            watch = Arc::default();
-        }
-        if let Some(Watch { number: known, run }) = Arc::get_mut(&mut watch) {
-            (*known, run.sequence) = (number, sequence);
-            run.start.clear();
-            run.start.extend_from_slice(start);
-            run.end.clear();
-            run.end.extend_from_slice(end);
-        }
-        slots[slot_of(number)] = Some(watch);
+        // A copy, if a shard knows the old one.
+        let watch = Arc::make_mut(slots[slot_of(number)].get_or_insert_default());
+        (watch.number, watch.run.sequence) = (number, sequence);
+        start.clone_into(&mut watch.run.start);
+        end.clone_into(&mut watch.run.end);
         // ORDERING: Relaxed: a hint, see `last`.
         self.last.store(number, Ordering::Relaxed);
     }

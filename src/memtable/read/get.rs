@@ -20,7 +20,7 @@ use crate::key::{Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::arena::node::{BytesIn, KeepsArena, Pinned, Verified};
 use crate::memtable::core::Core;
-use crate::memtable::lookup::accelerators::{Answer, Bits, Event, Shortcuts, hash_of};
+use crate::memtable::lookup::accelerators::{Bits, Event};
 use crate::memtable::read::entry::{Entry, copy_verified};
 use crate::memtable::skiplist::search::{Gap, Search};
 use crate::tombstone::live::Question;
@@ -377,17 +377,17 @@ pub(crate) fn deletion_by(
     cover: Option<SequenceNumber>,
     entry: Option<&Verified<'_>>,
 ) -> Option<(SequenceNumber, DeletedBy)> {
-    let mut deleted = cover.map(|sequence| (sequence, DeletedBy::Range));
-    if let (None, Some(entry)) = (deleted, entry) {
-        let sequence = entry.node().sequence();
-        deleted = match entry.kind() {
-            Kind::DELETE => Some((sequence, DeletedBy::Point)),
-            Kind::SINGLE_DELETE => Some((sequence, DeletedBy::Single)),
-            kind if kind.is_point_delete() => Some((sequence, DeletedBy::Custom(kind))),
-            _ => None,
-        };
+    if let Some(sequence) = cover {
+        return Some((sequence, DeletedBy::Range));
     }
-    deleted
+    let entry = entry?;
+    let by = match entry.kind() {
+        Kind::DELETE => DeletedBy::Point,
+        Kind::SINGLE_DELETE => DeletedBy::Single,
+        kind if kind.is_point_delete() => DeletedBy::Custom(kind),
+        _ => return None,
+    };
+    Some((entry.node().sequence(), by))
 }
 
 /// Implements [`TableReader::get`](crate::TableReader::get).
@@ -480,9 +480,10 @@ pub(crate) fn locate<'a>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Option<Verified<'a>>> {
-    let entry = match core.accelerators.shortcuts() {
-        Shortcuts::Some => locate_by_filter(core, search, key, snapshot)?,
-        Shortcuts::None => newest(core, search, key, snapshot)?,
+    let entry = if core.accelerators.has_filters() {
+        locate_by_filter(core, search, key, snapshot)?
+    } else {
+        newest(core, search, key, snapshot)?
     };
     if core.accelerators.statistics.is_some() {
         count_lookup(core, u64::from(entry.is_some()));
@@ -497,7 +498,7 @@ fn locate_by_filter<'a>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Option<Verified<'a>>> {
-    let bits = core.accelerators.bits(search.view.secret, key, hash_of(key));
+    let bits = core.accelerators.bits(search.view.secret, key);
     if is_filtered(core, &search.view, bits) {
         return Ok(None);
     }
@@ -511,7 +512,7 @@ fn locate_by_filter<'a>(
 /// Whether the filter says that no entry has the key with these bits.
 #[inline(always)]
 pub(crate) fn is_filtered(core: &Core, view: &View<'_>, bits: Option<Bits>) -> bool {
-    let is_absent = bits.is_some_and(|bits| bits.ask(view) == Answer::Absent);
+    let is_absent = bits.is_some_and(|bits| bits.are_missing(view));
     if is_absent {
         core.accelerators.count(Event::FilterNegative, 1);
     }
@@ -531,12 +532,9 @@ pub(crate) fn newest<'a>(
     search: &Search<'a>,
     key: &[u8],
     snapshot: SequenceNumber,
-) -> Result<Option<Verified<'a>>> {
+) -> Result<Option<Verified<'a>>, Gap> {
     let target = Target::new(&core.comparator, key, snapshot);
-    let after = match search.find_at_or_after(&target) {
-        Ok(after) => after,
-        Err(gap) => past_gap(core, search, gap, key)?,
-    };
+    let after = search.find_at_or_after(&target).or_else(|gap| past_gap(core, search, gap, key))?;
     Ok(after.filter(|entry| core.comparator.are_equal(entry.key(), key)))
 }
 
@@ -554,18 +552,12 @@ pub(crate) fn older<'a>(
 ) -> Result<Option<Verified<'a>>> {
     let mut at = entry.offset();
     loop {
-        let next = match search.next(at) {
-            Ok(next) => next,
-            Err(gap) => past_gap(core, search, gap, entry.key())?,
-        };
-        let Some(next) = next else { return Ok(None) };
-        if !core.comparator.are_equal(next.key(), entry.key()) {
-            return Ok(None);
+        let next = search.next(at).or_else(|gap| past_gap(core, search, gap, entry.key()))?;
+        let next = next.filter(|next| core.comparator.are_equal(next.key(), entry.key()));
+        let is_replaced = |next: &Verified<'_>| next.node().sequence() == entry.node().sequence();
+        match next {
+            Some(next) if core.points.replaces() && is_replaced(&next) => at = next.offset(),
+            next => return Ok(next),
         }
-        let replaces = core.points.replaces();
-        if !replaces || next.node().sequence() != entry.node().sequence() {
-            return Ok(Some(next));
-        }
-        at = next.offset();
     }
 }

@@ -21,7 +21,7 @@ use crate::error::Result;
 use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::core::Core;
-use crate::memtable::lookup::accelerators::{Answer, Bits, Event, Shortcuts, hash_of};
+use crate::memtable::lookup::accelerators::{Bits, Event};
 use crate::memtable::read::get::{
     Lookup, Operands, ValueRef, answer, count_lookup, deletion, deletion_by, get, is_filtered,
 };
@@ -42,31 +42,13 @@ enum Stage<'a> {
 /// The bits of a group's keys in the filter.
 type GroupBits = [Option<Bits>; GROUP];
 
-/// Finds the newest visible entry of each key of a group.
-fn locate_group<'a, K: AsRef<[u8]>>(
-    core: &Core,
-    search: &Search<'a>,
-    keys: &[K],
-    snapshot: SequenceNumber,
-    stages: &mut [Stage<'a>],
-) {
-    let mut bits = [None; GROUP];
-    if core.accelerators.shortcuts() == Shortcuts::Some {
-        sift_group(core, search, keys, stages, &mut bits);
-    }
-    search_group(core, search, keys, snapshot, stages);
-    if core.accelerators.statistics.is_some() {
-        count_group(core, search, stages, &bits);
-    }
-}
-
 /// Counts the keys whose lookup ends in a stage. The others are counted when they are looked up one by one.
 #[cold]
 fn count_group(core: &Core, search: &Search<'_>, stages: &[Stage<'_>], bits: &GroupBits) {
     for (stage, bits) in stages.iter().zip(bits) {
         let Stage::Done(found) = stage else { continue };
         count_lookup(core, u64::from(found.is_some()));
-        let passed = bits.is_some_and(|bits| bits.ask(&search.view) == Answer::Perhaps);
+        let passed = bits.is_some_and(|bits| !bits.are_missing(&search.view));
         if found.is_none() && passed {
             core.accelerators.count(Event::FilterFalsePositive, 1);
         }
@@ -79,20 +61,21 @@ fn sift_group<K: AsRef<[u8]>>(
     search: &Search<'_>,
     keys: &[K],
     stages: &mut [Stage<'_>],
-    bits: &mut GroupBits,
-) {
-    for (key, bits) in keys.iter().zip(&mut *bits) {
-        let key = key.as_ref();
-        *bits = core.accelerators.bits(search.view.secret, key, hash_of(key));
+) -> GroupBits {
+    let mut group = [None; GROUP];
+    for (key, bits) in keys.iter().zip(&mut group) {
+        *bits = core.accelerators.bits(search.view.secret, key.as_ref());
         bits.iter().for_each(|bits| bits.prefetch(&search.view));
     }
-    for (stage, bits) in stages.iter_mut().zip(bits) {
-        if is_filtered(core, &search.view, *bits) {
+    for (stage, bits) in stages.iter_mut().zip(group) {
+        if is_filtered(core, &search.view, bits) {
             *stage = Stage::Done(None);
         }
     }
+    group
 }
 
+/// Finds the newest visible entry of each key of a group that is not sifted out.
 fn search_group<'a, K: AsRef<[u8]>>(
     core: &Core,
     search: &Search<'a>,
@@ -115,13 +98,12 @@ fn search_group<'a, K: AsRef<[u8]>>(
     }
     let targets = &targets[..count];
     // After a gap the key is searched for by itself, which may prove that the gap does not matter for it.
-    let mut done = |index: usize, outcome: Result<Bracket<'a>, Gap>| {
+    find_many(search, targets, &mut |index: usize, outcome: Result<Bracket<'a>, Gap>, _| {
         if let Ok(Bracket { entry, .. }) = outcome {
             let is_found = |entry: &Verified<'_>| core.comparator.are_equal(entry.key(), targets[index].key);
             stages[places[index]] = Stage::Done(entry.filter(is_found));
         }
-    };
-    find_many(search, targets, &mut |index, outcome, _| done(index, outcome));
+    });
 }
 
 /// Looks up many keys into a buffer that is cleared first.
@@ -143,7 +125,14 @@ pub(crate) fn multi_get<'a, K: AsRef<[u8]>>(
     for group in keys.chunks(GROUP) {
         let mut stages = [Stage::AskList; GROUP];
         let stages = &mut stages[..group.len()];
-        locate_group(core, &search, group, snapshot, stages);
+        let mut bits = [None; GROUP];
+        if core.accelerators.has_filters() {
+            bits = sift_group(core, &search, group, stages);
+        }
+        search_group(core, &search, group, snapshot, stages);
+        if core.accelerators.statistics.is_some() {
+            count_group(core, &search, stages, &bits);
+        }
         let covers = covers(core, group, snapshot, stages);
         for (place, (key, stage)) in group.iter().zip(&*stages).enumerate() {
             let cover = covers.as_ref().and_then(|covers| covers.get(place).copied());

@@ -36,28 +36,20 @@ impl ScanBound {
         }
     }
 
-    /// The position before this version of a key.
-    pub(crate) fn before(key: &[u8], sequence: SequenceNumber) -> ScanBound {
-        ScanBound { key: key.into(), sequence, revision: u32::MAX, side: Side::Before }
-    }
-
-    /// The position after this version of a key.
-    pub(crate) fn after(key: &[u8], sequence: SequenceNumber) -> ScanBound {
-        ScanBound { key: key.into(), sequence, revision: 0, side: Side::After }
+    /// The position beside all revisions of a version of a key, on their far side in this direction.
+    pub(crate) fn beside_version(way: Direction, key: &[u8], sequence: SequenceNumber) -> ScanBound {
+        let (revision, side) = way.pick(((u32::MAX, Side::Before), (0, Side::After)));
+        ScanBound { key: key.into(), sequence, revision, side }
     }
 
     /// The position right beside a stored entry, on its far side in this direction.
     pub(crate) fn beside(way: Direction, node: &Node<'_>) -> ScanBound {
-        let side = way.pick((Side::Before, Side::After));
-        ScanBound { key: node.key().into(), sequence: node.sequence(), revision: node.revision(), side }
+        ScanBound { revision: node.revision(), ..ScanBound::beside_version(way, node.key(), node.sequence()) }
     }
 
     /// The position before all versions of a key, or after them, on the far side in this direction.
     pub(crate) fn beside_key(way: Direction, key: &[u8]) -> ScanBound {
-        match way {
-            Direction::Forward => ScanBound::after(key, 0),
-            Direction::Backward => ScanBound::before(key, SequenceNumber::MAX),
-        }
+        ScanBound::beside_version(way, key, way.pick((SequenceNumber::MAX, 0)))
     }
 
     /// Whether all versions of the key are on one side, as `beside_key` leaves them.
@@ -68,7 +60,13 @@ impl ScanBound {
 
     /// The key beside which the position is; none for the position before or after everything.
     pub(crate) fn key(&self) -> Option<&[u8]> {
-        matches!(self.side, Side::Before | Side::After).then_some(&*self.key)
+        (!self.is_extreme()).then_some(&*self.key)
+    }
+
+    /// Whether this is before or after everything.
+    #[inline(always)]
+    pub(crate) fn is_extreme(&self) -> bool {
+        matches!(self.side, Side::Start | Side::End)
     }
 
     /// The position on the other side of the adjacent entry.
@@ -99,27 +97,25 @@ impl ScanBound {
     }
 
     /// The position of a bound, of keys or of versions: the one at which a range ends in this direction.
-    fn of(way: Direction, bound: Bound<Position<'_>>) -> Option<ScanBound> {
-        let (side, key, sequence) = match bound {
-            Bound::Included((key, sequence)) => (way, key, sequence),
-            Bound::Excluded((key, sequence)) => (way.opposite(), key, sequence),
-            Bound::Unbounded => return None,
+    fn of(way: Direction, bound: Bound<Position<'_>>) -> ScanBound {
+        let (side, (key, sequence)) = match bound {
+            Bound::Included(position) => (way, position),
+            Bound::Excluded(position) => (way.opposite(), position),
+            Bound::Unbounded => return ScanBound::extreme(way),
         };
-        Some(match side {
-            Direction::Forward => ScanBound::after(key, sequence.unwrap_or(0)),
-            Direction::Backward => ScanBound::before(key, sequence.unwrap_or(SequenceNumber::MAX)),
-        })
+        let all = side.pick((SequenceNumber::MAX, 0));
+        ScanBound::beside_version(side, key, sequence.unwrap_or(all))
     }
 }
 
 /// All versions of a key, or one of them.
 type Position<'k> = (&'k [u8], Option<SequenceNumber>);
 
-/// What a walk may show: the entries between two positions. `None`: up to this end of the table.
-#[derive(Clone, Default)]
+/// What a walk may show: the entries between two positions.
+#[derive(Clone)]
 pub(crate) struct ScanBounds {
-    pub(crate) lower: Option<ScanBound>,
-    pub(crate) upper: Option<ScanBound>,
+    pub(crate) lower: ScanBound,
+    pub(crate) upper: ScanBound,
 }
 
 impl ScanBounds {
@@ -127,6 +123,12 @@ impl ScanBounds {
         let (lower, upper) =
             (ScanBound::of(Direction::Backward, start), ScanBound::of(Direction::Forward, end));
         ScanBounds { lower, upper }
+    }
+
+    /// The bound at which a walk in this direction ends.
+    #[inline(always)]
+    pub(crate) fn end(&self, way: Direction) -> &ScanBound {
+        way.pick((&self.lower, &self.upper))
     }
 }
 

@@ -5,7 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -14,13 +13,13 @@ use crate::key::{Direction, Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::core::Core;
-use crate::memtable::read::entry::{Entry, EntryBytes};
+use crate::memtable::read::entry::{Entry, EntryBytes, copy_verified};
 use crate::memtable::read::get::Operands;
-use crate::memtable::scan::bounds::{KeyRange, ScanBounds, scan_bounds};
+use crate::memtable::scan::bounds::{KeyRange, scan_bounds};
 use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility, Visible};
 use crate::memtable::scan::walk::Walk;
 use crate::memtable::skiplist::search::Search;
-use crate::tombstone::fragments::{Fragmenter, Fragments, check_order};
+use crate::tombstone::fragments::{Fragmenter, Fragments};
 use crate::tombstone::live::{CoveringRun, Question};
 
 /// A position in a table that moves in both directions. Made by [`cursor`](crate::TableReader::cursor),
@@ -44,7 +43,7 @@ use crate::tombstone::live::{CoveringRun, Question};
 /// cursor once more.
 pub struct Cursor<H: Handle, L: Visibility = Raw> {
     handle: H,
-    walk: Walk,
+    pub(crate) walk: Walk,
     shows: PhantomData<L>,
 }
 
@@ -72,15 +71,9 @@ pub type TableCursor<'t, L = Raw> = Cursor<Borrowed<'t>, L>;
 /// ```
 pub type OwnedCursor<L = Raw> = Cursor<Owned, L>;
 
-impl<H: Handle, L: Visibility> fmt::Debug for Cursor<H, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cursor").field("walk", &self.walk).finish_non_exhaustive()
-    }
-}
-
 impl<H: Handle, L: Visibility> Cursor<H, L> {
     pub(crate) fn new(handle: H, visible: Visible) -> Self {
-        Cursor { handle, walk: Walk::new(visible, ScanBounds::default()), shows: PhantomData }
+        Cursor { handle, walk: Walk::new(visible, scan_bounds(&..)), shows: PhantomData }
     }
 
     /// This cursor, restricted to user keys in `range` and not positioned. An inverted range is empty.
@@ -210,7 +203,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// ```
     #[must_use]
     pub fn hidden_entries(&self) -> u64 {
-        self.walk.hidden()
+        self.walk.hidden
     }
 
     /// The entry under the cursor, verified now; `None` if the cursor is not on an entry.
@@ -556,12 +549,12 @@ pub(crate) fn each_tombstone(
     let mut next = next_of(&search, search.sentinel)?;
     while let Some(entry) = next {
         next = next_of(&search, entry.offset())?;
-        copy(&search, &entry, &mut end)?;
+        copy_verified(&entry, search.view.width, &mut end)?;
         // The table accepts only tombstones whose start is before their end, so a key was damaged or the comparator changed.
-        check_order(core.comparator.compare(entry.key(), &end)).map_err(|_| {
-            Corruption::new(Place::Entry, bytes_of(entry.offset()), 0, 0)
-                .with_sequence(entry.node().sequence())
-        })?;
+        if core.comparator.compare(entry.key(), &end).is_ge() {
+            let report = Corruption::new(Place::Entry, bytes_of(entry.offset()), 0, 0);
+            return Err(report.with_sequence(entry.node().sequence()).into());
+        }
         take(&entry, &end, &search.view)?;
     }
     Ok(())
@@ -590,17 +583,6 @@ pub(crate) fn next_of<'a>(search: &Search<'a>, at: u32) -> Result<Option<Verifie
         Some(entry) if entry.offset() == at => Err(Corruption::new(Place::Order, bytes_of(at), 0, 0)),
         next => Ok(next),
     }
-}
-
-/// Copies a value and verifies the copy.
-pub(crate) fn copy(
-    search: &Search<'_>,
-    entry: &Verified<'_>,
-    buffer: &mut Vec<u8>,
-) -> Result<(), Corruption> {
-    buffer.clear();
-    buffer.extend_from_slice(entry.value_unverified());
-    entry.verify_copy(buffer, search.view.width)
 }
 
 // Sorted sources: what a merging cursor of an engine merges. A table is such a source, and an engine's files can be.

@@ -4,6 +4,6 @@
 
 pub(crate) mod bounds;
 pub(crate) mod visibility;
-mod walk;
+pub(crate) mod walk;
 pub(crate) mod cursor;
 pub(crate) mod range;

@@ -18,7 +18,6 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
-use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeBounds};
 
@@ -29,7 +28,7 @@ use crate::memtable::read::entry::Entry;
 use crate::memtable::scan::bounds::{KeyRange, ScanBound, ScanBounds, scan_bounds, version_bounds};
 use crate::memtable::scan::cursor::{Borrowed, Handle, Owned};
 use crate::memtable::scan::visibility::{Raw, StepLimit, Visibility, Visible};
-use crate::memtable::scan::walk::{Mark, Walk};
+use crate::memtable::scan::walk::{State, Walk};
 use crate::memtable::skiplist::search::Search;
 
 /// A range of entries, iterated from both ends. A damaged place is reported once, by the end that reaches it first,
@@ -56,7 +55,7 @@ use crate::memtable::skiplist::search::Search;
 /// ```
 pub struct EntryRange<H: Handle, L: Visibility = Raw> {
     handle: H,
-    ends: Ends,
+    pub(crate) ends: Ends,
     shows: PhantomData<L>,
 }
 
@@ -88,17 +87,10 @@ pub type Range<'t, L = Raw> = EntryRange<Borrowed<'t>, L>;
 /// ```
 pub type OwnedRange<L = Raw> = EntryRange<Owned, L>;
 
-impl<H: Handle, L: Visibility> fmt::Debug for EntryRange<H, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (front, back) = (&self.ends.front.walk, &self.ends.back.walk);
-        f.debug_struct("EntryRange").field("front", front).field("back", back).finish_non_exhaustive()
-    }
-}
-
 /// Both ends of a range, without a borrow of its table, which each call is given.
-struct Ends {
-    front: RangeEnd,
-    back: RangeEnd,
+pub(crate) struct Ends {
+    pub(crate) front: RangeEnd,
+    pub(crate) back: RangeEnd,
     /// The way that keys go in the range's order.
     keys: Direction,
     /// Whether the ends have met, or one has reached the other side of the range, since the last seek.
@@ -106,23 +98,16 @@ struct Ends {
 }
 
 /// One end of a range.
-struct RangeEnd {
-    walk: Walk,
+pub(crate) struct RangeEnd {
+    pub(crate) walk: Walk,
     state: End,
     /// How far it has come (RANGE-1), in the order of the range. Where keys ascend it is unknown until the other end
     /// moves, except after a seek.
     place: Option<ScanBound>,
-    /// What only an end of a descending range keeps.
-    turns: Turns,
-}
-
-/// How an end of a descending range goes on.
-#[derive(Default)]
-struct Turns {
-    /// From where the walk leaves the key whose versions it shows: that key's last stored version in the direction of
-    /// keys, or the gap behind it. Unknown after a seek.
-    edge: Option<Mark>,
-    /// The sides of the gaps that were reported last: two may lie around one key.
+    /// Of a descending range: from where the walk leaves the key whose versions it shows: that key's last stored version in
+    /// the direction of keys, or the gap behind it. Unknown after a seek.
+    edge: Option<State>,
+    /// Of a descending range: the sides of the gaps that were reported last: two may lie around one key.
     reported: [Option<(u32, u32)>; 2],
     limit: StepLimit,
 }
@@ -144,7 +129,8 @@ enum End {
 
 impl RangeEnd {
     fn new(walk: Walk) -> Self {
-        RangeEnd { walk, state: End::Fresh, place: None, turns: Turns::default() }
+        let limit = StepLimit::default();
+        RangeEnd { walk, state: End::Fresh, place: None, edge: None, reported: [None; 2], limit }
     }
 
     /// Takes one step; the first one goes to the beginning of this end. Not called once the range is over.
@@ -157,13 +143,10 @@ impl RangeEnd {
         self.walk.begin(core, way, self.place.as_ref())
     }
 
-    /// Whether this move ends the range: it reached the end, or met an error without a gap.
+    /// Whether the last move ends the range: it reached the end, or met an error without a gap.
     #[inline(always)]
-    fn is_over(&self, moved: &Result<Option<Entry<'_>>>) -> bool {
-        match moved {
-            Ok(entry) => entry.is_none(),
-            Err(_) => self.walk.gap().is_none(),
-        }
+    fn is_over(&self) -> bool {
+        matches!(self.walk.state, State::Nowhere | State::Failed(_))
     }
 
     /// Notes how far it has come.
@@ -183,25 +166,25 @@ impl RangeEnd {
         // A walk that stands on the damage names another near side than one that comes to it from the other end.
         let after = |walk: &Walk| walk.gap().map(|reported| reported.gap.after);
         let entry = near.across();
-        let begun = self.place.as_ref().or(self.walk.near(way));
-        let is_new = begun.is_none_or(|begun| entry.order(comparator, begun).is_le());
+        let begun = self.place.as_ref().unwrap_or(self.walk.scope.bounds.end(way.opposite()));
+        let is_new = entry.order(comparator, begun).is_le();
         let hides = way == Direction::Backward && is_new && after(&self.walk) != after(other);
         Some(if hides && entry.order(comparator, near).is_gt() { entry } else { near.clone() })
     }
 
     /// Undoes a move that led beyond the other end. Its result is neither shown nor reported.
     fn take_back(&mut self) {
-        let (place, reported) = (self.place.take(), self.turns.reported);
+        let (place, reported) = (self.place.take(), self.reported);
         self.reset(place);
-        self.turns.reported = reported;
+        self.reported = reported;
     }
 
     /// Begins anew, at the end of the range or at a place.
     fn reset(&mut self, place: Option<ScanBound>) {
         self.walk.leave();
         self.state = if place.is_some() { End::Sought } else { End::Fresh };
-        self.place = place;
-        self.turns = Turns::default();
+        (self.place, self.edge, self.reported) = (place, None, [None; 2]);
+        self.limit = StepLimit::default();
     }
 }
 
@@ -215,15 +198,13 @@ impl RangeEnd {
         known: [Option<(u32, u32)>; 2],
     ) -> Result<Option<Entry<'a>>> {
         loop {
-            if let Err(corruption) = self.turns.limit.count(core) {
-                return self.walk.fail(corruption);
-            }
+            self.limit.count(core).or_else(|corruption| self.walk.fail(corruption))?;
             match self.turn(core, keys) {
                 Ok(ControlFlow::Break(entry)) => return Ok(entry),
                 Ok(ControlFlow::Continue(())) => {}
                 Err(_) if self.is_known(known) => {}
                 Err(error) => {
-                    self.turns.reported = [self.sides(), self.turns.reported[0]];
+                    self.reported = [self.sides(), self.reported[0]];
                     return Err(error);
                 }
             }
@@ -235,10 +216,7 @@ impl RangeEnd {
         let versions = keys.opposite();
         match self.state {
             End::Fresh | End::Sought if self.is_before_key(keys) => {
-                self.state = End::Keys;
-                let from = self.key().map(|key| ScanBound::beside_key(versions, key));
-                let entry = self.walk.begin(core, keys, from.as_ref())?;
-                self.come_to_key(core, keys, entry)
+                self.begin_beside_key(core, keys, versions)
             }
             End::Fresh | End::Sought => {
                 self.state = End::Versions;
@@ -263,12 +241,15 @@ impl RangeEnd {
         if let Some(entry) = entry.filter(|entry| key.is_some_and(|key| is_same(entry, key))) {
             return Ok(ControlFlow::Break(Some(entry)));
         }
+        let Some(edge) = self.edge.take() else { return self.begin_beside_key(core, keys, keys) };
+        (self.state, self.walk.state) = (End::Keys, edge);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Begins on one side of the key that the end has come to, and goes to a key from there.
+    fn begin_beside_key<'a>(&mut self, core: &'a Core, keys: Direction, side: Direction) -> Turn<'a> {
         self.state = End::Keys;
-        if let Some(edge) = self.turns.edge.take() {
-            self.walk.return_to(edge);
-            return Ok(ControlFlow::Continue(()));
-        }
-        let from = self.key().map(|key| ScanBound::beside_key(keys, key));
+        let from = self.key().map(|key| ScanBound::beside_key(side, key));
         let entry = self.walk.begin(core, keys, from.as_ref())?;
         self.come_to_key(core, keys, entry)
     }
@@ -288,8 +269,8 @@ impl RangeEnd {
         }
         self.place = Some(ScanBound::beside_key(keys, entry.user_key()));
         self.state = End::Versions;
-        let first = self.walk.go_to_last_version(core, keys);
-        self.turns.edge = Some(self.walk.mark());
+        let first = self.walk.go_to_last_version(core, keys, entry);
+        self.edge = Some(self.walk.state.clone());
         Ok(first?.map_or(ControlFlow::Continue(()), |entry| ControlFlow::Break(Some(entry))))
     }
 
@@ -311,7 +292,7 @@ impl RangeEnd {
     /// Whether the gap of the walk was reported already (RANGE-2).
     fn is_known(&self, known: [Option<(u32, u32)>; 2]) -> bool {
         let sides = self.sides();
-        sides.is_some() && (self.turns.reported.contains(&sides) || known.contains(&sides))
+        sides.is_some() && (self.reported.contains(&sides) || known.contains(&sides))
     }
 }
 
@@ -319,15 +300,9 @@ impl RangeEnd {
 type Turn<'a> = Result<ControlFlow<Option<Entry<'a>>>>;
 
 impl Ends {
-    fn new(visible: Visible, bounds: ScanBounds) -> Self {
-        let front = Walk::new(visible, bounds.clone());
-        let back = Walk::new(visible, bounds);
-        Ends {
-            front: RangeEnd::new(front),
-            back: RangeEnd::new(back),
-            keys: Direction::Forward,
-            is_over: false,
-        }
+    fn new(visible: Visible, keys: Direction, bounds: ScanBounds) -> Self {
+        let end = |bounds| RangeEnd::new(Walk::new(visible, bounds));
+        Ends { front: end(bounds.clone()), back: end(bounds), keys, is_over: false }
     }
 
     /// The end that moves in this direction, and the other one.
@@ -345,11 +320,13 @@ impl Ends {
     fn step<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Result<Entry<'a>>> {
         let (moving, other) = self.moving_and_other(way);
         let alone = moving.state == End::Moving && other.state == End::Fresh;
-        if !alone || self.is_over {
+        if self.is_over {
+            return None;
+        }
+        if !alone {
             return self.step_with_both(core, way);
         }
-        let (moving, _) = self.moving_and_other(way);
-        match moving.walk.advance(core, way) {
+        match self.moving_and_other(way).0.walk.advance(core, way) {
             Ok(Some(entry)) => Some(Ok(entry)),
             moved => self.finish_alone(way, moved),
         }
@@ -358,13 +335,10 @@ impl Ends {
     /// Takes the first step of an end, or any step once both ends have moved.
     #[inline(never)]
     fn step_with_both<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Result<Entry<'a>>> {
-        if self.is_over {
-            return None;
-        }
         let keys = self.keys;
         let (moving, other) = self.moving_and_other(way);
         if keys == Direction::Backward {
-            let moved = moving.advance_by_keys(core, way.opposite(), other.turns.reported);
+            let moved = moving.advance_by_keys(core, way.opposite(), other.reported);
             return self.meet(core, way, moved);
         }
         if other.state == End::Fresh {
@@ -391,7 +365,7 @@ impl Ends {
         moved: Result<Option<Entry<'a>>>,
     ) -> Option<Result<Entry<'a>>> {
         let (moving, _) = self.moving_and_other(way);
-        if moving.is_over(&moved) {
+        if moving.is_over() {
             moving.place = Some(ScanBound::extreme(way));
             self.is_over = true;
         }
@@ -430,7 +404,7 @@ impl Ends {
             self.is_over = true;
             return None;
         }
-        if moving.is_over(&moved) {
+        if moving.is_over() {
             self.is_over = true;
             return moved.transpose();
         }
@@ -450,26 +424,16 @@ impl Ends {
         self.is_over = false;
     }
 
-    /// Replaces the bounds and restarts both ends.
-    fn set_bounds(&mut self, bounds: ScanBounds) {
-        for moving in [&mut self.front, &mut self.back] {
-            moving.walk.set_bounds(bounds.clone());
-        }
-        self.restart();
-    }
-
-    /// Restarts both ends.
-    fn restart(&mut self) {
-        self.front.reset(None);
-        self.back.reset(None);
-        self.is_over = false;
+    /// Restarts both ends, with this order of keys and these bounds.
+    fn restart(&mut self, keys: Direction, bounds: ScanBounds) {
+        *self = Ends::new(self.front.walk.scope.visible, keys, bounds);
     }
 }
 
 impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// A range between two bounds; an inverted one is empty.
     pub(crate) fn new(handle: H, visible: Visible, bounds: ScanBounds) -> Self {
-        EntryRange { handle, ends: Ends::new(visible, bounds), shows: PhantomData }
+        EntryRange { handle, ends: Ends::new(visible, Direction::Forward, bounds), shows: PhantomData }
     }
 
     /// This range with keys descending and the newest version of each key first. Both ends are restarted. What a
@@ -496,8 +460,8 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// ```
     #[must_use]
     pub fn descending(mut self) -> Self {
-        self.ends.keys = Direction::Backward;
-        self.ends.restart();
+        let bounds = self.ends.front.walk.scope.bounds.clone();
+        self.ends.restart(Direction::Backward, bounds);
         self
     }
 
@@ -601,7 +565,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// # Ok(()) }
     /// ```
     pub fn set_bounds(&mut self, range: impl KeyRange) {
-        self.ends.set_bounds(scan_bounds(&range));
+        self.ends.restart(self.ends.keys, scan_bounds(&range));
     }
 }
 
@@ -621,7 +585,7 @@ impl<H: Handle> EntryRange<H, Raw> {
     /// # Ok(()) }
     /// ```
     pub fn seek_version(&mut self, key: &[u8], sequence: SequenceNumber) {
-        self.ends.seek(Direction::Forward, ScanBound::before(key, sequence));
+        self.ends.seek(Direction::Forward, ScanBound::beside_version(Direction::Backward, key, sequence));
     }
 
     /// Replaces the bounds by positions (user key, sequence number) in the order of the table, where sequence numbers
@@ -642,7 +606,7 @@ impl<H: Handle> EntryRange<H, Raw> {
     /// # Ok(()) }
     /// ```
     pub fn set_version_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<(K, SequenceNumber)>) {
-        self.ends.set_bounds(version_bounds(&range));
+        self.ends.restart(self.ends.keys, version_bounds(&range));
     }
 
     /// This range with bounds of (user key, sequence number); see [`set_version_bounds`](Self::set_version_bounds).
@@ -738,17 +702,14 @@ pub(crate) fn approximate_range_stats(
     core: &Core,
     ScanBounds { lower, upper }: ScanBounds,
 ) -> Result<RangeStats> {
-    let lower = lower.unwrap_or_else(|| ScanBound::extreme(Direction::Backward));
-    let upper = upper.unwrap_or_else(|| ScanBound::extreme(Direction::Forward));
     let (from, to) = (lower.target(&core.comparator), upper.target(&core.comparator));
     let totals = core.shards.totals();
-    let points = totals.entries.wrapping_sub(totals.range_deletes).wrapping_add(totals.displaced);
     let search = core.point_search()?;
     let entries = match count_few(&search, &from, &to)? {
         Some(count) => count,
         None => core.points.list.approximate_count(&search, &from, &to)?.max(EXACT_MOST),
     };
-    let entries = entries.min(points);
+    let entries = entries.min(totals.points());
     let data_bytes = u128::from(entries) * u128::from(totals.data_bytes) / u128::from(totals.entries.max(1));
     Ok(RangeStats { entries, data_bytes: u64::try_from(data_bytes).unwrap_or(u64::MAX) })
 }

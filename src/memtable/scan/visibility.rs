@@ -23,11 +23,11 @@
 
 use crate::error::{Corruption, Place};
 use crate::key::{Direction, KeyEquality, SequenceNumber, Side, Target};
-use crate::memtable::arena::arena::Frame;
 use crate::memtable::arena::node::{Verified, bytes_of};
 use crate::memtable::core::Core;
+use crate::memtable::read::get::newest;
+use crate::memtable::scan::bounds::ScanBounds;
 use crate::memtable::skiplist::iterate::Parked;
-use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::search::{Gap, Search};
 use crate::tombstone::live::{CoveringRun, Question};
 
@@ -94,218 +94,159 @@ impl sealed::Marker for AtSnapshot {}
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Visible {
     All,
-    At(Snapshot),
-}
-
-/// A snapshot, by the largest sequence number that it sees.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Snapshot {
-    sequence: SequenceNumber,
+    /// What a snapshot sees, by the largest sequence number that it sees.
+    At(SequenceNumber),
 }
 
 impl Visible {
-    /// What a snapshot sees.
-    pub(crate) fn at(sequence: SequenceNumber) -> Visible {
-        Visible::At(Snapshot { sequence })
-    }
-
     /// Whether two adjacent entries decide visibility for steps in this direction.
     #[inline(always)]
-    pub(crate) fn is_plain(&self, core: &Core, way: Direction) -> bool {
+    pub(crate) fn is_plain(self, core: &Core, way: Direction) -> bool {
         match self {
-            Visible::All => !replaces(core),
+            Visible::All => !core.points.replaces(),
             Visible::At(_) => way == Direction::Forward && !core.tombstones.may_be_any(&core.arena),
         }
     }
 
-    /// Where a search for (key, `sequence`) starts: at that version, or at the key's first one.
-    #[inline(always)]
-    pub(crate) fn search_from(&self, sequence: SequenceNumber) -> SequenceNumber {
-        self.extent(sequence).0
-    }
-
     /// The newest and the oldest version of its key that a shown entry represents.
     #[inline(always)]
-    pub(crate) fn extent(&self, sequence: SequenceNumber) -> (SequenceNumber, SequenceNumber) {
+    pub(crate) fn extent(self, sequence: SequenceNumber) -> (SequenceNumber, SequenceNumber) {
         match self {
             Visible::All => (sequence, sequence),
             Visible::At(_) => (SequenceNumber::MAX, 0),
         }
     }
+}
 
-    /// The first entry shown from a stored one on, in this direction. Unless all versions are shown, a walk forward comes
-    /// to the first version of a key.
+/// Where a move ended: on an entry, at an end, or in a gap.
+pub(super) type Outcome<'a> = Result<Option<Verified<'a>>, Gap>;
+
+/// One move of a walk, in one direction of the list of its table.
+pub(crate) struct Pass<'s, 'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) search: &'s Search<'a>,
+    pub(crate) visible: Visible,
+    pub(crate) bounds: &'s ScanBounds,
+    pub(crate) way: Direction,
+    /// Entries that the move has looked at and not shown (VISIBILITY-6).
+    pub(crate) hidden: u64,
+}
+
+impl<'a> Pass<'_, 'a> {
+    /// The first entry from a stored one on that is visible, whatever the bounds. At a snapshot a pass forward comes to the
+    /// first version of a key.
     #[inline]
-    pub(crate) fn show<'a>(
-        &self,
-        pass: &mut Pass<'_, 'a>,
-        way: Direction,
-        entry: Option<Verified<'a>>,
-    ) -> Outcome<'a> {
-        match (self, way, entry) {
-            (Visible::At(snapshot), Direction::Forward, _) => snapshot.forward(pass, entry),
-            (Visible::At(snapshot), Direction::Backward, _) => snapshot.backward(pass, entry),
-            (Visible::All, Direction::Backward, Some(entry)) if replaces(pass.core) => {
-                pass.furthest_of_run(entry, Run::Equals, Direction::Backward).map(Some)
+    pub(super) fn visible_from(&mut self, entry: Option<Verified<'a>>) -> Outcome<'a> {
+        match (self.visible, self.way, entry) {
+            (Visible::At(snapshot), ..) => self.seen_from(snapshot, entry),
+            (Visible::All, Direction::Backward, Some(entry)) if self.core.points.replaces() => {
+                self.furthest_of_run(entry, Run::Equals).map(Some)
             }
             (Visible::All, ..) => Ok(entry),
         }
     }
 
-    /// The next stored entry in this direction after a shown one that may be shown next.
+    /// The next stored entry after a shown one that may be shown next.
     #[inline(always)]
-    pub(crate) fn beyond<'a>(&self, pass: &mut Pass<'_, 'a>, from: &Parked, way: Direction) -> Outcome<'a> {
-        match self {
-            Visible::At(_) => {
-                let next = pass.past_run(from, Run::Key, way)?;
-                pass.moved_on(from, next, way)
+    pub(super) fn beyond(&mut self, from: &Parked) -> Outcome<'a> {
+        match self.run() {
+            Some(Run::Key) => {
+                let next = self.past_run(from, Run::Key)?;
+                self.moved_on(from, next)
             }
             // An equal entry may have been inserted before this one after this one was shown.
-            Visible::All if replaces(pass.core) => pass.past_run(from, Run::Equals, way),
-            Visible::All => pass.adjacent(from.offset(), way),
+            Some(Run::Equals) => self.past_run(from, Run::Equals),
+            None => self.adjacent(from.offset()),
         }
     }
 
     /// The first stored entry at or after `entry`, where a gap ends, that may be shown next (VISIBILITY-2).
-    pub(crate) fn after_gap<'a>(
-        &self,
-        pass: &mut Pass<'_, 'a>,
-        gap: Gap,
-        entry: Verified<'a>,
-    ) -> Outcome<'a> {
-        let run = match self {
-            Visible::At(_) => Run::Key,
-            Visible::All if replaces(pass.core) => Run::Equals,
-            Visible::All => return Ok(Some(entry)),
-        };
-        if pass.past_gap(gap, &entry, run).is_ok() {
+    pub(super) fn after_gap(&mut self, gap: Gap, entry: Verified<'a>) -> Outcome<'a> {
+        let Some(run) = self.run() else { return Ok(Some(entry)) };
+        if self.past_gap(gap, &entry, run).is_ok() {
             return Ok(Some(entry));
         }
-        pass.hidden += 1;
-        pass.past_run(&Parked::new(&entry), run, Direction::Forward)
-    }
-}
-
-/// Whether entries may have equals that they replaced.
-#[inline(always)]
-fn replaces(core: &Core) -> bool {
-    core.options.duplicates == DuplicatePolicy::Replace
-}
-
-impl Snapshot {
-    /// The newest visible entry of the key of a stored entry.
-    fn newest<'a>(&self, pass: &Pass<'_, 'a>, entry: &Verified<'a>) -> Outcome<'a> {
-        let after = match pass.find(entry.key(), self.sequence) {
-            Ok(after) => after,
-            Err(gap) => pass.past_gap(gap, entry, Run::Key)?,
-        };
-        Ok(after.filter(|found| pass.have_same_key(found, entry)))
+        self.hidden += 1;
+        self.past_run(&Parked::new(&entry), run)
     }
 
-    /// Whether `entry`, the oldest version of its key, is the only version that may be shown, because the entry before
-    /// it has another key or is newer than the snapshot. `false` after a gap, where that takes a search.
-    fn is_alone<'a>(&self, pass: &Pass<'_, 'a>, entry: &Verified<'a>) -> Result<bool, Gap> {
-        match pass.search.prev(entry.offset()) {
-            Ok(Some(before)) => Ok(before.node().sequence() > self.sequence
-                || !pass.are_of_one_run(Run::Key, &Parked::new(entry), &before)?),
-            Ok(None) => Ok(true),
-            Err(_) => Ok(false),
+    /// The first entry from a stored one on that a snapshot sees.
+    fn seen_from(&mut self, snapshot: SequenceNumber, entry: Option<Verified<'a>>) -> Outcome<'a> {
+        let (mut next, mut limit) = (entry, StepLimit::default());
+        while let Some(entry) = next {
+            let newest = match self.way {
+                Direction::Forward => Some(entry).filter(|entry| entry.node().sequence() <= snapshot),
+                Direction::Backward => self.newest(snapshot, &entry)?,
+            };
+            self.hidden += u64::from(newest.is_none_or(|newest| newest.offset() != entry.offset()));
+            if let Some(newest) = newest {
+                if self.shows(snapshot, &newest)? {
+                    return Ok(Some(newest));
+                }
+                self.hidden += 1;
+            }
+            limit.count(self.core).map_err(|corruption| self.no_way(corruption))?;
+            next = match newest {
+                Some(dead) => self.beyond_hidden(snapshot, &dead)?,
+                None if self.way == Direction::Backward => self.past_run(&Parked::new(&entry), Run::Key)?,
+                None if limit.taken.is_multiple_of(STEPS_MAX) => {
+                    self.find(self.way, &self.target(entry.key(), snapshot))?
+                }
+                None => self.adjacent(entry.offset())?,
+            };
+            next = self.moved_on(&Parked::new(&entry), next)?;
         }
+        Ok(None)
+    }
+
+    /// The newest visible version of the key of `entry`, its oldest version. That takes a search unless the entry before has
+    /// another key or is newer than the snapshot.
+    fn newest(&self, snapshot: SequenceNumber, entry: &Verified<'a>) -> Outcome<'a> {
+        let is_alone = match self.search.prev(entry.offset()) {
+            Ok(Some(before)) => {
+                before.node().sequence() > snapshot
+                    || !self.are_of_one_run(Run::Key, &Parked::new(entry), &before)?
+            }
+            Ok(None) => true,
+            Err(_) => false,
+        };
+        if is_alone {
+            return Ok(Some(*entry).filter(|entry| entry.node().sequence() <= snapshot));
+        }
+        newest(self.core, self.search, entry.key(), snapshot)
     }
 
     /// Whether a visible entry is shown: it is no tombstone and no tombstone covers it.
-    fn shows(&self, core: &Core, entry: &Verified<'_>) -> Result<bool, Gap> {
+    fn shows(&self, snapshot: SequenceNumber, entry: &Verified<'_>) -> Result<bool, Gap> {
         if entry.kind().is_point_delete() {
             return Ok(false);
         }
-        let question = Question::new(entry.key(), self.sequence);
-        match core.covering(question.above(entry.node().sequence())) {
+        let question = Question::new(entry.key(), snapshot);
+        match self.core.covering(question.above(entry.node().sequence())) {
             Ok(cover) => Ok(cover.is_none()),
             Err(corruption) => Err(Gap { corruption, before: entry.offset(), after: entry.offset() }),
         }
     }
 
-    /// The next stored entry in this direction that may be shown after a hidden key: beyond the whole interval of its
-    /// tombstone if that is newer than every entry that the snapshot sees, else beyond the key.
-    fn beyond_hidden<'a>(
-        &self,
-        pass: &mut Pass<'_, 'a>,
-        entry: &Verified<'a>,
-        way: Direction,
-    ) -> Outcome<'a> {
+    /// The next stored entry that may be shown after a hidden key: beyond the whole interval of its tombstone if that is
+    /// newer than every entry that the snapshot sees, else beyond the key.
+    fn beyond_hidden(&mut self, snapshot: SequenceNumber, entry: &Verified<'a>) -> Outcome<'a> {
         let mut run = CoveringRun::default();
-        let (core, question) = (pass.core, Question::new(entry.key(), self.sequence));
+        let (core, question) = (self.core, Question::new(entry.key(), snapshot));
         let covered = core.tombstones.covering_run(core.ground(), question, &mut run).ok().flatten();
         if covered.is_none() || !core.is_dead(&run) {
-            return pass.past_run(&Parked::new(entry), Run::Key, way);
+            return self.past_run(&Parked::new(entry), Run::Key);
         }
-        match way {
-            Direction::Forward => Ok(pass.find(&run.end, SequenceNumber::MAX)?),
-            Direction::Backward => pass.search.find_before(&pass.target(&run.start, SequenceNumber::MAX)),
-        }
+        self.find(self.way, &self.target(self.way.pick((&run.start, &run.end)), SequenceNumber::MAX))
     }
 
-    /// Whether the entry adjacent to a shown one is shown too, for steps that two entries decide: the first version of
-    /// another key that is visible and no tombstone. `false` if deciding takes more.
+    /// The runs of which the walk shows one entry each, if there may be any.
     #[inline(always)]
-    pub(super) fn shows_neighbour(
-        &self,
-        core: &Core,
-        frame: &Frame,
-        from: &Parked,
-        neighbour: &Verified<'_>,
-    ) -> bool {
-        let is_visible = neighbour.node().sequence() <= self.sequence && !neighbour.kind().is_point_delete();
-        let differs = core.comparator.equality() == KeyEquality::Bytes && from.has_other_key(neighbour);
-        is_visible && (differs || has_key_other_than(core, frame, from, neighbour.key()))
-    }
-
-    fn forward<'a>(&self, pass: &mut Pass<'_, 'a>, entry: Option<Verified<'a>>) -> Outcome<'a> {
-        let (mut next, mut limit) = (entry, StepLimit::default());
-        let mut steps = 0;
-        while let Some(entry) = next {
-            let visible = entry.node().sequence() <= self.sequence;
-            if visible && self.shows(pass.core, &entry)? {
-                return Ok(Some(entry));
-            }
-            limit.count(pass.core).map_err(|corruption| pass.no_way(corruption))?;
-            pass.hidden += 1;
-            steps += 1;
-            next = if visible {
-                self.beyond_hidden(pass, &entry, Direction::Forward)?
-            } else if steps % STEPS_MAX == 0 {
-                pass.find(entry.key(), self.sequence)?
-            } else {
-                pass.search.next(entry.offset())?
-            };
-            next = pass.moved_on(&Parked::new(&entry), next, Direction::Forward)?;
+    fn run(&self) -> Option<Run> {
+        match self.visible {
+            Visible::At(_) => Some(Run::Key),
+            Visible::All => self.core.points.replaces().then_some(Run::Equals),
         }
-        Ok(None)
-    }
-
-    fn backward<'a>(&self, pass: &mut Pass<'_, 'a>, entry: Option<Verified<'a>>) -> Outcome<'a> {
-        let (mut next, mut limit) = (entry, StepLimit::default());
-        while let Some(entry) = next {
-            let visible = if self.is_alone(pass, &entry)? {
-                Some(entry).filter(|entry| entry.node().sequence() <= self.sequence)
-            } else {
-                self.newest(pass, &entry)?
-            };
-            pass.hidden += u64::from(visible.is_none_or(|visible| visible.offset() != entry.offset()));
-            if let Some(visible) = visible {
-                if self.shows(pass.core, &visible)? {
-                    return Ok(Some(visible));
-                }
-                pass.hidden += 1;
-            }
-            limit.count(pass.core).map_err(|corruption| pass.no_way(corruption))?;
-            next = match visible {
-                Some(dead) => self.beyond_hidden(pass, &dead, Direction::Backward)?,
-                None => pass.past_run(&Parked::new(&entry), Run::Key, Direction::Backward)?,
-            };
-            next = pass.moved_on(&Parked::new(&entry), next, Direction::Backward)?;
-        }
-        Ok(None)
     }
 }
 
@@ -320,28 +261,16 @@ impl Snapshot {
 //
 // Any thread.
 
-/// Whether the entry that a walk is on verifies and has another key (VISIBILITY-4).
-#[inline(never)]
-pub(crate) fn has_key_other_than(core: &Core, frame: &Frame, from: &Parked, key: &[u8]) -> bool {
-    let entry = frame.on(&core.arena).and_then(|view| from.verify(&view).ok());
-    entry.is_some_and(|entry| !core.comparator.are_equal(entry.key(), key))
-}
-
 /// Steps that every walk may take, however small its table.
 const STEPS_SPARE: u64 = 64;
 
 /// The number of steps that a walk may take (VISIBILITY-5): a few more than twice the number of entries. Under a
 /// consistent comparator a walk takes at most one step per entry and one per gap.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StepLimit {
     taken: u64,
-    limit: u64,
-}
-
-impl Default for StepLimit {
-    fn default() -> Self {
-        StepLimit { taken: 0, limit: STEPS_SPARE }
-    }
+    /// Entries of the table as last counted.
+    entries: u64,
 }
 
 impl StepLimit {
@@ -350,23 +279,20 @@ impl StepLimit {
     #[inline]
     pub(crate) fn count(&mut self, core: &Core) -> Result<(), Corruption> {
         self.taken += 1;
-        if self.taken <= self.limit { Ok(()) } else { self.extend(core) }
+        if self.taken > self.most() {
+            self.entries = core.shards.totals().points();
+        }
+        let most = self.most();
+        if self.taken <= most { Ok(()) } else { Err(Corruption::new(Place::Order, 0, most, self.taken)) }
     }
 
-    #[cold]
-    fn extend(&mut self, core: &Core) -> Result<(), Corruption> {
-        let totals = core.shards.totals();
-        let points = totals.entries.saturating_sub(totals.range_deletes).saturating_add(totals.displaced);
-        self.limit = points.saturating_mul(2).saturating_add(STEPS_SPARE);
-        if self.taken <= self.limit {
-            return Ok(());
-        }
-        Err(Corruption::new(Place::Order, 0, self.limit, self.taken))
+    fn most(&self) -> u64 {
+        self.entries.saturating_mul(2).saturating_add(STEPS_SPARE)
     }
 }
 
 /// Steps over entries of one run before a search takes over (VISIBILITY-3).
-pub(crate) const STEPS_MAX: u32 = 8;
+const STEPS_MAX: u64 = 8;
 
 /// Which adjacent entries a scan shows at most one of (VISIBILITY-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -377,27 +303,11 @@ pub(crate) enum Run {
     Key,
 }
 
-/// Where a move ended: on an entry, at an end, or in a gap.
-pub(super) type Outcome<'a> = Result<Option<Verified<'a>>, Gap>;
-
-/// One move of a walk in the list of its table.
-pub(crate) struct Pass<'s, 'a> {
-    pub(crate) core: &'a Core,
-    pub(crate) search: &'s Search<'a>,
-    /// Entries that the move has looked at and not shown (VISIBILITY-6).
-    pub(crate) hidden: u64,
-}
-
-impl<'s, 'a> Pass<'s, 'a> {
-    #[inline(always)]
-    pub(crate) fn new(core: &'a Core, search: &'s Search<'a>) -> Self {
-        Pass { core, search, hidden: 0 }
-    }
-
+impl<'a> Pass<'_, 'a> {
     /// The entry beside this one.
     #[inline(always)]
-    pub(crate) fn adjacent(&self, at: u32, way: Direction) -> Outcome<'a> {
-        match way {
+    pub(super) fn adjacent(&self, at: u32) -> Outcome<'a> {
+        match self.way {
             Direction::Forward => self.search.next(at),
             Direction::Backward => self.search.prev(at),
         }
@@ -407,13 +317,12 @@ impl<'s, 'a> Pass<'s, 'a> {
         Target::new(&self.core.comparator, key, sequence)
     }
 
-    /// The first entry at or after a version of a key.
-    fn find(&self, key: &[u8], sequence: SequenceNumber) -> Outcome<'a> {
-        self.search.find_at_or_after(&self.target(key, sequence))
-    }
-
-    fn have_same_key(&self, left: &Verified<'_>, right: &Verified<'_>) -> bool {
-        self.core.comparator.are_equal(left.key(), right.key())
+    /// The first entry at or after a position, or the last one before it.
+    fn find(&self, way: Direction, target: &Target<'_>) -> Outcome<'a> {
+        match way {
+            Direction::Forward => self.search.find_at_or_after(target),
+            Direction::Backward => self.search.find_before(target),
+        }
     }
 
     /// The entry that a walk is on, verified again (VISIBILITY-4).
@@ -431,29 +340,25 @@ impl<'s, 'a> Pass<'s, 'a> {
         if self.core.comparator.equality() == KeyEquality::Bytes && from.has_other_key(other) {
             return Ok(false);
         }
-        Ok(self.have_same_key(&self.resumed(from)?, other))
+        Ok(self.core.comparator.are_equal(self.resumed(from)?.key(), other.key()))
     }
 
-    /// The position before the run that an entry belongs to.
-    fn start_of<'k>(&self, run: Run, entry: &Verified<'k>) -> Target<'k> {
-        let newest = if run == Run::Key { SequenceNumber::MAX } else { entry.node().sequence() };
-        self.target(entry.key(), newest)
-    }
-
-    /// The position after the run.
-    fn end_of<'k>(&self, run: Run, entry: &Verified<'k>) -> Target<'k> {
-        match run {
-            Run::Key => Target::behind_key(&self.core.comparator, entry.key()),
-            Run::Equals => self.start_of(run, entry).with_revision(0).with_side(Side::After),
-        }
+    /// The position beside the run that an entry belongs to, on its far side.
+    fn position_past<'k>(&self, run: Run, entry: &Verified<'k>) -> Target<'k> {
+        let sequence = match run {
+            Run::Key => self.way.pick((SequenceNumber::MAX, 0)),
+            Run::Equals => entry.node().sequence(),
+        };
+        let before = self.target(entry.key(), sequence);
+        self.way.pick((before, before.with_revision(0).with_side(Side::After)))
     }
 
     /// The first entry after a run, or the last one before it: a few steps, then a search (VISIBILITY-3).
     #[inline(never)]
-    fn past_run(&mut self, from: &Parked, run: Run, way: Direction) -> Outcome<'a> {
+    fn past_run(&mut self, from: &Parked, run: Run) -> Outcome<'a> {
         let mut at = from.offset();
         for _ in 0..STEPS_MAX {
-            match self.adjacent(at, way)? {
+            match self.adjacent(at)? {
                 Some(next) if self.are_of_one_run(run, from, &next)? => {
                     at = next.offset();
                     self.hidden += 1;
@@ -461,11 +366,7 @@ impl<'s, 'a> Pass<'s, 'a> {
                 next => return Ok(next),
             }
         }
-        let entry = self.resumed(from)?;
-        match way {
-            Direction::Forward => self.search.find_at_or_after(&self.end_of(run, &entry)),
-            Direction::Backward => self.search.find_before(&self.start_of(run, &entry)),
-        }
+        self.find(self.way, &self.position_past(run, &self.resumed(from)?))
     }
 
     /// The entry after a gap, if no damaged entry in the gap can belong to the run of `entry` (VISIBILITY-2).
@@ -480,15 +381,10 @@ impl<'s, 'a> Pass<'s, 'a> {
     /// The entry of the run of `entry` that is furthest in this direction: a few steps, then a search (VISIBILITY-3). A
     /// gap behind it whose entries are proved not to belong to the run is left to the next step (VISIBILITY-2). If both a
     /// step and the search meet a gap, that of the step is reported.
-    pub(super) fn furthest_of_run(
-        &mut self,
-        entry: Verified<'a>,
-        run: Run,
-        way: Direction,
-    ) -> Result<Verified<'a>, Gap> {
+    pub(super) fn furthest_of_run(&mut self, entry: Verified<'a>, run: Run) -> Result<Verified<'a>, Gap> {
         let (mut edge, mut met) = (entry, None);
         for _ in 0..STEPS_MAX {
-            match self.adjacent(edge.offset(), way) {
+            match self.adjacent(edge.offset()) {
                 Ok(Some(next)) if self.are_of_one_run(run, &Parked::new(&edge), &next)? => {
                     edge = next;
                     self.hidden += 1;
@@ -501,20 +397,12 @@ impl<'s, 'a> Pass<'s, 'a> {
                 }
             }
         }
-        let found = match way {
-            Direction::Forward => self.search.find_before(&self.end_of(run, &edge)),
-            Direction::Backward => self.search.find_at_or_after(&self.start_of(run, &edge)),
+        let last = |gap: Gap| match (self.past_gap(gap, &edge, run)?, self.way) {
+            (_, Direction::Forward) => self.search.verified(gap.before).map_err(|_| gap),
+            (after, Direction::Backward) => Ok(after),
         };
-        let found = match found {
-            Ok(found) => found,
-            Err(gap) => {
-                let last = |gap: Gap| match (self.past_gap(gap, &edge, run)?, way) {
-                    (_, Direction::Forward) => self.search.verified(gap.before).map_err(|_| gap),
-                    (after, Direction::Backward) => Ok(after),
-                };
-                last(gap).or_else(|gap| last(met.unwrap_or(gap)))?
-            }
-        };
+        let found = self.find(self.way.opposite(), &self.position_past(run, &edge));
+        let found = found.or_else(|gap| last(gap).or_else(|gap| last(met.unwrap_or(gap))))?;
         match found {
             Some(found) if self.are_of_one_run(run, &Parked::new(&edge), &found)? => Ok(found),
             _ => Ok(edge),
@@ -530,13 +418,13 @@ impl<'s, 'a> Pass<'s, 'a> {
     /// With 0 protection bytes keys are not verified, and a scan that searches could loop over a damaged key. So each
     /// move must lead further in the order of the keys as read.
     #[inline(always)]
-    fn moved_on(&self, from: &Parked, to: Option<Verified<'a>>, way: Direction) -> Outcome<'a> {
+    fn moved_on(&self, from: &Parked, to: Option<Verified<'a>>) -> Outcome<'a> {
         let Some(next) = to.filter(|_| self.search.view.width.bytes() == 0) else { return Ok(to) };
         let from = self.resumed(from)?;
         let (here, there) = (from.node(), next.node());
         let moved = self.core.comparator.compare(next.key(), from.key());
         let moved = moved.then(here.sequence().cmp(&there.sequence()));
-        if moved.then(here.revision().cmp(&there.revision())) == way.outward() {
+        if moved.then(here.revision().cmp(&there.revision())) == self.way.outward() {
             return Ok(to);
         }
         let corruption = Corruption::new(Place::Order, bytes_of(here.offset()), u64::from(there.offset()), 0);

@@ -24,18 +24,16 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
-
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::options::OrderChecks;
-use crate::key::{Direction, KeyComparator, KeyOrder, Kind, SequenceNumber, Side, Target};
+use crate::key::{Direction, KeyComparator, KeyEquality, KeyOrder, Kind, SequenceNumber, Side, Target};
 use crate::memtable::arena::arena::Frame;
 use crate::memtable::arena::node::{Node, Verified};
 use crate::memtable::core::Core;
-use crate::memtable::lookup::accelerators::{Answer, Event};
+use crate::memtable::lookup::accelerators::Event;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::{Operands, operands};
-use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds};
+use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds, scan_bounds};
 use crate::memtable::scan::visibility::{Outcome, Pass, Run, StepLimit, Visible};
 use crate::memtable::skiplist::iterate::Parked;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
@@ -43,24 +41,22 @@ use crate::memtable::skiplist::search::{Course, Gap, Search};
 
 /// A place that moves both ways.
 pub(crate) struct Walk {
-    scope: Scope,
-    state: State,
-    reported: Option<Box<ReportedGap>>,
-    heading: Heading,
+    pub(crate) scope: Scope,
+    pub(crate) state: State,
+    /// The direction of the last slow step, and the number of slow steps in that direction.
+    heading: (Direction, StepLimit),
     /// How far memory was prefetched.
     read_ahead: ReadAhead,
-    /// The damage because of which the walk is not positioned.
-    failed: Option<Box<Corruption>>,
     /// The position of a seek that met damage, until the walk has passed it.
     sought: Option<Box<ScanBound>>,
     /// Entries that the walk has passed without showing them.
-    hidden: u64,
+    pub(crate) hidden: u64,
 }
 
 /// Which entries a walk may show. Apart from what a step changes, so that a step keeps these values in registers.
-struct Scope {
-    visibility: Visible,
-    bounds: ScanBounds,
+pub(crate) struct Scope {
+    pub(crate) visible: Visible,
+    pub(crate) bounds: ScanBounds,
     /// What all keys shown start with, in prefix mode.
     prefix: Option<Box<[u8]>>,
     /// The table's checked values as of the last seek.
@@ -68,40 +64,23 @@ struct Scope {
 }
 
 /// The place of a walk.
-#[derive(Debug, Clone, Copy)]
-enum State {
+#[derive(Clone)]
+pub(crate) enum State {
     Nowhere,
     At(Parked),
-    /// In the last gap.
-    Gap,
-}
-
-/// The number of slow steps that a walk has taken in one direction.
-#[derive(Debug, Clone, Copy)]
-struct Heading {
-    way: Direction,
-    limit: StepLimit,
-}
-
-impl fmt::Debug for Walk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Walk")
-            .field("visibility", &self.scope.visibility)
-            .field("valid", &self.is_valid())
-            .finish_non_exhaustive()
-    }
+    Gap(Box<ReportedGap>),
+    /// Not positioned, because of damage outside of a gap (WALK-2).
+    Failed(Corruption),
 }
 
 /// What cursors and ranges ask of a walk.
 impl Walk {
-    pub(crate) fn new(visibility: Visible, bounds: ScanBounds) -> Self {
+    pub(crate) fn new(visible: Visible, bounds: ScanBounds) -> Self {
         Walk {
-            scope: Scope { visibility, bounds, prefix: None, kept: None },
+            scope: Scope { visible, bounds, prefix: None, kept: None },
             state: State::Nowhere,
-            reported: None,
-            heading: Heading { way: Direction::Forward, limit: StepLimit::default() },
+            heading: (Direction::Forward, StepLimit::default()),
             read_ahead: ReadAhead::default(),
-            failed: None,
             sought: None,
             hidden: 0,
         }
@@ -117,42 +96,42 @@ impl Walk {
     pub(crate) fn set_prefix(&mut self, comparator: &KeyComparator, prefix: &[u8]) {
         self.set_bounds(match comparator.key_order() {
             KeyOrder::Bytes => prefix_bounds(prefix),
-            KeyOrder::Images | KeyOrder::Custom => ScanBounds::default(),
+            KeyOrder::Images | KeyOrder::Custom => scan_bounds(&..),
         });
         self.scope.prefix = Some(prefix.into());
     }
 
     /// Makes the walk not positioned, without an error.
     pub(crate) fn leave(&mut self) {
-        (self.state, self.failed, self.sought) = (State::Nowhere, None, None);
+        (self.state, self.sought) = (State::Nowhere, None);
     }
 
     /// The error of the last move, if it met damage.
     pub(crate) fn status(&self) -> Result<()> {
-        match (&self.state, &self.reported, &self.failed) {
-            (State::Gap, Some(reported), _) => Err(reported.gap.corruption.into()),
-            (State::Nowhere, _, Some(corruption)) => Err((**corruption).into()),
-            _ => Ok(()),
+        match &self.state {
+            State::Gap(reported) => Err(reported.gap.corruption.into()),
+            State::Failed(corruption) => Err((*corruption).into()),
+            State::Nowhere | State::At(_) => Ok(()),
         }
     }
 
     /// Whether the walk is on an entry.
     pub(crate) fn is_valid(&self) -> bool {
-        matches!(self.state, State::At(..))
+        matches!(self.state, State::At(_))
     }
 
     /// The entry that the walk is on, verified again (WALK-4).
     pub(crate) fn entry<'a>(&self, core: &'a Core) -> Result<Option<Entry<'a>>> {
         let State::At(stand) = &self.state else { return Ok(None) };
-        let Some(view) = self.scope.frame().and_then(|frame| frame.on(&core.arena)) else { return Ok(None) };
-        Ok(Some(Entry::new(stand.verify(&view)?, &view)))
+        let Some(search) = self.scope.list(core) else { return Ok(None) };
+        Ok(Some(Entry::new(stand.verify(&search.view)?, &search.view)))
     }
 
     /// The merge operands of the key that the walk is on, if its entry is one.
     pub(crate) fn operands<'a>(&self, core: &'a Core) -> Result<Option<Operands<'a>>> {
         let State::At(stand) = &self.state else { return Ok(None) };
         let search = self.scope.search(core)?;
-        let entry = Pass::new(core, &search).resumed(stand)?;
+        let entry = stand.verify(&search.view)?;
         let is_operand = entry.kind() == Kind::MERGE;
         is_operand.then(|| operands(core, entry)).transpose()
     }
@@ -164,14 +143,10 @@ impl Walk {
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Result<Option<Entry<'a>>> {
-        let target = Target::new(&core.comparator, key, self.scope.visibility.search_from(sequence));
-        let shown = match self.go_to(core, Direction::Forward, &target) {
-            Ok(shown) => shown,
-            Err(error) => {
-                self.sought = Some(Box::new(ScanBound::before(key, sequence)));
-                return Err(error);
-            }
-        };
+        let target = Target::new(&core.comparator, key, self.scope.visible.extent(sequence).0);
+        let place = || Box::new(ScanBound::beside_version(Direction::Backward, key, sequence));
+        let shown = self.go_to(core, Direction::Forward, &target);
+        let shown = shown.inspect_err(|_| self.sought = Some(place()))?;
         // The only version of a key that is shown may be before the position.
         let in_front = sequence < SequenceNumber::MAX
             && shown.is_some_and(|entry| {
@@ -187,21 +162,17 @@ impl Walk {
         way: Direction,
         target: &Target<'_>,
     ) -> Result<Option<Entry<'a>>> {
-        (self.failed, self.sought, self.state) = (None, None, State::Nowhere);
+        self.leave();
         // The count of steps starts again, and the control block is read again.
-        self.heading.limit = StepLimit::default();
-        let search = match core.point_search() {
-            Ok(search) => search,
-            Err(corruption) => return self.fail(corruption),
-        };
+        self.heading.1 = StepLimit::default();
+        let search = core.point_search().or_else(|corruption| self.fail(corruption))?;
         self.scope.kept = Some((search.view.frame, search.course));
-        let mut pass = Pass::new(core, &search);
-        let outcome = self.scope.arrive(&mut pass, way, target, &mut self.read_ahead);
-        self.stand(&pass, outcome)?;
-        if !self.shows_all(core) {
-            self.pass_others_by_steps(core, way)?;
-        }
-        Ok(self.shown(core))
+        let mut pass = self.scope.pass(core, &search, way);
+        let prefix = self.scope.prefix.as_ref();
+        let is_absent = prefix.is_some_and(|prefix| core.accelerators.lacks_prefix(&search.view, prefix));
+        let outcome = if is_absent { Ok(None) } else { pass.arrive(target, &mut self.read_ahead) };
+        let shown = self.settle(core, &search, pass.hidden, outcome)?;
+        self.past_others(core, way, shown)
     }
 
     /// Goes to the first entry of a walk in this direction, from a position or from the end of the table.
@@ -211,30 +182,24 @@ impl Walk {
         way: Direction,
         from: Option<&ScanBound>,
     ) -> Result<Option<Entry<'a>>> {
-        let side = if way == Direction::Forward { Side::Start } else { Side::End };
-        let target = from.map_or(Target::extreme(side), |from| from.target(&core.comparator));
-        self.go_to(core, way, &target)
+        let start = Target::extreme(way.pick((Side::End, Side::Start)));
+        self.go_to(core, way, &from.map_or(start, |from| from.target(&core.comparator)))
     }
 
     /// Takes one step of a cursor, and returns the entry that it leads to.
     #[inline(always)]
     pub(crate) fn step<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
         let shown = self.advance(core, way)?;
-        if self.shows_all(core) {
-            return Ok(shown);
-        }
-        self.pass_others_by_steps(core, way)?;
-        Ok(self.shown(core))
+        self.past_others(core, way, shown)
     }
 
     /// Takes one step of a walk without a prefix, and returns the entry that it leads to.
     #[inline(always)]
     pub(crate) fn advance<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
-        if let Some(entry) = self.scope.step_fast(core, &self.state, way, &mut self.read_ahead)
-            && let Some(frame) = self.scope.frame()
+        if let State::At(stand) = &mut self.state
+            && let Some(entry) = self.scope.step_fast(core, stand, way, &mut self.read_ahead)
         {
-            self.state = State::At(Parked::new(&entry));
-            return Ok(Some(Entry::new(entry, frame)));
+            return Ok(Some(entry));
         }
         self.step_slow(core, way)
     }
@@ -245,81 +210,61 @@ impl Walk {
         self.advance(core, way)
     }
 
-    /// Goes from a version of a key to the last one shown in this direction. A snapshot sees one.
+    /// Goes from `entry`, a version of a key on which the walk is, to the last one shown in this direction. A snapshot sees
+    /// one.
     pub(crate) fn go_to_last_version<'a>(
         &mut self,
         core: &'a Core,
         way: Direction,
+        entry: Entry<'a>,
     ) -> Result<Option<Entry<'a>>> {
-        let (State::At(stand), Visible::All) = (self.state, self.scope.visibility) else {
-            return Ok(self.shown(core));
+        let (&State::At(stand), Visible::All) = (&self.state, self.scope.visible) else {
+            return Ok(Some(entry));
         };
-        let search = self.scope.search(core)?;
-        let mut pass = Pass::new(core, &search);
-        let last = pass.resumed(&stand).and_then(|entry| pass.furthest_of_run(entry, Run::Key, way));
-        if let (Ok(last), Some(far)) = (&last, self.scope.near(way.opposite()))
-            && !is_inside(core, *last, far, way)
+        let search = self.scope.search(core).or_else(|corruption| self.fail(corruption))?;
+        let mut pass = self.scope.pass(core, &search, way);
+        let last = pass.resumed(&stand).and_then(|entry| pass.furthest_of_run(entry, Run::Key));
+        pass.way = way.opposite();
+        if let Ok(last) = &last
+            && !is_inside(core, *last, self.scope.bounds.end(way), way)
         {
             return self.begin(core, way.opposite(), None);
         }
-        let last = last.and_then(|last| self.scope.show(&mut pass, way.opposite(), Some(last)));
+        let last = last.and_then(|last| pass.show(Some(last)));
         // The range shows what it has passed here.
-        pass.hidden = 0;
-        self.stand(&pass, last)?;
-        Ok(self.shown(core))
-    }
-
-    /// The place of the walk, for `return_to`.
-    pub(crate) fn mark(&self) -> Mark {
-        Mark { state: self.state, reported: self.reported.clone() }
-    }
-
-    /// Returns to a marked place.
-    pub(crate) fn return_to(&mut self, mark: Mark) {
-        (self.state, self.reported) = (mark.state, mark.reported);
-    }
-
-    /// The number of entries that the walk has passed without showing them.
-    pub(crate) fn hidden(&self) -> u64 {
-        self.hidden
+        self.settle(core, &search, 0, last)
     }
 
     /// The gap that the walk is in, with the positions of its sides.
     pub(crate) fn gap(&self) -> Option<&ReportedGap> {
-        self.reported.as_deref().filter(|_| matches!(self.state, State::Gap))
-    }
-
-    /// The bound at which a walk in this direction begins.
-    pub(crate) fn near(&self, way: Direction) -> Option<&ScanBound> {
-        self.scope.near(way)
+        match &self.state {
+            State::Gap(reported) => Some(reported),
+            State::Nowhere | State::At(_) | State::Failed(_) => None,
+        }
     }
 
     /// The position from which a walk goes on after it has shown a version of a key.
     #[inline]
     pub(crate) fn passed(&self, way: Direction, key: &[u8], sequence: SequenceNumber) -> ScanBound {
-        let (newest, oldest) = self.scope.visibility.extent(sequence);
-        match way {
-            Direction::Forward => ScanBound::after(key, oldest),
-            Direction::Backward => ScanBound::before(key, newest),
-        }
+        ScanBound::beside_version(way, key, way.pick(self.scope.visible.extent(sequence)))
     }
 
     /// How far a walk in this direction has come: it is done with everything before the returned position.
     #[cold]
     pub(crate) fn progress(&self, core: &Core, way: Direction) -> Result<ScanBound, Corruption> {
-        let stand = match (&self.state, &self.reported) {
-            (State::At(stand), _) => stand,
-            (State::Gap, Some(reported)) => {
+        let stand = match &self.state {
+            State::At(stand) => stand,
+            State::Gap(reported) => {
                 return Ok(reported.side(way).cloned().unwrap_or_else(|| ScanBound::extreme(way)));
             }
-            (State::Nowhere | State::Gap, _) => return Ok(ScanBound::extreme(way)),
+            State::Nowhere | State::Failed(_) => return Ok(ScanBound::extreme(way)),
         };
         let search = self.scope.search(core)?;
         if let Ok(entry) = stand.verify(&search.view) {
             return Ok(self.passed(way, entry.key(), entry.node().sequence()));
         }
         // The entry was damaged since the walk came to it, so the walk has come to where its link leads.
-        match Pass::new(core, &search).adjacent(stand.offset(), way) {
+        match self.scope.pass(core, &search, way).adjacent(stand.offset()) {
             Ok(Some(entry)) => Ok(ScanBound::beside(way.opposite(), entry.node())),
             Ok(None) => Ok(ScanBound::extreme(way)),
             // What its link leads to is damaged, too.
@@ -330,16 +275,9 @@ impl Walk {
     /// Makes the walk not positioned, because of damage outside of a gap (WALK-2).
     #[cold]
     pub(crate) fn fail<T>(&mut self, corruption: Corruption) -> Result<T> {
-        self.state = State::Nowhere;
-        self.failed = Some(Box::new(corruption));
+        self.state = State::Failed(corruption);
         Err(corruption.into())
     }
-}
-
-/// A place that a walk can return to.
-pub(crate) struct Mark {
-    state: State,
-    reported: Option<Box<ReportedGap>>,
 }
 
 // Moves: which entries a walk may show, and where its steps lead.
@@ -352,89 +290,55 @@ pub(crate) struct Mark {
 //   show     visibility ----> inside the far bound
 // ```
 
-/// Whether a backward step from `near`, the first entry beyond a gap, found a later entry: the walk has been there, and
-/// the gap was reported.
-#[cold]
-fn leads_back<'a>(pass: &Pass<'_, 'a>, near: &Verified<'a>, found: &Outcome<'a>) -> bool {
-    let comparator = &pass.core.comparator;
-    let bound = ScanBound::beside(Direction::Forward, near.node());
-    let is_after = |node: &Node<'_>| !bound.is_after(comparator, node);
-    match found {
-        // Versions of the key before the gap are too new, and what could be seen may have stood in the gap, or in one
-        // after it.
-        Err(gap) if gap.after == pass.search.sentinel => gap.before != pass.search.sentinel,
-        Err(gap) => {
-            gap.before == near.offset()
-                || matches!(pass.search.verified(gap.after), Ok(Some(entry)) if is_after(entry.node()))
-        }
-        // The version that could be seen stands after the gap.
-        Ok(shown) => shown.is_some_and(|shown| is_after(shown.node())),
-    }
-}
-
 impl Walk {
-    /// The entry that the walk is on, for calls that have just verified it.
+    /// Passes entries without the walk's prefix from one that a move led to on, in orders where keys with a common prefix are
+    /// not adjacent.
     #[inline(always)]
-    fn shown<'a>(&self, core: &'a Core) -> Option<Entry<'a>> {
-        let State::At(stand) = &self.state else { return None };
-        let view = self.scope.frame()?.on(&core.arena)?;
-        stand.resume(&view).map(|entry| Entry::new(entry, &view))
-    }
-
-    /// Whether every entry that a step leads to has the walk's prefix.
-    #[inline(always)]
-    fn shows_all(&self, core: &Core) -> bool {
-        core.comparator.key_order() == KeyOrder::Bytes || self.scope.prefix.is_none()
-    }
-
-    /// Passes entries without the prefix, in orders where keys with a common prefix are not adjacent.
-    #[cold]
-    fn pass_others_by_steps(&mut self, core: &Core, way: Direction) -> Result<()> {
-        let is_other = |walk: &Self| match (walk.shown(core), &walk.scope.prefix) {
-            (Some(entry), Some(prefix)) => !entry.user_key().starts_with(prefix),
-            _ => false,
-        };
-        while is_other(self) {
-            self.advance_any(core, way)?;
+    fn past_others<'a>(
+        &mut self,
+        core: &'a Core,
+        way: Direction,
+        mut shown: Option<Entry<'a>>,
+    ) -> Result<Option<Entry<'a>>> {
+        if core.comparator.key_order() != KeyOrder::Bytes {
+            while let (Some(entry), Some(prefix)) = (shown, &self.scope.prefix)
+                && !entry.user_key().starts_with(prefix)
+            {
+                shown = self.advance_any(core, way)?;
+            }
         }
-        Ok(())
+        Ok(shown)
     }
 
-    /// Any step, from the place of the walk and the gap that it reported last.
+    /// Any step, from the place of the walk.
     #[inline(never)]
     fn step_slow<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
-        if matches!(self.state, State::Nowhere) {
+        if matches!(self.state, State::Nowhere | State::Failed(_)) {
             return Ok(None);
         }
         if let Some(sought) = self.sought.take() {
             return self.step_to(core, way, sought);
         }
-        if self.heading.way != way {
-            self.heading = Heading { way, limit: StepLimit::default() };
+        if self.heading.0 != way {
+            self.heading = (way, StepLimit::default());
         }
-        if let Err(corruption) = self.heading.limit.count(core) {
-            return self.fail(corruption);
-        }
-        let search = match self.scope.search(core) {
-            Ok(search) => search,
-            Err(corruption) => return self.fail(corruption),
-        };
-        let mut pass = Pass::new(core, &search);
-        let outcome = match (&self.state, &self.reported) {
-            (State::At(stand), _) => {
-                let (at, outcome) = (stand.offset(), self.scope.step_from(&mut pass, way, stand));
+        let counted = self.heading.1.count(core).and_then(|()| self.scope.search(core));
+        let search = counted.or_else(|corruption| self.fail(corruption))?;
+        let mut pass = self.scope.pass(core, &search, way);
+        let outcome = match &self.state {
+            State::At(stand) => {
+                let (at, outcome) = (stand.offset(), pass.step_from(stand));
                 if let Ok(Some(to)) = &outcome
-                    && pass.search.prefetch_beside(&mut self.read_ahead, at, to.offset())
+                    && search.prefetch_beside(&mut self.read_ahead, at, to.offset())
                 {
                     self.scope.read_on(core, &mut self.read_ahead, to.offset(), way);
                 }
                 outcome
             }
-            (State::Gap, Some(reported)) => self.scope.step_over_gap(&mut pass, way, reported),
-            (State::Nowhere | State::Gap, _) => Ok(None),
+            State::Gap(reported) => pass.step_over_gap(reported),
+            State::Nowhere | State::Failed(_) => Ok(None),
         };
-        self.stand(&pass, outcome)?;
-        Ok(self.shown(core))
+        self.settle(core, &search, pass.hidden, outcome)
     }
 
     /// Takes a step after a seek met damage, on to its position.
@@ -460,30 +364,27 @@ impl Walk {
     /// Stands where a move ended, and counts the entries that it has passed. In a gap the walk copies the positions of its
     /// sides if they verify (WALK-1).
     #[inline(always)]
-    fn stand(&mut self, pass: &Pass<'_, '_>, outcome: Outcome<'_>) -> Result<()> {
-        if pass.hidden > 0 {
-            self.hidden += pass.hidden;
-            pass.core.accelerators.count(Event::Hidden, pass.hidden);
+    fn settle<'a>(
+        &mut self,
+        core: &Core,
+        search: &Search<'a>,
+        hidden: u64,
+        outcome: Outcome<'a>,
+    ) -> Result<Option<Entry<'a>>> {
+        if hidden > 0 {
+            self.hidden += hidden;
+            core.accelerators.count(Event::Hidden, hidden);
         }
         self.state = match &outcome {
             Ok(Some(entry)) => State::At(Parked::new(entry)),
             Ok(None) => State::Nowhere,
-            Err(_) => State::Gap,
+            Err(gap) => State::Gap(Box::new(ReportedGap::around(search, *gap))),
         };
-        outcome.map(drop).map_err(|gap| {
-            self.reported = Some(Box::new(ReportedGap::around(pass.search, gap)));
-            gap.corruption.into()
-        })
+        Ok(outcome?.map(|entry| Entry::new(entry, &search.view)))
     }
 }
 
 impl Scope {
-    /// The table's checked values, if there was a seek.
-    #[inline(always)]
-    fn frame(&self) -> Option<&Frame> {
-        self.kept.as_ref().map(|(frame, _)| frame)
-    }
-
     /// The table's list, opened with the values kept from the last seek, if there was one.
     #[inline(always)]
     fn list<'a>(&self, core: &'a Core) -> Option<Search<'a>> {
@@ -498,50 +399,26 @@ impl Scope {
         self.list(core).map_or_else(|| core.point_search(), Ok)
     }
 
-    /// The bound at which a walk in this direction begins.
+    /// A move in this direction.
     #[inline(always)]
-    fn near(&self, way: Direction) -> Option<&ScanBound> {
-        match way {
-            Direction::Forward => self.bounds.lower.as_ref(),
-            Direction::Backward => self.bounds.upper.as_ref(),
-        }
+    fn pass<'s, 'a>(&'s self, core: &'a Core, search: &'s Search<'a>, way: Direction) -> Pass<'s, 'a> {
+        Pass { core, search, visible: self.visible, bounds: &self.bounds, way, hidden: 0 }
     }
 
-    /// A step from an entry to the adjacent one, if the two entries alone show that it is visible. `None` in all other
-    /// cases, which `step_slow` handles.
+    /// A step from an entry to the adjacent one, if the two entries alone show that it is visible: the walk then stands on
+    /// that entry. `None` in all other cases, which `step_slow` handles. Nothing that is called here and not inlined takes
+    /// the search or a reference to the entry, so that both stay in registers.
     #[inline(always)]
     fn step_fast<'a>(
         &self,
         core: &'a Core,
-        state: &State,
+        stand: &mut Parked,
         way: Direction,
         read_ahead: &mut ReadAhead,
-    ) -> Option<Verified<'a>> {
-        let State::At(stand) = state else { return None };
-        if !self.visibility.is_plain(core, way) {
+    ) -> Option<Entry<'a>> {
+        if !self.visible.is_plain(core, way) {
             return None;
         }
-        match &self.visibility {
-            Visible::All => self.step_adjacent(core, stand, way, read_ahead, |_| true),
-            Visible::At(snapshot) => {
-                let frame = self.frame()?;
-                self.step_adjacent(core, stand, way, read_ahead, |entry| {
-                    snapshot.shows_neighbour(core, frame, stand, entry)
-                })
-            }
-        }
-    }
-
-    /// Nothing that is called here takes the search or a reference to the entry, so that both stay in registers.
-    #[inline(always)]
-    fn step_adjacent<'a>(
-        &self,
-        core: &'a Core,
-        stand: &Parked,
-        way: Direction,
-        read_ahead: &mut ReadAhead,
-        shows: impl Fn(&Verified<'_>) -> bool,
-    ) -> Option<Verified<'a>> {
         let at = stand.offset();
         let search = self.list(core)?;
         let entry = match way {
@@ -552,121 +429,144 @@ impl Scope {
         if search.prefetch_beside(read_ahead, at, to) {
             self.read_on(core, read_ahead, to, way);
         }
-        let far = self.near(way.opposite());
-        let is_next = shows(&entry)
-            && far.is_none_or(|far| is_inside(core, entry, far, way))
+        let far = self.bounds.end(way);
+        let is_next = self.shows_neighbour(core, stand, &entry)
+            && (far.is_extreme() || is_inside(core, entry, far, way))
             && (search.order_checks == OrderChecks::Off || self.are_in_order(core, at, to, way));
-        is_next.then_some(entry)
+        is_next.then(|| {
+            *stand = Parked::new(&entry);
+            Entry::new(entry, &search.view)
+        })
+    }
+
+    /// Whether the entry after a shown one is shown, too: at a snapshot, if it is the first version of another key that is
+    /// visible and no tombstone. `false` if deciding takes more.
+    #[inline(always)]
+    fn shows_neighbour(&self, core: &Core, stand: &Parked, next: &Verified<'_>) -> bool {
+        let Visible::At(snapshot) = self.visible else { return true };
+        let is_seen = next.node().sequence() <= snapshot && !next.kind().is_point_delete();
+        let differs = core.comparator.equality() == KeyEquality::Bytes && stand.has_other_key(next);
+        is_seen && (differs || self.has_other_key(core, stand, next.key()))
+    }
+
+    /// Whether the entry that a walk is on verifies and has another key (VISIBILITY-4).
+    #[inline(never)]
+    fn has_other_key(&self, core: &Core, stand: &Parked, key: &[u8]) -> bool {
+        let entry = self.list(core).and_then(|search| stand.verify(&search.view).ok());
+        entry.is_some_and(|entry| !core.comparator.are_equal(entry.key(), key))
     }
 
     /// Whether a step in this direction between two nodes of the list keeps their order.
     #[inline(never)]
     fn are_in_order(&self, core: &Core, at: u32, to: u32, way: Direction) -> bool {
-        let (left, right) = if way == Direction::Forward { (at, to) } else { (to, at) };
+        let (left, right) = way.pick(((to, at), (at, to)));
         self.list(core).is_some_and(|search| search.are_in_order(left, right))
     }
 
     /// Moves the read-ahead, which is due, after a step to a node.
     #[inline(never)]
     fn read_on(&self, core: &Core, read_ahead: &mut ReadAhead, to: u32, way: Direction) {
-        let Some(search) = self.list(core) else { return };
-        match way {
-            Direction::Forward => search.read_on(read_ahead, to),
-            Direction::Backward => search.read_back(read_ahead, to),
+        if let Some(search) = self.list(core) {
+            search.read_on(read_ahead, to, way);
         }
     }
+}
 
+impl<'a> Pass<'_, 'a> {
     /// The first entry shown at or after a position, or the last one before it, inside the bounds.
-    fn arrive<'a>(
-        &self,
-        pass: &mut Pass<'_, 'a>,
-        way: Direction,
-        target: &Target<'_>,
-        read_ahead: &mut ReadAhead,
-    ) -> Outcome<'a> {
-        let comparator = &pass.core.comparator;
-        if let Some(prefix) = &self.prefix
-            && pass.core.accelerators.may_start_with(&pass.search.view, prefix) == Answer::Absent
-        {
-            pass.core.accelerators.count(Event::FilterNegative, 1);
-            return Ok(None);
-        }
+    fn arrive(&mut self, target: &Target<'_>, read_ahead: &mut ReadAhead) -> Outcome<'a> {
+        let comparator = &self.core.comparator;
         // A walk that would begin outside its near bound begins at the bound, because damage outside does not concern
         // it.
-        let outside = way.opposite().outward();
-        let bound = self.near(way).map(|scan_bound| scan_bound.target(comparator));
-        let bound = bound.as_ref().filter(|bound| target.order(comparator, bound) == outside);
-        let target = bound.unwrap_or(target);
+        let near = self.bounds.end(self.way.opposite()).target(comparator);
+        let is_outside = target.order(comparator, &near) == self.way.opposite().outward();
+        let target = if is_outside { &near } else { target };
         *read_ahead = ReadAhead::default();
-        let entry = match way {
-            Direction::Forward => pass.search.find_ahead(target, read_ahead)?,
-            Direction::Backward => pass.search.find_before(target)?,
+        let entry = match self.way {
+            Direction::Forward => self.search.find_ahead(target, read_ahead)?,
+            Direction::Backward => self.search.find_before(target)?,
         };
-        self.show(pass, way, entry)
+        self.show(entry)
     }
 
     #[inline(never)]
-    fn step_from<'a>(&self, pass: &mut Pass<'_, 'a>, way: Direction, from: &Parked) -> Outcome<'a> {
-        let next = self.visibility.beyond(pass, from, way)?;
-        self.show(pass, way, next)
+    fn step_from(&mut self, from: &Parked) -> Outcome<'a> {
+        let next = self.beyond(from)?;
+        self.show(next)
     }
 
-    /// The first entry from a stored one on that the visibility shows, inside the far bound.
+    /// The first entry from a stored one on that is visible, inside the far bound.
     #[inline]
-    fn show<'a>(&self, pass: &mut Pass<'_, 'a>, way: Direction, entry: Option<Verified<'a>>) -> Outcome<'a> {
-        let entry = self.visibility.show(pass, way, entry)?;
-        let (Some(entry), Some(far)) = (entry, self.near(way.opposite())) else { return Ok(entry) };
-        Ok(is_inside(pass.core, entry, far, way).then_some(entry))
+    fn show(&mut self, entry: Option<Verified<'a>>) -> Outcome<'a> {
+        let far = self.bounds.end(self.way);
+        let entry = self.visible_from(entry)?;
+        Ok(entry.filter(|entry| far.is_extreme() || is_inside(self.core, *entry, far, self.way)))
     }
 
     /// The first entry from `entry` on that is inside the near bound. Gaps outside it are passed.
     #[cold]
-    fn first_inside<'a>(&self, pass: &Pass<'_, 'a>, way: Direction, entry: Verified<'a>) -> Outcome<'a> {
-        let Some(near) = self.near(way) else { return Ok(Some(entry)) };
+    fn first_inside(&self, entry: Verified<'a>) -> Outcome<'a> {
+        let back = self.way.opposite();
         let mut next = Some(entry);
         while let Some(entry) = next
-            && !is_inside(pass.core, entry, near, way.opposite())
+            && !is_inside(self.core, entry, self.bounds.end(back), back)
         {
-            next = pass.adjacent(entry.offset(), way)?;
+            next = self.adjacent(entry.offset())?;
         }
         Ok(next)
     }
 
     /// Goes on at the far side of a gap, strictly beyond it (WALK-1).
     #[cold]
-    fn step_over_gap<'a>(
-        &self,
-        pass: &mut Pass<'_, 'a>,
-        way: Direction,
-        reported: &ReportedGap,
-    ) -> Outcome<'a> {
-        let gap = reported.gap;
+    fn step_over_gap(&mut self, reported: &ReportedGap) -> Outcome<'a> {
+        let (gap, way) = (reported.gap, self.way);
         let at = way.pick((gap.before, gap.after));
-        let entry = match pass.search.verified(at) {
+        let entry = match self.search.verified(at) {
             Ok(Some(entry)) => entry,
             Ok(None) => return Ok(None),
             // The far side of the gap was damaged since it was reported, so the walk goes on along its links.
-            Err(corruption) => return Err(pass.search.gap_at(at, corruption)),
+            Err(corruption) => return Err(self.search.gap_at(at, corruption)),
         };
         if gap.before == gap.after {
-            return self.step_from(pass, way, &Parked::new(&entry));
+            return self.step_from(&Parked::new(&entry));
         }
-        if !reported.is_passed_at(&pass.core.comparator, way, &entry) {
+        let side = reported.side(way.opposite()).map(ScanBound::across);
+        let is_after = |side: ScanBound| side.is_after(&self.core.comparator, entry.node());
+        if side.is_some_and(|side| is_after(side) == (way == Direction::Forward)) {
             let corruption = Corruption::new(Place::Order, gap.corruption.offset, u64::from(at), 0);
-            return Err(pass.no_way(corruption));
+            return Err(self.no_way(corruption));
         }
-        let entry = match self.first_inside(pass, way, entry)? {
-            Some(entry) if entry.offset() == at && way == Direction::Forward => {
-                self.visibility.after_gap(pass, gap, entry)?
-            }
+        let entry = match self.first_inside(entry)? {
+            Some(entry) if entry.offset() == at && way == Direction::Forward => self.after_gap(gap, entry)?,
             entry => entry,
         };
-        let shown = self.show(pass, way, entry);
-        let Some(near) = entry.filter(|near| way == Direction::Backward && leads_back(pass, near, &shown))
-        else {
-            return shown;
-        };
-        self.step_from(pass, way, &Parked::new(&near))
+        let shown = self.show(entry);
+        match entry {
+            Some(near) if way == Direction::Backward && self.leads_back(&near, &shown) => {
+                self.step_from(&Parked::new(&near))
+            }
+            _ => shown,
+        }
+    }
+
+    /// Whether a backward step from `near`, the first entry beyond a gap, found a later entry: the walk has been there, and
+    /// the gap was reported.
+    #[cold]
+    fn leads_back(&self, near: &Verified<'a>, found: &Outcome<'a>) -> bool {
+        let comparator = &self.core.comparator;
+        let bound = ScanBound::beside(Direction::Forward, near.node());
+        let is_after = |node: &Node<'_>| !bound.is_after(comparator, node);
+        match found {
+            // Versions of the key before the gap are too new, and what could be seen may have stood in the gap, or in one
+            // after it.
+            Err(gap) if gap.after == self.search.sentinel => gap.before != self.search.sentinel,
+            Err(gap) => {
+                gap.before == near.offset()
+                    || matches!(self.search.verified(gap.after), Ok(Some(entry)) if is_after(entry.node()))
+            }
+            // The version that could be seen stands after the gap.
+            Ok(shown) => shown.is_some_and(|shown| is_after(shown.node())),
+        }
     }
 }
 
@@ -708,16 +608,8 @@ impl ReportedGap {
         ReportedGap { gap, begin, end }
     }
 
-    /// Whether an entry is beyond the gap, if the near side of the gap is known.
-    fn is_passed_at(&self, comparator: &KeyComparator, way: Direction, entry: &Verified<'_>) -> bool {
-        let near = self.side(way.opposite());
-        near.is_none_or(|near| {
-            near.across().is_after(comparator, entry.node()) == (way == Direction::Backward)
-        })
-    }
-
     /// The side of the gap that is further in this direction.
     pub(crate) fn side(&self, way: Direction) -> Option<&ScanBound> {
-        if way == Direction::Forward { self.end.as_ref() } else { self.begin.as_ref() }
+        way.pick((&self.begin, &self.end)).as_ref()
     }
 }

@@ -16,7 +16,7 @@
 use crate::error::Result;
 use crate::key::Target;
 use crate::memtable::arena::arena::{Reservation, SubChunk, View};
-use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::encode::{Fields, Shape};
 use crate::memtable::arena::layout::{HEIGHT_MAX, LINE_UNITS, UNIT};
 use crate::memtable::arena::node::{pad_units, stand_apart};
 use crate::memtable::directory::name::{NAMED_EVERY, Named};
@@ -27,9 +27,10 @@ use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail};
 const NEAR_HOPS: u32 = 4;
 
 /// Where the next entry is looked for first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Next {
     /// After the last one: keys ascend.
+    #[default]
     After,
     /// Right before the last one: keys descend, or it is a newer version of the same key.
     Before,
@@ -63,7 +64,7 @@ impl Waiting {
 }
 
 /// What a writer owns: its sub-chunk and the splice of its last insert.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Inserter {
     pub(crate) sub: SubChunk,
     /// Where pages of the directory come from.
@@ -76,20 +77,6 @@ pub(crate) struct Inserter {
     /// The list that the splice belongs to, by its sentinel; 0 = none.
     owner: u32,
     next: Next,
-}
-
-impl Default for Inserter {
-    fn default() -> Self {
-        Inserter {
-            sub: SubChunk::default(),
-            slab: SubChunk::default(),
-            splice: Splice::new(0),
-            waiting: Waiting::default(),
-            run: 0,
-            owner: 0,
-            next: Next::After,
-        }
-    }
 }
 
 impl Inserter {
@@ -117,28 +104,26 @@ impl Inserter {
     }
 
     /// The bracket around a position beside the writer's last insert: at most a few hops after it, or right before it.
+    #[inline(always)]
     pub(crate) fn find_beside_last<'a>(
         &mut self,
         search: &Search<'a>,
         target: &Target<'_>,
     ) -> Option<Bracket<'a>> {
-        match self.next {
-            Next::Before => self.find_before(search, target),
-            Next::After | Next::Elsewhere => self.find_after(search, target),
-        }
-    }
-
-    /// The bracket around a position at most a few hops after the last insert, if the next one is looked for there.
-    #[inline(always)]
-    fn find_after<'a>(&mut self, search: &Search<'a>, target: &Target<'_>) -> Option<Bracket<'a>> {
-        let hops = match self.next {
-            Next::After => NEAR_HOPS,
-            Next::Elsewhere if search.directory == 0 => 0,
-            Next::Elsewhere | Next::Before => return None,
-        };
         if self.owner != search.sentinel {
             return None;
         }
+        match self.next {
+            Next::After => self.find_after(search, target, NEAR_HOPS),
+            Next::Elsewhere if search.directory == 0 => self.find_after(search, target, 0),
+            Next::Elsewhere => None,
+            Next::Before => self.find_before(search, target),
+        }
+    }
+
+    /// The bracket around a position at most so many hops after the last insert.
+    #[inline(always)]
+    fn find_after<'a>(&mut self, search: &Search<'a>, target: &Target<'_>, hops: u32) -> Option<Bracket<'a>> {
         let near = search.find_near(self.last(), hops, target, &mut Trail::from(&mut self.splice));
         self.keep_to(if near.is_some() { Next::After } else { Next::Elsewhere });
         near
@@ -147,9 +132,6 @@ impl Inserter {
     /// The bracket around a position right before the last insert, by its back link, if a link leads back from there.
     #[inline(never)]
     fn find_before<'a>(&mut self, search: &Search<'a>, target: &Target<'_>) -> Option<Bracket<'a>> {
-        if self.owner != search.sentinel {
-            return None;
-        }
         let last = self.last();
         // Higher levels of the way end after the position.
         self.splice.levels = 1;
@@ -181,8 +163,7 @@ impl Inserter {
     /// The bracket around the place of an entry.
     #[inline(always)]
     pub(crate) fn find<'a>(&mut self, search: &Search<'a>, fields: &Fields<'_>) -> Result<Bracket<'a>> {
-        let target = Target::new(search.comparator, fields.key, fields.sequence);
-        match self.find_after(search, &target) {
+        match self.find_beside_last(search, &search.target(fields)) {
             Some(bracket) => Ok(bracket),
             None => self.find_elsewhere(search, fields),
         }
@@ -194,15 +175,10 @@ impl Inserter {
         self.find(search, fields)
     }
 
-    /// The bracket around the place of an entry that is not after the last one.
+    /// The bracket around the place of an entry that is not beside the last one.
     #[inline(never)]
     fn find_elsewhere<'a>(&mut self, search: &Search<'a>, fields: &Fields<'_>) -> Result<Bracket<'a>> {
-        let target = &Target::new(search.comparator, fields.key, fields.sequence);
-        if self.next == Next::Before
-            && let Some(bracket) = self.find_before(search, target)
-        {
-            return Ok(bracket);
-        }
+        let target = &search.target(fields);
         // A comparator may panic half-way (INSERTER-1).
         let last = if self.owner == search.sentinel { self.splice.prev[0] } else { 0 };
         self.owner = 0;
@@ -244,8 +220,7 @@ impl Inserter {
     #[cold]
     #[inline(never)]
     fn find_tower(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
-        let target =
-            &Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
+        let target = &search.target(fields).with_revision(tower.revision);
         self.splice = Splice { named: self.splice.named, ..Splice::new(search.sentinel) };
         search.find_above(target, &mut Trail::from(&mut self.splice));
         self.splice.record(0, tower.node);
@@ -254,8 +229,7 @@ impl Inserter {
     /// Names a published node in the directory, and the nodes that wait.
     #[inline(never)]
     fn name(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
-        let target =
-            Target::new(search.comparator, fields.key, fields.sequence).with_revision(tower.revision);
+        let target = search.target(fields).with_revision(tower.revision);
         let guess = self.splice.named;
         match search.directory().name(&mut self.slab, guess, tower.node, &target) {
             Named::In(place) => {
@@ -275,7 +249,7 @@ impl Inserter {
         let count = std::mem::take(&mut self.waiting.count);
         for node in self.waiting.nodes.into_iter().take(count) {
             let Some(opened) = search.view.try_open(node) else { continue };
-            let target = search.position(&opened);
+            let target = opened.position(search.comparator);
             if search.directory().name(&mut self.slab, LeafSlot::NONE, node, &target) == Named::Busy {
                 self.waiting.push(node);
             }
@@ -298,9 +272,11 @@ impl Inserter {
 /// The units of one node, and the node's place in them.
 #[derive(Debug)]
 pub(crate) struct NodeSpace {
-    reservation: Reservation,
-    pad: u32,
-    height: u32,
+    pub(super) reservation: Reservation,
+    /// Free units before the node.
+    pub(super) pad: u32,
+    /// The node's links.
+    pub(super) height: u32,
 }
 
 impl NodeSpace {
@@ -355,28 +331,16 @@ impl NodeSpace {
         self.reservation.start() + self.pad + self.height
     }
 
-    /// Free units before the node.
+    /// The fields of a node here, after `back` and before `next`, in the list that ends at `end`.
     #[inline(always)]
-    pub(super) fn pad(&self) -> u32 {
-        self.pad
-    }
-
-    /// The node's links.
-    #[inline(always)]
-    pub(super) fn height(&self) -> u32 {
-        self.height
+    pub(super) fn shape(&self, revision: u32, back: u32, next: u32, end: u32) -> Shape {
+        Shape { pad: self.pad, height: self.height, revision, back, next, end }
     }
 
     /// All of its bytes.
     #[inline(always)]
     pub(super) fn bytes(&self) -> u64 {
         self.reservation.bytes()
-    }
-
-    /// The units, to be written.
-    #[inline(always)]
-    pub(super) fn reservation(&mut self) -> &mut Reservation {
-        &mut self.reservation
     }
 
     /// Zeroes a node that lost its race, because the comparator may panic in the search for its next place.
@@ -388,7 +352,9 @@ impl NodeSpace {
         Ok(())
     }
 
-    /// Gives the units back, zeroed.
+    /// Gives the units back, zeroed (LIST-3).
+    #[cold]
+    #[inline(never)]
     pub(super) fn give_back(self, view: &View<'_>, sub: &mut SubChunk) -> Result<()> {
         view.arena().give_back(sub, self.reservation)
     }
@@ -430,65 +396,42 @@ pub(crate) struct Tower {
     pub(crate) pred: u32,
 }
 
-/// How an attempt to link a node at a level ended.
-#[derive(Debug, Clone, Copy)]
-enum LevelLink {
-    Linked,
-    /// Not linked: try again after this node.
-    Not {
-        after: u32,
-    },
-}
-
 impl Search<'_> {
     /// Links a node at its levels above 0, each after the node that the splice names there.
     #[inline(always)]
     pub(super) fn link_tower(&self, splice: &mut Splice, fields: &Fields<'_>, tower: Tower) {
-        let target = &Target::new(self.comparator, fields.key, fields.sequence).with_revision(tower.revision);
+        let target = &self.target(fields).with_revision(tower.revision);
         for level in 1..tower.height {
             let Some(prev) = splice.prev.get(level as usize).copied() else { return };
-            let raised = match self.link_after(prev, tower, level, target) {
-                Some(LevelLink::Not { after }) => self.link_from(after, tower, level, target),
-                linked => linked.map(drop),
-            };
-            if raised.is_none() {
+            if self.link_at(prev, tower, level, target).is_none() {
                 return;
             }
             splice.record(level, tower.node);
         }
     }
 
-    /// Searches on from `prev` and links, if the splice was outdated or another writer was faster.
-    #[cold]
-    #[inline(never)]
-    fn link_from(&self, mut prev: u32, tower: Tower, level: u32, target: &Target<'_>) -> Option<()> {
-        loop {
-            match self.link_after(prev, tower, level, target)? {
-                LevelLink::Linked => return Some(()),
-                LevelLink::Not { after } => prev = after,
-            }
-        }
-    }
-
-    /// Links the node at one level after this one, if the next one there is after it. `None`: damage (LINK-TOWER-2).
+    /// Links the node at one level. It searches on from `prev` if the splice was outdated or another writer was faster. `None`:
+    /// damage (LINK-TOWER-2).
     #[inline(always)]
-    fn link_after(&self, prev: u32, tower: Tower, level: u32, target: &Target<'_>) -> Option<LevelLink> {
+    fn link_at(&self, mut prev: u32, tower: Tower, level: u32, target: &Target<'_>) -> Option<()> {
         let (view, node) = (&self.view, tower.node);
-        let next = view.try_link(prev, level)?;
-        if next != self.sentinel {
-            let after = view.try_open(next)?.try_verify(view)?;
-            if after.node().order(self.comparator, target).is_lt() {
-                return Some(LevelLink::Not { after: next });
+        loop {
+            let next = view.try_link(prev, level)?;
+            if next != self.sentinel {
+                let after = view.try_open(next)?.try_verify(view)?;
+                if after.node().order(self.comparator, target).is_lt() {
+                    prev = next;
+                    continue;
+                }
+            }
+            if prev != self.sentinel && prev != tower.pred {
+                view.try_open(prev)?.try_verify(view)?;
+            }
+            view.set_link(node, level, next).ok()?;
+            if view.publish_link(prev, level, next, node).ok()? {
+                return Some(());
             }
         }
-        if prev != self.sentinel && prev != tower.pred {
-            view.try_open(prev)?.try_verify(view)?;
-        }
-        view.set_link(node, level, next).ok()?;
-        if view.publish_link(prev, level, next, node).ok()? {
-            return Some(LevelLink::Linked);
-        }
-        Some(LevelLink::Not { after: prev })
     }
 }
 
@@ -529,7 +472,7 @@ mod tests {
         let insert = |inserter: &mut Inserter, (list, search): (&List, &_), key: &[u8], sequence, kind| {
             let fields = Fields::new(sequence, kind, key, b"zz", None);
             let placement = list.insert(search, inserter, &fields, DuplicatePolicy::Reject)?;
-            list.link_tower(search, inserter, &fields, placement.linked.tower);
+            list.link_tower(search, inserter, &fields, placement.tower);
             Ok::<(), crate::error::Error>(())
         };
         let mut other = Inserter::default();

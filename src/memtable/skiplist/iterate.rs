@@ -40,15 +40,6 @@ impl<'a> Search<'a> {
         node.try_verify(&self.view)
     }
 
-    /// Whether two neighbours are in order, for order checks of a step: the one that it comes from was verified when the
-    /// walk came there, the other one just now.
-    pub(crate) fn are_in_order(&self, left: u32, right: u32) -> bool {
-        match (self.view.try_open(left), self.view.try_open(right)) {
-            (Some(left), Some(right)) => left.order(self.comparator, &self.position(&right)).is_lt(),
-            _ => false,
-        }
-    }
-
     /// The entry after `at` (the sentinel: the first one).
     #[inline(always)]
     pub(crate) fn next(&self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
@@ -66,8 +57,7 @@ impl<'a> Search<'a> {
         loop {
             let Some(next) = self.view.try_link(at, 0) else { return Err(self.after_link(at)) };
             match self.vouched(at, next) {
-                Ok(None) => return Ok(None),
-                Ok(entry) => return self.in_order(at, entry),
+                Ok(entry) => return self.in_order(at, next).map(|()| entry),
                 Err(Doubt::Changed) => {}
                 Err(Doubt::Lost(_)) => return Err(self.after_link(at)),
                 Err(Doubt::Damage) => return Err(self.after_node(at, next)),
@@ -88,15 +78,14 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn in_order(self, at: u32, entry: Option<Verified<'a>>) -> Result<Option<Verified<'a>>, Gap> {
-        if self.order_checks == OrderChecks::On {
-            let after = entry.map_or(self.sentinel, |entry| entry.node().offset());
-            // What was damaged since the walk came to it cannot be compared. It is no side of a gap.
-            let left = self.verified(at).ok().flatten();
-            let checked = self.check_order(left.as_ref(), entry.as_ref());
-            checked.map_err(|corruption| self.gap(corruption, at, after))?;
+    /// Order checks of a step. What was damaged since the walk came to it cannot be compared.
+    fn in_order(self, left: u32, right: u32) -> Result<(), Gap> {
+        if self.order_checks == OrderChecks::Off {
+            return Ok(());
         }
-        Ok(entry)
+        let verified = [left, right].map(|node| self.verified(node).ok().flatten());
+        let checked = self.check_order(verified[0].as_ref(), verified[1].as_ref());
+        checked.map_err(|corruption| self.gap(corruption, left, right))
     }
 
     /// The gap after `at`, where the node `bad` is damaged: its own link leads to the next intact node.
@@ -125,7 +114,7 @@ impl<'a> Search<'a> {
     #[cold]
     pub(crate) fn resume_behind(self, at: u32) -> u32 {
         let target = match self.verified(at) {
-            Ok(Some(entry)) => self.position(entry.node()).with_side(Side::After),
+            Ok(Some(entry)) => entry.node().position(self.comparator).with_side(Side::After),
             Ok(None) => Target::extreme(Side::Start),
             Err(_) => return self.sentinel,
         };
@@ -163,19 +152,14 @@ impl<'a> Search<'a> {
         let Some(entry) = self.view.try_open(prev).and_then(|node| node.try_verify(&self.view)) else {
             return Err(self.gap(self.node_report(prev), self.intact_before(at, prev), at));
         };
-        if self.order_checks == OrderChecks::On {
-            let right = self.verified(at).ok().flatten();
-            let checked = self.check_order(Some(&entry), right.as_ref());
-            checked.map_err(|corruption| self.gap(corruption, prev, at))?;
-        }
-        Ok(Some(entry))
+        self.in_order(prev, at).map(|()| Some(entry))
     }
 
     /// The last intact node before `at`, where `prev` is damaged: its back link may be damaged with it.
     #[cold]
     fn intact_before(self, at: u32, prev: u32) -> u32 {
         let target = match self.verified(at) {
-            Ok(Some(entry)) => self.position(entry.node()),
+            Ok(Some(entry)) => entry.node().position(self.comparator),
             Ok(None) => Target::extreme(Side::End),
             Err(_) => return self.confirmed_back(prev).unwrap_or(self.sentinel),
         };
@@ -212,7 +196,7 @@ impl<'a> Search<'a> {
     #[cold]
     fn prev_by_search(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         let found = match self.verified(at) {
-            Ok(Some(entry)) => self.find(&self.position(entry.node()), &mut Trail::default()),
+            Ok(Some(entry)) => self.find(&entry.node().position(self.comparator), &mut Trail::default()),
             Ok(None) => self.find(&Target::extreme(Side::End), &mut Trail::default()),
             Err(corruption) => Err(self.gap(corruption, self.sentinel, at)),
         }?;

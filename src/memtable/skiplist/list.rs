@@ -25,7 +25,7 @@ use crate::integrity::digest::{Kvo, Protected};
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::{KeyComparator, SequenceNumber, Target};
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
-use crate::memtable::arena::encode::{Built, Fields, Shape};
+use crate::memtable::arena::encode::{Built, Fields};
 use crate::memtable::arena::layout::{HEADER, HEIGHT_MAX, Head, PAD_UNITS_MAX, UNIT};
 use crate::memtable::arena::node::{Node, Verified, node_units};
 use crate::memtable::directory::inspect::{PageAt, PageState};
@@ -43,7 +43,6 @@ pub(crate) struct List {
     top: AtomicU32,
     seek_checks: SeekChecks,
     order_checks: OrderChecks,
-    holds: Head,
     /// The unit of the directory's root word; 0: there is none.
     directory: u32,
 }
@@ -80,33 +79,27 @@ pub enum DuplicatePolicy {
     Replace,
 }
 
-/// The result of an insert: an entry that was linked at level 0.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Placement<'a> {
-    pub(crate) linked: Linked,
-    /// The equal entry that it hides.
-    pub(crate) displaced: Option<Verified<'a>>,
-}
-
-/// What [`List::insert_between`] did.
-#[derive(Debug)]
-pub(crate) enum Quick {
-    /// The entry is in the list, which has no equal one.
-    Linked(Linked),
-    /// The entry is not in the list, because it has an equal one, or because another writer was faster; then this is
-    /// the space of its node.
-    Not(Option<NodeSpace>),
-}
-
 /// An entry that was linked at level 0.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Linked {
+pub(crate) struct Placement<'a> {
     /// Its stored key digest.
     pub(crate) digest: u64,
     /// Arena bytes that it takes.
     pub(crate) bytes: u64,
     /// What is left for [`List::link_tower`] to do.
     pub(crate) tower: Tower,
+    /// The equal entry that it hides.
+    pub(crate) displaced: Option<Verified<'a>>,
+}
+
+/// What [`List::insert_between`] did.
+#[derive(Debug)]
+pub(crate) enum Quick<'a> {
+    /// The entry is in the list, which has no equal one.
+    Placed(Placement<'a>),
+    /// The entry is not in the list, because it has an equal one, or because another writer was faster; then this is
+    /// the space of its node.
+    Not(Option<NodeSpace>),
 }
 
 impl List {
@@ -120,7 +113,7 @@ impl List {
         let view = arena.view()?;
         let sentinel = new_sentinel(&view, &mut SubChunk::default())?;
         arena.control.set_head(head, sentinel)?;
-        Ok(List { top: AtomicU32::new(0), seek_checks, order_checks, holds: head, directory: 0 })
+        Ok(List { top: AtomicU32::new(0), seek_checks, order_checks, directory: 0 })
     }
 
     /// This list with a directory, while it is empty.
@@ -133,8 +126,8 @@ impl List {
     pub(crate) fn search<'a>(&self, head: Head, view: View<'a>, comparator: &'a KeyComparator) -> Search<'a> {
         let (top, sentinel) = (self.top(), view.head(head));
         let (seek_checks, order_checks) = (self.seek_checks, self.order_checks);
-        let (directory, holds) = (self.directory, self.holds);
-        let course = Course { sentinel, top, seek_checks, order_checks, directory, holds };
+        let course =
+            Course { sentinel, top, seek_checks, order_checks, directory: self.directory, list: head };
         Search { view, comparator, course }
     }
 
@@ -161,7 +154,7 @@ impl List {
     ) -> Result<Placement<'a>> {
         let bracket = inserter.find(search, fields)?;
         match self.insert_between(search, inserter, fields, &bracket)? {
-            Quick::Linked(linked) => Ok(linked.placed(None)),
+            Quick::Placed(placement) => Ok(placement),
             Quick::Not(space) => self.insert_any(search, inserter, fields, policy, space),
         }
     }
@@ -175,16 +168,17 @@ impl List {
         inserter: &mut Inserter,
         fields: &Fields<'_>,
         bracket: &Bracket<'a>,
-    ) -> Result<Quick> {
-        if bracket.entry.is_some_and(|entry| equals(search, &entry, fields)) {
+    ) -> Result<Quick<'a>> {
+        if bracket.entry.is_some_and(|entry| search.is_equal(&entry, fields)) {
             return Ok(Quick::Not(None));
         }
-        let mut space = self.take_space(search, inserter, fields, (0, bracket))?;
-        match self.attempt(search, &mut space, fields, 0, bracket) {
-            Ok(Some(linked)) => Ok(Quick::Linked(linked)),
+        let height = search.height(fields, 0);
+        let mut space = self.take_space(search, inserter, fields, (height, bracket))?;
+        match self.attempt(search, &mut space, fields, bracket, None) {
+            Ok(Some(placement)) => Ok(Quick::Placed(placement)),
             Ok(None) => Ok(Quick::Not(Some(space))),
             Err(error) => {
-                self.give_back(search, inserter, space)?;
+                space.give_back(&search.view, &mut inserter.sub)?;
                 Err(error)
             }
         }
@@ -203,7 +197,7 @@ impl List {
     ) -> Result<Placement<'a>> {
         let placement = self.insert_at(search, inserter, fields, policy, &mut space);
         if let Some(space) = space {
-            self.give_back(search, inserter, space)?;
+            space.give_back(&search.view, &mut inserter.sub)?;
         }
         placement
     }
@@ -220,22 +214,22 @@ impl List {
     ) -> Result<Placement<'a>> {
         loop {
             let bracket = inserter.find_any(search, fields)?;
-            let displaced = apply_policy(search, &bracket, fields, policy)?;
+            let displaced = search.apply_policy(&bracket, fields, policy)?;
             let revision = next_revision(displaced.as_ref());
             let height = search.height(fields, revision);
             let unfit =
-                |space: &mut NodeSpace| space.height() != height || !space.fits(bracket.pred, bracket.succ);
+                |space: &mut NodeSpace| space.height != height || !space.fits(bracket.pred, bracket.succ);
             if let Some(old) = space.take_if(unfit) {
-                self.give_back(search, inserter, old)?;
+                old.give_back(&search.view, &mut inserter.sub)?;
             }
             let taken = match space {
                 Some(taken) => taken,
-                None => space.insert(self.take_space(search, inserter, fields, (revision, &bracket))?),
+                None => space.insert(self.take_space(search, inserter, fields, (height, &bracket))?),
             };
-            if let Some(linked) = self.attempt(search, taken, fields, revision, &bracket)? {
+            if let Some(placement) = self.attempt(search, taken, fields, &bracket, displaced)? {
                 // What is published is never given back.
                 *space = None;
-                return Ok(linked.placed(displaced));
+                return Ok(placement);
             }
         }
     }
@@ -247,9 +241,8 @@ impl List {
         search: &Search<'_>,
         inserter: &mut Inserter,
         fields: &Fields<'_>,
-        (revision, bracket): (u32, &Bracket<'_>),
+        (height, bracket): (u32, &Bracket<'_>),
     ) -> Result<NodeSpace> {
-        let height = search.height(fields, revision);
         let units = node_units(search.view.width, fields.lengths(), height);
         let space =
             NodeSpace::take(&search.view, &mut inserter.sub, (units, height), (bracket.pred, bracket.succ))?;
@@ -264,14 +257,13 @@ impl List {
         search: &Search<'a>,
         space: &mut NodeSpace,
         fields: &Fields<'_>,
-        revision: u32,
         bracket: &Bracket<'a>,
-    ) -> Result<Option<Linked>> {
+        displaced: Option<Verified<'a>>,
+    ) -> Result<Option<Placement<'a>>> {
         let view = &search.view;
-        let height = space.height();
-        let (back, next, end) = (bracket.pred, bracket.succ, search.sentinel);
-        let shape = Shape { pad: space.pad(), height, revision, back, next, end };
-        let built = view.build(space.reservation(), fields, shape)?;
+        let revision = next_revision(displaced.as_ref());
+        let shape = space.shape(revision, bracket.pred, bracket.succ, search.sentinel);
+        let built = view.build(&mut space.reservation, fields, shape)?;
         let node = built.offset;
         check_claim(view, &built, fields)?;
         let is_linked = view.publish_link(bracket.pred, 0, bracket.succ, node)?;
@@ -282,8 +274,8 @@ impl List {
         if !view.renew_back(bracket.succ, bracket.pred, node) {
             view.settle_back(search.sentinel, node, bracket.succ);
         }
-        let tower = Tower { node, height, revision, pred: bracket.pred };
-        Ok(Some(Linked { digest: built.digest, bytes: space.bytes(), tower }))
+        let tower = Tower { node, height: shape.height, revision, pred: bracket.pred };
+        Ok(Some(Placement { digest: built.digest, bytes: space.bytes(), tower, displaced }))
     }
 
     /// Names a published node in the directory and links it at its higher levels, after its writer has counted it: the
@@ -325,20 +317,6 @@ impl List {
             }
         }
         Ok(count)
-    }
-
-    /// Takes an unpublished node back (LIST-3).
-    #[cold]
-    #[inline(never)]
-    fn give_back(&self, search: &Search<'_>, inserter: &mut Inserter, space: NodeSpace) -> Result<()> {
-        space.give_back(&search.view, &mut inserter.sub)
-    }
-}
-
-impl Linked {
-    /// This outcome as that of any insert.
-    fn placed(self, displaced: Option<Verified<'_>>) -> Placement<'_> {
-        Placement { linked: self, displaced }
     }
 }
 
@@ -419,19 +397,27 @@ fn read_back(view: View<'_>, node: u32) -> Result<(Protected<Kvo>, SequenceNumbe
     Ok((entry.carried().without_sequence(sequence), sequence))
 }
 
-/// Applies the duplicate policy to what the bracket shows. Returns the equal entry that is to be hidden.
-#[inline(always)]
-fn apply_policy<'a>(
-    search: &Search<'a>,
-    bracket: &Bracket<'a>,
-    fields: &Fields<'_>,
-    policy: DuplicatePolicy,
-) -> Result<Option<Verified<'a>>> {
-    let equal = bracket.entry.filter(|entry| equals(search, entry, fields));
-    if equal.is_some_and(|equal| policy == DuplicatePolicy::Reject || equal.node().revision() == u32::MAX) {
-        return Err(Error::DuplicateEntry { sequence: fields.sequence });
+impl<'a> Search<'a> {
+    /// Applies the duplicate policy to what the bracket shows. Returns the equal entry that is to be hidden.
+    #[inline(always)]
+    pub(crate) fn apply_policy(
+        &self,
+        bracket: &Bracket<'a>,
+        fields: &Fields<'_>,
+        policy: DuplicatePolicy,
+    ) -> Result<Option<Verified<'a>>> {
+        let equal = bracket.entry.filter(|entry| self.is_equal(entry, fields));
+        let is_last = |equal: &Verified<'a>| equal.node().revision() == u32::MAX;
+        if equal.is_some_and(|equal| policy == DuplicatePolicy::Reject || is_last(&equal)) {
+            return Err(Error::DuplicateEntry { sequence: fields.sequence });
+        }
+        Ok(equal)
     }
-    Ok(equal)
+
+    #[inline(always)]
+    fn is_equal(&self, entry: &Verified<'_>, fields: &Fields<'_>) -> bool {
+        entry.node().sequence() == fields.sequence && self.comparator.are_equal(entry.key(), fields.key)
+    }
 }
 
 /// The revision of an entry that displaces this one.
@@ -441,11 +427,6 @@ fn next_revision(displaced: Option<&Verified<'_>>) -> u32 {
         Some(old) => old.node().revision().saturating_add(1),
         None => 0,
     }
-}
-
-#[inline(always)]
-fn equals(search: &Search<'_>, entry: &Verified<'_>, fields: &Fields<'_>) -> bool {
-    entry.node().sequence() == fields.sequence && search.comparator.are_equal(entry.key(), fields.key)
 }
 
 // Keeps the directory in repair.
@@ -463,16 +444,12 @@ fn equals(search: &Search<'_>, entry: &Verified<'_>, fields: &Fields<'_>) -> boo
 
 /// Pages that one call looks at: some 2500 nodes.
 const PAGES_PER_CALL: usize = 64;
-/// A page that this many looks in turn found locked is suspect: a writer holds a lock for microseconds.
-const BUSY_MAX: u32 = 4;
 
 /// What upkeep remembers between its calls.
 #[derive(Debug, Default)]
 pub(crate) struct Upkeep {
     /// The page to look at next: level 32 | page 32; 0: the root.
     next: AtomicU64,
-    /// The last page that was found locked: page 32 | looks 32.
-    busy: AtomicU64,
     /// 1: it was renewed.
     renewed: AtomicU32,
 }
@@ -488,24 +465,6 @@ impl Upkeep {
         let word = at.map_or(0, |at| u64::from(at.level) << 32 | u64::from(at.page));
         // ORDERING: Relaxed: advice.
         self.next.store(word, Ordering::Relaxed);
-    }
-
-    /// Counts a page that was found locked. `true`: too often in turn.
-    fn found_busy(&self, page: u32) -> bool {
-        // ORDERING: Relaxed: advice.
-        let word = self.busy.load(Ordering::Relaxed);
-        let looks = if (word >> 32) as u32 == page { word as u32 + 1 } else { 1 };
-        // ORDERING: Relaxed: advice.
-        self.busy.store(u64::from(page) << 32 | u64::from(looks), Ordering::Relaxed);
-        looks >= BUSY_MAX
-    }
-
-    fn found_free(&self, page: u32) {
-        // ORDERING: Relaxed: advice.
-        if (self.busy.load(Ordering::Relaxed) >> 32) as u32 == page {
-            // ORDERING: Relaxed: advice.
-            self.busy.store(0, Ordering::Relaxed);
-        }
     }
 
     /// Looks at some pages, and renews the directory if one is broken. If a page is busy, it may wait for
@@ -527,10 +486,8 @@ impl Upkeep {
         for _ in 0..PAGES_PER_CALL {
             let Some(here) = at.filter(|_| !broken) else { break };
             match directory.inspect(here) {
-                PageState::Sound => self.found_free(here.page),
-                PageState::Busy => {
-                    broken = self.found_busy(here.page) && directory.stays_locked(here, wait_out_writers);
-                }
+                PageState::Sound => {}
+                PageState::Busy => broken = directory.stays_locked(here, wait_out_writers),
                 PageState::Damaged(_) => broken = true,
             }
             at = directory.after(here);
@@ -552,7 +509,8 @@ impl Search<'_> {
             let beside = node.offset().abs_diff(at) <= NEAR_UNITS;
             (at, run) = (node.offset(), if beside { run + 1 } else { 0 });
             if run % NAMED_EVERY == 0
-                && let Named::In(named) = directory.name(&mut slab, guess, at, &self.position(&node))
+                && let Named::In(named) =
+                    directory.name(&mut slab, guess, at, &node.position(self.comparator))
             {
                 guess = named;
             }

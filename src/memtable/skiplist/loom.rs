@@ -62,7 +62,7 @@ impl Table {
         let search = self.search();
         let fields = Fields::new(sequence, Kind::PUT, key, b"v", None);
         let placement = self.list.insert(&search, &mut inserter, &fields, policy)?;
-        self.list.link_tower(&search, &mut inserter, &fields, placement.linked.tower);
+        self.list.link_tower(&search, &mut inserter, &fields, placement.tower);
         Ok(placement.displaced.map(|old| old.node().revision()))
     }
 

@@ -89,7 +89,7 @@ impl<'a> Search<'a> {
     }
 
     /// After a step from `at` to `to`, prefetches what lies beside `to` on the far side. `true`: the caller must move
-    /// the read-ahead, with `read_on` or `read_back`.
+    /// the read-ahead, with `read_on`.
     #[inline(always)]
     pub(crate) fn prefetch_beside(&self, read_ahead: &mut ReadAhead, at: u32, to: u32) -> bool {
         if to.wrapping_sub(at) <= NEAR_UNITS {
@@ -102,30 +102,23 @@ impl<'a> Search<'a> {
         self.directory != 0 && read_ahead.is_due_beside(to)
     }
 
-    /// Moves the read-ahead after a step forward to a node that it was due for.
-    pub(crate) fn read_on(self, read_ahead: &mut ReadAhead, next: u32) {
-        self.move_on(read_ahead, next, Direction::Forward);
-    }
-
-    /// Moves the read-ahead after a step back.
-    pub(crate) fn read_back(self, read_ahead: &mut ReadAhead, prev: u32) {
-        self.move_on(read_ahead, prev, Direction::Backward);
+    /// Moves the read-ahead after a step to a node that it was due for: compiled once for each direction.
+    pub(crate) fn read_on(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
+        match direction {
+            Direction::Forward => self.move_on(read_ahead, node, Direction::Forward),
+            Direction::Backward => self.move_on(read_ahead, node, Direction::Backward),
+        }
     }
 
     #[inline(always)]
     fn move_on(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
         if node == read_ahead.expected {
-            self.advance_in_directory(read_ahead, direction);
+            read_ahead.steps = 0;
+            (read_ahead.next, read_ahead.expected) = self.named_after(read_ahead.next, direction);
+            self.ask_further(read_ahead, direction);
         } else {
             self.start_in_directory(read_ahead, node, direction);
         }
-    }
-
-    #[inline(always)]
-    fn advance_in_directory(&self, read_ahead: &mut ReadAhead, direction: Direction) {
-        read_ahead.steps = 0;
-        (read_ahead.next, read_ahead.expected) = self.named_after(read_ahead.next, direction);
-        self.ask_further(read_ahead, direction);
     }
 
     /// Prefetches one more node.
@@ -166,7 +159,7 @@ impl<'a> Search<'a> {
         read_ahead.steps = 0;
         read_ahead.expected = 0;
         let Some(opened) = self.view.try_open(node) else { return };
-        let Some(hint) = self.hint(&self.position(&opened)) else { return };
+        let Some(hint) = self.hint(&opened.position(self.comparator)) else { return };
         let is_before = direction == Direction::Forward && hint.after != node;
         let slot = if is_before { hint.at.slot.wrapping_sub(1) } else { hint.at.slot };
         self.start_at_place(read_ahead, LeafSlot { slot, ..hint.at }, direction);

@@ -28,7 +28,7 @@
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{KeyComparator, Kind, Target};
+use crate::key::{KeyComparator, Target};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{HEIGHT_MAX, Head, Towers};
@@ -52,7 +52,7 @@ pub(super) enum Checks {
 }
 
 /// The last node before a position on each level.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Splice {
     pub(crate) prev: [u32; HEIGHT_MAX],
     /// How many levels are known, from level 0 on.
@@ -154,8 +154,8 @@ pub(crate) struct Course {
     pub(crate) order_checks: OrderChecks,
     /// Where the root word of the directory stands; 0: there is none.
     pub(crate) directory: u32,
-    /// The kind of entries that this list has, as far as a hint can tell: those of the other one are not believed.
-    pub(crate) holds: Head,
+    /// The list that this is: a damaged hint may name a node of the other one.
+    pub(crate) list: Head,
 }
 
 impl Course {
@@ -178,8 +178,13 @@ impl Search<'_> {
     /// The height of an entry's tower.
     #[inline(always)]
     pub(crate) fn height(&self, fields: &Fields<'_>, revision: u32) -> u32 {
-        let seed = self.view.secret.height_seed();
-        self.towers().height(seed, fields.key_part, fields.sequence, revision)
+        self.towers().height(self.view.secret, fields.key_part, fields.sequence, revision)
+    }
+
+    /// The position of an entry.
+    #[inline(always)]
+    pub(crate) fn target<'k>(&'k self, fields: &Fields<'k>) -> Target<'k> {
+        Target::new(self.comparator, fields.key, fields.sequence)
     }
 }
 
@@ -332,8 +337,13 @@ impl<'a> Search<'a> {
         target: &Target<'_>,
         trail: &mut Trail<'_>,
     ) -> Result<Bracket<'a>, Gap> {
-        let found = hint.and_then(|hint| self.find_from_hint(hint, target, trail));
-        found.map_or_else(|| self.find_by_towers(target, trail), Ok)
+        // Without a closure, which might not be inlined.
+        if let Some(hint) = hint
+            && let Some(bracket) = self.find_from_hint(hint, target, trail)
+        {
+            return Ok(bracket);
+        }
+        self.find_by_towers(target, trail)
     }
 
     /// The first entry at or after a position.
@@ -356,41 +366,42 @@ impl<'a> Search<'a> {
         target: &Target<'_>,
         trail: &mut Trail<'_>,
     ) -> Result<Bracket<'a>, Gap> {
-        let arrived = match self.seek_checks {
-            SeekChecks::Bracket => self.walk_down(target, trail, Checks::Bracket),
-            SeekChecks::EveryNode => self.walk_down(target, trail, Checks::EveryNode),
+        let mut walk = self.start();
+        let progress = match self.seek_checks {
+            SeekChecks::Bracket => self.walk(&mut walk, 0, target, trail, Checks::Bracket),
+            SeekChecks::EveryNode => self.walk(&mut walk, 0, target, trail, Checks::EveryNode),
         };
-        match arrived.and_then(|walk| self.certify(walk.at, walk.greater)) {
-            Some(bracket) => Ok(bracket),
-            None => self.find_carefully(target, trail),
+        if let Progress::Arrived = progress
+            && let Some(bracket) = self.certify(walk.at, walk.greater)
+        {
+            return Ok(bracket);
         }
+        self.find_carefully(target, trail)
     }
 
-    /// A walk from the top to level 0. `None`: it met damage.
+    /// Walks from the sentinel down to the lowest level that is wanted.
     #[inline(always)]
-    fn walk_down(&self, target: &Target<'_>, trail: &mut Trail<'_>, checks: Checks) -> Option<Walk> {
-        let mut walk = self.start();
-        let mut progress = self.choose(&mut walk, self.sentinel, trail);
-        while let Progress::On = progress {
+    fn walk(
+        &self,
+        walk: &mut Walk,
+        lowest: u32,
+        target: &Target<'_>,
+        trail: &mut Trail<'_>,
+        checks: Checks,
+    ) -> Progress {
+        let mut progress = self.choose(walk, self.sentinel, trail);
+        while matches!(progress, Progress::On) && walk.level >= lowest {
             // Prefetched before the comparison, whatever its result, because a single search has no other work while
             // it waits for memory.
             self.prefetch_below(walk.candidate, walk.level);
-            progress = self.step(&mut walk, target, trail, checks);
+            progress = self.step(walk, target, trail, checks);
         }
-        matches!(progress, Progress::Arrived).then_some(walk)
+        progress
     }
 
     /// Records the way to a target on the levels above 0. What it records is a hint: who links there verifies both sides.
     pub(crate) fn find_above(&self, target: &Target<'_>, trail: &mut Trail<'_>) {
-        let mut walk = self.start();
-        let mut progress = self.choose(&mut walk, self.sentinel, trail);
-        while let Progress::On = progress {
-            if walk.level == 0 {
-                return;
-            }
-            progress = self.step(&mut walk, target, trail, Checks::Bracket);
-        }
-        if let Progress::Stopped(_) = progress {
+        if let Progress::Stopped(_) = self.walk(&mut self.start(), 1, target, trail, Checks::Bracket) {
             // Damage: its neighbours are found with care.
             let _ = self.find_by_towers(target, trail);
         }
@@ -416,11 +427,36 @@ impl<'a> Search<'a> {
             self.view.try_open(pred).and_then(|node| node.try_verify(&self.view)).ok_or(Doubt::Damage)?;
         }
         let entry = self.vouched(pred, succ)?;
-        if self.order_checks == OrderChecks::On {
-            let left = self.verified(pred).map_err(|_| Doubt::Damage)?;
-            self.check_order(left.as_ref(), entry.as_ref()).map_err(|_| Doubt::Damage)?;
+        self.ordered(pred, succ, entry).ok_or(Doubt::Damage)
+    }
+
+    /// Certifies a bracket of nodes that are open.
+    #[inline(always)]
+    fn certify_opened(
+        &self,
+        (pred, left): (u32, Option<Node<'a>>),
+        (next, succ, back): (u32, Option<Node<'a>>, u32),
+    ) -> Option<Bracket<'a>> {
+        if back != pred {
+            self.view.question(self.sentinel, pred, next).ok()?;
         }
-        Ok(Bracket { pred, succ, entry })
+        if let Some(node) = left {
+            node.try_verify(&self.view)?;
+        }
+        let entry = match succ {
+            Some(node) => Some(node.try_verify(&self.view)?),
+            None => None,
+        };
+        self.ordered(pred, next, entry)
+    }
+
+    /// The bracket of two nodes that are verified, unless order checks refuse it.
+    #[inline(always)]
+    fn ordered(&self, pred: u32, succ: u32, entry: Option<Verified<'a>>) -> Option<Bracket<'a>> {
+        if self.order_checks == OrderChecks::On && !self.are_in_order(pred, succ) {
+            return None;
+        }
+        Some(Bracket { pred, succ, entry })
     }
 
     /// The verified entry of `succ`, which the link from `pred` names and whose back link vouches for that link.
@@ -439,6 +475,33 @@ impl<'a> Search<'a> {
         match node {
             Some(node) => node.try_verify(&self.view).map(Some).ok_or(Doubt::Damage),
             None => Ok(None),
+        }
+    }
+
+    /// The next node on level 0, open (the sentinel is `None`), and the node that its back link names.
+    #[inline(always)]
+    fn next_with_back(&self, at: u32) -> Option<(u32, Option<Node<'a>>, u32)> {
+        let next = self.view.try_link(at, 0)?;
+        if next == self.sentinel {
+            return Some((next, None, self.view.back_target(next)?));
+        }
+        let (node, back) = self.view.try_open_with_back(next)?;
+        Some((next, Some(node), back))
+    }
+
+    /// Whether two neighbours that were verified are in order. By offset, so that walks without order checks keep open nodes in
+    /// registers.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn are_in_order(self, left: u32, right: u32) -> bool {
+        if [left, right].contains(&self.sentinel) {
+            return true;
+        }
+        match (self.view.try_open(left), self.view.try_open(right)) {
+            (Some(left), Some(right)) => {
+                left.order(self.comparator, &right.position(self.comparator)).is_lt()
+            }
+            _ => false,
         }
     }
 
@@ -464,19 +527,13 @@ impl<'a> Search<'a> {
         right: Option<&Verified<'a>>,
     ) -> Result<(), Corruption> {
         let (Some(left), Some(right)) = (left, right) else { return Ok(()) };
-        let position = self.position(right.node());
+        let position = right.node().position(self.comparator);
         if left.node().order(self.comparator, &position).is_lt() {
             return Ok(());
         }
         let place = bytes_of(left.node().offset());
         let report = Corruption::new(Place::Order, place, u64::from(right.node().offset()), 0);
         Err(report.with_sequence(left.node().sequence()))
-    }
-
-    /// The position before an entry.
-    #[inline]
-    pub(crate) fn position<'k>(&self, node: &Node<'k>) -> Target<'k> {
-        Target::new(self.comparator, node.key(), node.sequence()).with_revision(node.revision())
     }
 }
 
@@ -509,11 +566,7 @@ impl<'a> Search<'a> {
     /// `None`: another writer came between the two nodes where the walk ended.
     fn try_carefully(&self, target: &Target<'_>, trail: &mut Trail<'_>) -> Option<Result<Bracket<'a>, Gap>> {
         let mut walk = Walk { level: HEIGHT_MAX as u32 - 1, ..self.start() };
-        let mut progress = self.choose(&mut walk, self.sentinel, trail);
-        while let Progress::On = progress {
-            progress = self.step(&mut walk, target, trail, Checks::StepOver);
-        }
-        if let Progress::Stopped(from) = progress {
+        if let Progress::Stopped(from) = self.walk(&mut walk, 0, target, trail, Checks::StepOver) {
             return Some(self.find_backwards(from, &walk, target));
         }
         if walk.damaged_node != 0 {
@@ -639,7 +692,7 @@ impl<'a> Search<'a> {
     ) -> Option<Bracket<'a>> {
         let start = if hint.before == 0 { self.sentinel } else { hint.before };
         let bracket = self.find_near(start, HINT_HOPS, target, trail)?;
-        if bracket.entry.is_some_and(|entry| !self.is_held(&entry)) {
+        if bracket.entry.is_some_and(|entry| !self.list.holds(entry.kind())) {
             return None;
         }
         trail.start_at(hint);
@@ -663,17 +716,16 @@ impl<'a> Search<'a> {
         let Ok(Some(entry)) = self.verified(node) else { return false };
         let left = self.view.back_hint(node).filter(|left| self.view.try_link(*left, 0) == Some(node));
         let before_right = match self.verified(right) {
-            Ok(Some(right)) => entry.node().order(self.comparator, &self.position(right.node())).is_lt(),
+            Ok(Some(right)) => {
+                entry.node().order(self.comparator, &right.node().position(self.comparator)).is_lt()
+            }
             Ok(None) => true,
             Err(_) => false,
         };
-        left.is_some() && before_right && self.is_held(&entry) && !self.is_before(entry.node(), target)
-    }
-
-    /// Whether this list holds such entries: a damaged hint may name a node of the other one.
-    #[inline(always)]
-    fn is_held(&self, entry: &Verified<'a>) -> bool {
-        (entry.kind() == Kind::RANGE_DELETE) == (self.holds == Head::Ranges)
+        left.is_some()
+            && before_right
+            && self.list.holds(entry.kind())
+            && !self.is_before(entry.node(), target)
     }
 
     /// Searches at most `hops` steps on level 0 from `at`, opening each node once. `None` if the place is not found
@@ -738,48 +790,6 @@ impl<'a> Search<'a> {
     #[inline(always)]
     fn is_before(&self, node: &Node<'a>, target: &Target<'_>) -> bool {
         node.order(self.comparator, target).is_lt()
-    }
-
-    /// The next node on level 0, open (the sentinel is `None`), and the node that its back link names.
-    #[inline(always)]
-    fn next_with_back(&self, at: u32) -> Option<(u32, Option<Node<'a>>, u32)> {
-        let next = self.view.try_link(at, 0)?;
-        if next == self.sentinel {
-            return Some((next, None, self.view.back_target(next)?));
-        }
-        let (node, back) = self.view.try_open_with_back(next)?;
-        Some((next, Some(node), back))
-    }
-
-    /// Verifies both sides of a bracket (SEARCH-2) that are open.
-    #[inline(always)]
-    fn certify_opened(
-        &self,
-        (at, pred): (u32, Option<Node<'a>>),
-        (next, succ, back): (u32, Option<Node<'a>>, u32),
-    ) -> Option<Bracket<'a>> {
-        if back != at {
-            self.view.question(self.sentinel, at, next).ok()?;
-        }
-        if let Some(node) = pred {
-            node.try_verify(&self.view)?;
-        }
-        let entry = match succ {
-            Some(node) => Some(node.try_verify(&self.view)?),
-            None => None,
-        };
-        if self.order_checks == OrderChecks::On && !self.is_in_order(at, next) {
-            return None;
-        }
-        Some(Bracket { pred: at, succ: next, entry })
-    }
-
-    /// Order checks of two nodes, by offset, so that walks without these checks keep open nodes in registers.
-    #[cold]
-    #[inline(never)]
-    fn is_in_order(self, left: u32, right: u32) -> bool {
-        let (Ok(left), Ok(right)) = (self.verified(left), self.verified(right)) else { return false };
-        self.check_order(left.as_ref(), right.as_ref()).is_ok()
     }
 
     /// Prefetches the lines of a whole entry of usual size: one of 160 bytes reaches a fourth line in three cases of eight.
@@ -857,7 +867,7 @@ mod tests {
         for key in &keys {
             let fields = Fields::new(1, Kind::PUT, key, b"v", None);
             let placed = list.insert(&search, &mut inserter, &fields, DuplicatePolicy::Reject).unwrap();
-            list.link_tower(&search, &mut inserter, &fields, placed.linked.tower);
+            list.link_tower(&search, &mut inserter, &fields, placed.tower);
         }
         let targets: Vec<_> = keys.iter().map(|key| Target::new(&BYTEWISE, key, u64::MAX)).collect();
         let told = |outcome: Result<Bracket<'_>, Gap>| {

@@ -28,10 +28,9 @@
 #![forbid(unsafe_code)]
 
 use crate::error::{Error, Result};
-use crate::key::{Kind, SequenceNumber, Target};
+use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::encode::Fields;
-use crate::memtable::arena::layout::ControlWord;
-use crate::memtable::arena::layout::entry_bytes_max;
+use crate::memtable::arena::layout::{ControlWord, Head, entry_bytes_max};
 use crate::memtable::batch::batch::{SequenceMode, WriteBatch};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::parts::writer_shards::{Entered, Leased};
@@ -207,19 +206,6 @@ impl Drop for ReservedBatch<'_, '_> {
     }
 }
 
-/// Which entries of a batch are searched: those of one list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sort {
-    Points,
-    Ranges,
-}
-
-impl Sort {
-    fn holds(self, write: &Fields<'_>) -> bool {
-        (write.kind == Kind::RANGE_DELETE) == (self == Sort::Ranges)
-    }
-}
-
 /// The entries of a batch. One alone needs no memory of its own.
 #[derive(Default)]
 enum Writes<'b> {
@@ -310,18 +296,18 @@ fn name(number: u64, error: Error) -> Error {
     }
 }
 
-/// Whether duplicates in this list are refused.
-fn refuses_duplicates(core: &Core, sort: Sort) -> bool {
-    core.options.duplicates == DuplicatePolicy::Reject || sort == Sort::Ranges
+/// What becomes of duplicates in a list. Range tombstones are never replaced.
+fn policy(core: &Core, list: Head) -> DuplicatePolicy {
+    if list == Head::Ranges { DuplicatePolicy::Reject } else { core.options.duplicates }
 }
 
 /// Looks for equal keys inside a batch whose entries share one sequence number.
 fn compare_batch(core: &Core, batch: &WriteBatch, writes: &[Fields<'_>]) -> Result<()> {
-    for sort in [Sort::Points, Sort::Ranges] {
-        if !refuses_duplicates(core, sort) {
+    for list in [Head::Points, Head::Ranges] {
+        if policy(core, list) == DuplicatePolicy::Replace {
             continue;
         }
-        let mut sorted: Vec<&Fields<'_>> = writes.iter().filter(|write| sort.holds(write)).collect();
+        let mut sorted: Vec<&Fields<'_>> = writes.iter().filter(|write| list.holds(write.kind)).collect();
         sorted.sort_by(|left, right| core.comparator.compare(left.key, right.key));
         for pair in sorted.windows(2) {
             if let [left, right] = pair
@@ -350,22 +336,21 @@ fn search_batch<'a>(
     search: &Search<'a>,
     inserter: &mut Inserter,
     writes: &[Fields<'_>],
-    sort: Sort,
     ways: &mut Ways<'a>,
 ) -> Result<()> {
-    let (near, succ) = search_near(core, search, inserter, writes, sort)?;
-    if sort == Sort::Points {
+    let (near, succ) = search_near(core, search, inserter, writes)?;
+    if search.list == Head::Points {
         ways.near = succ;
     }
     if near == writes.len() {
         return Ok(());
     }
-    let rest = writes.iter().enumerate().filter(|(_, write)| sort.holds(write)).skip(near);
+    let rest = writes.iter().enumerate().filter(|(_, write)| search.list.holds(write.kind)).skip(near);
     let room = rest.clone().count();
     let (mut places, mut targets) = (Vec::with_capacity(room), Vec::with_capacity(room));
     for (place, write) in rest {
         places.push(place);
-        targets.push(target(core, write));
+        targets.push(search.target(write));
     }
     if places.is_empty() {
         return Ok(());
@@ -381,7 +366,7 @@ fn search_batch<'a>(
                 if let Some(splice) = trail.splice.as_deref() {
                     *slot = Some((splice.clone(), bracket));
                 }
-                refuse(core, sort, write, &bracket)
+                search.apply_policy(&bracket, write, policy(core, search.list)).map(drop)
             }
         };
         if fits.is_err() {
@@ -398,54 +383,37 @@ fn search_near(
     search: &Search<'_>,
     inserter: &mut Inserter,
     writes: &[Fields<'_>],
-    sort: Sort,
 ) -> Result<(usize, u32)> {
-    let mut writes = writes.iter().filter(|write| sort.holds(write));
+    let policy = policy(core, search.list);
+    let mut writes = writes.iter().filter(|write| search.list.holds(write.kind));
     let Some(mut last) = writes.next() else { return Ok((0, 0)) };
-    let Some(bracket) = inserter.find_beside_last(search, &target(core, last)) else { return Ok((0, 0)) };
+    let Some(bracket) = inserter.find_beside_last(search, &search.target(last)) else { return Ok((0, 0)) };
     let inside = |write: &Fields<'_>| {
-        bracket.entry.is_none_or(|succ| !succ.node().order(&core.comparator, &target(core, write)).is_lt())
+        bracket.entry.is_none_or(|succ| !succ.node().order(search.comparator, &search.target(write)).is_lt())
     };
-    refuse(core, sort, last, &bracket)?;
+    search.apply_policy(&bracket, last, policy)?;
     let mut near = 1;
     for write in writes {
-        if !core.comparator.compare(last.key, write.key).is_lt() || !inside(write) {
+        if !search.comparator.compare(last.key, write.key).is_lt() || !inside(write) {
             break;
         }
-        refuse(core, sort, write, &bracket)?;
+        search.apply_policy(&bracket, write, policy)?;
         (last, near) = (write, near + 1);
     }
     Ok((near, bracket.succ))
-}
-
-fn target<'k>(core: &Core, write: &Fields<'k>) -> Target<'k> {
-    Target::new(&core.comparator, write.key, write.sequence)
-}
-
-/// Refuses an entry whose equal is there.
-#[inline]
-fn refuse(core: &Core, sort: Sort, write: &Fields<'_>, bracket: &Bracket<'_>) -> Result<()> {
-    let Some(entry) = bracket.entry else { return Ok(()) };
-    let refuses = refuses_duplicates(core, sort);
-    let is_equal =
-        entry.node().sequence() == write.sequence && core.comparator.compare(entry.key(), write.key).is_eq();
-    if is_equal && refuses {
-        return Err(Error::DuplicateEntry { sequence: write.sequence });
-    }
-    Ok(())
 }
 
 /// Makes every check of a batch and searches the places of its entries (WRITE-BATCH-1).
 fn prepare_batch<'a>(core: &'a Core, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<Ways<'a>> {
     let (points, ranges) = (core.point_search()?, core.range_search()?);
     let mut ways = Ways::default();
-    search_batch(core, &points, &mut entered.inside.inserter, writes, Sort::Points, &mut ways)?;
+    search_batch(core, &points, &mut entered.inside.inserter, writes, &mut ways)?;
     let mut beside = Load::default();
-    if writes.iter().any(|write| Sort::Ranges.holds(write)) {
+    if writes.iter().any(|write| Head::Ranges.holds(write.kind)) {
         beside = load(writes);
         core.arena.control.get_or_unset(ControlWord::HAS_RANGES)?;
         let inserter = &mut entered.inside.inserter;
-        search_batch(core, &ranges, inserter, writes, Sort::Ranges, &mut ways)?;
+        search_batch(core, &ranges, inserter, writes, &mut ways)?;
     }
     let bytes = writes.iter().map(|write| entry_bytes(&points, write, core.options.duplicates)).sum();
     core.reserve(&mut entered.inside, bytes, beside)?;
@@ -454,7 +422,7 @@ fn prepare_batch<'a>(core: &'a Core, entered: &mut Entered<'_>, writes: &[Fields
 
 /// What the range tombstones of a batch add to the indexes.
 fn load(writes: &[Fields<'_>]) -> Load {
-    let ranges = writes.iter().filter(|write| Sort::Ranges.holds(write));
+    let ranges = writes.iter().filter(|write| Head::Ranges.holds(write.kind));
     ranges.fold(Load::default(), |load, write| {
         load.plus(Load::of(write.key.len() as u64, write.value.len() as u64))
     })
@@ -496,7 +464,7 @@ fn link_batch<'a>(
     for (place, write) in writes.iter().enumerate() {
         let way = ways.found.get(place).and_then(Option::as_ref);
         core.points.list.heighten(&mut points);
-        if Sort::Ranges.holds(write) {
+        if Head::Ranges.holds(write.kind) {
             if let Some((way, _)) = way {
                 entered.inside.inserter.follow(&core.range_search()?, way);
             }

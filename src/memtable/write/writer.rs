@@ -7,20 +7,18 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, not_a_range};
 use crate::integrity::digest::{Kvo, Protected};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{ControlWord, KEY_LEN_MAX, VALUE_LEN_MAX};
-use crate::memtable::arena::node::Verified;
-use crate::memtable::batch::encoding::{Limits, admit_lengths, not_a_range};
+use crate::memtable::batch::encoding::{Limits, admit_lengths};
 use crate::memtable::core::{Core, frozen};
-use crate::memtable::lookup::accelerators::Shortcuts;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::writer_shards::{Entered, Leased, Totals};
 use crate::memtable::skiplist::inserter::NodeSpace;
-use crate::memtable::skiplist::list::{DuplicatePolicy, Linked, Placement, Quick};
+use crate::memtable::skiplist::list::{DuplicatePolicy, Placement, Quick};
 use crate::memtable::skiplist::search::{Bracket, Search};
 use crate::tombstone::node::Load;
 
@@ -84,13 +82,12 @@ fn admit_any(core: &Core, kind: Kind, key: &[u8], value: &[u8], value_len: usize
 /// One write inside a shard.
 #[inline(always)]
 pub(crate) fn apply(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
-    if write.kind == Kind::RANGE_DELETE {
-        apply_range(core, entered, write)
-    } else {
-        let search = core.point_search()?;
-        let bracket = entered.inside.inserter.find(&search, write)?;
-        apply_point(core, entered, &search, write, &bracket)
+    if let Kind::RANGE_DELETE = write.kind {
+        return apply_range(core, entered, write);
     }
+    let search = core.point_search()?;
+    let bracket = entered.inside.inserter.find(&search, write)?;
+    apply_point(core, entered, &search, write, &bracket)
 }
 
 /// Inserts a point entry: between two nodes that a search has certified.
@@ -102,12 +99,12 @@ pub(crate) fn apply_point<'a>(
     write: &Fields<'_>,
     bracket: &Bracket<'a>,
 ) -> Result<Inserted> {
-    if core.accelerators.shortcuts() == Shortcuts::Some {
+    if core.accelerators.has_filters() {
         core.accelerators.announce(&search.view, write.key, write.key_part)?;
     }
     let quick = core.points.list.insert_between(search, &mut entered.inside.inserter, write, bracket)?;
-    let Linked { digest, bytes, tower } = match quick {
-        Quick::Linked(linked) => linked,
+    let Placement { digest, bytes, tower, .. } = match quick {
+        Quick::Placed(placement) => placement,
         Quick::Not(space) => return apply_point_any(core, entered, search, write, space),
     };
     entered.learn(&core.shards.watches);
@@ -131,7 +128,7 @@ fn apply_point_any(
     entered.learn(&core.shards.watches);
     let inserted = account(entered, &placement, write, &search.view);
     entered.note_point(&core.comparator, write.key, write.sequence);
-    core.points.list.link_tower(search, &mut entered.inside.inserter, write, placement.linked.tower);
+    core.points.list.link_tower(search, &mut entered.inside.inserter, write, placement.tower);
     Ok(inserted)
 }
 
@@ -159,7 +156,7 @@ pub(crate) fn apply_range(core: &Core, entered: &mut Entered<'_>, write: &Fields
     let inserted = account(entered, &placement, write, &search.view);
     core.shards.watches.add(write.key, write.value, write.sequence);
     core.tombstones.index(core.ground(), write);
-    core.tombstones.list.link_tower(&search, &mut entered.inside.inserter, write, placement.linked.tower);
+    core.tombstones.list.link_tower(&search, &mut entered.inside.inserter, write, placement.tower);
     Ok(inserted)
 }
 
@@ -170,29 +167,15 @@ fn account(
     write: &Fields<'_>,
     view: &View<'_>,
 ) -> Inserted {
-    let Linked { digest, bytes, .. } = placement.linked;
-    let change = Totals::of(write.kind, write.data_bytes(), digest);
-    let displaced =
-        placement.displaced.map(|old| account_displacing(entered, change, old, write.sequence, view));
-    if displaced.is_none() {
+    let change = Totals::of(write.kind, write.data_bytes(), placement.digest);
+    let Some(old) = placement.displaced else {
         entered.count(&change, write.sequence);
-    }
-    Inserted { bytes, displaced }
-}
-
-/// Counts an entry that replaces another one.
-fn account_displacing(
-    entered: &Entered<'_>,
-    change: Totals,
-    old: Verified<'_>,
-    sequence: SequenceNumber,
-    view: &View<'_>,
-) -> Displaced {
-    let lengths = old.node().lengths();
-    let data_bytes = (lengths.key_len() + lengths.value_len()) as u64;
+        return Inserted { bytes: placement.bytes, displaced: None };
+    };
+    let data_bytes = old.node().lengths().data_len() as u64;
     let gone = Totals::of(old.kind(), data_bytes, old.node().stored_key_digest(view)).negated();
-    entered.count(&Totals { displaced: 1, ..change.plus(&gone) }, sequence);
-    Displaced { kind: old.kind(), data_bytes }
+    entered.count(&Totals { displaced: 1, ..change.plus(&gone) }, write.sequence);
+    Inserted { bytes: placement.bytes, displaced: Some(Displaced { kind: old.kind(), data_bytes }) }
 }
 
 /// The writing methods of both [`MemTable`] and [`Writer`], which call their `insert`.

@@ -495,7 +495,7 @@ mod lost {
     fn put(index: &LiveIndex, life: Life, (start, end, sequence): &Span) -> crate::error::Result<()> {
         match life {
             Life::Live => index.insert(&BYTEWISE, start, end, *sequence),
-            Life::AtOnce => index.append(&BYTEWISE, start, end, *sequence),
+            Life::AtOnce => index.append(&BYTEWISE, start, end, *sequence).map(drop),
         }
     }
 
