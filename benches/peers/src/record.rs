@@ -72,6 +72,7 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
         "  ours lends it verified; owning rivals copy key and value as they insert, probes are made before"
     )?;
     for section in &record.sections {
+        in_short(text, record, section)?;
         writeln!(text, "\n## {} entries: how many times as fast this crate is\n", section.entries)?;
         ratios(text, record, section)?;
         render_budgets(text, &record.candidates, section)?;
@@ -85,6 +86,36 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
 fn rivals(record: &Record) -> Vec<&'static (&'static str, [&'static str; 3])> {
     let there = |candidate: &str| record.candidates.iter().any(|name| name == candidate);
     PAIRS.iter().filter(|(_, candidates)| candidates.iter().any(|candidate| there(candidate))).collect()
+}
+
+/// The rows that the README's picture shows, in nanoseconds, and in brackets how many times as fast this crate is.
+fn in_short(text: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
+    let there: Vec<_> = PAIRS
+        .iter()
+        .zip(RIVALS)
+        .filter(|((_, rivals), _)| record.candidates.iter().any(|name| name == rivals[1]))
+        .collect();
+    writeln!(text, "\n## {} entries in short\n", section.entries)?;
+    let heads: Vec<&str> = there.iter().map(|(_, (name, ..))| *name).collect();
+    writeln!(
+        text,
+        "| work | here, unprotected | here | {} |\n|---|---|---{}|",
+        heads.join(" | "),
+        "|---".repeat(heads.len())
+    )?;
+    let time = |row: &str, candidate: &str| section.time(&record.candidates, row, candidate);
+    for (row, _) in SHOWN.iter().filter(|(row, _)| time(row, "ours-8").is_some()) {
+        let ours =
+            OURS[..2].iter().map(|ours| time(row, ours).map_or("-".into(), |time| format!("{time:.0}")));
+        let rivals = there.iter().map(|((_, rivals), _)| {
+            let speed = section.speed(&record.candidates, row, rivals[1], "ours-8");
+            time(row, rivals[1])
+                .zip(speed)
+                .map_or("-".into(), |(time, [_, speed, _])| format!("{time:.0} ({speed:.2})"))
+        });
+        writeln!(text, "| {row} | {} |", ours.chain(rivals).collect::<Vec<_>>().join(" | "))?;
+    }
+    Ok(())
 }
 
 /// Every measured row of a section against every rival.
@@ -166,7 +197,7 @@ pub fn write(record: &Record, stem: &str) -> anyhow::Result<String> {
     for section in &record.sections {
         let name = format!("{stem}-{}.svg", section.entries);
         writeln!(page, "\n![{} entries]({name})", section.entries)?;
-        plots.push((name, bars(&record.candidates, section)));
+        plots.push((name, all_dots(&record.candidates, section, stem)));
     }
     let path = record.save(stem, &page)?;
     for (name, plot) in plots {
@@ -322,89 +353,155 @@ pub fn render_budgets(text: &mut String, candidates: &[String], section: &Sectio
     Ok(())
 }
 
-// A plot of one size: how many times as fast this crate is as each rival, one line per kind of work, on a
-// logarithmic scale.
+// A picture of one size: how many times as fast this crate is as each rival, one line per kind of work, on a logarithmic
+// scale. It has its own colours for dark pages, and each dot says its figure, which `tidy` compares with the record.
 
-const LINE: f64 = 22.0;
-const LEFT: f64 = 330.0;
-const WIDTH: f64 = 560.0;
-const COLOURS: [&str; 6] = ["#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#7f7f7f"];
-/// The scale, in powers of two.
+const LINE: f64 = 26.0;
+const LEFT: f64 = 236.0;
+const WIDTH: f64 = 350.0;
+const TOP: f64 = 104.0;
+/// The lower end of the scale, and the least upper one, in powers of two.
 const LOW: f64 = -4.0;
-const HIGH: f64 = 8.0;
+const HIGH_LEAST: f64 = 4.0;
+/// Rivals as a stranger knows them, their colours (Okabe and Ito's, distinct to the colour-blind) and shapes.
+const RIVALS: [(&str, &str, &str); 6] = [
+    ("RocksDB's memtable", "#e69f00", "M-5,-5H5V5H-5Z"),
+    ("crossbeam-skiplist", "#0072b2", "M0,-6.5L6.5,0L0,6.5L-6.5,0Z"),
+    ("arenaskiplist", "#56b4e9", "M-5.5,5H5.5L0,-6Z"),
+    ("skl", "#8c8c8c", "M-5.5,-5H5.5L0,6Z"),
+    ("artmap", "#009e73", "M-6,5H6L0,-6Z"),
+    ("BTreeMap in a RwLock", "#cc79a7", "M-5.5,0A5.5,5.5 0 1 0 5.5,0A5.5,5.5 0 1 0 -5.5,0Z"),
+];
+/// Colours of light pages and of dark ones.
+pub const STYLE: &str = "text{fill:#1f2328}.page{fill:#fff}.lost{fill:#f3f4f6}.grid{stroke:#d8dbe0}.one{stroke:#1f2328}
+@media(prefers-color-scheme:dark){text{fill:#e6edf3}.page{fill:#0d1117}.lost{fill:#1a212b}.grid{stroke:#313945}.one{stroke:#e6edf3}}";
 
-fn x(ratio: f64) -> f64 {
-    LEFT + (ratio.log2().clamp(LOW, HIGH) - LOW) / (HIGH - LOW) * WIDTH
+/// The kinds of work that the README shows, by row and by what a stranger calls it.
+const SHOWN: [(&str, &str); 10] = [
+    (IN_ORDER, "put, keys in order"),
+    (AT_RANDOM, "put, keys at random"),
+    (BATCHES, "put, batches, at random"),
+    (HIT, "get, key is there"),
+    (MISS, "get, key is absent"),
+    (MULTI, "get of 24 keys at once"),
+    (SEEK, "seek, then 10 entries"),
+    (FORWARD_ORDER, "scan, put in order"),
+    (FORWARD_RANDOM, "scan, put at random"),
+    (BACKWARD_RANDOM, "scan back, put at random"),
+];
+
+/// The colour of a candidate, the same in every picture: of a rival, or of this crate.
+pub fn colour(candidate: &str) -> &'static str {
+    let pairs = PAIRS.iter().zip(RIVALS);
+    let of_rival = pairs.into_iter().find(|((rival, _), _)| candidate.to_lowercase().starts_with(rival));
+    of_rival.map_or("#d62728", |(_, (_, colour, _))| colour)
 }
 
-/// The plot as SVG, ours at protection 8.
-pub fn bars(candidates: &[String], section: &Section) -> String {
+/// Where a ratio stands on a scale that ends at this power of two.
+fn x(ratio: f64, high: f64) -> f64 {
+    LEFT + (ratio.log2().clamp(LOW, high) - LOW) / (high - LOW) * WIDTH
+}
+
+/// The picture of the README, of the section with this many entries.
+pub fn front_picture(record: &Record, stem: &str, entries: u64) -> Option<String> {
+    let section = record.sections.iter().find(|section| section.entries == entries)?;
+    Some(dots(&record.candidates, section, &SHOWN, stem))
+}
+
+/// The picture of every row of a section in which this crate, at 8 protection bytes, has a rival.
+pub fn all_dots(candidates: &[String], section: &Section, stem: &str) -> String {
+    let has_rival = |row: &&measure::Row| {
+        PAIRS.iter().any(|(_, rivals)| section.speed(candidates, &row.name, rivals[1], "ours-8").is_some())
+    };
+    let rows = section.rows.iter().filter(has_rival).map(|row| (row.name.as_str(), row.name.as_str()));
+    dots(candidates, section, &rows.collect::<Vec<_>>(), stem)
+}
+
+fn dots(candidates: &[String], section: &Section, rows: &[(&str, &str)], stem: &str) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = render_bars(&mut text, candidates, section);
+    let _ = render_dots(&mut text, candidates, section, rows, stem);
     text
 }
 
-fn render_bars(text: &mut String, candidates: &[String], section: &Section) -> std::fmt::Result {
-    let height = 90.0 + LINE * section.rows.len() as f64;
-    let width = LEFT + WIDTH + 30.0;
+fn render_dots(
+    text: &mut String,
+    candidates: &[String],
+    section: &Section,
+    rows: &[(&str, &str)],
+    stem: &str,
+) -> std::fmt::Result {
+    let bottom = TOP + LINE * rows.len() as f64;
+    let (width, height) = (LEFT + WIDTH + 30.0, bottom + 46.0);
     writeln!(
         text,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\""
     )?;
-    writeln!(text, "<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>")?;
-    let title = format!(
-        "{} entries: times as fast at protection 8 (right of 1: this crate is faster)",
-        section.entries
-    );
-    writeln!(text, "<text x=\"10\" y=\"20\" font-size=\"14\">{title}</text>")?;
+    writeln!(text, " font-family=\"system-ui,sans-serif\" font-size=\"15\">")?;
+    let entries = section.entries;
+    writeln!(text, "<title>How many times as fast this crate is, {entries} entries: {stem}</title>")?;
+    writeln!(
+        text,
+        "<style>{STYLE}</style>\n<rect class=\"page\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>"
+    )?;
     legend(text, candidates)?;
-    for power in -4..=8 {
-        let at = x(f64::from(power).exp2());
-        let colour = if power == 0 { "#000" } else { "#ddd" };
-        writeln!(
-            text,
-            "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"56\" y2=\"{:.1}\" stroke=\"{colour}\"/>",
-            height - 24.0
-        )?;
-        let label = if power < 0 { format!("1/{}", 1 << -power) } else { format!("{}", 1 << power) };
-        writeln!(
-            text,
-            "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
-            height - 8.0
-        )?;
-    }
-    for (at, row) in section.rows.iter().enumerate() {
-        let y = 70.0 + LINE * at as f64;
-        writeln!(
-            text,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            LEFT - 12.0,
-            y + 4.0,
-            row.name
-        )?;
-        for ((_, rivals), colour) in PAIRS.iter().zip(COLOURS) {
-            let Some([low, median, high]) = section.speed(candidates, &row.name, rivals[1], "ours-8") else {
-                continue;
-            };
-            let (low, middle, high) = (x(low), x(median), x(high));
+    let speed = |row: &str, rival: &str| Some(section.speed(candidates, row, rival, "ours-8")?[1]);
+    let all = rows.iter().flat_map(|(row, _)| PAIRS.iter().filter_map(|(_, rivals)| speed(row, rivals[1])));
+    let high = all.map(|speed| speed.log2().ceil()).fold(HIGH_LEAST, f64::max);
+    scale(text, bottom, high)?;
+    for ((row, label), line) in rows.iter().zip(0..) {
+        let y = TOP + LINE * (f64::from(line) + 0.5);
+        writeln!(text, "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{label}</text>", LEFT - 14.0, y + 5.0)?;
+        for ((rival, candidate), (name, colour, shape)) in PAIRS.iter().zip(RIVALS) {
+            let Some(median) = speed(row, candidate[1]) else { continue };
+            let at = x(median, high);
             writeln!(
                 text,
-                "<line x1=\"{low:.1}\" x2=\"{high:.1}\" y1=\"{y}\" y2=\"{y}\" stroke=\"{colour}\"/>"
+                "<path transform=\"translate({at:.1} {y})\" d=\"{shape}\" fill=\"{colour}\" data-row=\"{row}\" data-rival=\"{rival}\">"
             )?;
-            writeln!(text, "<circle cx=\"{middle:.1}\" cy=\"{y}\" r=\"4\" fill=\"{colour}\"/>")?;
+            writeln!(text, "<title>{label}: {median:.2} times as fast as {name}</title></path>")?;
         }
     }
     writeln!(text, "</svg>")
 }
 
+/// The lines of the scale, and which side of 1 is whose.
+fn scale(text: &mut String, bottom: f64, high: f64) -> std::fmt::Result {
+    let one = x(1.0, high);
+    writeln!(
+        text,
+        "<rect class=\"lost\" x=\"{LEFT}\" y=\"{TOP}\" width=\"{}\" height=\"{}\"/>",
+        one - LEFT,
+        bottom - TOP
+    )?;
+    for power in (LOW as i32)..=(high as i32) {
+        let at = x(f64::from(power).exp2(), high);
+        let class = if power == 0 { "one" } else { "grid" };
+        writeln!(
+            text,
+            "<line class=\"{class}\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>"
+        )?;
+        let label = if power < 0 { format!("1/{}", 1 << -power) } else { format!("{}", 1 << power) };
+        writeln!(text, "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{label}</text>", bottom + 19.0)?;
+    }
+    writeln!(
+        text,
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">the other is faster</text>",
+        one - 8.0,
+        TOP - 8.0
+    )?;
+    writeln!(text, "<text x=\"{}\" y=\"{}\">this crate is faster</text>", one + 8.0, TOP - 8.0)?;
+    writeln!(text, "<text x=\"{one}\" y=\"{}\" text-anchor=\"middle\">times as fast</text>", bottom + 37.0)
+}
+
 fn legend(text: &mut String, candidates: &[String]) -> std::fmt::Result {
-    let mut at = 10.0;
-    for ((name, rivals), colour) in PAIRS.iter().zip(COLOURS) {
+    let (mut at, mut y) = (20.0, 26.0);
+    for ((_, rivals), (name, colour, shape)) in PAIRS.iter().zip(RIVALS) {
         if candidates.iter().any(|candidate| candidate == rivals[1]) {
-            writeln!(text, "<circle cx=\"{at}\" cy=\"40\" r=\"4\" fill=\"{colour}\"/>")?;
-            writeln!(text, "<text x=\"{}\" y=\"44\">{name}</text>", at + 8.0)?;
-            at += 30.0 + 7.0 * name.len() as f64;
+            writeln!(text, "<path transform=\"translate({at} {y})\" d=\"{shape}\" fill=\"{colour}\"/>")?;
+            writeln!(text, "<text x=\"{}\" y=\"{}\">{name}</text>", at + 12.0, y + 5.0)?;
+            at += 40.0 + 9.0 * name.len() as f64;
+            (at, y) = if at > LEFT + WIDTH - 120.0 { (20.0, y + 26.0) } else { (at, y) };
         }
     }
     Ok(())

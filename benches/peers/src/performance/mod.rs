@@ -78,6 +78,10 @@ fn kept<R: DeserializeOwned>(paths: &[PathBuf]) -> anyhow::Result<Vec<Kept<R>>> 
     Ok(all)
 }
 
+/// Entries of the tables that the README's picture is about.
+const SHOWN_AT: u64 = 250_000;
+
+/// Writes `performance.md` with its plots, and the README's picture.
 pub fn write() -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = root.join("benches/records");
@@ -87,6 +91,12 @@ pub fn write() -> anyhow::Result<()> {
         if let Some(svg) = &plot.svg {
             std::fs::write(folder.join(plot.file), svg)?;
         }
+    }
+    let usual = records.usual();
+    let front = usual.and_then(|kept| record::front_picture(&kept.record, &kept.stem, SHOWN_AT));
+    if let Some(front) = front {
+        std::fs::create_dir_all(root.join("docs/pictures"))?;
+        std::fs::write(root.join("docs/pictures/speed.svg"), front)?;
     }
     let mut page = String::new();
     render(&mut page, &records, &plots)?;
@@ -204,8 +214,6 @@ struct Plot {
     pub source: String,
 }
 
-const COLOURS: [&str; 8] =
-    ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#7f7f7f", "#17becf", "#8c564b"];
 const LEFT: f64 = 70.0;
 const TOP: f64 = 40.0;
 const WIDTH: f64 = 480.0;
@@ -260,13 +268,14 @@ fn draw(text: &mut String, title: &str, labels: &[String], curves: &[Curve]) -> 
         text,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">"
     )?;
-    writeln!(text, "<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>")?;
+    writeln!(text, "<style>{}</style>", record::STYLE)?;
+    writeln!(text, "<rect class=\"page\" width=\"{width}\" height=\"{height}\"/>")?;
     writeln!(text, "<text x=\"10\" y=\"20\" font-size=\"14\">{title}, ns</text>")?;
     let mut power = low;
     while power <= high {
         let (time, right) = (power.exp2(), LEFT + WIDTH);
         let at = y(time);
-        writeln!(text, "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/>")?;
+        writeln!(text, "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\" class=\"grid\"/>")?;
         writeln!(
             text,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{time:.0}</text>",
@@ -280,7 +289,7 @@ fn draw(text: &mut String, title: &str, labels: &[String], curves: &[Curve]) -> 
         writeln!(text, "<text x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{label}</text>")?;
     }
     for (number, (name, points)) in curves.iter().enumerate() {
-        let colour = COLOURS[number % COLOURS.len()];
+        let colour = record::colour(name);
         let path: Vec<String> =
             points.iter().map(|(label, time)| format!("{:.1},{:.1}", x(label), y(*time))).collect();
         writeln!(
@@ -303,8 +312,7 @@ fn draw(text: &mut String, title: &str, labels: &[String], curves: &[Curve]) -> 
     writeln!(text, "</svg>")
 }
 
-const CANDIDATES: [&str; 6] =
-    ["ours-8", "ours-8-towers", "rocksdb-8", "crossbeam-skiplist", "artmap", "btreemap-rwlock"];
+const CANDIDATES: [&str; 5] = ["ours-8", "rocksdb-8", "crossbeam-skiplist", "artmap", "btreemap-rwlock"];
 
 /// Records with default keys and values since the newest whole one, oldest first, so that newer ones replace older ones.
 fn usual(records: &Records) -> impl Iterator<Item = &Kept<Record>> {
@@ -394,7 +402,7 @@ fn tombstones(records: &Records) -> Plot {
         };
         ((**candidate).to_owned(), rows.iter().filter_map(point).collect::<Vec<_>>())
     };
-    let curves = ["ours-8", "ours-8-towers", "rocksdb-8"].iter().map(curve).collect();
+    let curves = ["ours-8", "rocksdb-8"].iter().map(curve).collect();
     plot(title, file, curves, &[&kept.stem], missing)
 }
 
