@@ -73,7 +73,8 @@
 //! | cut range deletes into fragments | [`tombstone`] |
 //! | break memory in tests | `fault`, with the feature `fault-injection` |
 //!
-//! The [`guide`] has a page each about the commit protocol, options, errors, faults, misuse, performance, and coming from another map.
+//! The [`guide`] has a page each about the commit protocol, options, errors, faults, misuse, performance, coming from another map,
+//! and engines that have this table in place of their own.
 //!
 //! # How far to trust it
 //!
@@ -100,6 +101,7 @@ pub mod guide {
     //! - [`fault_model`]: which faults are noticed
     //! - [`performance`]: where this crate is fast, and where rivals are faster
     //! - [`migrating`]: coming from another map
+    //! - [`engines`]: in place of the memtable of lsm-tree and slatedb
     //! - [`misuse`]: what does not compile, and the correct form of it
     #![forbid(unsafe_code)]
 
@@ -120,6 +122,9 @@ pub mod guide {
 
     #[doc = include_str!("../docs/migrating.md")]
     pub mod migrating {}
+
+    #[doc = include_str!("../docs/engines.md")]
+    pub mod engines {}
 
     #[doc = include_str!("../docs/misuse.md")]
     pub mod misuse {}
