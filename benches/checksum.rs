@@ -3,7 +3,7 @@
 //! First a table: all candidates of a kind take turns in one process over the same bytes, and the best of many rounds
 //! counts; read its ratios. Then Criterion, one candidate after the other. A hash of the results is printed; all
 //! candidates of a kind must have one hash. Starts are spread over all alignments of a cache line.
-//! `cargo bench -p paranoid-memtable-benches --bench checksum`; kept results: `benches/records/checksum.txt`.
+//! `cargo bench -p paranoid-memtable-benches --features records --bench checksum`; kept results: `benches/records/checksum.txt`.
 
 #![allow(missing_docs, reason = "the macro of the harness makes a public function")]
 

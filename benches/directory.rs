@@ -1,7 +1,7 @@
 //! What does the ordered directory gain and cost?
 //!
 //! Two tables, with a directory and without, take turns in one process; read the ratios, for absolute times drift.
-//! `cargo bench -p paranoid-memtable-benches --bench directory -- DATE [ENTRIES ..]` (250000 unless given) writes
+//! `cargo bench -p paranoid-memtable-benches --features records --bench directory -- DATE [ENTRIES ..]` (250000 unless given) writes
 //! `records/DATE-directory`; without a date it prints only, with `--test` a small run. Keys have 16 bytes, values 100, 8 protection bytes. Each row has a hash
 //! over what was read: the same for both tables.
 
@@ -243,7 +243,7 @@ fn main() {
     let record = Record {
         program: "directory".into(),
         environment: Environment::here(
-            "cargo bench -p paranoid-memtable-benches --bench directory",
+            "cargo bench -p paranoid-memtable-benches --features records --bench directory",
             date.map(String::as_str),
         ),
         keys: 16,

@@ -9,7 +9,7 @@
 //!   rates      filters at 10, 100, .. keys: what they let pass, against theory, and what a get costs
 //! ```
 //! Then Criterion, one piece of work after the other.
-//! `cargo bench -p paranoid-memtable-benches --bench lookup`; the number of entries is `LOOKUP_ENTRIES` (250000 unless set), and `LOOKUP_PARTS` (costs,settings,rates,criterion unless set) says what is done.
+//! `cargo bench -p paranoid-memtable-benches --features records --bench lookup`; the number of entries is `LOOKUP_ENTRIES` (250000 unless set), and `LOOKUP_PARTS` (costs,settings,rates,criterion unless set) says what is done.
 //! A sum over what was read is printed: it must not change from run to run.
 
 #![allow(missing_docs, reason = "the macro of the harness makes a public function")]

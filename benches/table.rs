@@ -1,8 +1,8 @@
 //! The table of results: how this crate stands to crossbeam-skiplist and to a `BTreeMap` behind a lock.
 //!
 //! ```text
-//!   cargo bench -p paranoid-memtable-benches --bench table    prints the table
-//!   cargo bench -p paranoid-memtable-benches --bench table -- --date 2026-01-31 --name laptop
+//!   cargo bench -p paranoid-memtable-benches --features records --bench table    prints the table
+//!   cargo bench -p paranoid-memtable-benches --features records --bench table -- --date 2026-01-31 --name laptop
 //!       also writes benches/records/DATE-NAME.{md,json}
 //!   options: --entries 250000,1000000  --rounds 200
 //! ```

@@ -1,8 +1,8 @@
 //! What do range tombstones cost?
 //!
 //! ```text
-//!   cargo bench -p paranoid-memtable-benches --bench tombstones    prints two tables
-//!   cargo bench -p paranoid-memtable-benches --bench tombstones -- --date 2026-01-31 --name laptop
+//!   cargo bench -p paranoid-memtable-benches --features records --bench tombstones    prints two tables
+//!   cargo bench -p paranoid-memtable-benches --features records --bench tombstones -- --date 2026-01-31 --name laptop
 //!       also writes benches/records/DATE-NAME.{md,json}
 //!   options: --entries 250000  --rounds 200
 //! ```

@@ -10,7 +10,15 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use paranoid_memtable::fault::{FaultInjector, Region};
-use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions};
+
+#[path = "shared/failure.rs"]
+mod failure;
+#[path = "shared/report.rs"]
+mod report;
+
+use failure::Failure;
+use report::{line, say};
 
 const KEYS: [(&str, &str); 5] =
     [("apple", "red"), ("banana", "yellow"), ("cherry", "dark red"), ("damson", "blue"), ("elder", "black")];
@@ -52,62 +60,72 @@ impl Bytes {
 }
 
 /// Asks for every key, present or not, and shows the answers.
-fn ask(table: &MemTable) {
+fn ask(table: &MemTable) -> Result<(), Failure> {
     for key in ["apple", "apricot", "banana", "berry", "cherry", "citron", "damson", "date", "elder"] {
         match table.get(key.as_bytes(), u64::MAX) {
-            Ok(Lookup::Value(value)) => println!("    {key:<8} {}", value.escape_ascii()),
-            Ok(Lookup::NotFound) => println!("    {key:<8} not found"),
-            Ok(other) => println!("    {key:<8} {other:?}"),
-            Err(error) => println!("    {key:<8} {error}"),
+            Ok(Lookup::Value(value)) => line(key, value.escape_ascii())?,
+            Ok(Lookup::NotFound) => line(key, "not found")?,
+            Ok(other) => line(key, format!("{other:?}"))?,
+            Err(error) => line(key, error)?,
         }
     }
+    Ok(())
 }
 
-fn tell(region: Region, bit: usize) -> Result<(), paranoid_memtable::Error> {
+/// A table of all keys.
+fn fill() -> Result<MemTable, Error> {
     let table = MemTable::new(MemTableOptions::builder().seed(1).build()?)?;
     for (sequence, (key, value)) in (1..).zip(KEYS) {
         table.put(sequence, key.as_bytes(), value.as_bytes())?;
     }
-    println!("A table of {} fruits. Every key answers:", KEYS.len());
-    ask(&table);
+    Ok(table)
+}
+
+fn tell(region: Region, bit: usize) -> Result<(), Failure> {
+    let table = fill().map_err(|error| Failure::of_table("filling the table", &error))?;
+    say(format!("A table of {} fruits. Every key answers:", KEYS.len()))?;
+    ask(&table)?;
     // SAFETY: this thread alone uses the table, and nothing borrowed from it is held.
     #[expect(unsafe_code, reason = "opens the fault injector")]
-    let mut injector: FaultInjector<'_> = unsafe { FaultInjector::open(&table) }?;
+    let mut injector: FaultInjector<'_> = unsafe { FaultInjector::open(&table) }
+        .map_err(|error| Failure::of_table("opening the fault injector", &error))?;
     let piece = injector.pieces().iter().position(|piece| {
         piece.region == region && piece.owner.as_ref().is_some_and(|owner| &*owner.key == VICTIM.as_bytes())
     });
     let Some(piece) = piece else {
-        println!("{VICTIM} has no such bytes");
-        return Ok(());
+        return say(format!("{VICTIM} has no such bytes"));
     };
     let before = injector.bytes(piece);
     injector.flip(piece, bit);
-    println!("\nNow bit {bit} of the {region:?} of \"{VICTIM}\" flips:");
-    println!("    before {before:02x?}\n    after  {:02x?}", injector.bytes(piece));
-    println!("\nEvery key answers, or says that it cannot know:");
-    ask(&table);
-    println!("\nA scan goes on after the damage:");
+    say(format!("\nNow bit {bit} of the {region:?} of \"{VICTIM}\" flips:"))?;
+    line("before", format!("{before:02x?}"))?;
+    line("after", format!("{:02x?}", injector.bytes(piece)))?;
+    say("\nEvery key answers, or says that it cannot know:")?;
+    ask(&table)?;
+    say("\nA scan goes on after the damage:")?;
     for entry in table.range(..) {
         match entry.and_then(|entry| Ok((entry.user_key().escape_ascii().to_string(), entry.value()?.len())))
         {
-            Ok((key, len)) => println!("    {key:<8} {len} bytes of value"),
-            Err(error) => println!("    {error}"),
+            Ok((key, len)) => line(&key, format!("{len} bytes of value"))?,
+            Err(error) => line("", error)?,
         }
     }
-    println!("\nA scrub finds:");
+    say("\nA scrub finds:")?;
     for finding in table.scrub(|_| {}).findings {
-        println!("    {finding}");
+        line("", finding)?;
     }
-    let frozen = table.freeze()?;
+    let frozen = table.freeze().map_err(|error| Failure::of_table("freeze", &error))?;
     let salvage = frozen.salvage();
-    println!("\nA salvage brings back {} of {} entries:", salvage.entries.len(), KEYS.len());
+    say(format!("\nA salvage brings back {} of {} entries:", salvage.entries.len(), KEYS.len()))?;
     for salvaged in &salvage.entries {
-        println!("    {}", salvaged.entry.user_key().escape_ascii());
+        line(&salvaged.entry.user_key().escape_ascii().to_string(), "")?;
     }
     drop(salvage);
     injector.undo();
-    println!("\nWith the bit flipped back, the scrub finds {} things.", frozen.scrub(|_| {}).findings.len());
-    Ok(())
+    say(format!(
+        "\nWith the bit flipped back, the scrub finds {} things.",
+        frozen.scrub(|_| {}).findings.len()
+    ))
 }
 
 fn main() -> ExitCode {
@@ -115,9 +133,6 @@ fn main() -> ExitCode {
     let Arguments { region, bit } = Arguments::parse();
     match tell(region.region(), bit) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("flip_a_bit: {error}");
-            ExitCode::FAILURE
-        }
+        Err(failure) => failure.report(),
     }
 }

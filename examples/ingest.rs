@@ -24,6 +24,8 @@ mod failure;
 mod figures;
 #[path = "ingest/load.rs"]
 mod load;
+#[path = "shared/report.rs"]
+mod report;
 #[path = "ingest/source.rs"]
 mod source;
 #[path = "ingest/verify.rs"]
@@ -32,6 +34,7 @@ mod verify;
 use failure::Failure;
 use figures::{a_second, bytes, count, each, entries, percentiles, time};
 use load::{Load, Work};
+use report::{line, say};
 use source::{Found, Limit, Source};
 use verify::{Doomed, ReadBack, Walks};
 
@@ -77,7 +80,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let found = source.walk(usize::try_from(arguments.max_files).unwrap_or(usize::MAX));
     bar.finish_and_clear();
     let found = found?;
-    introduce(&source, &found, arguments, (writers, readers));
+    introduce(&source, &found, arguments, (writers, readers))?;
 
     let load = Load::new(&source, &table, &found.paths);
     let bar = progress(Some(found.paths.len()), "putting");
@@ -94,21 +97,21 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let bar = progress(usize::try_from(held).ok(), "reading back");
     let back = verify::read_back(&load, writers, &bar);
     bar.finish_and_clear();
-    show_read_back(&back?);
+    show_read_back(&back?)?;
 
     let now = load::sequence(found.paths.len());
     let doomed = Doomed::choose(&load);
     let gone = doomed.delete_and_check(&load, now)?;
-    println!("  range delete  {} at sequence {}", doomed.name, count(now));
-    line("", &format!("{} gone; at snapshot {} nothing is", entries(gone), count(now - 1)));
+    line("range delete", format!("{} at sequence {}", doomed.name, count(now)))?;
+    line("", format!("{} gone; at snapshot {} nothing is", entries(gone), count(now - 1)))?;
 
     let frozen = table.freeze().map_err(|error| Failure::of_table("freeze", &error))?;
     if !matches!(table.put(now + 1, b"late", b""), Err(Error::Frozen)) {
         return Err(Failure::Differs("a put after the freeze was not refused".into()));
     }
-    show_walks(&verify::walk(&frozen, &load, gone)?);
-    println!("\nAll of it agrees.");
-    Ok(())
+    show_walks(&verify::walk(&frozen, &load, gone)?)?;
+    say("")?;
+    say("All of it agrees.")
 }
 
 fn default_threads() -> usize {
@@ -122,37 +125,39 @@ fn progress(steps: Option<usize>, what: &'static str) -> ProgressBar {
         None => ProgressBar::new_spinner(),
     };
     let template = match steps {
-        Some(_) => "  {msg:13} [{bar:40}] {pos}/{len}  {eta} left",
+        Some(_) => "  {msg:13} [{wide_bar}] {percent:>3}% {eta:>3}",
         None => "  {spinner} {msg} {elapsed}",
     };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }
+    bar.set_message(what);
     bar.enable_steady_tick(std::time::Duration::from_millis(100));
-    bar.with_message(what)
+    bar
 }
 
-fn line(what: &str, text: &str) {
-    println!("  {what:13} {text}");
-}
-
-fn introduce(source: &Source, found: &Found, arguments: &Arguments, threads: (usize, usize)) {
-    println!("Ingest of {}", source.base.display());
+fn introduce(
+    source: &Source,
+    found: &Found,
+    arguments: &Arguments,
+    threads: (usize, usize),
+) -> Result<(), Failure> {
+    say(format!("Ingest of {}", source.base.display()))?;
     let parts: Vec<String> = source.roots.iter().map(|root| root.display().to_string()).collect();
     let parts = if parts == [""] { String::new() } else { format!(" in {}", parts.join(" and ")) };
     let limit = if found.limit == Limit::Reached { " (stopped at --max-files)" } else { "" };
-    line("paths", &format!("{}{parts}{limit}", count(found.paths.len() as u64)));
+    line("paths", format!("{}{parts}{limit}", count(found.paths.len() as u64)))?;
     let (writers, readers) = threads;
     let of = |threads: usize, what: &str| format!("{threads} {what}{}", if threads == 1 { "" } else { "s" });
     line(
         "threads",
-        &format!(
+        format!(
             "{}, {} meanwhile; {} protection bytes",
             of(writers, "writer"),
             of(readers, "reader"),
             arguments.protection
         ),
-    );
+    )
 }
 
 /// Names the first few paths that could not be read.
@@ -172,44 +177,35 @@ fn show_load(table: &MemTable, held: u64, work: &Work) -> Result<(), Failure> {
         return Err(Failure::Differs(format!("{held} entries put, the table counts {}", table.len())));
     }
     let (data, allocated) = (table.stats().data_bytes, table.allocated_bytes());
-    println!();
-    line("put", &format!("{}, {} in {}", entries(held), bytes(data), time(work.elapsed)));
+    say("")?;
+    line("put", format!("{}, {} in {}", entries(held), bytes(data), time(work.elapsed)))?;
     let (entry_rate, byte_rate) = (a_second(held, work.elapsed), a_second(data, work.elapsed));
-    line("", &format!("{} entries/s, {}/s, reading the files included", count(entry_rate), bytes(byte_rate)));
-    line("", &format!("each put {}", percentiles(&work.puts)));
+    line("", format!("{} entries/s, {}/s, reading the files included", count(entry_rate), bytes(byte_rate)))?;
+    line("each put", percentiles(&work.puts))?;
     line(
         "meanwhile",
-        &format!("{} gets and {} cursor steps, each one right", count(work.gets), count(work.steps)),
-    );
+        format!("{} gets and {} cursor steps, each one right", count(work.gets), count(work.steps)),
+    )?;
     let overhead = allocated.saturating_sub(data) as f64 / held as f64;
-    line(
-        "memory",
-        &format!(
-            "{} for {} of keys and values: {overhead:.1} bytes of overhead an entry",
-            bytes(allocated),
-            bytes(data)
-        ),
-    );
+    line("memory", format!("{} for {} of keys and values", bytes(allocated), bytes(data)))?;
+    line("", format!("{overhead:.1} bytes of overhead an entry"))
+}
+
+fn show_read_back(back: &ReadBack) -> Result<(), Failure> {
+    let text = format!("{} equal to the source, in {}", entries(back.equal), time(back.elapsed));
+    line("read back", text)?;
+    if !back.changed.is_empty() {
+        let text = format!("{} sources changed since; their entries are what was put", back.changed.len());
+        line("", text)?;
+        for name in back.changed.iter().take(5) {
+            line("", name)?;
+        }
+    }
     Ok(())
 }
 
-fn show_read_back(back: &ReadBack) {
-    let text = format!("{} equal to the source, in {}", entries(back.equal), time(back.elapsed));
-    line("read back", &text);
-    if !back.changed.is_empty() {
-        let text = format!("{} sources changed since; their entries are what was put", back.changed.len());
-        line("", &text);
-        for name in back.changed.iter().take(5) {
-            line("", &format!("  {name}"));
-        }
-    }
-}
-
-fn show_walks(walks: &Walks) {
+fn show_walks(walks: &Walks) -> Result<(), Failure> {
     let (forward, backward) = (each(walks.forward, walks.entries), each(walks.backward, walks.entries));
-    line("frozen", &format!("{} in order both ways, keys and values compared", entries(walks.entries)));
-    line(
-        "",
-        &format!("{forward} an entry forward, {backward} backward; {} visible now", count(walks.visible)),
-    );
+    line("frozen", format!("{} in order both ways, keys and values compared", entries(walks.entries)))?;
+    line("", format!("{forward} an entry forward, {backward} backward; {} visible now", count(walks.visible)))
 }

@@ -1,6 +1,7 @@
 //! Replays a block-I/O trace into a memtable and checks every read against a model.
 //!
 //! ```text
+//!   cargo run --release --example replay_trace                 a small sample, made by the program
 //!   cargo run --release --example replay_trace -- FILE         a .csv or .csv.gz with columns op, size and lbn
 //! ```
 //! The key is the block number as big-endian u64. A write (SCSI opcode 2a) puts size/64 bytes, a read (28) gets the
@@ -23,20 +24,23 @@ mod failure;
 mod figures;
 #[path = "replay_trace/replay.rs"]
 mod replay;
+#[path = "shared/report.rs"]
+mod report;
 #[path = "replay_trace/trace.rs"]
 mod trace;
 
 use failure::Failure;
 use figures::{a_second, bytes, count, each, entries, percentiles, time};
 use replay::{Plan, Replayed};
+use report::{line, say};
 use trace::Trace;
 
 /// Replays a block-I/O trace into a memtable and checks every read against a model.
 #[derive(Debug, Parser)]
 #[command(name = "replay_trace")]
 struct Arguments {
-    /// Trace: CSV, or CSV packed by gzip, whose header names the columns op, size and lbn
-    file: PathBuf,
+    /// Trace: CSV, or CSV packed by gzip, whose header names the columns op, size and lbn (default: a small sample)
+    file: Option<PathBuf>,
     /// Threads; each owns a part of the blocks
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
@@ -71,8 +75,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map_err(cannot)?;
     let options = MemTableOptions::builder().paranoid(paranoid).build().map_err(cannot)?;
     let table = MemTable::new(options).map_err(cannot)?;
-    let trace = Trace::open(&arguments.file)?;
-    introduce(&trace, arguments);
+    let trace = arguments.file.as_deref().map_or_else(|| Ok(Trace::sample()), Trace::open)?;
+    introduce(&trace, arguments)?;
 
     let plan = Plan {
         table: &table,
@@ -93,28 +97,27 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     for part in parts {
         all.add(part?);
     }
-    show(&table, &all, elapsed);
+    show(&table, &all, elapsed)?;
     let blocks = replay::check_all(&plan, &all.model)?;
-    line("at the end", &format!("{} in order, each as its block was written last", entries(blocks)));
-    println!("\nEvery read was right.");
-    Ok(())
+    line("at the end", format!("{} in order, each as its block was written last", entries(blocks)))?;
+    say("")?;
+    say("Every read was right.")
 }
 
-fn line(what: &str, text: &str) {
-    println!("  {what:13} {text}");
-}
-
-fn introduce(trace: &Trace, arguments: &Arguments) {
-    println!("Replay of {}", arguments.file.display());
+fn introduce(trace: &Trace, arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.file {
+        Some(file) => say(format!("Replay of {}", file.display()))?,
+        None => say("Replay of a small sample, made by this program: replay_trace FILE takes a trace")?,
+    }
     let skipped = if trace.skipped > 0 {
         format!(", {} of other kinds skipped", count(trace.skipped))
     } else {
         String::new()
     };
-    line("requests", &format!("{}{skipped}", count(trace.requests.len() as u64)));
+    line("requests", format!("{}{skipped}", count(trace.requests.len() as u64)))?;
     line(
         "replay",
-        &format!(
+        format!(
             "passes {}, threads {}, values of size / {}, protection bytes {}{}",
             arguments.passes,
             arguments.threads,
@@ -122,26 +125,20 @@ fn introduce(trace: &Trace, arguments: &Arguments) {
             arguments.protection,
             if arguments.checksum_on_seek { ", checksums on seek" } else { "" }
         ),
-    );
-    println!();
+    )?;
+    say("")
 }
 
-fn show(table: &MemTable, all: &Replayed, elapsed: Duration) {
+fn show(table: &MemTable, all: &Replayed, elapsed: Duration) -> Result<(), Failure> {
     let requests = all.writes.len() + all.hits.len() + all.misses.len();
-    line("throughput", &format!("{} requests/s, each checked", count(a_second(requests, elapsed))));
-    line("", &format!("{} in {}: {} each", count(requests), time(elapsed), each(elapsed, requests)));
+    line("throughput", format!("{} requests/s, each checked", count(a_second(requests, elapsed))))?;
+    line("", format!("{} in {}: {} each", count(requests), time(elapsed), each(elapsed, requests)))?;
     for (name, histogram) in [("writes", &all.writes), ("read hits", &all.hits), ("read misses", &all.misses)]
     {
-        line(name, &format!("{:>9}  {}", count(histogram.len()), percentiles(histogram)));
+        line(name, format!("{:>7}  {}", count(histogram.len()), percentiles(histogram)))?;
     }
     let (data, allocated) = (table.stats().data_bytes, table.allocated_bytes());
     let overhead = allocated.saturating_sub(data) as f64 / table.len().max(1) as f64;
-    line(
-        "memory",
-        &format!(
-            "{} for {} of keys and values: {overhead:.1} bytes of overhead an entry",
-            bytes(allocated),
-            bytes(data)
-        ),
-    );
+    line("memory", format!("{} for {} of keys and values", bytes(allocated), bytes(data)))?;
+    line("", format!("{overhead:.1} bytes of overhead an entry"))
 }

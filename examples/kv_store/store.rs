@@ -168,7 +168,7 @@ impl Store {
         mut show: impl FnMut(&[u8], &[u8]),
     ) -> Result<()> {
         let view = self.set.view();
-        let mut cursor = view.cursor(files::sources(view.base()))?.with_bounds((from, to));
+        let mut cursor = view.merging_cursor(files::sources(view.base()))?.with_bounds((from, to));
         let mut next = cursor.first()?;
         while let Some(entry) = next {
             show(entry.user_key(), &entry.merged(&Counters)?);

@@ -14,7 +14,7 @@ use paranoid_memtable::{Lookup, MemTable};
 
 use crate::failure::Failure;
 use crate::figures::{histogram, record};
-use crate::trace::{Op, Request, Trace};
+use crate::trace::{Op, Request, Trace, mix};
 
 /// What all threads share.
 #[derive(Debug, Clone, Copy)]
@@ -160,12 +160,4 @@ fn fill(value: &mut Vec<u8>, lbn: u64, written: Written) {
         value.extend_from_slice(&state.to_le_bytes());
     }
     value.truncate(len);
-}
-
-/// One step of splitmix64: spreads block numbers over parts and values.
-fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }

@@ -1,6 +1,7 @@
 //! Why an example stops: it cannot do its work, or it found a difference.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// What ended the run.
@@ -22,15 +23,12 @@ impl Failure {
 
     /// Shows the failure to the user and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        match self {
-            Failure::Cannot(text) => {
-                eprintln!("error: {text}");
-                ExitCode::from(2)
-            }
-            Failure::Differs(text) => {
-                eprintln!("DIFFERENCE: {text}");
-                ExitCode::from(1)
-            }
-        }
+        let (what, text, code) = match self {
+            Failure::Cannot(text) => ("error", text, 2),
+            Failure::Differs(text) => ("DIFFERENCE", text, 1),
+        };
+        // If the device of standard error is full as well, the exit code alone tells it.
+        let _ = writeln!(io::stderr(), "{what}: {text}");
+        ExitCode::from(code)
     }
 }

@@ -70,7 +70,7 @@ pub(crate) fn percentiles(histogram: &Histogram<u64>) -> String {
     }
     let at = |quantile: f64| time(Duration::from_nanos(histogram.value_at_quantile(quantile)));
     let max = time(Duration::from_nanos(histogram.max()));
-    format!("p50 {}, p90 {}, p99 {}, p99.9 {}, max {max}", at(0.5), at(0.9), at(0.99), at(0.999))
+    format!("p50 {}, p99 {}, p99.9 {}, max {max}", at(0.5), at(0.99), at(0.999))
 }
 
 /// An empty histogram of nanoseconds: up to a minute, three digits exact.

@@ -83,7 +83,8 @@ fn check(view: &View<History>, all: &History) {
         assert_eq!(finish(view, key, found.expect("whole")), expected, "{key:?} at {at}");
         shown += usize::from(expected != Known::default());
     }
-    let range = || view.range(|| vec![Box::new(HistorySource::new(view.base()))], ..).expect("a range");
+    let range =
+        || view.merging_range(|| vec![Box::new(HistorySource::new(view.base()))], ..).expect("a range");
     let forward: Vec<_> = range().map(|entry| entry.expect("whole").user_key().to_vec()).collect();
     let mut backward: Vec<_> = range().rev().map(|entry| entry.expect("whole").user_key().to_vec()).collect();
     backward.reverse();

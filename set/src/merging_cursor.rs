@@ -45,7 +45,7 @@ use paranoid_memtable::{Comparator, Error, KeyEquality, Kind, Result, SequenceNu
 /// let mut batch = WriteBatch::new();
 /// batch.delete_range(b"b", b"c")?;
 /// set.write(&batch)?;
-/// let mut cursor: MergingCursor<'_> = set.view().cursor(vec![])?;
+/// let mut cursor: MergingCursor<'_> = set.view().cursor()?;
 /// let mut keys = vec![];
 /// let mut entry = cursor.last()?;
 /// while let Some(found) = entry {
@@ -131,7 +131,7 @@ impl<'s> MergingCursor<'s> {
     /// batch.put(b"a", b"1")?;
     /// batch.put(b"b", b"2")?;
     /// set.write(&batch)?;
-    /// let mut cursor = set.view().cursor(vec![])?.with_bounds("b"..);
+    /// let mut cursor = set.view().cursor()?.with_bounds("b"..);
     /// assert_eq!(cursor.first()?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
     /// # Ok(()) }
     /// ```
@@ -179,7 +179,7 @@ impl<'s> MergingCursor<'s> {
     /// let mut batch = WriteBatch::new();
     /// batch.put(b"b", b"2")?;
     /// set.write(&batch)?;
-    /// let mut cursor = set.view().cursor(vec![])?;
+    /// let mut cursor = set.view().cursor()?;
     /// assert_eq!(cursor.seek(b"a")?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
     /// assert!(cursor.seek_for_prev(b"a")?.is_none());
     /// # Ok(()) }
@@ -463,7 +463,7 @@ shown! {
 /// batch.merge(b"count", b"+1")?;
 /// batch.merge(b"count", b"+2")?;
 /// set.write(&batch)?;
-/// let mut cursor = set.view().cursor(vec![])?;
+/// let mut cursor = set.view().cursor()?;
 /// let entry: MergedEntry = cursor.first()?.expect("one key").clone();
 /// assert!(cursor.next()?.is_none());
 /// assert_eq!((entry.sequence(), entry.value(), entry.operands().len()), (3, &b"+2"[..], 2));

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use paranoid_memtable::batch::RangeOrder;
 use paranoid_memtable::flush::{FlushEntry, Versions};
 use paranoid_memtable::integrity::Place;
 use paranoid_memtable::integrity::Protected;
@@ -74,6 +75,59 @@ impl<B> MemTableSet<B> {
     pub fn open(options: SetOptions, base: B) -> Result<Self> {
         let shared = Shared::open(options, Arc::new(base))?;
         Ok(MemTableSet { shared: Arc::new(shared) })
+    }
+
+    /// Puts one entry under the next sequence number, and returns that number: [`write`](Self::write) of a batch of one, with
+    /// 8 bytes of protection from here on. Other calls of this kind: [`delete`](Self::delete), [`merge`](Self::merge),
+    /// [`delete_range`](Self::delete_range).
+    ///
+    /// ```
+    /// use paranoid_memtable::Lookup;
+    /// use paranoid_set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// set.put("apple", "red")?;
+    /// set.put("banana", "yellow")?;
+    /// set.delete("apple")?;
+    /// set.delete_range("b", "c")?; // the end is exclusive
+    /// assert!(matches!(set.view().get(b"banana")?, Lookup::Deleted { .. }));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`write_with`](Self::write_with).
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<SequenceNumber> {
+        self.write_one(|batch| batch.put(key.as_ref(), value.as_ref()))
+    }
+
+    /// Deletes a key, present or not; see [`put`](Self::put).
+    ///
+    /// # Errors
+    /// Those of [`write_with`](Self::write_with).
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<SequenceNumber> {
+        self.write_one(|batch| batch.delete(key.as_ref()))
+    }
+
+    /// Adds an operand that the engine's merge operator will combine with what the key has; see [`put`](Self::put).
+    ///
+    /// # Errors
+    /// Those of [`write_with`](Self::write_with).
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<SequenceNumber> {
+        self.write_one(|batch| batch.merge(key.as_ref(), operand.as_ref()))
+    }
+
+    /// Deletes the keys from `start` on and before `end`; see [`put`](Self::put).
+    ///
+    /// # Errors
+    /// Those of [`write_with`](Self::write_with), and `InvalidArgument` if `end` comes before `start`.
+    pub fn delete_range(&self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<SequenceNumber> {
+        self.write_one(|batch| batch.delete_range(start.as_ref(), end.as_ref()))
+    }
+
+    fn write_one(&self, fill: impl FnOnce(&mut WriteBatch) -> Result<()>) -> Result<SequenceNumber> {
+        let mut batch = WriteBatch::with_protection(8)?.with_range_order(RangeOrder::OfTable);
+        fill(&mut batch)?;
+        self.write(&batch)
     }
 
     /// Writes a batch, as [`write_with`](Self::write_with) does by default: `Buffered` if there is a journal, otherwise

@@ -163,6 +163,23 @@ impl<B> View<B> {
 }
 
 impl<B> View<B> {
+    /// A cursor over what this view sees in its tables alone; see [`merging_cursor`](Self::merging_cursor).
+    ///
+    /// # Errors
+    /// Those of [`merging_cursor`](Self::merging_cursor).
+    pub fn cursor(&self) -> Result<MergingCursor<'static>> {
+        self.merging_cursor(Vec::new())
+    }
+
+    /// What this view sees between two bounds in its tables alone, as an iterator from both ends; see
+    /// [`merging_range`](Self::merging_range).
+    ///
+    /// # Errors
+    /// Those of [`merging_range`](Self::merging_range).
+    pub fn range(&self, range: impl KeyRange) -> Result<SetRange<'static>> {
+        self.merging_range(Vec::new, range)
+    }
+
     /// A cursor over what this view sees in its tables and in the engine's own sources, which are older than the
     /// tables: newest first, each with no entry or range tombstone that is older than one of the next ones for a key that
     /// both have. It is not positioned yet. O(tables and sources).
@@ -184,14 +201,14 @@ impl<B> View<B> {
     /// batch.clear();
     /// batch.delete(b"a")?;
     /// set.write(&batch)?;
-    /// let mut cursor = set.view().cursor(vec![])?; // and the files of the view's base, if there are any
+    /// let mut cursor = set.view().cursor()?; // and the files of the view's base, if there are any
     /// assert_eq!(cursor.first()?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     /// None at present: what is damaged is an error of the move that comes to it.
-    pub fn cursor<'s>(&self, sources: Vec<Box<dyn SortedSource + 's>>) -> Result<MergingCursor<'s>> {
+    pub fn merging_cursor<'s>(&self, sources: Vec<Box<dyn SortedSource + 's>>) -> Result<MergingCursor<'s>> {
         let tables =
             self.tables.newest_first().map(|slot| -> Box<dyn SortedSource + 's> { slot.table.source() });
         let all = tables.chain(sources).collect();
@@ -212,7 +229,7 @@ impl<B> View<B> {
     ///     batch.put(key, b"value")?;
     /// }
     /// set.write(&batch)?;
-    /// let range = set.view().range(Vec::new, ..b"c".as_slice())?;
+    /// let range = set.view().range(..b"c".as_slice())?;
     /// let keys: Vec<_> = range.rev().map(|entry| Ok(entry?.user_key().to_vec())).collect();
     /// assert_eq!(keys.into_iter().collect::<Result<Vec<_>, paranoid_memtable::Error>>()?, [b"b", b"a"]);
     /// # Ok(()) }
@@ -220,12 +237,12 @@ impl<B> View<B> {
     ///
     /// # Errors
     /// Those of [`cursor`](Self::cursor).
-    pub fn range<'s>(
+    pub fn merging_range<'s>(
         &self,
         mut sources: impl FnMut() -> Vec<Box<dyn SortedSource + 's>>,
         range: impl KeyRange,
     ) -> Result<SetRange<'s>> {
-        let ends = [self.cursor(sources())?, self.cursor(sources())?];
+        let ends = [self.merging_cursor(sources())?, self.merging_cursor(sources())?];
         Ok(SetRange::new(ends, &range))
     }
 }
@@ -385,7 +402,7 @@ impl<'v> PendingMerge<'v> {
 ///     set.write(&batch)?;
 ///     set.switch()?;
 /// }
-/// let mut range: SetRange<'static> = set.view().range(Vec::new, b"b".as_slice()..)?;
+/// let mut range: SetRange<'static> = set.view().range(b"b".as_slice()..)?;
 /// drop(set);
 /// assert_eq!(range.next_back_entry()?.map(|entry| entry.user_key()), Some(b"d".as_slice()));
 /// let rest = range.map(|entry| Ok(entry?.user_key().to_vec())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
@@ -431,7 +448,7 @@ impl<'s> SetRange<'s> {
     /// let mut batch = WriteBatch::new();
     /// batch.put(b"a", b"1")?;
     /// set.write(&batch)?;
-    /// let mut range = set.view().range(Vec::new, ..)?;
+    /// let mut range = set.view().range(..)?;
     /// assert_eq!(range.next_back_entry()?.map(|entry| entry.value()), Some(b"1".as_slice()));
     /// assert!(range.next_entry()?.is_none(), "the ends have met");
     /// # Ok(()) }

@@ -548,7 +548,7 @@ mod sets {
         show!(out, "Lookup", &view.get(&bytes(letter, 1)).unwrap());
         let Lookup::Merge(pending) = view.get(&bytes(letter, 3)).unwrap() else { panic!("no operands") };
         show!(out, "PendingMerge", &pending);
-        let mut cursor = view.cursor(vec![]).unwrap();
+        let mut cursor = view.cursor().unwrap();
         let entry = cursor.first().unwrap().unwrap();
         show!(out, "MergedEntry", entry);
         show!(out, "SourceKey", &SourceKey { user_key: entry.user_key(), sequence: 1, kind: Kind::PUT });
@@ -560,7 +560,7 @@ mod sets {
         show!(out, "MergingCursor", &cursor);
         show!(out, "SetEvent", &event(letter));
         show!(out, "FlushThread", &set.start_flush_thread(|job| job.install(vec![])).unwrap());
-        show!(out, "SetRange", &view.range(Vec::new, ..).unwrap());
+        show!(out, "SetRange", &view.range(..).unwrap());
         set.switch().unwrap();
         let mut job = set.begin_flush().unwrap().unwrap();
         show!(out, "SetFlush", &job.items().unwrap());

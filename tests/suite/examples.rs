@@ -102,7 +102,7 @@ fn replay_checks_a_trace_and_names_bad_lines() {
     let arguments = [good.to_str().unwrap(), "--threads", "3", "--passes", "2"];
     let (code, out, error) = run(&replay, &arguments);
     assert_eq!(code, Some(0), "{out}{error}");
-    for wanted in ["6 000 in", "writes            4 000", "Every read was right."] {
+    for wanted in ["6 000 in", "writes          4 000", "Every read was right."] {
         assert!(out.contains(wanted), "no `{wanted}` in\n{out}");
     }
     text.push_str("1,9,2a,many,5\n");
@@ -112,6 +112,95 @@ fn replay_checks_a_trace_and_names_bad_lines() {
         let (code, _, error) = run(&replay, &[path.to_str().unwrap()]);
         assert_eq!(code, Some(2));
         assert!(error.contains(wanted), "{error}");
+    }
+}
+
+#[test]
+fn replay_makes_a_sample_of_its_own() {
+    let Some(replay) = example("replay_trace") else { return };
+    let counts = ["1", "3"].map(|threads| {
+        let (code, out, error) = run(&replay, &["--threads", threads]);
+        assert_eq!(code, Some(0), "{out}{error}");
+        for wanted in ["Replay of a small sample", "requests      20 000\n", "Every read was right."] {
+            assert!(out.contains(wanted), "no `{wanted}` in\n{out}");
+        }
+        let row = |name: &str| {
+            out.lines().find(|line| line.trim_start().starts_with(name)).unwrap()[..23].to_owned()
+        };
+        ["writes", "read hits", "read misses"].map(row)
+    });
+    assert_eq!(counts[0], counts[1], "every run replays the same requests");
+}
+
+/// A report on a full device ends with a message and exit code 2, also if there is no room for the message.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_device_is_an_error() {
+    let root = folder("full");
+    fs::write(root.join("file"), b"").unwrap();
+    for (name, arguments) in [("ingest", vec![&root]), ("replay_trace", vec![]), ("flip_a_bit", vec![])] {
+        let Some(program) = example(name) else { continue };
+        let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let command = || {
+            let mut command = Command::new(&program);
+            command.args(&arguments).stdout(full());
+            command
+        };
+        let Output { status, stderr, .. } = command().output().unwrap();
+        let error = String::from_utf8(stderr).unwrap();
+        assert_eq!(status.code(), Some(2), "{name}: {error}");
+        assert!(error.starts_with("error: writing the report: No space left on device"), "{name}: {error}");
+        assert_eq!(error.lines().count(), 1, "{name}: {error}");
+        assert_eq!(command().stderr(full()).status().unwrap().code(), Some(2), "{name}");
+    }
+}
+
+/// What a program writes on a terminal of some width: the lines, and each state of a line that it draws again.
+#[cfg(target_os = "linux")]
+fn on_terminal(program: &Path, arguments: &[&str], columns: usize) -> Option<Vec<String>> {
+    let words = [program.to_str().unwrap()].into_iter().chain(arguments.iter().copied());
+    let words: Vec<String> = words.map(|word| format!("'{word}'")).collect();
+    let command = format!("stty cols {columns} rows 24; exec {}", words.join(" "));
+    let mut script = Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").stdin(std::process::Stdio::null());
+    let Ok(Output { status, stdout, .. }) = script.output() else {
+        println!("no `script` makes a terminal, not tested");
+        return None;
+    };
+    let text = String::from_utf8(stdout).unwrap();
+    assert!(status.success(), "{text}");
+    // An escape sequence ends with its first letter.
+    let mut parts = text.split('\x1b');
+    let first = parts.next().unwrap().to_owned();
+    let shown = parts.fold(first, |shown, part| {
+        shown + part.trim_start_matches(|c: char| !c.is_ascii_alphabetic()).get(1..).unwrap_or("")
+    });
+    Some(shown.split(['\r', '\n']).map(str::to_owned).collect())
+}
+
+/// Paths longer than a line go on in the next one; numbers stay whole; a bar is on one line.
+#[cfg(target_os = "linux")]
+#[test]
+fn reports_fit_the_terminal() {
+    let _watchdog = crate::support::rng::Watchdog::new("examples::reports_fit_the_terminal", 0);
+    let root = folder("wide").join("a-name-of-a-folder-that-no-line-of-a-report-has-room-for".repeat(2));
+    fs::create_dir_all(root.join("below")).unwrap();
+    (0..2_000).for_each(|n| fs::write(root.join("below").join(n.to_string()), b"").unwrap());
+    let root = root.to_str().unwrap();
+    for (name, arguments) in [("ingest", vec![root]), ("replay_trace", vec![]), ("flip_a_bit", vec![])] {
+        let Some(program) = example(name) else { continue };
+        let (code, out, error) = run(&program, &arguments);
+        assert_eq!(code, Some(0), "{out}{error}");
+        let narrow = |line: &str, columns| assert!(line.chars().count() <= columns, "`{line}` in\n{out}");
+        out.lines().for_each(|line| narrow(line, 80));
+        let whole: String = out.lines().map(str::trim_start).collect();
+        assert!(name != "ingest" || whole.contains(root), "{out}");
+        for columns in [44, 80] {
+            let Some(lines) = on_terminal(&program, &arguments, columns) else { return };
+            lines.iter().for_each(|line| narrow(line, columns));
+            let bars = lines.iter().filter(|line| line.contains("putting") && line.contains('%')).count();
+            assert!(name != "ingest" || bars > 0, "no bar in {lines:#?}");
+        }
     }
 }
 

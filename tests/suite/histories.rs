@@ -602,7 +602,8 @@ mod stores {
 
         /// A scan of everything, from either end.
         fn scan(view: &View<History>, keys: &[u16], rng: &mut Rng) -> Vec<(u16, Known)> {
-            let mut range = view.range(|| vec![Box::new(HistorySource::new(view.base()))], ..).unwrap();
+            let mut range =
+                view.merging_range(|| vec![Box::new(HistorySource::new(view.base()))], ..).unwrap();
             let mut shown = vec![];
             let backward = rng.one_in(2);
             loop {

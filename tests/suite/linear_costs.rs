@@ -108,7 +108,7 @@ fn range_delete(set: &Set, from: u64, to: u64) {
 
 /// Walks over everything that a view shows, both ways, and returns how many entries there were.
 fn walk(view: &View<()>) -> u64 {
-    let (mut count, mut cursor) = (0, view.cursor(vec![]).unwrap());
+    let (mut count, mut cursor) = (0, view.cursor().unwrap());
     let mut entry = cursor.first().unwrap().is_some();
     while entry {
         count += 1;
@@ -173,7 +173,7 @@ fn make_over_frozen(ranges: u64) -> u64 {
     set.switch().unwrap();
     drop(set.begin_flush().unwrap());
     let view = set.view();
-    constant(ranges, comparisons(&order, || view.cursor(vec![]).unwrap()))
+    constant(ranges, comparisons(&order, || view.cursor().unwrap()))
 }
 
 fn range_deletes_and_cursors_in_turn(turns: u64) -> u64 {
@@ -181,7 +181,7 @@ fn range_deletes_and_cursors_in_turn(turns: u64) -> u64 {
     comparisons(&order, || {
         for number in 0..turns {
             range_delete(&set, 2 * number, 2 * number + 1);
-            let mut cursor = set.view().cursor(vec![]).unwrap();
+            let mut cursor = set.view().cursor().unwrap();
             assert!(cursor.seek(&key(number)).unwrap().is_none());
         }
     })

@@ -187,7 +187,7 @@ fn operands_are_applied_across_tables() {
     assert_eq!(get(b"b").unwrap(), b"-123");
     assert_eq!(get(b"c").unwrap(), b"below123");
     assert!(matches!(get(b"d"), Err(Error::Merge(cause)) if cause.to_string() == "1 bytes of key"));
-    let mut cursor = view.cursor(vec![]).unwrap();
+    let mut cursor = view.cursor().unwrap();
     let mut merged = vec![];
     let mut entry = cursor.first().unwrap();
     while let Some(found) = entry {
@@ -310,7 +310,7 @@ mod set_budgets {
         let view = set.view();
         match kind {
             0 => Holder::View(view),
-            1 => Holder::Cursor(view.cursor(vec![]).unwrap()),
+            1 => Holder::Cursor(view.cursor().unwrap()),
             _ => {
                 let Lookup::Value(value) = view.get(b"k").unwrap() else { panic!("it was put") };
                 Holder::Value(value.to_pinned())

@@ -97,9 +97,9 @@ mod api {
         assert!(table.cursor().with_bounds(.."a".to_string()).first().unwrap().is_none());
         assert!(table.owned_cursor().with_bounds(pair).first().unwrap().is_some());
         let owned = (Bound::Included(low.clone()), Bound::Excluded(high.clone()));
-        assert_eq!(set.view().range(Vec::new, owned).unwrap().count(), 1);
-        assert_eq!(set.view().range(Vec::new, &low..=&high).unwrap().count(), 2);
-        let mut cursor = set.view().cursor(vec![]).unwrap().with_bounds(pair);
+        assert_eq!(set.view().range(owned).unwrap().count(), 1);
+        assert_eq!(set.view().range(&low..=&high).unwrap().count(), 2);
+        let mut cursor = set.view().cursor().unwrap().with_bounds(pair);
         assert_eq!(cursor.first().unwrap().map(|entry| entry.user_key()), Some(b"b".as_slice()));
     }
 

@@ -6,6 +6,7 @@
 #[path = "../support/damage/calls.rs"]
 #[allow(unreachable_pub, reason = "the campaign's table, shared by path")]
 mod damage_calls;
+mod figures;
 mod rules;
 
 use std::fs;
@@ -117,7 +118,7 @@ fn planted_bugs_apply() {
 #[test]
 fn nothing_is_left_over_and_files_stay_short() {
     let everywhere = sources(&ALL);
-    assert!(everywhere.len() > 250, "the walk found only {} files", everywhere.len());
+    assert!(everywhere.len() > 240, "the walk found only {} files", everywhere.len());
     report(everywhere.iter().flat_map(rules::markers));
     report(everywhere.iter().filter(|source| !source.path.starts_with("benches/")).flat_map(rules::length));
 }
@@ -143,6 +144,43 @@ fn links_hold_in_the_package() {
         [texts(&["docs", "benches/records"], ".md"), atop(), texts(&["set", "sst"], ".md")].concat();
     let links = documents.iter().flat_map(|(path, text)| links::check(&root(), path, text));
     report(links);
+}
+
+/// Name and text of every record.
+fn records() -> figures::Records {
+    let entries = fs::read_dir(root().join("benches/records")).expect("records").flatten();
+    entries
+        .map(|entry| {
+            (entry.file_name().to_string_lossy().into(), fs::read_to_string(entry.path()).expect("text"))
+        })
+        .collect()
+}
+
+/// A record that names no commit of this history cannot be repeated.
+#[test]
+fn records_are_of_commits_that_exist() {
+    let git = |arguments: &[&str]| {
+        let output = std::process::Command::new("git").args(arguments).current_dir(root()).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let is_whole =
+        git(&["rev-parse", "--is-shallow-repository"]).is_some_and(|answer| answer.trim() == "false");
+    let history = if is_whole { git(&["rev-list", "HEAD"]) } else { None };
+    if history.is_none() {
+        println!("no whole history here: commits of records are not looked for");
+    }
+    report(figures::check_records(&records(), history.as_deref()));
+}
+
+/// What documents state of speed and tests is what the newest records hold.
+#[test]
+fn figures_are_from_the_newest_records() {
+    let book = ["src/lib.rs", "set/src/lib.rs"].map(|path| (path.to_owned(), read(path)));
+    let pages =
+        [texts(&["docs", "set", "sst"], ".md"), vec![("README.md".into(), read("README.md"))]].concat();
+    let picture = figures::check_picture(&read("docs/pictures/speed.svg"), &records());
+    let stated = figures::check(&read("tests/data/figures.txt"), &[pages, book.into()].concat(), &records());
+    report(picture.into_iter().chain(stated));
 }
 
 /// A change of what users can call is seen in review, and stands in CHANGELOG.md. Blanket and derived implementations of
@@ -381,7 +419,7 @@ mod weight {
 
     /// Most code lines and files of a package's sources, by folder.
     pub(crate) const LIMITS: [(&str, u64, u64); 3] =
-        [("src/", 15_640, 76), ("set/src/", 4_400, 18), ("sst/src/", 3_500, 21)];
+        [("src/", 14_902, 75), ("set/src/", 4_400, 18), ("sst/src/", 3_500, 21)];
 
     /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.
     pub(crate) const WORDS_MAX: u64 = 9_000;
@@ -398,8 +436,8 @@ mod weight {
     /// Most Rust files of the programs that measure and damage tables: `benches/` and `tools/` together.
     pub(crate) const PROGRAMS_MAX: u64 = 45;
 
-    /// Most lines of the list of public items.
-    pub(crate) const PUBLIC_MAX: u64 = 600;
+    /// Most lines of the list of public items: 600, and the set's calls for single entries.
+    pub(crate) const PUBLIC_MAX: u64 = 603;
 
     /// Code lines and files.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
