@@ -315,9 +315,9 @@ pub struct Corruption {
     pub offset: u64,
     /// The sequence number of the damaged entry as read, if an entry is damaged. It may itself be the damaged part.
     pub sequence: Option<u64>,
-    /// The check value computed from the bytes as they are.
+    /// The checksum, tag or count that the bytes in memory should have, computed from them as they are now.
     pub expected: u64,
-    /// The check value that was stored.
+    /// The checksum, tag or count that was found in memory in its place.
     pub found: u64,
     /// The one bit whose flip explains the damage, if there is one, counted from `offset` (byte * 8 + bit).
     pub flipped_bit: Option<u64>,

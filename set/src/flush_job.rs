@@ -411,7 +411,7 @@ mod tests {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct SalvageSummary {
-    /// Number of entries handed out. Those that another entry of their key and number replaced are not.
+    /// Number of entries handed out. An entry that was overwritten under its own sequence number is not handed out.
     pub entries: u64,
     /// Number of fragments of range tombstones handed out.
     pub fragments: u64,

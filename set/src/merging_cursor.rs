@@ -511,7 +511,7 @@ impl MergedEntry {
         self.operands.push(std::mem::take(&mut self.value));
     }
 
-    /// The user key, as its newest version has it.
+    /// The user key. If the comparator takes several spellings for one key, the spelling of the newest version.
     #[must_use]
     pub fn user_key(&self) -> &[u8] {
         &self.key

@@ -154,7 +154,8 @@ impl<B> MemTableSet<B> {
     /// Writes a batch under the next sequence numbers and returns the last of them, once it and all batches before it
     /// are visible. A batch without records takes no number; what is visible is returned. Empty ranges take theirs. Expected O(n log n) for n
     /// entries; waits for batches with smaller numbers that are still being written, for a sync, and until its deadline for a
-    /// flush if a budget is used up. `options` are [`WriteOptions`] or a [`Durability`](crate::Durability).
+    /// flush if a budget is used up. `options` are [`WriteOptions`] or a [`Durability`](crate::Durability). The steps of a write:
+    /// [commit protocol](paranoid_memtable::guide::commit_protocol).
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;

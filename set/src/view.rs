@@ -180,9 +180,9 @@ impl<B> View<B> {
         self.merging_range(Vec::new, range)
     }
 
-    /// A cursor over what this view sees in its tables and in the engine's own sources, which are older than the
-    /// tables: newest first, each with no entry or range tombstone that is older than one of the next ones for a key that
-    /// both have. It is not positioned yet. O(tables and sources).
+    /// A cursor over what this view sees in its tables and in `sources`, the engine's own files. Sources are given newest
+    /// first: if two of them have one key, every version and range tombstone of the earlier one is newer. All are older than
+    /// the tables. The cursor is not positioned yet. O(tables and sources).
     ///
     /// A move is O(tables and sources), expected, for each key that it comes to; backward it seeks twice in each that
     /// has the key. Keys below a range tombstone are passed by one seek per older table or source, and in its own table as well
@@ -217,7 +217,7 @@ impl<B> View<B> {
 
     /// What this view sees between two bounds in its tables and in the engine's own sources, as an iterator from both
     /// ends. `sources` is asked twice, for each end once; for what it returns see
-    /// [`cursor`](Self::cursor). The range borrows nothing else.
+    /// [`merging_cursor`](Self::merging_cursor). The range borrows nothing else.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -236,7 +236,7 @@ impl<B> View<B> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`cursor`](Self::cursor).
+    /// Those of [`merging_cursor`](Self::merging_cursor).
     pub fn merging_range<'s>(
         &self,
         mut sources: impl FnMut() -> Vec<Box<dyn SortedSource + 's>>,

@@ -371,8 +371,8 @@ impl<'t> FaultInjector<'t> {
         self.write(piece.address, &bytes[..len]);
     }
 
-    /// Copies up to `len` bytes from the start of one piece over another one and the pieces after it. Source and
-    /// target stay inside memory that pieces cover without a gap.
+    /// Copies up to `len` bytes, from the start of piece `from`, over those at the start of piece `to`. The copy may run on into
+    /// the pieces that follow without a gap, and ends where such a run of pieces ends.
     pub fn copy(&mut self, from: usize, to: usize, len: usize) {
         let len = len.min(self.run(from)).min(self.run(to));
         let bytes = read(self.pieces[from].address, len);
@@ -391,8 +391,8 @@ impl<'t> FaultInjector<'t> {
         words.into_iter().for_each(|(word, bytes)| self.write(word, &bytes));
     }
 
-    /// Puts the aligned word around a byte of a piece (modulo its length) back to one of its earlier values. `false`
-    /// if it never held another one.
+    /// Sets the aligned 8-byte word around byte `byte` of a piece (counted modulo the piece's length) to a value that it held
+    /// earlier, as a store that is lost would. `turn` chooses among its earlier values. Returns `false` if there are none.
     pub fn revert_word(&mut self, past: &Past, piece: usize, byte: usize, turn: usize) -> bool {
         let piece = &self.pieces[piece];
         let address = (piece.address + byte % piece.len) & !(WORD - 1);

@@ -299,7 +299,8 @@ impl MemTable {
         })
     }
 
-    /// A writer with a splice, a sub-chunk and counters of its own, for a thread that writes much.
+    /// A writer for a thread that writes thousands of entries. It keeps a place in the list from which the next search starts,
+    /// a piece of the arena, and counters of its own, so that writers of different threads seldom meet.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -338,7 +339,7 @@ impl MemTable {
     /// Writes the entries of a batch. The first one gets `first_sequence` and each further one the next number, or
     /// all get one number (see [`SequenceMode`](crate::batch::SequenceMode)). Expected O(n log n). The searches of a
     /// batch overlap, so a batch is faster than its entries one by one. An empty range, which only a batch from a log
-    /// can have, takes its number and writes nothing.
+    /// can have, takes its number and writes nothing. When readers may see it: [commit protocol](crate::guide::commit_protocol).
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
@@ -371,7 +372,7 @@ impl MemTable {
     /// O(n log n) comparisons under [`SequenceMode::WholeBatch`](crate::batch::SequenceMode::WholeBatch).
     ///
     /// It does not check whether the table is frozen or full, or has an entry with the key and sequence number of one
-    /// in the batch.
+    /// in the batch. The order of the steps: [commit protocol](crate::guide::commit_protocol).
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable, MemTableOptions, WriteBatch};
@@ -684,7 +685,7 @@ impl TableReader {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if damaged memory could change the answer.
+    /// `Corruption` if damaged memory could change the answer; which damage is noticed: [fault model](crate::guide::fault_model).
     pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<ValueRef<'_>, Operands<'_>>> {
         get(self.core(), key, snapshot)
     }
@@ -982,7 +983,7 @@ impl TableReader {
         Box::new(TableSource::new(self.owned_cursor()))
     }
 
-    /// Verifies every entry, link and control word and reports every finding. In a frozen table it also compares
+    /// Verifies every entry, link and control word and reports every finding (see the [fault model](crate::guide::fault_model)). In a frozen table it also compares
     /// counts and digest sums with those sealed by the freeze. `progress` is called every 1024 entries and at the
     /// end. O(entries).
     ///

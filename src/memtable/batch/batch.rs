@@ -61,11 +61,11 @@ pub enum SequenceMode {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RangeOrder {
-    /// That of bytes: a range that ends before its start is refused when it is added.
+    /// The ends are compared byte by byte: `delete_range` refuses a range that ends before its start at once.
     #[default]
     Bytes,
-    /// Only the table knows: [`MemTable::prepare`](crate::MemTable::prepare) and writing the batch refuse a
-    /// range that ends before its start.
+    /// The ends are compared later, by the comparator of the table that the batch is written to:
+    /// [`MemTable::prepare`](crate::MemTable::prepare) and `write_batch` refuse a range that ends before its start.
     OfTable,
 }
 

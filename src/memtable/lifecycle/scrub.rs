@@ -38,7 +38,7 @@ use crate::memtable::read::entry::Entry;
 use crate::memtable::skiplist::search::Search;
 use crate::sync::Ordering;
 
-/// The progress of a scrub.
+/// How far a scrub has come, as it tells its caller while it runs.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
@@ -55,9 +55,9 @@ use crate::sync::Ordering;
 pub struct ScrubProgress {
     /// Number of entries visited, damaged ones included.
     pub entries: u64,
-    /// Bytes of their keys and values that verified.
+    /// Bytes of keys and values that were verified so far, without those of damaged entries.
     pub bytes: u64,
-    /// Findings so far.
+    /// Number of findings so far.
     pub findings: u64,
 }
 

@@ -470,7 +470,7 @@ pub trait Handle {
         F: for<'a> FnOnce(&'a Core) -> Option<Result<Entry<'a>>>;
 }
 
-/// A borrowed table.
+/// How a cursor or range holds its table if it borrows it.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
@@ -482,7 +482,7 @@ pub trait Handle {
 #[derive(Debug, Clone, Copy)]
 pub struct Borrowed<'t>(pub(crate) &'t Core);
 
-/// A share in a table.
+/// How an owned cursor or range holds its table: it shares ownership, so the table's memory stays as long as the cursor does.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
