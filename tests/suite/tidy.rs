@@ -118,7 +118,7 @@ fn planted_bugs_apply() {
 #[test]
 fn nothing_is_left_over_and_files_stay_short() {
     let everywhere = sources(&ALL);
-    assert!(everywhere.len() > 240, "the walk found only {} files", everywhere.len());
+    assert!(everywhere.len() >= 250, "the walk found only {} files", everywhere.len());
     report(everywhere.iter().flat_map(rules::markers));
     report(everywhere.iter().filter(|source| !source.path.starts_with("benches/")).flat_map(rules::length));
 }
