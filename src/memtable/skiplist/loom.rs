@@ -122,9 +122,7 @@ fn insert(table: &Arc<Table>, key: &'static [u8], sequence: u64) -> JoinHandle<(
 
 /// A sequence number with which the key gets a tower of this height.
 fn sequence_with_height(key: &[u8], height: u32) -> u64 {
-    (1..1000)
-        .find(|sequence| Towers::Dense.height(SECRET, key_part(key), *sequence, 0) == height)
-        .unwrap()
+    (1..1000).find(|sequence| Towers::Dense.height(SECRET, key_part(key), *sequence, 0) == height).unwrap()
 }
 
 fn join<T>(threads: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
