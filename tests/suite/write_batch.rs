@@ -38,6 +38,16 @@ mod reserved {
         MemTable::new(options.build().unwrap()).unwrap()
     }
 
+    #[test]
+    fn a_cleared_batch_keeps_its_mode() {
+        let mut batch = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
+        batch.put(b"old", b"old").unwrap();
+        batch.clear();
+        batch.put(b"new", b"new").unwrap();
+        batch.put(b"newer", b"new").unwrap();
+        assert_eq!(MemTable::default().prepare(&batch).unwrap().numbers(), 1);
+    }
+
     /// What was written, without bytes, which depend on the place, or the error.
     fn verdict(written: &Result<BatchWritten, Error>) -> String {
         match written {
