@@ -73,7 +73,8 @@ impl LiveIndex {
         LiveIndex { checks, tally: Tally::new(checks, COUNTS), tree, merger: Mutex::default() }
     }
 
-    /// Adds a tombstone. An error leaves the index unchanged.
+    /// Adds a tombstone. After an error the index may have all of it, a part or nothing: the caller asks the list from then
+    /// on. What the log took stays taken.
     pub(crate) fn insert(
         &self,
         comparator: &KeyComparator,

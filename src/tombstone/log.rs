@@ -789,8 +789,8 @@ impl Counter {
     /// Sets the counter to `after` if its word is `seen` still.
     fn replace(&self, seen: u64, after: u32) -> bool {
         let sealed = self.checks.counter(self.which, after);
-        // ORDERING: release; partner: the acquire load of `ended` in `extent`: what a writer stored before its larger
-        // `ended` is visible after it. Relaxed on failure: the word is read again.
+        // ORDERING: release; partner: the acquire load of `ended` in `Tally::read`: what a writer stored before its
+        // larger `ended` is visible after it. Relaxed on failure: the word is read again.
         self.word.compare_exchange_weak(seen, sealed, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
@@ -829,7 +829,7 @@ impl Tally {
     /// The word of `begun`, and what it says.
     #[inline(always)]
     fn read(&self) -> Checked<(u64, Extent)> {
-        // ORDERING: acquire; partner: the release exchange in `Counter::advance` (COUNTER-2).
+        // ORDERING: acquire; partner: the release exchange in `Counter::replace` (COUNTER-2).
         let ended = self.ended.word.load(Ordering::Acquire);
         // ORDERING: relaxed; ordered after the acquire load above.
         let begun = self.begun.word.load(Ordering::Relaxed);

@@ -528,9 +528,9 @@ impl VersionFilter {
     }
 
     /// The oldest snapshot that sees a version of this key, the largest number if none does. `None` if the version is kept whatever
-    /// covers it, because a single delete may need it.
+    /// covers it: all are needed, or a single delete may need it.
     pub fn seen_from(&self, sequence: SequenceNumber) -> Option<SequenceNumber> {
-        let snapshots = self.snapshots.as_deref().unwrap_or_default();
+        let snapshots = self.snapshots.as_ref()?;
         let first = snapshots.partition_point(|snapshot| *snapshot < sequence);
         (!self.below_single).then(|| snapshots.get(first).copied().unwrap_or(SequenceNumber::MAX))
     }
