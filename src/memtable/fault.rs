@@ -219,7 +219,7 @@ impl<'t> FaultInjector<'t> {
     fn entry(&mut self, view: &View<'_>, node: u32, height: u32, part: Part) -> Result<()> {
         let lengths = Lengths(raw_word(view, node)?);
         let sequence = raw_word(view, node + (SEQUENCE_AT / UNIT) as u32)?;
-        let (key_at, end) = (key_at(view.width), entry_end(view.width, lengths));
+        let (key_at, end) = (key_at(view.width), entry_end(view.width, lengths) as usize);
         let start = address_of(view, node, end)?;
         let key = view.published(node, key_at, lengths.key_len()).ok_or_else(lost)?;
         let owner = Some(Owner { key: key.into(), sequence });

@@ -79,11 +79,10 @@ impl<'a> View<'a> {
         let ((address, available), Header { lengths, sequence, revision }) = self.stored_header(offset)?;
         let back = self.back_word_at(offset, address);
         let (fixed, check) = self.secret.header(offset, lengths.0, sequence, revision);
-        let key_at = key_at(self.width);
-        if back.header_check() != check || key_at + lengths.data_len() > available {
+        if back.header_check() != check || entry_end(self.width, lengths) > available as u64 {
             return None;
         }
-        let (key_address, place) = (address + key_at, place_of(offset, revision));
+        let (key_address, place) = (address + key_at(self.width), place_of(offset, revision));
         Some((Node { key_address, lengths, place, fixed, arena: PhantomData }, back.target()))
     }
 
@@ -112,12 +111,11 @@ impl<'a> View<'a> {
     fn node_of(&self, place: u64, lengths: Lengths, sequence: SequenceNumber) -> Option<Node<'a>> {
         let offset = (place >> 32) as u32;
         let (address, available) = self.locate(offset)?;
-        let key_at = key_at(self.width);
-        if key_at + lengths.data_len() > available {
+        if entry_end(self.width, lengths) > available as u64 {
             return None;
         }
         let (fixed, _) = self.secret.header(offset, lengths.0, sequence, place as u32);
-        Some(Node { key_address: address + key_at, lengths, place, fixed, arena: PhantomData })
+        Some(Node { key_address: address + key_at(self.width), lengths, place, fixed, arena: PhantomData })
     }
 
     /// The back word of the node at an address that has room for a header.
@@ -592,10 +590,10 @@ impl Lengths {
         (self.0 >> 32) as usize
     }
 
-    /// Length of key and value in bytes.
+    /// Length of key and value in bytes. Damaged lengths may add up to more than a `usize` of 32 bits holds.
     #[inline(always)]
-    pub(crate) const fn data_len(self) -> usize {
-        self.key_len() + self.value_len()
+    pub(crate) const fn data_len(self) -> u64 {
+        self.key_len() as u64 + self.value_len() as u64
     }
 }
 
@@ -607,14 +605,14 @@ pub(crate) const fn key_at(width: Width) -> usize {
 
 /// Bytes from the node address to the end of the entry.
 #[inline(always)]
-pub(crate) const fn entry_end(width: Width, lengths: Lengths) -> usize {
-    key_at(width) + lengths.data_len()
+pub(crate) const fn entry_end(width: Width, lengths: Lengths) -> u64 {
+    key_at(width) as u64 + lengths.data_len()
 }
 
 /// Units of a whole node with its tower.
 #[inline(always)]
 pub(crate) const fn node_units(width: Width, lengths: Lengths, height: u32) -> u64 {
-    height as u64 + entry_end(width, lengths).div_ceil(UNIT) as u64
+    height as u64 + entry_end(width, lengths).div_ceil(UNIT as u64)
 }
 
 /// A back word's parts.

@@ -366,7 +366,7 @@ mod tests {
         let lengths = Lengths::pack(fields().key.len(), fields().kind, fields().value.len());
         let mut reservation = arena.carve(&mut SubChunk::default(), node_units(width, lengths, 1)).unwrap();
         let built = view.build(&mut reservation, &fields(), LOW).unwrap();
-        test(&view, built.offset, entry_end(width, lengths));
+        test(&view, built.offset, entry_end(width, lengths) as usize);
     }
 
     /// Flips a bit, counted from the entry's first byte on.
@@ -412,21 +412,23 @@ mod tests {
         });
     }
 
-    /// A matching header check with lengths that lead out of the chunk.
+    /// A matching header check with lengths that lead out of the chunk, the second one out of 32 bits.
     #[test]
     fn an_entry_ends_inside_its_chunk() {
         with_entry(|view, offset, _| {
-            let lengths = Lengths::pack(fields().key.len(), fields().kind, 1 << 30).0;
-            let (_, check) = view.secret.header(offset, lengths, fields().sequence, 0);
-            let words = [(0, lengths), ((BACK_AT / UNIT) as u32, BackWord::pack(0, 0, check).0)];
-            for (at, word) in words {
-                // ORDERING: Relaxed: one thread.
-                view.word(offset + at).unwrap().store(word, Ordering::Relaxed);
+            for value_len in [1 << 30, u32::MAX as usize - 30] {
+                let lengths = Lengths::pack(fields().key.len(), fields().kind, value_len).0;
+                let (_, check) = view.secret.header(offset, lengths, fields().sequence, 0);
+                let words = [(0, lengths), ((BACK_AT / UNIT) as u32, BackWord::pack(0, 0, check).0)];
+                for (at, word) in words {
+                    // ORDERING: Relaxed: one thread.
+                    view.word(offset + at).unwrap().store(word, Ordering::Relaxed);
+                }
+                assert!(view.try_open(offset).is_none());
+                let (fields, stored) = view.raw_header(offset).unwrap();
+                assert_eq!(stored, check);
+                assert!(view.open_as(offset, &fields).is_none());
             }
-            assert!(view.try_open(offset).is_none());
-            let (fields, stored) = view.raw_header(offset).unwrap();
-            assert_eq!(stored, check);
-            assert!(view.open_as(offset, &fields).is_none());
         });
     }
 }

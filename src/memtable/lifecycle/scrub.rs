@@ -519,7 +519,7 @@ fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
     let revision = u32::from_ne_bytes(std::array::from_fn(|i| revision[i]));
     let (fixed, expected) = view.secret.header(offset, lengths.0, sequence, revision);
     let (_, available) = view.locate(offset)?;
-    if check != expected || entry_end(view.width, lengths) > available {
+    if check != expected || entry_end(view.width, lengths) > available as u64 {
         return None;
     }
     let end = key_at(view.width) + lengths.key_len();

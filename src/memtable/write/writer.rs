@@ -172,7 +172,7 @@ fn account(
         entered.count(&change, write.sequence);
         return Inserted { bytes: placement.bytes, displaced: None };
     };
-    let data_bytes = old.node().lengths().data_len() as u64;
+    let data_bytes = old.node().lengths().data_len();
     let gone = Totals::of(old.kind(), data_bytes, old.node().stored_key_digest(view)).negated();
     entered.count(&Totals { displaced: 1, ..change.plus(&gone) }, write.sequence);
     Inserted { bytes: placement.bytes, displaced: Some(Displaced { kind: old.kind(), data_bytes }) }
