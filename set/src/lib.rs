@@ -29,7 +29,8 @@
 //! hides an entry nor shows it twice. It keeps the memory of its tables. A [`Snapshot`] keeps none: flushes keep the versions
 //! that it needs, and [`view_at`](MemTableSet::view_at) reads at it whenever that is wanted. What the tables do not decide
 //! ([`Lookup::NotFound`](paranoid_memtable::Lookup::NotFound), [`Base::Below`](paranoid_memtable::read::Base::Below)) the engine looks for in the view's base, at the view's
-//! number. Scans merge both: [`View::cursor`] and [`View::range`].
+//! number. Scans merge both: [`View::merging_cursor`] and
+//! [`View::merging_range`].
 //!
 //! ```
 //! use paranoid_memtable::{Lookup, WriteBatch};

@@ -29,7 +29,7 @@ use paranoid_memtable::{Comparator, Error, KeyEquality, Kind, Result, SequenceNu
 
 /// A cursor over what a view sees, both ways. It is `'static` if its sources are, and `Send`; it keeps the memory of its
 /// tables alive. Made by [`View::cursor`](crate::View::cursor) and
-/// [`View::cursor`](crate::View::cursor).
+/// [`View::merging_cursor`](crate::View::merging_cursor).
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
@@ -83,7 +83,7 @@ enum State {
 
 impl<'s> MergingCursor<'s> {
     /// A cursor over the engine's own sources alone, newest first, at a sequence number: what a compaction reads. Which
-    /// sources there may be, and in which order, says [`View::cursor`](crate::View::cursor).
+    /// sources there may be, and in which order, says [`View::merging_cursor`](crate::View::merging_cursor).
     ///
     /// ```
     /// use std::sync::Arc;

@@ -119,7 +119,7 @@ impl<B> MemTableSet<B> {
     /// Deletes the keys from `start` on and before `end`; see [`put`](Self::put).
     ///
     /// # Errors
-    /// Those of [`write_with`](Self::write_with), and `InvalidArgument` if `end` comes before `start`.
+    /// Those of [`write_with`](Self::write_with), and `InvalidArgument` if `end` is not after `start`.
     pub fn delete_range(&self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<SequenceNumber> {
         self.write_one(|batch| batch.delete_range(start.as_ref(), end.as_ref()))
     }

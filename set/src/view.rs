@@ -189,19 +189,15 @@ impl<B> View<B> {
     /// if nothing there is newer. See [`SortedSource`].
     ///
     /// ```
-    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::MemTable;
     /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let older = MemTable::default(); // stands for the files of the view's base
+    /// older.put(0, b"a", b"1")?;
+    /// older.put(0, b"b", b"2")?;
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
-    /// let mut batch = WriteBatch::new();
-    /// batch.put(b"a", b"1")?;
-    /// batch.put(b"b", b"2")?;
-    /// set.write(&batch)?;
-    /// set.switch()?;
-    /// batch.clear();
-    /// batch.delete(b"a")?;
-    /// set.write(&batch)?;
-    /// let mut cursor = set.view().cursor()?; // and the files of the view's base, if there are any
+    /// set.delete(b"a")?;
+    /// let mut cursor = set.view().merging_cursor(vec![older.source()])?;
     /// assert_eq!(cursor.first()?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
     /// # Ok(()) }
     /// ```
@@ -220,16 +216,15 @@ impl<B> View<B> {
     /// [`merging_cursor`](Self::merging_cursor). The range borrows nothing else.
     ///
     /// ```
-    /// use paranoid_memtable::WriteBatch;
+    /// use paranoid_memtable::MemTable;
     /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let older = MemTable::default(); // stands for the files of the view's base
+    /// older.put(0, b"a", b"value")?;
     /// let set = MemTableSet::open(SetOptions::default(), ())?;
-    /// let mut batch = WriteBatch::new();
-    /// for key in [b"a", b"b", b"c"] {
-    ///     batch.put(key, b"value")?;
-    /// }
-    /// set.write(&batch)?;
-    /// let range = set.view().range(..b"c".as_slice())?;
+    /// set.put(b"b", b"value")?;
+    /// set.put(b"c", b"value")?;
+    /// let range = set.view().merging_range(|| vec![older.source()], ..b"c".as_slice())?;
     /// let keys: Vec<_> = range.rev().map(|entry| Ok(entry?.user_key().to_vec())).collect();
     /// assert_eq!(keys.into_iter().collect::<Result<Vec<_>, paranoid_memtable::Error>>()?, [b"b", b"a"]);
     /// # Ok(()) }
@@ -379,14 +374,15 @@ impl<'v> PendingMerge<'v> {
 // ```text
 //   front ->  a  b  [unread]  e  f  <- back        the two ends stop where they meet
 // ```
-// * SET-RANGE-1: the place of an end, which is the last key that it showed, is the bound at which
-//   the other end's cursor stops.
+// * SET-RANGE-1: the place of an end, which is the last key that it showed, is the bound at which the other
+//   end's cursor stops.
 //
 // One thread at a time moves a range; sets may be written meanwhile.
 
 /// What a view shows between two bounds, iterated from both ends: it lends entries, by [`next_entry`](Self::next_entry)
 /// and [`next_back_entry`](Self::next_back_entry), and is an iterator over copies of them. `Send`, and `'static` if the
-/// engine's own sources in it are; it keeps the memory of its tables alive. Made by [`View::range`](crate::View::range).
+/// engine's own sources in it are; it keeps the memory of its tables alive. Made by [`View::range`](crate::View::range)
+/// and [`View::merging_range`](crate::View::merging_range).
 ///
 /// What cannot be read is an error of the end that comes to it, which then goes on after it. The other end may report it
 /// once more.
