@@ -246,7 +246,7 @@ impl ArenaRecycler {
 
     /// Zeroes what dropped tables left here, so that new tables can have it. O(bytes): a call for a thread that flushes.
     pub fn zero(&self) {
-        // RECYCLER-1.
+        // RECYCLER-1. A call of its own, so that the lock is not held while a mapping is zeroed and put back.
         let next = || self.kept.lock().used.pop();
         while let Some((mut mapping, used)) = next() {
             mapping.zero(used);

@@ -270,8 +270,7 @@ impl View<'_> {
         let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
         let (from, to) = (self.link_word(node, level, old), self.link_word(node, level, new));
         // ORDERING: Release pairs with the Acquire in `load_link`; Relaxed on failure: the caller reads the link again.
-        let release = Ordering::Release;
-        Ok(word.compare_exchange(from, to, release, Ordering::Relaxed).is_ok())
+        Ok(word.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed).is_ok())
     }
 }
 

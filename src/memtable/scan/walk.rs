@@ -5,6 +5,7 @@
 //!   Nowhere ---------------------> At(entry) <------+
 //!      ^                            |   |  damage   |  goes on strictly beyond the gap
 //!      +----- ran off an end -------+   +--> Gap --+
+//!   Failed(error): as Nowhere, where damage hides every way on
 //! ```
 //! * WALK-1: a walk reports a gap once and keeps the positions of both its sides in its own memory; the next step
 //!   goes on at the other side, strictly beyond what was reported.
