@@ -15,7 +15,7 @@ use crate::memtable::table::MemTable;
 use crate::sync::Ordering;
 
 /// Entries of a large table.
-const ENTRIES: u64 = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
+const ENTRIES: u64 = if cfg!(debug_assertions) { 5_000 } else { 100_000 };
 
 /// The order of bytes, backwards.
 #[derive(Debug)]

@@ -176,7 +176,7 @@ fn fill(table: &MemTable, limit: u64, rng: &mut Rng) {
 /// Chunks that fill up to their last unit: no entry lies across two of them.
 #[test]
 fn many_chunks() {
-    for extra in (0..16).step_by(if cfg!(debug_assertions) { 3 } else { 1 }) {
+    for extra in (0..16).step_by(if cfg!(debug_assertions) { 5 } else { 1 }) {
         let table = table(builder().write_buffer_size(64 << 10));
         let value = vec![b'v'; 200 + extra];
         let mut writers = [table.writer(), table.writer()];
@@ -268,10 +268,11 @@ fn a_reservation_is_enough() {
 
 #[test]
 fn larger_than_the_write_buffer() {
+    const LARGEST: u64 = if cfg!(debug_assertions) { 10 << 20 } else { 100 << 20 };
     let table = table(builder().write_buffer_size(64 << 10));
     table.put(1, b"small", b"v").unwrap();
     let mut rng = Rng::new(5);
-    for (n, len) in [65_536u64, 131_071, 1 << 20, 100 << 20].into_iter().enumerate() {
+    for (n, len) in [65_536u64, 131_071, 1 << 20, LARGEST].into_iter().enumerate() {
         let value = rng.bytes(len.min(1 << 20) as usize).repeat((len >> 20).max(1) as usize);
         let sequence = n as u64 + 2;
         table.put(sequence, b"large", &value).unwrap();
@@ -526,7 +527,7 @@ mod growth {
     /// A directory takes some bytes per entry, whatever the keys are and in which order they come.
     #[test]
     fn a_directory_takes_a_few_bytes_per_entry() {
-        const COUNT: u64 = if cfg!(debug_assertions) { 34_000 } else { 400_000 };
+        const COUNT: u64 = if cfg!(debug_assertions) { 12_000 } else { 400_000 };
         let _watchdog = Watchdog::new("limits::growth::a_directory_takes_a_few_bytes_per_entry", 0);
         for shape in 0..6 {
             let used = [Directory::Off, Directory::Auto].map(|directory| {

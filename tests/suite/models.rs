@@ -31,19 +31,19 @@ mod model {
 
     #[test]
     fn random_operations() {
-        random::<Bytewise>("random_operations", amount_or_few(1_000_000, 4_000, 1));
+        random::<Bytewise>("random_operations", amount_or_few(1_000_000, 2_000, 1));
     }
 
     #[test]
     fn random_operations_in_reverse_order() {
-        random::<Reverse>("random_operations_in_reverse_order", amount_or_few(100_000, 1_200, 1));
+        random::<Reverse>("random_operations_in_reverse_order", amount_or_few(100_000, 600, 1));
     }
 
     #[test]
     fn random_operations_where_different_bytes_are_equal() {
         random::<CaseBlind>(
             "random_operations_where_different_bytes_are_equal",
-            amount_or_few(100_000, 1_200, 1),
+            amount_or_few(100_000, 600, 1),
         );
     }
 
@@ -79,7 +79,11 @@ mod model {
         let test = "models::model::range_estimates_err_by_a_fifth_at_most";
         let seed = seed_or(20);
         let _watchdog = Watchdog::new(test, seed);
-        const ENTRIES: u64 = if cfg!(miri) { 60 } else { 100_000 };
+        const ENTRIES: u64 = match (cfg!(miri), cfg!(debug_assertions)) {
+            (true, _) => 60,
+            (false, true) => 30_000,
+            (false, false) => 100_000,
+        };
         const ASKED: usize = if cfg!(miri) { 20 } else { 1000 };
         let table = MemTable::new(MemTableOptions::builder().seed(seed).build().unwrap()).unwrap();
         let mut writer = table.writer();
@@ -173,7 +177,7 @@ mod oracle {
         let table = MemTable::new(MemTableOptions::builder().seed(seed).build().unwrap()).unwrap();
         let (oracle, next) = (Oracle::new(), AtomicU64::new(0));
         let mut rng = Rng::new(seed);
-        let step = amount(50_000, 3_000);
+        let step = amount(50_000, 1_500);
         for round in 1..=4 {
             std::thread::scope(|threads| {
                 for id in 0..THREADS {

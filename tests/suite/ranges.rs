@@ -248,7 +248,7 @@ fn kept_ranges_under_every_order() {
     let test = "ranges::kept_ranges_under_every_order";
     let mut seed = seed_or(std::process::id().into());
     println!("{test}: seed {seed:#x}");
-    for _ in 0..amount(2_000, 40) {
+    for _ in 0..amount(2_000, 20) {
         let _watchdog = Watchdog::new(test, seed);
         let (mut rng, replay) = (Rng::new(seed), replay_line(test, seed));
         check::<Bytewise>(&mut rng, &replay);
@@ -748,7 +748,7 @@ mod cursors {
         let seed = seed_or(0x3a7);
         let _watchdog = Watchdog::new(test, seed);
         const KEYS: u64 = 24;
-        for round in 0..amount_or_few(20_000, 300, 2) {
+        for round in 0..amount_or_few(20_000, 100, 2) {
             let (replay, mut rng) = (replay_line(test, seed), Rng::new(seed.wrapping_add(round)));
             let table = MemTable::default();
             let mut writers = [(); 3].map(|()| table.writer());

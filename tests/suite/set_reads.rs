@@ -284,7 +284,7 @@ mod set_model {
         let test = "set_reads::set_model::a_set_is_its_history";
         let seed = seed_or(0x5e7);
         // A million operations in an optimised build, most of them with few comparisons: two thirds of a minute.
-        for round in 0..amount_or_few(6_700, 12, 1) {
+        for round in 0..amount_or_few(6_700, 5, 1) {
             let seed = seed.wrapping_add(round);
             let _watchdog = Watchdog::new(test, seed);
             println!("{}", replay_line(test, seed));

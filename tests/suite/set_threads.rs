@@ -130,7 +130,7 @@ fn each_snapshot_is_a_prefix_of_the_commits() {
     let options = SetOptions::builder().table(tables).journal(Arc::new(journal));
     let options = options.max_write_buffer_number(u64::MAX).build().unwrap();
     let set = MemTableSet::open(options, History::default()).unwrap();
-    let (batches, over, done) = (amount_or_few(10_000, 2000, 2), AtomicBool::new(false), AtomicU64::new(0));
+    let (batches, over, done) = (amount_or_few(10_000, 700, 2), AtomicBool::new(false), AtomicU64::new(0));
     let commits = Mutex::new(vec![]);
     let seen = scope(|threads| {
         let (set, over, done, commits) = (&set, &over, &done, &commits);

@@ -216,7 +216,7 @@ fn writers_and_readers() {
 
 #[test]
 fn freeze_in_the_middle() {
-    let entries = amount_or_few(4_000, 150, 3);
+    let entries = amount_or_few(4_000, 60, 3);
     rounds("freeze_in_the_middle", 20, |seed| {
         stress(seed, entries, Some(scramble(seed) % (entries * WRITERS)));
     });
@@ -608,7 +608,7 @@ mod span_threads {
     }
 
     fn batches() -> u64 {
-        amount_or_few(1_500, 200, 2).max(2)
+        amount_or_few(1_500, 80, 2).max(2)
     }
 
     #[test]

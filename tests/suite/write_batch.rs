@@ -102,7 +102,8 @@ mod reserved {
 
     #[test]
     fn a_reserved_batch_is_written_as_write_batch_does() {
-        let (seeds, rounds) = if cfg!(miri) { (2, 3) } else { (24, 40) };
+        const SEEDS: u64 = if cfg!(debug_assertions) { 6 } else { 24 };
+        let (seeds, rounds) = if cfg!(miri) { (2, 3) } else { (SEEDS, 40) };
         let mut refused = 0;
         for seed in 0..seeds {
             let _watchdog =
@@ -512,6 +513,7 @@ const BEFORE: u64 = if cfg!(miri) { 4 } else { 40 };
 /// written.
 #[test]
 fn a_panic_of_the_comparator_goes_on_to_the_caller() {
+    const STEP: u64 = if cfg!(debug_assertions) { 5 } else { 1 };
     let batch = mixed_batch();
     let (mut partly, mut burns) = (0, 0);
     loop {
@@ -540,7 +542,7 @@ fn a_panic_of_the_comparator_goes_on_to_the_caller() {
         partly += u64::from((1..42).contains(&there));
         go_on(&table, &batch, there);
         // Odd, so that the table and the writer take turns.
-        burns += if cfg!(miri) { 141 } else { 1 };
+        burns += if cfg!(miri) { 141 } else { STEP };
     }
     assert!(partly > if cfg!(miri) { 1 } else { 10 }, "{partly} of {burns}");
 }

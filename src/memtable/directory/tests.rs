@@ -89,7 +89,7 @@ fn scaled(full: u64) -> u64 {
     if cfg!(miri) {
         full / 150
     } else if cfg!(debug_assertions) {
-        full / 10
+        full / 30
     } else {
         full
     }
@@ -221,7 +221,7 @@ fn no_flipped_bit_changes_an_answer() {
     let mut sequence = 1000;
     for (number, unit) in units.enumerate() {
         let word = search.view.word(unit).unwrap();
-        let step = if cfg!(debug_assertions) { 19 } else { 1 };
+        let step = if cfg!(debug_assertions) { 37 } else { 1 };
         for bit in (number % step..64).step_by(step) {
             // ORDERING: Relaxed: one thread.
             let before = word.fetch_xor(1 << bit, Ordering::Relaxed);
@@ -286,7 +286,7 @@ fn what_a_look_passes_costs_few_steps_and_what_it_finds_is_mended() {
     let units = pages.iter().flat_map(|at| at.page..at.page + at.units()).chain([search.directory]);
     let (mut found, mut passed) = (0, 0);
     for (number, unit) in units.enumerate() {
-        let step = if cfg!(debug_assertions) { 61 } else { 3 };
+        let step = if cfg!(debug_assertions) { 113 } else { 3 };
         for bit in (number % step..64).step_by(step) {
             let word = search.view.word(unit).unwrap();
             // ORDERING: Relaxed: one thread.

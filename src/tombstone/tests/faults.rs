@@ -110,17 +110,17 @@ fn flip_everything(case: &Case, stride: u64) {
 
 #[test]
 fn every_flipped_bit_of_a_live_index() {
-    let stride = if cfg!(debug_assertions) { 397 } else { 1 };
+    let stride = if cfg!(debug_assertions) { 797 } else { 1 };
     flip_everything(&case(1, 5, ""), stride);
     flip_everything(&case(2, 75, ""), stride);
-    flip_everything(&case(3, 106, "a-common-beginning-"), if stride == 1 { 3 } else { 593 });
+    flip_everything(&case(3, 106, "a-common-beginning-"), if stride == 1 { 3 } else { 1193 });
 }
 
 #[test]
 fn every_flipped_bit_of_a_finished_index() {
     let case = case(4, 100, "");
     case.index.finish(&BYTEWISE);
-    flip_everything(&case, if cfg!(debug_assertions) { 263 } else { 1 });
+    flip_everything(&case, if cfg!(debug_assertions) { 523 } else { 1 });
 }
 
 /// A node that is damaged before it is merged spoils no other node.

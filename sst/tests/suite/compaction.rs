@@ -60,7 +60,7 @@ fn a_compaction_keeps_what_snapshots_read() {
     println!("{test}: seed {seed:#x}");
     let _watchdog = Watchdog::new(test, seed);
     let mut rng = Rng::new(seed);
-    for round in 0..amount(300, 30) {
+    for round in 0..amount(300, 12) {
         let folder = folder();
         let directory = folder.path();
         let mut old: Vec<TableFile> = (0..3)

@@ -53,7 +53,7 @@ fn a_crash_leaves_no_file_or_a_whole_one() {
     let (mut rng, steps) = (Rng::new(seed), steps());
     assert!(steps > 20, "{steps} steps");
     let mut whole = 0;
-    for point in 0..amount(10_000, 2_000) {
+    for point in 0..amount(10_000, 800) {
         // The largest number crashes after `finish` returned.
         let at = point % (steps + 1);
         if let Err(text) = crash(Fault::None, at, &mut rng) {

@@ -90,7 +90,7 @@ fn every_version_and_kind() {
     let mut rng = Rng::new(seed);
     for version in 2..=6 {
         for kind in 0..=4 {
-            let model = Model::random(&mut rng, amount(3_000, 600));
+            let model = Model::random(&mut rng, amount(3_000, 300));
             let kind = ChecksumKind::try_from(kind).unwrap();
             let options = SortedTableOptions::builder().format_version(version).checksum(kind);
             // Debian's sst_dump knows versions up to 5.

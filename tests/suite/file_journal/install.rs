@@ -585,7 +585,7 @@ mod faults {
         let test =
             "file_journal::install::faults::every_call_fails_and_nothing_that_was_acknowledged_is_lost";
         let mut seed = seed_or(0x5eed << (2 * BITS));
-        let wanted = amount(20_000, 400);
+        let wanted = amount(20_000, 150);
         let mut counts = Counts::default();
         while counts.cases < wanted {
             let _watchdog = Watchdog::new(test, seed);

@@ -73,7 +73,7 @@ fn what_a_failed_sync_left_is_written_anew_by_the_next_process() {
 #[test]
 fn a_refused_append_does_not_come_back_after_a_restart() {
     let _watchdog = Watchdog::new("a_refused_append_does_not_come_back_after_a_restart", 0);
-    let (disks, mut there) = (amount(4000, 4000), 0);
+    let (disks, mut there) = (amount(4000, 1000), 0);
     for seed in 0..disks {
         let mut rng = Rng::new(seed);
         let disk = SimDisk::new(seed, Plan::default());
@@ -100,7 +100,7 @@ fn a_refused_append_does_not_come_back_after_a_restart() {
 
 /// Ends an opening of these files by a power cut, again and again: the next one finds the same.
 fn end_openings(files: &Files, wanted: &[u64]) {
-    for case in 0..amount(2000, 2000) {
+    for case in 0..amount(2000, 400) {
         let disk = disk_of(files);
         disk.set_plan(Plan { crash_at: Some(case % 40), ..Plan::default() });
         let _ = read(&disk, 0, DEFAULT);
