@@ -4,7 +4,20 @@
 //! they are flushed to a file. An entry is a user key, a sequence number, a [`Kind`] and a value. Entries are never changed: a new
 //! version of a key is a new entry, and a read names the sequence number up to which it sees entries, its *snapshot*. The engine
 //! hands out sequence numbers, logs writes before they come here, and decides when to [`freeze`](MemTable::freeze) a table and
-//! flush it. The crate `paranoid-set` does all of that for engines that have no write path of their own.
+//! flush it.
+//!
+//! The crate `paranoid-set` does all of that for engines that have no write path of their own. Begin with it unless you have one:
+//!
+//! ```
+//! use paranoid_memtable::Lookup;
+//! use paranoid_set::{MemTableSet, SetOptions};
+//! # fn main() -> Result<(), paranoid_memtable::Error> {
+//! let set = MemTableSet::open(SetOptions::default(), ())?;
+//! set.put("apple", "red")?;
+//! set.delete_range("a", "b")?;
+//! assert!(matches!(set.view().get(b"apple")?, Lookup::Deleted { .. }));
+//! # Ok(()) }
+//! ```
 //!
 //! Every entry carries digests, and every link a tag. A read verifies what it returns: a damaged bit ends in the right answer or in
 //! [`Error::Corruption`], never in a wrong answer, a crash or a hang.
@@ -37,6 +50,8 @@
 //! [`internals`] shows the bytes of an entry, a search, the directory and the life of a table.
 //!
 //! # How it is used
+//!
+//! An engine that has sequence numbers and a log of its own uses a table:
 //!
 //! ```
 //! use paranoid_memtable::{Lookup, MemTable, MemTableOptions};

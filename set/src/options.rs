@@ -228,11 +228,12 @@ impl SetOptionsBuilder {
         self
     }
 
-    /// The most arenas of flushed tables that are kept for the next tables, each a write buffer of memory rounded up to a
-    /// power of two (default: 1 without a [`write_buffer_manager`](Self::write_buffer_manager), 0 with one; 0 for none). A
-    /// table that gets one finds memory backed that an earlier one had touched, so that few writes wait for the system. What
-    /// a flushed table had is zeroed by the thread that drops or installs the next [`FlushJob`](crate::FlushJob), and
-    /// given back to the system when the set is dropped. [`SetStats::recycled_bytes`](crate::SetStats::recycled_bytes) counts it; budgets do not.
+    /// How many arenas of flushed tables are kept for the next tables at most; 0 keeps none. Each takes as much memory as a write
+    /// buffer, rounded up to a power of two. The default is 1, and 0 with a [`write_buffer_manager`](Self::write_buffer_manager).
+    ///
+    /// The system backs new memory page by page, at the first write to each, and that write waits. A kept arena is backed already.
+    /// The thread that drops or installs the next [`FlushJob`](crate::FlushJob) zeroes it. The system gets it back when the set is dropped.
+    /// [`SetStats::recycled_bytes`](crate::SetStats::recycled_bytes) counts kept arenas; budgets do not.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;

@@ -397,8 +397,8 @@ impl<B> MemTableSet<B> {
         SetStats::of(&self.view(), &self.shared.registry, &self.shared.buffers)
     }
 
-    /// Why the journal still has what is flushed: the error of its last removal; `None` if that succeeded. The set goes on, and
-    /// the next [`install`](FlushJob::install) tries again.
+    /// The error with which the journal refused to remove files whose batches are flushed; `None` if the last removal succeeded.
+    /// The set works on with a journal that is longer than it needs to be, and the next [`install`](FlushJob::install) tries again.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};

@@ -312,11 +312,11 @@ impl FileJournal {
         FileJournal::open_in(storage, last_sequence, ChecksumKind::Xxh3, RecoveryMode::default())
     }
 
-    /// Opens the journal of any storage, in any mode of recovery, and of the kind of checksum in the
-    /// files that the journal will write. Files that are there may have any.
+    /// Opens a journal in a storage, which need not be a directory, and says what a recovery does about damage. `checksum` is the
+    /// kind that new files get; files that exist are read whatever kind they have.
     ///
-    /// A damaged journal opens with `SkipAnyCorrupted`: every batch that verifies is handed out, whatever stands between
-    /// them. Files with damage stay as they are until [`obsolete_before`](Journal::obsolete_before) removes them: until then
+    /// A damaged journal opens with `SkipAnyCorrupted`: the recovery hands out every batch that verifies, before and behind the
+    /// damage. Damaged files are left as they are until [`obsolete_before`](Journal::obsolete_before) removes them. Until then
     /// only this mode opens the journal.
     ///
     /// ```
