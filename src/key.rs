@@ -237,7 +237,7 @@ pub(crate) struct Target<'k> {
     /// Which side of an equal entry the position is on.
     side: Side,
     /// The first bytes of the key's image, computed once.
-    image: u64,
+    pub(crate) image: u64,
 }
 
 impl<'k> Target<'k> {
@@ -280,6 +280,12 @@ impl<'k> Target<'k> {
         self
     }
 
+    /// Whether an entry has the bytes of this position's key and is not before the position.
+    #[inline(always)]
+    pub(crate) fn is_version(&self, key: &[u8], version: (SequenceNumber, u32)) -> bool {
+        are_same(key, self.key) && self.side == Side::Before && version <= (self.sequence, self.revision)
+    }
+
     /// Compares this position with another one.
     pub(crate) fn order(&self, comparator: &KeyComparator, other: &Target<'_>) -> Ordering {
         let rank = |side| match side {
@@ -297,13 +303,13 @@ impl<'k> Target<'k> {
     }
 
     /// The one comparison of entries in this crate: is the entry (key, sequence, revision) before or after the
-    /// position? `Less`: before it. `sequence` and `revision` are asked for only if the keys are equal.
+    /// position? `Less`: before it.
     #[inline(always)]
     pub(crate) fn entry_order(
         &self,
         comparator: &KeyComparator,
         key: &[u8],
-        version: impl FnOnce() -> (SequenceNumber, u32),
+        version: (SequenceNumber, u32),
     ) -> Ordering {
         let image = comparator.image(key, 0);
         if image != self.image {
@@ -312,22 +318,22 @@ impl<'k> Target<'k> {
         self.full_order(comparator, key, version)
     }
 
-    #[inline]
+    /// Takes values, so that its callers keep them in registers.
+    #[inline(never)]
     fn full_order(
-        &self,
+        self,
         comparator: &KeyComparator,
         key: &[u8],
-        version: impl FnOnce() -> (SequenceNumber, u32),
+        (sequence, revision): (SequenceNumber, u32),
     ) -> Ordering {
         match self.side {
             Side::Start => return Ordering::Greater,
             Side::End => return Ordering::Less,
             Side::Before | Side::After => {}
         }
-        let order = comparator.compare(key, self.key).then_with(|| {
-            let (sequence, revision) = version();
-            self.sequence.cmp(&sequence).then(self.revision.cmp(&revision))
-        });
+        let order = comparator
+            .compare(key, self.key)
+            .then_with(|| self.sequence.cmp(&sequence).then(self.revision.cmp(&revision)));
         if order.is_eq() && self.side == Side::After { Ordering::Less } else { order }
     }
 }
@@ -531,7 +537,7 @@ impl KeyComparator {
     #[inline(always)]
     pub(crate) fn are_equal(&self, left: &[u8], right: &[u8]) -> bool {
         match self.equality {
-            KeyEquality::Bytes => left == right,
+            KeyEquality::Bytes => are_same(left, right),
             KeyEquality::Custom => self.ask(left, right).is_eq(),
         }
     }
@@ -593,6 +599,18 @@ fn compare_words(mut left: &[u8], mut right: &[u8]) -> Ordering {
     left.cmp(right)
 }
 
+/// `left == right`, with two pairs of words for keys of 8 to 16 bytes: they are shorter than a call.
+#[inline(always)]
+fn are_same(left: &[u8], right: &[u8]) -> bool {
+    if left.len() == right.len()
+        && left.len() <= 16
+        && let (Some(first), Some(last)) = (left.first_chunk::<8>(), left.last_chunk::<8>())
+    {
+        return right.first_chunk() == Some(first) && right.last_chunk() == Some(last);
+    }
+    left == right
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -600,11 +618,11 @@ mod tests {
     #[test]
     fn newer_sequences_and_revisions_come_first() {
         let target = Target::new(&BYTEWISE, b"k", 5).with_revision(3);
-        assert_eq!(target.entry_order(&BYTEWISE, b"k", || (6, 0)), Ordering::Less);
-        assert_eq!(target.entry_order(&BYTEWISE, b"k", || (4, 9)), Ordering::Greater);
-        assert_eq!(target.entry_order(&BYTEWISE, b"k", || (5, 4)), Ordering::Less);
-        assert_eq!(target.entry_order(&BYTEWISE, b"k", || (5, 3)), Ordering::Equal);
-        assert_eq!(target.entry_order(&BYTEWISE, b"j", || (0, 0)), Ordering::Less);
+        assert_eq!(target.entry_order(&BYTEWISE, b"k", (6, 0)), Ordering::Less);
+        assert_eq!(target.entry_order(&BYTEWISE, b"k", (4, 9)), Ordering::Greater);
+        assert_eq!(target.entry_order(&BYTEWISE, b"k", (5, 4)), Ordering::Less);
+        assert_eq!(target.entry_order(&BYTEWISE, b"k", (5, 3)), Ordering::Equal);
+        assert_eq!(target.entry_order(&BYTEWISE, b"j", (0, 0)), Ordering::Less);
     }
 
     /// Both comparisons against a plain one: positions as (rank, key, age, side), entries as positions between sides.
@@ -624,18 +642,18 @@ mod tests {
                     continue;
                 }
                 // An entry equals the position before it: that is where a search for it ends.
-                let entry = right.entry_order(&BYTEWISE, left.key, || (left.sequence, left.revision));
+                let entry = right.entry_order(&BYTEWISE, left.key, (left.sequence, left.revision));
                 let wanted = if left.side == Side::Before { at.cmp(&other) } else { (at - 1).cmp(&other) };
                 assert_eq!(entry, wanted, "{left:?} {right:?}");
             }
         }
         assert_eq!(positions.iter().filter(|position| position.is_extreme()).count(), 2);
         let behind = Target::behind_key(&BYTEWISE, b"b");
-        assert_eq!(behind.entry_order(&BYTEWISE, b"b", || (0, 0)), Ordering::Less);
-        assert_eq!(behind.entry_order(&BYTEWISE, b"c", || (u64::MAX, u32::MAX)), Ordering::Greater);
+        assert_eq!(behind.entry_order(&BYTEWISE, b"b", (0, 0)), Ordering::Less);
+        assert_eq!(behind.entry_order(&BYTEWISE, b"c", (u64::MAX, u32::MAX)), Ordering::Greater);
         // Keys whose images equal those of the extremes.
         for key in [[0; 8], [0xff; 8]] {
-            let entry = |side| Target::extreme(side).entry_order(&BYTEWISE, &key, || (0, 0));
+            let entry = |side| Target::extreme(side).entry_order(&BYTEWISE, &key, (0, 0));
             assert_eq!([Side::Start, Side::End].map(entry), [Ordering::Greater, Ordering::Less]);
         }
     }

@@ -210,8 +210,8 @@ impl PointEntries {
 
     /// A search of the list.
     #[inline(always)]
-    pub(crate) fn search<'t>(&self, ground: Ground<'t>) -> Result<Search<'t>, Corruption> {
-        Ok(self.list.search(Head::Points, ground.arena.view()?, ground.comparator))
+    pub(crate) fn search<'t>(&'t self, ground: Ground<'t>) -> Result<Search<'t>, Corruption> {
+        Ok(self.list.search(ground.arena.view()?, ground.comparator))
     }
 
     /// Looks at some pages of the directory, if there is one, and renews it if it is broken.

@@ -7,9 +7,13 @@
 use std::sync::Arc;
 
 use crate::integrity::digest::splitmix;
+use crate::integrity::options::ParanoidOptions;
 use crate::key::{Bytewise, Comparator, KeyEquality, KeyOrder, Target};
+use crate::memtable::arena::witness::Ends;
+use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::options::{Directory, MemTableOptions};
 use crate::memtable::read::get::Lookup;
+use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::search::Trail;
 use crate::memtable::table::MemTable;
 use crate::sync::Ordering;
@@ -58,6 +62,37 @@ fn nodes_per_get(table: &MemTable, keys: &[Vec<u8>]) -> f64 {
         assert_eq!((entry.key(), entry.node().sequence()), (&key[..], sequence));
     }
     f64::from(trail.nodes) / keys.len() as f64
+}
+
+/// Every level-0 link says whether the keys at its ends differ, whatever came between them: puts, batches in any order,
+/// versions of a key, entries that replace others. Red for `versions_differ`.
+#[test]
+fn links_say_whether_the_keys_at_their_ends_differ() {
+    for protection in [0, 1, 8] {
+        let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
+        let options = MemTableOptions::builder().paranoid(paranoid).duplicates(DuplicatePolicy::Replace);
+        let table = MemTable::new(options.seed(0xd1ff).build().unwrap()).unwrap();
+        let key = |draw: u64| (splitmix(draw) % 40).to_be_bytes();
+        for round in 0..if cfg!(miri) { 20 } else { 300 } {
+            let sequence = 1 + 8 * (round - round % 5);
+            table.put(sequence, &key(20 * round), b"put").unwrap();
+            let mut batch = WriteBatch::with_protection(8).unwrap();
+            for place in 1..=splitmix(round) % 8 {
+                batch.put(&key(20 * round + place / 2), b"in a batch").unwrap();
+            }
+            table.write_batch(sequence, &batch).unwrap();
+        }
+        let search = table.core().point_search().unwrap();
+        let (mut at, mut left) = (search.sentinel, None);
+        while let Some((next, ends)) =
+            search.view.try_link_with_ends(at, 0).filter(|(next, _)| *next != search.sentinel)
+        {
+            let right = search.view.open(next).unwrap().key().to_vec();
+            let differ = protection > 0 && left.as_ref() != Some(&right);
+            assert_eq!(ends == Ends::DIFFER, differ, "{left:?} {right:?}");
+            (at, left) = (next, Some(right));
+        }
+    }
 }
 
 fn filled(order: impl Comparator, directory: Directory, keys: &[Vec<u8>]) -> MemTable {

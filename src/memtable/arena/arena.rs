@@ -458,6 +458,12 @@ impl<'a> View<'a> {
         if ahead < self.units { Some(self.base + ahead as usize * UNIT) } else { None }
     }
 
+    /// Whether an address is in the chunk that holds most units.
+    #[inline(always)]
+    pub(crate) fn is_near(&self, address: usize) -> bool {
+        address.wrapping_sub(self.base) < self.end - self.base
+    }
+
     /// The address of a unit, assuming that it is in the chunk that holds most units; for prefetches only.
     #[inline(always)]
     pub(crate) fn likely_address(&self, offset: u32) -> usize {
@@ -491,6 +497,8 @@ impl<'a> View<'a> {
             Some(address) => address,
             None => self.arena.locate_beyond(self.shape.shift(), offset)?.0,
         };
+        // SAFETY: ARENA-1: no chunk begins at address 0. Callers then need not ask whether the reference is one.
+        unsafe { std::hint::assert_unchecked(address != 0) };
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);
         // SAFETY: ARENA-1, ARENA-2: a unit inside a live chunk, aligned to 8; ARENA-4: links and back words are only
         // accessed so after publication, and an unpublished word belongs to one writer (ARENA-3).
@@ -507,10 +515,14 @@ impl<'a> View<'a> {
     #[inline(always)]
     #[cfg(not(loom))]
     pub(crate) fn words<const N: usize>(&self, offset: u32) -> Option<&'a [AtomicU64; N]> {
-        let (address, available) = self.locate(offset)?;
-        if available < N * UNIT {
-            return None;
-        }
+        let ahead = offset.wrapping_sub(self.start);
+        let address = if u64::from(ahead) + N as u64 <= u64::from(self.units) {
+            self.base + ahead as usize * UNIT
+        } else {
+            self.locate(offset).filter(|(_, available)| *available >= N * UNIT)?.0
+        };
+        // SAFETY: ARENA-1: no chunk begins at address 0.
+        unsafe { std::hint::assert_unchecked(address != 0) };
         let pointer = std::ptr::with_exposed_provenance::<[AtomicU64; N]>(address);
         // SAFETY: ARENA-1, ARENA-2: all N words are inside a live chunk, aligned to 8; ARENA-4: links and back words
         // are only accessed so after publication, and an unpublished word belongs to one writer (ARENA-3).

@@ -15,6 +15,7 @@ use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::arena::{Reservation, View};
 use crate::memtable::arena::layout::{BACK_AT, BACK_UNITS, HEADER, REVISION_AT, SEQUENCE_AT, UNIT};
 use crate::memtable::arena::node::{BackWord, Lengths, key_at};
+use crate::memtable::arena::witness::Ends;
 
 impl View<'_> {
     /// Writes links, header, digests, key, value and back link of a node that is not published yet.
@@ -32,7 +33,8 @@ impl View<'_> {
         let units = self.plain(reservation, from, from + tower + key_at + fields.data_bytes() as usize)?;
         let (links, bytes) = units.split_at_mut(tower);
         for (level, link) in (0..height).zip(links.as_chunks_mut::<UNIT>().0.iter_mut().rev()) {
-            let word = self.link_word(offset, level, if level == 0 { next } else { end });
+            let target = if level == 0 { next } else { (end, Ends::MAY_MATCH) };
+            let word = self.link_word(offset, level, target);
             self.write_word(link, Self::slot(offset, level), word);
         }
         if let Some(header) = bytes.first_chunk_mut::<HEADER>() {
@@ -249,8 +251,8 @@ pub(crate) struct Shape {
     pub(crate) revision: u32,
     /// The node before it.
     pub(crate) back: u32,
-    /// What its link at level 0 names.
-    pub(crate) next: u32,
+    /// What its link at level 0 names and says.
+    pub(crate) next: (u32, Ends),
     /// What its other links name: the sentinel.
     pub(crate) end: u32,
 }
@@ -276,7 +278,7 @@ mod tests {
         let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
         let arena = Arena::new(&options).unwrap();
         let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
-        let search = list.search(Head::Points, arena.view().unwrap(), &BYTEWISE);
+        let search = list.search(arena.view().unwrap(), &BYTEWISE);
         let mut inserter = Inserter::default();
         let bytes: Vec<u8> = (1..=40).collect();
         for len in 0..bytes.len() {

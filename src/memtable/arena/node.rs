@@ -249,7 +249,7 @@ impl<'a> Node<'a> {
     /// Compares this entry with a position.
     #[inline(always)]
     pub(crate) fn order(&self, comparator: &KeyComparator, target: &Target<'_>) -> Order {
-        target.entry_order(comparator, self.key(), || (self.sequence(), self.revision()))
+        target.entry_order(comparator, self.key(), (self.sequence(), self.revision()))
     }
 
     /// The position before this entry.
@@ -292,11 +292,18 @@ impl<'a> Node<'a> {
     /// Verifies the key digest (NODE-3). O(key length).
     #[inline(always)]
     pub(crate) fn try_verify(self, view: &View<'_>) -> Option<Verified<'a>> {
+        self.try_verify_as(self.key(), view)
+    }
+
+    /// [`try_verify`](Self::try_verify) with the hash of bytes that were compared with the key and are the same: a caller's key,
+    /// which can be hashed while the node is on its way.
+    #[inline(always)]
+    pub(crate) fn try_verify_as(self, same: &[u8], view: &View<'_>) -> Option<Verified<'a>> {
         let width = view.width;
         if width.bytes() == 0 {
             return Some(Verified { node: self, key_part: 0 });
         }
-        let (key_part, digest) = self.key_digest(self.key());
+        let (key_part, digest) = self.key_digest(same);
         self.has_digest(0, digest, width).then_some(Verified { node: self, key_part })
     }
 
@@ -408,13 +415,11 @@ impl<'a> Verified<'a> {
         }
     }
 
-    /// Whether the key is at its place in this arena.
+    /// Whether the key is in a chunk of this arena.
     #[inline(always)]
     fn is_in(&self, view: &View<'_>) -> bool {
-        matches!(
-            view.locate(self.node.offset()),
-            Some((address, _)) if address + key_at(view.width) == self.node.key_address
-        )
+        let is_there = |(address, _)| address + key_at(view.width) == self.node.key_address;
+        view.is_near(self.node.key_address) || view.locate(self.node.offset()).is_some_and(is_there)
     }
 
     /// The value, not verified, for a copy that is verified afterwards.
@@ -483,7 +488,7 @@ pub(crate) trait KeepsArena: Send + Sync + 'static {
 }
 
 /// Bytes of a verified entry inside the chunks of this arena, which may therefore be pinned. Made only of an entry
-/// whose key is at its place in the arena (ARENA-2, NODE-1), so that its value ends inside the same chunk.
+/// whose key is in a chunk of the arena (ARENA-2), so that its value ends inside the same chunk (NODE-1).
 #[derive(Clone, Copy)]
 pub(crate) struct BytesIn<'a> {
     bytes: &'a [u8],

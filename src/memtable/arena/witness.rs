@@ -198,9 +198,23 @@ impl<'a> View<'a> {
 // ```
 // * LINKS-1: a link is followed only after a tag that matched its slot, its level and its target.
 // * LINKS-2: a node is complete before a link to it is published: Release here, Acquire in `load_link`.
+// * LINKS-3: a level-0 link may say that the keys at both of its ends differ: its tag is XORed with a constant. It says so
+//   only if its writer has verified both keys and their K differ. A link names a node once, so what it says of the two
+//   never changes: a node that comes between them gets two links that are written anew.
 //
 // Any thread; lock-free. Not promised: that a link did not go back to an earlier target; `witness.rs` checks that at
 // level 0.
+
+/// What a level-0 link says about the keys of the nodes at its ends, by what its tag is XORed with (LINKS-3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ends(u32);
+
+impl Ends {
+    /// They may be the same.
+    pub(crate) const MAY_MATCH: Ends = Ends(0);
+    /// They differ.
+    pub(crate) const DIFFER: Ends = Ends(0x9a3c_65c5);
+}
 
 impl View<'_> {
     /// The slot of a node's (or head's) link.
@@ -219,11 +233,22 @@ impl View<'_> {
     /// Follows a link: its target, if the tag matches (NODE-4).
     #[inline(always)]
     pub(crate) fn try_link(&self, node: u32, level: u32) -> Option<u32> {
-        let slot = Self::slot(node, level);
-        let link = self.load_link(slot)?;
-        let target = (link >> 32) as u32;
-        let tag = self.secret.link_tag(slot, level, target);
-        (link as u32 == tag).then_some(target)
+        self.try_link_with_ends(node, level).map(|(target, _)| target)
+    }
+
+    /// Follows a link: its target, and what it says about the ends, if the tag matches (NODE-4).
+    #[inline(always)]
+    pub(crate) fn try_link_with_ends(&self, node: u32, level: u32) -> Option<(u32, Ends)> {
+        let link = self.load_link(Self::slot(node, level))?;
+        Some(((link >> 32) as u32, self.ends(node, level, link)?))
+    }
+
+    /// What a link word says about the ends, if its tag matches.
+    #[inline(always)]
+    fn ends(&self, node: u32, level: u32, link: u64) -> Option<Ends> {
+        let tag = self.secret.link_tag(Self::slot(node, level), level, (link >> 32) as u32);
+        let ends = Ends(link as u32 ^ tag);
+        (ends == Ends::MAY_MATCH || ends == Ends::DIFFER).then_some(ends)
     }
 
     /// The target of a link, unchecked; for prefetches only.
@@ -250,8 +275,9 @@ impl View<'_> {
 
     /// A link word that names `target`.
     #[inline(always)]
-    pub(super) fn link_word(&self, node: u32, level: u32, target: u32) -> u64 {
-        u64::from(target) << 32 | u64::from(self.secret.link_tag(Self::slot(node, level), level, target))
+    pub(super) fn link_word(&self, node: u32, level: u32, (target, ends): (u32, Ends)) -> u64 {
+        let tag = self.secret.link_tag(Self::slot(node, level), level, target);
+        u64::from(target) << 32 | u64::from(tag ^ ends.0)
     }
 
     /// Sets a link of a node that is not reachable at this level yet.
@@ -259,16 +285,27 @@ impl View<'_> {
     pub(crate) fn set_link(&self, node: u32, level: u32, target: u32) -> Result<(), Corruption> {
         let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
         // ORDERING: Relaxed: the node becomes reachable at this level only through a later `publish_link`.
-        word.store(self.link_word(node, level, target), Ordering::Relaxed);
+        word.store(self.link_word(node, level, (target, Ends::MAY_MATCH)), Ordering::Relaxed);
         Ok(())
     }
 
-    /// Changes the link of `node` at `level` from `old` to `new`. `false` if another writer changed it first, or the
-    /// link is damaged.
+    /// Changes a node's link at a level from `old` to `new`, whose key may be another one. `false` if another writer changed it
+    /// first, or the link is damaged.
     #[inline(always)]
-    pub(crate) fn publish_link(&self, node: u32, level: u32, old: u32, new: u32) -> Result<bool, Corruption> {
+    pub(crate) fn publish_link(
+        &self,
+        at: (u32, u32),
+        old: u32,
+        new: (u32, Ends),
+    ) -> Result<bool, Corruption> {
+        let (node, level) = at;
         let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
-        let (from, to) = (self.link_word(node, level, old), self.link_word(node, level, new));
+        // ORDERING: Relaxed: only compared.
+        let from = word.load(Ordering::Relaxed);
+        if (from >> 32) as u32 != old || self.ends(node, level, from).is_none() {
+            return Ok(false);
+        }
+        let to = self.link_word(node, level, new);
         // ORDERING: Release pairs with the Acquire in `load_link`; Relaxed on failure: the caller reads the link again.
         Ok(word.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed).is_ok())
     }
@@ -277,9 +314,9 @@ impl View<'_> {
 #[cold]
 fn bad_link(slot: u32, expected: u32, found: u32) -> Corruption {
     let mut report = Corruption::new(Place::Link, bytes_of(slot), u64::from(expected), u64::from(found));
-    if (expected ^ found).is_power_of_two() {
-        report.flipped_bit = Some(u64::from((expected ^ found).trailing_zeros()));
-    }
+    let differences = [Ends::MAY_MATCH, Ends::DIFFER].map(|ends| expected ^ found ^ ends.0);
+    let flipped = differences.into_iter().find(|difference| difference.is_power_of_two());
+    report.flipped_bit = flipped.map(|bit| u64::from(bit.trailing_zeros()));
     report
 }
 
@@ -351,7 +388,7 @@ mod tests {
     use crate::memtable::arena::node::{BackWord, Lengths, entry_end, node_units};
     use crate::sync::Ordering;
 
-    const LOW: Shape = Shape { pad: 0, height: 1, revision: 0, back: 0, next: 0, end: 0 };
+    const LOW: Shape = Shape { pad: 0, height: 1, revision: 0, back: 0, next: (0, Ends::MAY_MATCH), end: 0 };
 
     fn fields() -> Fields<'static> {
         Fields::new(9, Kind::PUT, b"the key", b"value", None)

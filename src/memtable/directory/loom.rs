@@ -58,7 +58,7 @@ impl Table {
     }
 
     fn search(&self) -> Search<'_> {
-        self.list.search(Head::Points, self.arena.view().unwrap(), &BYTEWISE)
+        self.list.search(self.arena.view().unwrap(), &BYTEWISE)
     }
 
     fn target(&self, place: usize) -> Target<'static> {

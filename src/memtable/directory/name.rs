@@ -175,11 +175,7 @@ impl<'a> Pages<'_, 'a> {
 
     /// Where a slot belongs in a page that is locked.
     fn place(&self, locked: &Locked<'a>, new: &New<'_, '_>) -> usize {
-        let place = match locked.kind {
-            Kind::Leaf => self.leaf_slot(&locked.page, new.target, 0),
-            Kind::Inner => self.inner_slot(&locked.page, new.target),
-        };
-        place.min(locked.count)
+        self.slot(&locked.page, new.target, (locked.kind, 0)).min(locked.count)
     }
 
     /// Puts a slot into a page that is locked. `Some(None)`: the page has changed, and is to be asked again.
@@ -313,7 +309,7 @@ impl<'a> Pages<'_, 'a> {
         let target = first.position(self.comparator);
         let Some(parent) = self.page_at(level + 1, &target) else { return };
         let Some(mut parent) = parent.lock(self.view, Kind::Inner) else { return };
-        let place = self.inner_slot(&parent.page, &target).min(parent.count);
+        let place = self.slot(&parent.page, &target, (Kind::Inner, 0)).min(parent.count);
         for place in [place, place.saturating_sub(1)] {
             if let Some(slot) = parent.slot(self.view, place)
                 && slot.child == old.at

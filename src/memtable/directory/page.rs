@@ -68,6 +68,15 @@ impl Kind {
         if level == 0 { Kind::Leaf } else { Kind::Inner }
     }
 
+    /// The least and the greatest word of a slot with this discriminator.
+    #[inline(always)]
+    fn words_with(self, discriminator: u64) -> (u64, u64) {
+        match self {
+            Kind::Leaf => (discriminator & !0xffff_ffff, discriminator | 0xffff_fffe),
+            Kind::Inner => (discriminator, discriminator),
+        }
+    }
+
     /// How many units a page takes.
     pub(super) fn units(self) -> u32 {
         match self {
@@ -113,6 +122,12 @@ fn words_at<'a>(view: &View<'a>, at: u32) -> Option<Half<'a>> {
 fn words_at<'a>(view: &View<'a>, at: u32) -> Option<Half<'a>> {
     let words: Option<Vec<_>> = (0..WORDS as u32).map(|word| view.word(at.wrapping_add(word))).collect();
     words?.try_into().ok()
+}
+
+/// How many bytes a page with this word leaves out.
+#[inline(always)]
+fn skipped(measure: u64) -> u32 {
+    (measure >> 8) as u32 & 0xff_ffff
 }
 
 /// The tag of a page of this kind.
@@ -168,7 +183,7 @@ impl<'a> Page<'a> {
         let word = self.load(MEASURE);
         Measure {
             reference: (word >> 32) as u32,
-            skip: (word >> 8) as u32 & 0xff_ffff,
+            skip: skipped(word),
             start: self.load(FIRST_BYTES),
             shares: Shares(word).only(Shares::BOTH),
         }
@@ -205,20 +220,57 @@ impl<'a> Page<'a> {
     #[inline(always)]
     pub(super) fn rank(&self, bound: u64) -> usize {
         // The block, the quarter of it, the word in that: the first word of each but the first one tells which.
-        let block = begun::<BLOCK, _>(&self.words[..], bound);
-        let Some(words) = self.words.chunks_exact(BLOCK).nth(block) else { return 0 };
-        let quarter = begun::<HEAD, _>(words, bound);
-        let first = block * BLOCK + quarter * HEAD;
-        match words.chunks_exact(HEAD).nth(quarter) {
-            Some(words) if first > 0 => first - HEAD + begun::<1, _>(words, bound) + 1,
-            _ => 0,
+        let (mut block, mut quarter, mut word) = (0, 0, 0);
+        for number in 1..WORDS / BLOCK {
+            block += self.is_below(number * BLOCK, bound);
         }
+        for number in 1..BLOCK / HEAD {
+            quarter += self.is_below(block * BLOCK + number * HEAD, bound);
+        }
+        let first = block * BLOCK + quarter * HEAD;
+        for number in 1..HEAD {
+            word += self.is_below(first + number, bound);
+        }
+        if first == 0 { 0 } else { first - HEAD + 1 + word }
+    }
+
+    /// 1, if a word is below `bound`, else 0.
+    #[inline(always)]
+    fn is_below(&self, word: usize, bound: u64) -> usize {
+        usize::from(self.load(word % WORDS) < bound)
     }
 
     /// The slot's word as a search compares it.
     #[inline(always)]
     pub(super) fn word(&self, slot: usize) -> u64 {
         if slot < SLOTS { self.load(HEAD + slot) } else { FREE }
+    }
+
+    /// The first slot that is not before a key, and not the first one of all, where discriminators alone tell: a page that
+    /// was not replaced has this slot, and at most `ties` slots after it tie with the key. `None`: anything else.
+    #[inline(always)]
+    fn slot_at_once(
+        &self,
+        comparator: &KeyComparator,
+        target: &Target<'_>,
+        (kind, ties): (Kind, usize),
+    ) -> Option<usize> {
+        let measure = self.load(MEASURE);
+        let skip = skipped(measure);
+        if measure & (REPLACED | Shares::BOTH.0) != Shares::BOTH.0 {
+            let differs = || begins(target.image ^ self.load(FIRST_BYTES), skip) != 0;
+            if measure & REPLACED != 0 || skip > 0 && (skip as usize > WORD || differs()) {
+                return None;
+            }
+        }
+        let (first, last) = kind.words_with(kept(comparator, target.key, skip));
+        let slot = self.rank(first);
+        let word = self.word(slot);
+        if slot == 0 || word == FREE && self.next() != 0 {
+            return None;
+        }
+        let is_tied = if ties == 0 { word <= last } else { self.word(slot + ties) <= last };
+        if is_tied { None } else { Some(slot) }
     }
 
     /// Whether a discriminator belongs right before this slot of a leaf, and no slot beside it has an equal one.
@@ -441,18 +493,6 @@ impl<'a> Locked<'a> {
     }
 }
 
-#[inline(always)]
-fn is_below<W: Borrow<AtomicU64>>(word: &W, bound: u64) -> bool {
-    // ORDERING: Relaxed: advice; what is followed is loaded by `node` or `child`.
-    word.borrow().load(Ordering::Relaxed) < bound
-}
-
-/// How many pieces of `N` words but the first one begin below `bound`.
-#[inline(always)]
-fn begun<const N: usize, W: Borrow<AtomicU64>>(words: &[W], bound: u64) -> usize {
-    words.chunks_exact(N).skip(1).map(|piece| usize::from(is_below(&piece[0], bound))).sum()
-}
-
 /// Copies words into a page that nobody knows.
 fn copy<W: Borrow<AtomicU64>>(from: &[W], to: &[W]) {
     for (from, to) in from.iter().zip(to) {
@@ -609,6 +649,9 @@ pub(super) const START: u32 = 0;
 pub(crate) const GROUP: usize = 32;
 /// Nodes whose discriminators tie that a search passes by hops rather than by reading their keys.
 const TIES_HOPPED: usize = 2;
+/// How lookups search pages of each kind.
+const LEAF: (Kind, usize) = (Kind::Leaf, TIES_HOPPED);
+const INNER: (Kind, usize) = (Kind::Inner, 0);
 /// Cache lines of a leaf, and of either half of an inner page.
 const LEAF_LINES: usize = 8;
 /// Most levels of inner pages.
@@ -647,14 +690,16 @@ pub(crate) struct Pages<'s, 'a> {
 }
 
 /// The root word: page 32 | levels 8 | check 24. `None`: it is damaged.
+#[inline(always)]
 fn unpack(view: &View<'_>, at: u32, word: u64) -> Option<(u32, u32)> {
     let (page, levels) = ((word >> 32) as u32, (word >> 24) as u32 & 0xff);
     (levels <= LEVELS_MAX && pack(view, at, page, levels) == word).then_some((page, levels))
 }
 
 /// Makes a root word.
+#[inline(always)]
 pub(super) fn pack(view: &View<'_>, at: u32, page: u32, levels: u32) -> u64 {
-    let check = view.secret.link_tag(at, u32::MAX - 2 - levels, page) >> 8;
+    let check = view.secret.link_tag(at ^ levels << 24, u32::MAX - 2, page) >> 8;
     u64::from(page) << 32 | u64::from(levels) << 24 | u64::from(check)
 }
 
@@ -686,57 +731,46 @@ impl<'a> Pages<'_, 'a> {
             || self.view.try_open(node).is_some_and(|node| node.order(self.comparator, target).is_lt())
     }
 
-    /// Among tied slots, from `first` on with words below `end`, the first one whose node is not before the target;
-    /// else the slot after them. The first two are compared before a binary search of the rest: a new version of a key
-    /// stands before its newest one, and the first slot of a page may name what is before all of it.
-    #[inline(never)]
-    fn among_ties(
-        &self,
-        page: &Page<'a>,
-        (first, end): (usize, u64),
-        node: impl Fn(usize) -> u32,
-        target: &Target<'_>,
-    ) -> usize {
+    /// The first slot of a page whose node is not before the target. If at most `ties` discriminators tie, it is the first of
+    /// them: the caller hops over the others, and no key is read.
+    pub(super) fn slot(&self, page: &Page<'a>, target: &Target<'_>, (kind, ties): (Kind, usize)) -> usize {
+        let wanted = page.measure().discriminator(self.view, self.comparator, target.key);
+        let (least, last) = kind.words_with(wanted);
+        let first = page.rank(least);
+        if page.word(first + if first > 0 { ties } else { 0 }) > last {
+            return first;
+        }
+        // The first two are compared before a binary search of the rest: a new version of a key stands before its newest
+        // one, and the first slot of a page may name what is before all of it.
+        let is_before = |slot| {
+            let node = page.slot(self.view, kind, slot).map_or(START, |slot| slot.node);
+            self.is_before(node, target)
+        };
         for slot in first..first + 2 {
-            if page.word(slot) >= end || !self.is_before(node(slot), target) {
+            if page.word(slot) > last || !is_before(slot) {
                 return slot;
             }
         }
-        let (mut start, mut end) = (first + 2, page.rank(end));
+        let (mut start, mut end) = (first + 2, page.rank(last.saturating_add(1)));
         while start < end {
             let middle = start.midpoint(end);
-            if self.is_before(node(middle), target) { start = middle + 1 } else { end = middle }
+            if is_before(middle) { start = middle + 1 } else { end = middle }
         }
         start
     }
 
-    /// The first slot of an inner page whose fence is not before the target.
-    #[inline(always)]
-    pub(super) fn inner_slot(&self, page: &Page<'a>, target: &Target<'_>) -> usize {
-        let wanted = page.measure().discriminator(self.view, self.comparator, target.key);
-        let first = page.rank(wanted);
-        if page.word(first) != wanted {
-            return first;
+    /// The page whose range holds the target, from a page before it on, and [`slot`](Self::slot) there.
+    fn settle(&self, mut page: Page<'a>, target: &Target<'_>, how: (Kind, usize)) -> (Page<'a>, usize) {
+        let mut slot = self.slot(&page, target, how);
+        for _ in 0..MOVES_MAX {
+            let Some(right) = self.elsewhere(&page, slot, target) else { break };
+            page = right;
+            slot = self.slot(&page, target, how);
         }
-        let fence = |slot| page.child(self.view, slot).map_or(0, |(_, fence)| fence);
-        self.among_ties(page, (first, wanted + 1), fence, target)
-    }
-
-    /// The first slot of a leaf whose node is not before the target. If at most `ties` discriminators tie, it is the
-    /// first of them: the caller hops over the others, and no key is read.
-    #[inline(always)]
-    pub(super) fn leaf_slot(&self, page: &Page<'a>, target: &Target<'_>, ties: usize) -> usize {
-        let wanted = page.measure().discriminator(self.view, self.comparator, target.key) & !0xffff_ffff;
-        let (first, end) = (page.rank(wanted), wanted | 0xffff_fffe);
-        let hopped = if first > 0 { ties } else { 0 };
-        if page.word(first + hopped) >= end {
-            return first;
-        }
-        self.among_ties(page, (first, end), |slot| page.node(slot), target)
+        (page, slot)
     }
 
     /// The next page, if the target is beyond what this one names: a split that no parent names yet.
-    #[inline(always)]
     fn beyond(&self, page: &Page<'a>, slot: usize, target: &Target<'_>) -> Option<Page<'a>> {
         if slot < SLOTS && page.word(slot) != FREE {
             return None;
@@ -745,7 +779,6 @@ impl<'a> Pages<'_, 'a> {
     }
 
     /// The next page, if its range holds the target.
-    #[inline(never)]
     pub(super) fn right_of(&self, page: &Page<'a>, target: &Target<'_>) -> Option<Page<'a>> {
         let next = Page::open(self.view, page.next())?;
         self.is_before(next.low(), target).then_some(next)
@@ -757,7 +790,10 @@ impl<'a> Pages<'_, 'a> {
         let (mut page, levels) = self.root().filter(|(_, levels)| *levels >= level)?;
         for above in (level + 1..=levels).rev() {
             page = self.child_of(page, target)?;
-            self.prefetch_page(page, if above == 1 { LEAF_LINES } else { 2 * LEAF_LINES });
+            self.prefetch_page(page, LEAF_LINES);
+            if above > 1 {
+                self.prefetch_page(page.wrapping_add(WORDS as u32), LEAF_LINES);
+            }
         }
         Page::open(self.view, page)
     }
@@ -765,18 +801,14 @@ impl<'a> Pages<'_, 'a> {
     /// The page below an inner page whose range holds the target.
     #[inline(always)]
     fn child_of(&self, page: u32, target: &Target<'_>) -> Option<u32> {
-        let mut page = Page::open(self.view, page)?;
-        let mut slot = self.inner_slot(&page, target);
-        for _ in 0..MOVES_MAX {
-            let Some(right) = self.elsewhere(&page, slot, target) else { break };
-            page = right;
-            slot = self.inner_slot(&page, target);
+        let page = Page::open(self.view, page)?;
+        match page.slot_at_once(self.comparator, target, INNER) {
+            Some(slot) => page.child(self.view, slot - 1).map(|(child, _)| child),
+            None => child_by_keys((*self.view, self.comparator), page, *target),
         }
-        page.child(self.view, slot.max(1) - 1).map(|(child, _)| child)
     }
 
     /// The page to go on with, if it is not this one.
-    #[inline(always)]
     fn elsewhere(&self, page: &Page<'a>, slot: usize, target: &Target<'_>) -> Option<Page<'a>> {
         if page.is_replaced() { Page::open(self.view, page.next()) } else { self.beyond(page, slot, target) }
     }
@@ -791,7 +823,7 @@ impl<'a> Pages<'_, 'a> {
     #[inline(always)]
     pub(crate) fn lookup(&self, target: &Target<'_>) -> Option<Hint> {
         let page = self.page_at(0, target)?;
-        self.in_leaf(page, target)
+        Some(self.in_leaf(page, target))
     }
 
     /// Where searches for many targets start: level by level, so that memory is waited for once a level; `found` is
@@ -814,26 +846,22 @@ impl<'a> Pages<'_, 'a> {
         }
         for ((hint, page), target) in hints.iter_mut().zip(pages).zip(targets) {
             let page = page.filter(|_| !target.is_extreme()).and_then(|page| Page::open(self.view, page));
-            *hint = page.and_then(|page| self.in_leaf(page, target));
+            *hint = page.map(|page| self.in_leaf(page, target));
             hint.iter().for_each(&mut found);
         }
     }
 
     /// The hint of a lookup that has reached a leaf.
     #[inline(always)]
-    fn in_leaf(&self, mut page: Page<'a>, target: &Target<'_>) -> Option<Hint> {
-        let mut slot = self.leaf_slot(&page, target, TIES_HOPPED);
-        for _ in 0..MOVES_MAX {
-            let Some(right) = self.elsewhere(&page, slot, target) else { break };
-            page = right;
-            slot = self.leaf_slot(&page, target, TIES_HOPPED);
+    fn in_leaf(&self, page: Page<'a>, target: &Target<'_>) -> Hint {
+        match page.slot_at_once(self.comparator, target, LEAF) {
+            Some(slot) => Hint {
+                at: LeafSlot { leaf: page.at, slot: slot as u32 },
+                before: page.node(slot - 1),
+                after: page.node(slot),
+            },
+            None => hint_by_keys((*self.view, self.comparator), page, *target),
         }
-        let at = LeafSlot { leaf: page.at, slot: slot as u32 };
-        let before = match slot.checked_sub(1) {
-            Some(before) => page.node(before),
-            None => self.moved(at, -1).map_or(START, |at| self.named(at)),
-        };
-        Some(Hint { at, before, after: page.node(slot) })
     }
 
     /// The node that is named at a place; 0: none.
@@ -871,4 +899,34 @@ impl<'a> Pages<'_, 'a> {
     pub(crate) fn beside(&self, leaf: u32) -> (u32, u32) {
         Page::open(self.view, leaf).map_or((0, 0), |page| (page.prev(), page.next()))
     }
+}
+
+/// `Pages::child_of`, where keys or neighbours have to be asked. Takes values, so that its callers keep them in registers.
+#[cold]
+#[inline(never)]
+fn child_by_keys<'a>(
+    (view, comparator): (View<'a>, &'a KeyComparator),
+    page: Page<'a>,
+    target: Target<'_>,
+) -> Option<u32> {
+    let (page, slot) = Pages { view: &view, comparator, root: 0 }.settle(page, &target, INNER);
+    page.child(&view, slot.max(1) - 1).map(|(child, _)| child)
+}
+
+/// `Pages::in_leaf`, where keys or neighbours have to be asked.
+#[cold]
+#[inline(never)]
+fn hint_by_keys<'a>(
+    (view, comparator): (View<'a>, &'a KeyComparator),
+    page: Page<'a>,
+    target: Target<'_>,
+) -> Hint {
+    let pages = Pages { view: &view, comparator, root: 0 };
+    let (page, slot) = pages.settle(page, &target, LEAF);
+    let at = LeafSlot { leaf: page.at, slot: slot as u32 };
+    let before = match slot.checked_sub(1) {
+        Some(before) => page.node(before),
+        None => pages.moved(at, -1).map_or(START, |at| pages.named(at)),
+    };
+    Hint { at, before, after: page.node(slot) }
 }

@@ -37,7 +37,7 @@ impl Table {
     }
 
     fn search(&self) -> Search<'_> {
-        self.list.search(Head::Points, self.arena.view().unwrap(), &BYTEWISE)
+        self.list.search(self.arena.view().unwrap(), &BYTEWISE)
     }
 
     fn put(&self, inserter: &mut Inserter, key: &[u8], sequence: SequenceNumber) {
@@ -70,8 +70,8 @@ impl Table {
             assert_eq!((entry.key(), entry.node().sequence()), (&key[..], *sequence), "{note}");
         }
         let mut found = 0;
-        find_many(&search, &targets, &mut |index, outcome, _| {
-            let entry = outcome.unwrap().entry.unwrap();
+        find_many(&search, &targets, &mut |index, hint| {
+            let entry = search.first_by(hint, &targets[index]).unwrap().unwrap();
             assert_eq!(
                 (entry.key(), entry.node().sequence()),
                 (&entries[index].0[..], entries[index].1),

@@ -58,8 +58,8 @@ impl RangeTombstones {
 
     /// A search among the tombstones by start.
     #[inline]
-    pub(crate) fn search<'t>(&self, ground: Ground<'t>) -> Result<Search<'t>, Corruption> {
-        Ok(self.list.search(Head::Ranges, ground.arena.view()?, ground.comparator))
+    pub(crate) fn search<'t>(&'t self, ground: Ground<'t>) -> Result<Search<'t>, Corruption> {
+        Ok(self.list.search(ground.arena.view()?, ground.comparator))
     }
 
     /// Reserves room until the writer has at least `wanted`, or changes nothing (RANGE-TOMBSTONES-2). O(log n).

@@ -342,22 +342,6 @@ impl<'a> Iterator for Operands<'a> {
     }
 }
 
-/// The newest visible entry of a key, and the deletion that hides it.
-type Resolved<'a> = (Option<Verified<'a>>, Option<(SequenceNumber, DeletedBy)>);
-
-/// Finds the newest visible entry of a key, and the deletion that hides it.
-#[inline(always)]
-fn resolve<'a>(
-    core: &Core,
-    search: &Search<'a>,
-    key: &[u8],
-    snapshot: SequenceNumber,
-) -> Result<Resolved<'a>> {
-    let entry = locate(core, search, key, snapshot)?;
-    let deleted = deletion(core, key, snapshot, entry.as_ref())?;
-    Ok((entry, deleted))
-}
-
 /// The deletion of a key whose newest visible entry is known. Range tombstones are asked whether or not there is such
 /// an entry (GET-1).
 #[inline(always)]
@@ -396,13 +380,56 @@ pub(crate) fn get<'t>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
-    let search = core.point_search()?;
-    let (entry, deleted) = resolve(core, &search, key, snapshot)?;
-    answer(core, entry, deleted, &search)
+    if !core.accelerators.has_filters() && core.accelerators.statistics.is_none() {
+        let search = core.point_search()?;
+        let target = Target::new(search.comparator, key, snapshot);
+        // Without closures, which might not be inlined.
+        if let Some(hint) = search.ask_directory(&target)
+            && let Some(ahead) = search.ahead_of(&hint)
+        {
+            if let Some(entry) = search.version(&ahead, &target)
+                && entry.kind() == Kind::PUT
+                && !core.tombstones.may_be_any(&core.arena)
+            {
+                return answer(core, Some(entry), None, &search);
+            }
+            if let Some(first) = search.first_of(ahead, &target) {
+                return get_found(core, key, snapshot, first);
+            }
+        }
+    }
+    get_any(core, key, snapshot)
+}
+
+/// [`get`], wherever no directory leads to the place of the key, or a filter is asked first.
+#[inline(never)]
+fn get_any<'t>(
+    core: &'t Arc<Core>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
+    let entry = locate(core, &core.point_search()?, key, snapshot)?;
+    get_found(core, key, snapshot, entry)
+}
+
+/// [`get`], from the first entry at or after the newest one that the key may have.
+#[inline(never)]
+fn get_found<'t>(
+    core: &'t Arc<Core>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+    first: Option<Verified<'t>>,
+) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
+    let entry = first.filter(|entry| core.comparator.are_equal(entry.key(), key));
+    let deleted = deletion(core, key, snapshot, entry.as_ref())?;
+    if entry.is_none() {
+        return Ok(deleted.map_or(Lookup::NotFound, |(sequence, by)| Lookup::Deleted { sequence, by }));
+    }
+    answer(core, entry, deleted, &core.point_search()?)
 }
 
 /// Makes a `Lookup` of the newest visible entry and its deletion.
-#[inline]
+#[inline(always)]
 pub(crate) fn answer<'a>(
     core: &'a Arc<Core>,
     entry: Option<Verified<'a>>,
@@ -413,12 +440,12 @@ pub(crate) fn answer<'a>(
         return Ok(Lookup::Deleted { sequence, by });
     }
     let Some(entry) = entry else { return Ok(Lookup::NotFound) };
-    let sequence = entry.node().sequence();
     if entry.kind() == Kind::MERGE {
         return operands(core, entry).map(Lookup::Merge);
     }
     let value = entry.value_in(&search.view)?;
-    Ok(Lookup::Value(ValueRef { value, sequence, kind: entry.kind(), owner: core }))
+    let (sequence, kind) = (entry.node().sequence(), entry.kind());
+    Ok(Lookup::Value(ValueRef { value, sequence, kind, owner: core }))
 }
 
 /// The merge operands of a key, from its newest visible one on.
@@ -447,7 +474,8 @@ pub(crate) fn get_into(
 ) -> Result<Lookup<(SequenceNumber, Kind), ()>> {
     buffer.clear();
     let search = core.point_search()?;
-    let (entry, deleted) = resolve(core, &search, key, snapshot)?;
+    let entry = locate(core, &search, key, snapshot)?;
+    let deleted = deletion(core, key, snapshot, entry.as_ref())?;
     if let Some((sequence, by)) = deleted {
         return Ok(Lookup::Deleted { sequence, by });
     }
@@ -473,7 +501,7 @@ pub(crate) fn get_into(
 // Any thread; lock-free.
 
 /// The newest entry of `key` at or below `snapshot`, as stored (FIND-ENTRY-1).
-#[inline(always)]
+#[inline]
 pub(crate) fn locate<'a>(
     core: &Core,
     search: &Search<'a>,

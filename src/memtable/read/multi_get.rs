@@ -25,7 +25,7 @@ use crate::memtable::lookup::accelerators::{Bits, Event};
 use crate::memtable::read::get::{
     Lookup, Operands, ValueRef, answer, count_lookup, deletion, deletion_by, get, is_filtered,
 };
-use crate::memtable::skiplist::search::{Bracket, Gap, Search, find_many};
+use crate::memtable::skiplist::search::{Search, find_many};
 
 /// Keys of a group.
 const GROUP: usize = 32;
@@ -98,8 +98,8 @@ fn search_group<'a, K: AsRef<[u8]>>(
     }
     let targets = &targets[..count];
     // After a gap the key is searched for by itself, which may prove that the gap does not matter for it.
-    find_many(search, targets, &mut |index: usize, outcome: Result<Bracket<'a>, Gap>, _| {
-        if let Ok(Bracket { entry, .. }) = outcome {
+    find_many(search, targets, &mut |index, hint| {
+        if let Ok(entry) = search.first_by(hint, &targets[index]) {
             let is_found = |entry: &Verified<'_>| core.comparator.are_equal(entry.key(), targets[index].key);
             stages[places[index]] = Stage::Done(entry.filter(is_found));
         }

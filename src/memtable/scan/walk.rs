@@ -38,7 +38,7 @@ use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds, scan_b
 use crate::memtable::scan::visibility::{Outcome, Pass, Run, StepLimit, Visible};
 use crate::memtable::skiplist::iterate::Parked;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
-use crate::memtable::skiplist::search::{Course, Gap, Search};
+use crate::memtable::skiplist::search::{Gap, Search};
 
 /// A place that moves both ways.
 pub(crate) struct Walk {
@@ -61,7 +61,7 @@ pub(crate) struct Scope {
     /// What all keys shown start with, in prefix mode.
     prefix: Option<Box<[u8]>>,
     /// The table's checked values as of the last seek.
-    kept: Option<(Frame, Course)>,
+    kept: Option<Frame>,
 }
 
 /// The place of a walk.
@@ -167,7 +167,7 @@ impl Walk {
         // The count of steps starts again, and the control block is read again.
         self.heading.1 = StepLimit::default();
         let search = core.point_search().or_else(|corruption| self.fail(corruption))?;
-        self.scope.kept = Some((search.view.frame, search.course));
+        self.scope.kept = Some(search.view.frame);
         let mut pass = self.scope.pass(core, &search, way);
         let prefix = self.scope.prefix.as_ref();
         let is_absent = prefix.is_some_and(|prefix| core.accelerators.lacks_prefix(&search.view, prefix));
@@ -389,9 +389,8 @@ impl Scope {
     /// The table's list, opened with the values kept from the last seek, if there was one.
     #[inline(always)]
     fn list<'a>(&self, core: &'a Core) -> Option<Search<'a>> {
-        let (frame, course) = self.kept.as_ref()?;
-        let view = frame.on(&core.arena)?;
-        Some(Search { view, comparator: &core.comparator, course: *course })
+        let view = self.kept.as_ref()?.on(&core.arena)?;
+        Some(core.points.list.search(view, &core.comparator))
     }
 
     /// The table's list, opened with the values kept from the last seek, or anew.

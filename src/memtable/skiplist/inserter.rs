@@ -19,6 +19,7 @@ use crate::memtable::arena::arena::{Reservation, SubChunk, View};
 use crate::memtable::arena::encode::{Fields, Shape};
 use crate::memtable::arena::layout::{HEIGHT_MAX, LINE_UNITS, UNIT};
 use crate::memtable::arena::node::{pad_units, stand_apart};
+use crate::memtable::arena::witness::Ends;
 use crate::memtable::directory::name::{NAMED_EVERY, Named};
 use crate::memtable::directory::page::LeafSlot;
 use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail};
@@ -161,7 +162,7 @@ impl Inserter {
     }
 
     /// The bracket around the place of an entry.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn find<'a>(&mut self, search: &Search<'a>, fields: &Fields<'_>) -> Result<Bracket<'a>> {
         match self.find_beside_last(search, &search.target(fields)) {
             Some(bracket) => Ok(bracket),
@@ -169,15 +170,13 @@ impl Inserter {
         }
     }
 
-    /// [`find`](Self::find), compiled once for calls that are rare.
-    #[inline(never)]
-    pub(crate) fn find_any<'a>(&mut self, search: &Search<'a>, fields: &Fields<'_>) -> Result<Bracket<'a>> {
-        self.find(search, fields)
-    }
-
     /// The bracket around the place of an entry that is not beside the last one.
     #[inline(never)]
-    fn find_elsewhere<'a>(&mut self, search: &Search<'a>, fields: &Fields<'_>) -> Result<Bracket<'a>> {
+    pub(crate) fn find_elsewhere<'a>(
+        &mut self,
+        search: &Search<'a>,
+        fields: &Fields<'_>,
+    ) -> Result<Bracket<'a>> {
         let target = &search.target(fields);
         // A comparator may panic half-way (INSERTER-1).
         let last = if self.owner == search.sentinel { self.splice.prev[0] } else { 0 };
@@ -186,7 +185,7 @@ impl Inserter {
             self.splice = Splice::new(search.sentinel);
         } else {
             // If the towers are asked after all, they say nothing about higher levels.
-            self.splice.levels = search.top + 1;
+            self.splice.levels = search.top() + 1;
         }
         let bracket =
             search.find(target, &mut Trail::from(&mut self.splice)).map_err(|gap| gap.corruption)?;
@@ -333,7 +332,7 @@ impl NodeSpace {
 
     /// The fields of a node here, after `back` and before `next`, in the list that ends at `end`.
     #[inline(always)]
-    pub(super) fn shape(&self, revision: u32, back: u32, next: u32, end: u32) -> Shape {
+    pub(super) fn shape(&self, revision: u32, back: u32, next: (u32, Ends), end: u32) -> Shape {
         Shape { pad: self.pad, height: self.height, revision, back, next, end }
     }
 
@@ -428,7 +427,7 @@ impl Search<'_> {
                 view.try_open(prev)?.try_verify(view)?;
             }
             view.set_link(node, level, next).ok()?;
-            if view.publish_link(prev, level, next, node).ok()? {
+            if view.publish_link((prev, level), next, (node, Ends::MAY_MATCH)).ok()? {
                 return Some(());
             }
         }
@@ -458,8 +457,8 @@ mod tests {
         let list = |head| List::new(&arena, head, SeekChecks::Bracket, OrderChecks::Off).unwrap();
         let (points, ranges) = (list(Head::Points).with_directory(&arena).unwrap(), list(Head::Ranges));
         let (in_points, in_ranges) = (
-            points.search(Head::Points, arena.view().unwrap(), &BYTEWISE),
-            ranges.search(Head::Ranges, arena.view().unwrap(), &BYTEWISE),
+            points.search(arena.view().unwrap(), &BYTEWISE),
+            ranges.search(arena.view().unwrap(), &BYTEWISE),
         );
         let entries = |search: &Search<'_>| {
             let (mut at, mut found) = (search.sentinel, Vec::new());

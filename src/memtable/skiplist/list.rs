@@ -23,11 +23,12 @@
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Kvo, Protected};
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{KeyComparator, SequenceNumber, Target};
+use crate::key::{KeyComparator, KeyEquality, SequenceNumber, Target};
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
 use crate::memtable::arena::encode::{Built, Fields};
 use crate::memtable::arena::layout::{HEADER, HEIGHT_MAX, Head, PAD_UNITS_MAX, UNIT};
 use crate::memtable::arena::node::{Node, Verified, node_units};
+use crate::memtable::arena::witness::Ends;
 use crate::memtable::directory::inspect::{PageAt, PageState};
 use crate::memtable::directory::name::{NAMED_EVERY, Named};
 use crate::memtable::directory::page::{LeafSlot, new_root};
@@ -39,12 +40,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// A skiplist over an arena.
 #[derive(Debug)]
 pub(crate) struct List {
-    /// Levels in use: a hint that only grows.
-    top: AtomicU32,
-    seek_checks: SeekChecks,
-    order_checks: OrderChecks,
-    /// The unit of the directory's root word; 0: there is none.
-    directory: u32,
+    course: Course,
 }
 
 /// The most arena bytes that an entry takes. Under `Replace` the height depends on the entry that it replaces, so the
@@ -113,34 +109,20 @@ impl List {
         let view = arena.view()?;
         let sentinel = new_sentinel(&view, &mut SubChunk::default())?;
         arena.control.set_head(head, sentinel)?;
-        Ok(List { top: AtomicU32::new(0), seek_checks, order_checks, directory: 0 })
+        let top = AtomicU32::new(0);
+        Ok(List { course: Course { top, seek_checks, order_checks, directory: 0, list: head } })
     }
 
     /// This list with a directory, while it is empty.
-    pub(crate) fn with_directory(self, arena: &Arena) -> Result<List> {
-        Ok(List { directory: new_root(&arena.view()?)?, ..self })
+    pub(crate) fn with_directory(mut self, arena: &Arena) -> Result<List> {
+        self.course.directory = new_root(&arena.view()?)?;
+        Ok(self)
     }
 
-    /// What a search in this list needs; `head` is the one that it was made with.
+    /// What a search in this list needs.
     #[inline(always)]
-    pub(crate) fn search<'a>(&self, head: Head, view: View<'a>, comparator: &'a KeyComparator) -> Search<'a> {
-        let (top, sentinel) = (self.top(), view.head(head));
-        let (seek_checks, order_checks) = (self.seek_checks, self.order_checks);
-        let course =
-            Course { sentinel, top, seek_checks, order_checks, directory: self.directory, list: head };
-        Search { view, comparator, course }
-    }
-
-    #[inline(always)]
-    fn top(&self) -> u32 {
-        // ORDERING: Relaxed: a hint; a smaller value only makes the search longer.
-        self.top.load(Ordering::Relaxed).min(HEIGHT_MAX as u32 - 1)
-    }
-
-    /// Updates the top level of a search that is kept between inserts.
-    #[inline(always)]
-    pub(crate) fn heighten(&self, search: &mut Search<'_>) {
-        search.course.top = self.top();
+    pub(crate) fn search<'a>(&'a self, view: View<'a>, comparator: &'a KeyComparator) -> Search<'a> {
+        Search { view, comparator, course: &self.course, sentinel: view.head(self.course.list) }
     }
 
     /// Inserts an entry, as writers do.
@@ -213,7 +195,7 @@ impl List {
         space: &mut Option<NodeSpace>,
     ) -> Result<Placement<'a>> {
         loop {
-            let bracket = inserter.find_any(search, fields)?;
+            let bracket = inserter.find(search, fields)?;
             let displaced = search.apply_policy(&bracket, fields, policy)?;
             let revision = next_revision(displaced.as_ref());
             let height = search.height(fields, revision);
@@ -262,11 +244,12 @@ impl List {
     ) -> Result<Option<Placement<'a>>> {
         let view = &search.view;
         let revision = next_revision(displaced.as_ref());
-        let shape = space.shape(revision, bracket.pred, bracket.succ, search.sentinel);
+        let [before, after] = search.ends(bracket, fields);
+        let shape = space.shape(revision, bracket.pred, (bracket.succ, after), search.sentinel);
         let built = view.build(&mut space.reservation, fields, shape)?;
         let node = built.offset;
         check_claim(view, &built, fields)?;
-        let is_linked = view.publish_link(bracket.pred, 0, bracket.succ, node)?;
+        let is_linked = view.publish_link((bracket.pred, 0), bracket.succ, (node, before))?;
         if !is_linked {
             space.wipe(view)?;
             return Ok(None);
@@ -291,9 +274,9 @@ impl List {
         inserter.name_and_link(search, fields, tower);
         let top = tower.height - 1;
         // ORDERING: Relaxed: a hint, see `search`.
-        if self.top.load(Ordering::Relaxed) < top {
+        if self.course.top.load(Ordering::Relaxed) < top {
             // ORDERING: Relaxed: a hint, see `search`.
-            self.top.fetch_max(top, Ordering::Relaxed);
+            self.course.top.fetch_max(top, Ordering::Relaxed);
         }
     }
 
@@ -309,7 +292,7 @@ impl List {
         let mut splice = Splice::new(search.sentinel);
         search.find_by_towers(from, &mut Trail::from(&mut splice)).map_err(|gap| gap.corruption)?;
         let mut count = 0;
-        for level in (0..=search.top).rev() {
+        for level in (0..=search.top()).rev() {
             count = count_level(search, &splice, level, from, to)?;
             if count > EXACT_COUNT && level > 0 {
                 let estimate = count as f64 * search.towers().entries_for_one(level);
@@ -412,6 +395,16 @@ impl<'a> Search<'a> {
             return Err(Error::DuplicateEntry { sequence: fields.sequence });
         }
         Ok(equal)
+    }
+
+    /// What the links to a new entry and from it say (LINKS-3). K tells nothing if it was not verified, or if equal keys may
+    /// have different bytes. The sentinel has no key, and counts as one whose K is 0.
+    #[inline(always)]
+    fn ends(&self, bracket: &Bracket<'a>, fields: &Fields<'_>) -> [Ends; 2] {
+        let is_telling = self.view.width.bytes() > 0 && self.comparator.equality() == KeyEquality::Bytes;
+        let succ_part = bracket.entry.map_or(0, |entry| entry.key_part());
+        [bracket.pred_part, succ_part]
+            .map(|part| if is_telling && part != fields.key_part { Ends::DIFFER } else { Ends::MAY_MATCH })
     }
 
     #[inline(always)]

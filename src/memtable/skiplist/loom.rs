@@ -42,7 +42,7 @@ impl Table {
     }
 
     fn search(&self) -> Search<'_> {
-        self.list.search(Head::Points, self.arena.view().unwrap(), &BYTEWISE)
+        self.list.search(self.arena.view().unwrap(), &BYTEWISE)
     }
 
     /// An inserter with its space already taken: another model asks how two of them take it.

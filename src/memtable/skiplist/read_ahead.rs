@@ -13,7 +13,7 @@
 use crate::key::{Direction, Target};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::directory::page::LeafSlot;
-use crate::memtable::skiplist::search::{Gap, Search, Trail};
+use crate::memtable::skiplist::search::{Gap, Search};
 use crate::prefetch::prefetch_lines;
 
 /// Neighbours at most this far apart, in arena units, were probably written one after the other.
@@ -85,7 +85,7 @@ impl<'a> Search<'a> {
         if let Some(hint) = &hint {
             self.start_at_place(read_ahead, hint.at, Direction::Forward);
         }
-        Ok(self.find_by(hint.as_ref(), target, &mut Trail::default())?.entry)
+        self.first_by(hint.as_ref(), target)
     }
 
     /// After a step from `at` to `to`, prefetches what lies beside `to` on the far side. `true`: the caller must move

@@ -14,6 +14,9 @@
 //!   (tower, splice, hint, index).
 //! * SEARCH-3: if a bracket fails, the walk is repeated with care: every key verified, damaged nodes stepped over by
 //!   their own links. What remains open is a `Gap`.
+//! * SEARCH-5: an entry is the first one at or after a position without a bracket if it has the key of the position, if
+//!   the link that names it says that the node before it has another key (LINKS-3), and if its back link vouches for that
+//!   link: what may stand in front of it is a version of its key, and would be the node before it or come between the two.
 //! * SEARCH-4: a link above level 0 that fails counts as absent. At level 0 the walk comes back from the next node
 //!   that upper levels, the directory, or a link that went back to an earlier value, reached: along back links that
 //!   forward links confirm.
@@ -33,9 +36,10 @@ use crate::memtable::arena::arena::View;
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{HEIGHT_MAX, Head, Towers};
 use crate::memtable::arena::node::{Node, Verified, bytes_of};
-use crate::memtable::arena::witness::Doubt;
+use crate::memtable::arena::witness::{Doubt, Ends};
 use crate::memtable::directory::page::{GROUP, Hint, LeafSlot, Pages};
 use crate::prefetch::{prefetch_lines, prefetch_read};
+use crate::sync::{AtomicU32, Ordering};
 
 /// From a node to the end of its key's first words, in units, with digests of 8 bytes.
 const KEY_UNITS: u32 = 6;
@@ -131,6 +135,21 @@ pub(crate) struct Bracket<'a> {
     pub(crate) succ: u32,
     /// The entry of `succ`; `None` if that is the sentinel.
     pub(crate) entry: Option<Verified<'a>>,
+    /// K of the key of `pred`, as it was verified; 0: that is the sentinel, or nothing was verified.
+    pub(crate) pred_part: u64,
+}
+
+/// The next node on level 0, as the link to it was read: its tag and the header are checked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ahead<'a> {
+    /// The node that it was read from.
+    at: u32,
+    ends: Ends,
+    next: u32,
+    /// The next node, open; `None`: the sentinel.
+    node: Option<Node<'a>>,
+    /// What the back link of the next node names.
+    back: u32,
 }
 
 /// A place where damage hides which entry follows which. If both sides name one entry, no entry is missing, but
@@ -144,12 +163,11 @@ pub(crate) struct Gap {
     pub(crate) after: u32,
 }
 
-/// The parameters of a walk, as numbers.
-#[derive(Debug, Clone, Copy)]
+/// What a list tells its searches.
+#[derive(Debug)]
 pub(crate) struct Course {
-    pub(crate) sentinel: u32,
-    /// Levels in use, as far as known: a hint.
-    pub(crate) top: u32,
+    /// Levels in use: a hint that only grows.
+    pub(crate) top: AtomicU32,
     pub(crate) seek_checks: SeekChecks,
     pub(crate) order_checks: OrderChecks,
     /// Where the root word of the directory stands; 0: there is none.
@@ -159,6 +177,13 @@ pub(crate) struct Course {
 }
 
 impl Course {
+    /// The highest level in use.
+    #[inline(always)]
+    pub(crate) fn top(&self) -> u32 {
+        // ORDERING: Relaxed: a hint; a smaller value only makes the search longer.
+        self.top.load(Ordering::Relaxed).min(HEIGHT_MAX as u32 - 1)
+    }
+
     /// How tall the list's towers are.
     #[inline(always)]
     pub(crate) fn towers(&self) -> Towers {
@@ -171,7 +196,8 @@ impl Course {
 pub(crate) struct Search<'a> {
     pub(crate) view: View<'a>,
     pub(crate) comparator: &'a KeyComparator,
-    pub(crate) course: Course,
+    pub(crate) course: &'a Course,
+    pub(crate) sentinel: u32,
 }
 
 impl Search<'_> {
@@ -192,7 +218,7 @@ impl std::ops::Deref for Search<'_> {
     type Target = Course;
     #[inline(always)]
     fn deref(&self) -> &Course {
-        &self.course
+        self.course
     }
 }
 
@@ -224,7 +250,7 @@ impl<'a> Search<'a> {
     pub(crate) fn start(&self) -> Walk {
         Walk {
             at: self.sentinel,
-            level: self.top,
+            level: self.top(),
             greater: self.sentinel,
             candidate: self.sentinel,
             damaged_node: 0,
@@ -331,7 +357,7 @@ impl<'a> Search<'a> {
 
     /// [`find`](Self::find), after the directory was asked.
     #[inline(always)]
-    pub(super) fn find_by(
+    pub(crate) fn find_by(
         &self,
         hint: Option<&Hint>,
         target: &Target<'_>,
@@ -339,17 +365,41 @@ impl<'a> Search<'a> {
     ) -> Result<Bracket<'a>, Gap> {
         // Without a closure, which might not be inlined.
         if let Some(hint) = hint
-            && let Some(bracket) = self.find_from_hint(hint, target, trail)
+            && let Some(ahead) = self.ahead_of(hint)
+            && let Some(bracket) = self.find_ahead_of(ahead, HINT_HOPS, target, trail)
+            && self.holds(bracket.entry)
         {
+            trail.start_at(hint);
             return Ok(bracket);
         }
         self.find_by_towers(target, trail)
     }
 
     /// The first entry at or after a position.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn find_at_or_after(&self, target: &Target<'_>) -> Result<Option<Verified<'a>>, Gap> {
-        Ok(self.find(target, &mut Trail::default())?.entry)
+        let hint = self.ask_directory(target);
+        self.first_by(hint.as_ref(), target)
+    }
+
+    /// [`find_at_or_after`](Self::find_at_or_after), after the directory was asked.
+    #[inline(always)]
+    pub(crate) fn first_by(
+        &self,
+        hint: Option<&Hint>,
+        target: &Target<'_>,
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        if let Some(hint) = hint
+            && let Some(ahead) = self.ahead_of(hint)
+        {
+            if let Some(entry) = self.version(&ahead, target) {
+                return Ok(Some(entry));
+            }
+            if let Some(first) = self.first_of(ahead, target) {
+                return Ok(first);
+            }
+        }
+        Ok(self.find_by_towers(target, &mut Trail::default())?.entry)
     }
 
     /// The last entry before a position.
@@ -423,40 +473,36 @@ impl<'a> Search<'a> {
     /// Certifies a bracket, or returns what is in doubt.
     #[inline(always)]
     pub(super) fn try_certify(&self, pred: u32, succ: u32) -> Result<Bracket<'a>, Doubt> {
+        let mut pred_part = 0;
         if pred != self.sentinel {
-            self.view.try_open(pred).and_then(|node| node.try_verify(&self.view)).ok_or(Doubt::Damage)?;
+            let left = self.view.try_open(pred).and_then(|node| node.try_verify(&self.view));
+            pred_part = left.ok_or(Doubt::Damage)?.key_part();
         }
         let entry = self.vouched(pred, succ)?;
-        self.ordered(pred, succ, entry).ok_or(Doubt::Damage)
+        self.ordered(Bracket { pred, succ, entry, pred_part }).ok_or(Doubt::Damage)
     }
 
-    /// Certifies a bracket of nodes that are open.
+    /// Certifies the bracket of a node that was verified, whose K this is, and what is ahead of it.
     #[inline(always)]
-    fn certify_opened(
-        &self,
-        (pred, left): (u32, Option<Node<'a>>),
-        (next, succ, back): (u32, Option<Node<'a>>, u32),
-    ) -> Option<Bracket<'a>> {
-        if back != pred {
-            self.view.question(self.sentinel, pred, next).ok()?;
+    fn certify_ahead(&self, pred_part: u64, ahead: &Ahead<'a>) -> Option<Bracket<'a>> {
+        let Ahead { at: pred, next: succ, .. } = *ahead;
+        if ahead.back != pred {
+            self.view.question(self.sentinel, pred, succ).ok()?;
         }
-        if let Some(node) = left {
-            node.try_verify(&self.view)?;
-        }
-        let entry = match succ {
+        let entry = match ahead.node {
             Some(node) => Some(node.try_verify(&self.view)?),
             None => None,
         };
-        self.ordered(pred, next, entry)
+        self.ordered(Bracket { pred, succ, entry, pred_part })
     }
 
     /// The bracket of two nodes that are verified, unless order checks refuse it.
     #[inline(always)]
-    fn ordered(&self, pred: u32, succ: u32, entry: Option<Verified<'a>>) -> Option<Bracket<'a>> {
-        if self.order_checks == OrderChecks::On && !self.are_in_order(pred, succ) {
+    fn ordered(&self, bracket: Bracket<'a>) -> Option<Bracket<'a>> {
+        if self.order_checks == OrderChecks::On && !self.are_in_order(bracket.pred, bracket.succ) {
             return None;
         }
-        Some(Bracket { pred, succ, entry })
+        Some(bracket)
     }
 
     /// The verified entry of `succ`, which the link from `pred` names and whose back link vouches for that link.
@@ -478,15 +524,15 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The next node on level 0, open (the sentinel is `None`), and the node that its back link names.
+    /// The next node on level 0, open.
     #[inline(always)]
-    fn next_with_back(&self, at: u32) -> Option<(u32, Option<Node<'a>>, u32)> {
-        let next = self.view.try_link(at, 0)?;
+    fn look_ahead(&self, at: u32) -> Option<Ahead<'a>> {
+        let (next, ends) = self.view.try_link_with_ends(at, 0)?;
         if next == self.sentinel {
-            return Some((next, None, self.view.back_target(next)?));
+            return Some(Ahead { at, ends, next, node: None, back: self.view.back_target(next)? });
         }
         let (node, back) = self.view.try_open_with_back(next)?;
-        Some((next, Some(node), back))
+        Some(Ahead { at, ends, next, node: Some(node), back })
     }
 
     /// Whether two neighbours that were verified are in order. By offset, so that walks without order checks keep open nodes in
@@ -658,7 +704,7 @@ impl<'a> Search<'a> {
 
     /// The directory's hint for a target that has a key.
     #[inline(always)]
-    pub(super) fn ask_directory(&self, target: &Target<'_>) -> Option<Hint> {
+    pub(crate) fn ask_directory(&self, target: &Target<'_>) -> Option<Hint> {
         if self.course.directory == 0 || target.is_extreme() {
             return None;
         }
@@ -682,21 +728,40 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Searches on from a hint. `None`: a useless hint, or anything unusual.
+    /// What a hint leads to.
     #[inline(always)]
-    pub(crate) fn find_from_hint(
-        &self,
-        hint: &Hint,
-        target: &Target<'_>,
-        trail: &mut Trail<'_>,
-    ) -> Option<Bracket<'a>> {
-        let start = if hint.before == 0 { self.sentinel } else { hint.before };
-        let bracket = self.find_near(start, HINT_HOPS, target, trail)?;
-        if bracket.entry.is_some_and(|entry| !self.list.holds(entry.kind())) {
+    pub(crate) fn ahead_of(&self, hint: &Hint) -> Option<Ahead<'a>> {
+        self.look_ahead(if hint.before == 0 { self.sentinel } else { hint.before })
+    }
+
+    /// The first entry at or after a position, if it is ahead and has the position's key, by its link alone (SEARCH-5). Not where
+    /// each node that a search enters is to be verified.
+    #[inline(always)]
+    pub(crate) fn version(&self, ahead: &Ahead<'a>, target: &Target<'_>) -> Option<Verified<'a>> {
+        let node = ahead.node?;
+        let is_first = ahead.ends == Ends::DIFFER
+            && ahead.back == ahead.at
+            && self.seek_checks == SeekChecks::Bracket
+            && self.order_checks == OrderChecks::Off
+            && target.is_version(node.key(), (node.sequence(), node.revision()));
+        if !is_first || !self.list.holds(node.lengths().kind()) {
             return None;
         }
-        trail.start_at(hint);
-        Some(bracket)
+        node.try_verify_as(target.key, &self.view)
+    }
+
+    /// The first entry at or after a position, by a bracket: in a few hops from what a hint leads to. `None`: a useless hint, or
+    /// anything unusual.
+    #[inline(always)]
+    pub(crate) fn first_of(&self, ahead: Ahead<'a>, target: &Target<'_>) -> Option<Option<Verified<'a>>> {
+        let first = self.find_ahead_of(ahead, HINT_HOPS, target, &mut Trail::default())?.entry;
+        self.holds(first).then_some(first)
+    }
+
+    /// Whether an entry may be one of this list: a damaged hint may have led into the other one.
+    #[inline(always)]
+    fn holds(&self, entry: Option<Verified<'a>>) -> bool {
+        entry.is_none_or(|entry| self.list.holds(entry.kind()))
     }
 
     /// The first node not before the target that the directory names and that level 0 leads to, if it comes before `right`;
@@ -738,50 +803,62 @@ impl<'a> Search<'a> {
         target: &Target<'_>,
         trail: &mut Trail<'_>,
     ) -> Option<Bracket<'a>> {
-        let pred = match at {
-            start if start == self.sentinel => None,
-            last => {
-                let node = self.view.try_open(last)?;
-                if !self.is_before(&node, target) {
-                    return None;
-                }
-                Some(node)
-            }
-        };
-        let (next, succ, back) = self.next_with_back(at)?;
-        trail.visit();
-        let near = match succ {
-            Some(node) if self.is_before(&node, target) => {
-                if let (Some(entered), SeekChecks::EveryNode) = (pred, self.seek_checks) {
-                    entered.try_verify(&self.view)?;
-                }
-                self.hop_on(next, node, hops, target, trail)?
-            }
-            _ => self.certify_opened((at, pred), (next, succ, back))?,
-        };
-        trail.record(0, near.pred);
-        Some(near)
+        self.find_ahead_of(self.look_ahead(at)?, hops, target, trail)
     }
 
-    /// Steps over at most `hops` further nodes, to the bracket of the target. `pred` is before the target.
-    #[inline(never)]
-    fn hop_on(
+    /// [`find_near`](Self::find_near), after the link was read.
+    #[inline(always)]
+    fn find_ahead_of(
         &self,
-        mut at: u32,
-        mut pred: Node<'a>,
+        ahead: Ahead<'a>,
         hops: u32,
         target: &Target<'_>,
         trail: &mut Trail<'_>,
     ) -> Option<Bracket<'a>> {
+        trail.visit();
+        if let Some(node) = ahead.node
+            && self.is_before(&node, target)
+        {
+            return self.hop_on((ahead.at, ahead.next), node, hops, *target, trail);
+        }
+        let mut pred_part = 0;
+        if ahead.at != self.sentinel {
+            let node = self.view.try_open(ahead.at)?;
+            if !self.is_before(&node, target) {
+                return None;
+            }
+            pred_part = node.try_verify(&self.view)?.key_part();
+        }
+        trail.record(0, ahead.at);
+        self.certify_ahead(pred_part, &ahead)
+    }
+
+    /// Steps over `pred`, which is before the target and follows `from`, and at most `hops` further nodes, to the bracket of
+    /// the target. Takes values, so that its callers keep them in registers.
+    #[inline(never)]
+    fn hop_on(
+        self,
+        (from, mut at): (u32, u32),
+        mut pred: Node<'a>,
+        hops: u32,
+        target: Target<'_>,
+        trail: &mut Trail<'_>,
+    ) -> Option<Bracket<'a>> {
+        if self.seek_checks == SeekChecks::EveryNode {
+            self.verified(from).ok()?;
+        }
         for _ in 0..hops {
             trail.visit();
             if self.seek_checks == SeekChecks::EveryNode {
                 pred.try_verify(&self.view)?;
             }
-            let (next, succ, back) = self.next_with_back(at)?;
-            match succ {
-                Some(node) if self.is_before(&node, target) => (at, pred) = (next, node),
-                _ => return self.certify_opened((at, Some(pred)), (next, succ, back)),
+            let ahead = self.look_ahead(at)?;
+            match ahead.node {
+                Some(node) if self.is_before(&node, &target) => (at, pred) = (ahead.next, node),
+                _ => {
+                    trail.record(0, at);
+                    return self.certify_ahead(pred.try_verify(&self.view)?.key_part(), &ahead);
+                }
             }
         }
         None
@@ -816,22 +893,19 @@ impl<'a> Search<'a> {
 //
 // Any thread. Nothing is allocated. Without a directory the searches follow one another.
 
-/// Finds the brackets of many targets. `done` gets each target's number and outcome, and the way that led there.
-pub(crate) fn find_many<'a>(
-    search: &Search<'a>,
+/// Asks the directory for many targets. `search_on` gets each target's number and hint, and searches on from there.
+pub(crate) fn find_many(
+    search: &Search<'_>,
     targets: &[Target<'_>],
-    done: &mut impl FnMut(usize, Result<Bracket<'a>, Gap>, &Trail<'_>),
+    search_on: &mut impl FnMut(usize, Option<&Hint>),
 ) {
     for (group, targets) in targets.chunks(GROUP).enumerate() {
         let mut hints = [None; GROUP];
         if search.directory != 0 {
             search.directory().lookup_many(targets, &mut hints, |hint| search.prefetch_hint(hint));
         }
-        for (place, (target, hint)) in targets.iter().zip(&hints).enumerate() {
-            let mut splice = Splice::new(search.sentinel);
-            let mut trail = Trail::from(&mut splice);
-            let outcome = search.find_by(hint.as_ref(), target, &mut trail);
-            done(group * GROUP + place, outcome, &trail);
+        for (place, (_, hint)) in targets.iter().zip(&hints).enumerate() {
+            search_on(group * GROUP + place, hint.as_ref());
         }
     }
 }
@@ -861,7 +935,7 @@ mod tests {
         let arena = Arena::new(&options).unwrap();
         let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
         let list = list.with_directory(&arena).unwrap();
-        let search = list.search(Head::Points, arena.view().unwrap(), &BYTEWISE);
+        let search = list.search(arena.view().unwrap(), &BYTEWISE);
         let mut inserter = Inserter::default();
         let keys: Vec<[u8; 8]> = (0..40u64).map(|n| (n * 0x0101_0204).to_be_bytes()).collect();
         for key in &keys {
@@ -877,8 +951,14 @@ mod tests {
         };
         let answers = || {
             let mut answers = vec![None; targets.len()];
-            find_many(&search, &targets, &mut |index, outcome, _| {
-                assert!(answers[index].replace(told(outcome)).is_none(), "{index} was answered twice");
+            find_many(&search, &targets, &mut |index, hint| {
+                let outcome = search.find_by(hint, &targets[index], &mut Trail::default());
+                let first = search.first_by(hint, &targets[index]).map_err(|gap| gap.corruption);
+                let outcome = told(outcome);
+                // What a link alone proves is an answer where a bracket is none, and never another one.
+                let first = first.map(|entry| entry.map(|entry| entry.key().to_vec()));
+                assert!(first == outcome || outcome.is_err() && first == Ok(Some(keys[index].to_vec())));
+                assert!(answers[index].replace(outcome).is_none(), "{index} was answered twice");
             });
             answers
         };

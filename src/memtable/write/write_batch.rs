@@ -36,7 +36,7 @@ use crate::memtable::core::{Core, frozen};
 use crate::memtable::parts::writer_shards::{Entered, Leased};
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
-use crate::memtable::skiplist::search::{Bracket, Search, Splice, find_many};
+use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail, find_many};
 use crate::memtable::write::writer::{Inserted, admit, apply_any, apply_point, apply_range};
 use crate::tombstone::node::Load;
 
@@ -357,15 +357,14 @@ fn search_batch<'a>(
     }
     ways.found.resize(writes.len(), None);
     let mut outcome = Ok(());
-    find_many(search, &targets, &mut |index, found, trail| {
-        let Some(&place) = places.get(index) else { return };
+    find_many(search, &targets, &mut |index, hint| {
+        let (Some(target), Some(&place)) = (targets.get(index), places.get(index)) else { return };
         let (Some(write), Some(slot)) = (writes.get(place), ways.found.get_mut(place)) else { return };
-        let fits = match found {
+        let mut splice = Splice::new(search.sentinel);
+        let fits = match search.find_by(hint, target, &mut Trail::from(&mut splice)) {
             Err(gap) => Err(gap.corruption.into()),
             Ok(bracket) => {
-                if let Some(splice) = trail.splice.as_deref() {
-                    *slot = Some((splice.clone(), bracket));
-                }
+                *slot = Some((splice, bracket));
                 search.apply_policy(&bracket, write, policy(core, search.list)).map(drop)
             }
         };
@@ -458,12 +457,11 @@ fn link_batch<'a>(
     linked: &mut impl FnMut(&Inserted),
 ) -> Result<()> {
     // One look at the control words for the whole batch, after the reservation: it may have made a chunk.
-    let mut points = core.point_search()?;
-    let mut bracket = Bracket { pred: points.sentinel, succ: points.sentinel, entry: None };
+    let points = core.point_search()?;
+    let mut bracket = Bracket { pred: points.sentinel, succ: points.sentinel, entry: None, pred_part: 0 };
     let mut last = None;
     for (place, write) in writes.iter().enumerate() {
         let way = ways.found.get(place).and_then(Option::as_ref);
-        core.points.list.heighten(&mut points);
         if Head::Ranges.holds(write.kind) {
             if let Some((way, _)) = way {
                 entered.inside.inserter.follow(&core.range_search()?, way);
@@ -479,7 +477,7 @@ fn link_batch<'a>(
             bracket = arrive(&points, inserter, write, way)?;
         }
         linked(&apply_point(core, entered, &points, write, &bracket)?);
-        bracket.pred = entered.inside.inserter.last();
+        (bracket.pred, bracket.pred_part) = (entered.inside.inserter.last(), write.key_part);
         // With a digest it was read back.
         let verifies = || points.view.try_open(bracket.pred)?.try_verify(&points.view);
         last = (write.caller_digest.is_some() || verifies().is_some()).then_some(write);
@@ -519,7 +517,7 @@ fn arrive<'a>(
             return Ok(*bracket);
         }
     }
-    inserter.find_any(points, write)
+    inserter.find(points, write)
 }
 
 /// The places of a batch's entries, as searched.

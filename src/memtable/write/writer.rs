@@ -86,7 +86,12 @@ pub(crate) fn apply(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) 
         return apply_range(core, entered, write);
     }
     let search = core.point_search()?;
-    let bracket = entered.inside.inserter.find(&search, write)?;
+    let inserter = &mut entered.inside.inserter;
+    // Not by `find`, whose result would be copied once more.
+    let bracket = match inserter.find_beside_last(&search, &search.target(write)) {
+        Some(bracket) => bracket,
+        None => inserter.find_elsewhere(&search, write)?,
+    };
     apply_point(core, entered, &search, write, &bracket)
 }
 
