@@ -104,8 +104,8 @@ enum Way {
 fn walk(table: &MemTable, keys: &[Key], way: Way) -> u64 {
     let (mut cursor, mut hash) = (table.cursor_at(u64::MAX), 0);
     let begun = match way {
-        Way::Forward => cursor.seek(&keys[0]),
-        Way::Backward => cursor.seek_for_prev(&keys[0]),
+        Way::Forward => cursor.seek(keys[0]),
+        Way::Backward => cursor.seek_for_prev(keys[0]),
     };
     let mut entry = begun.expect("intact");
     for _ in keys {
@@ -164,7 +164,7 @@ fn section(title: &str, order: &[u64], key: fn(u64) -> Key, rounds: usize) -> Se
                 for (candidate, table) in made.iter().enumerate() {
                     let began = Instant::now();
                     for (sequence, key) in ((first * SLICE) as u64 + 1..).zip(slice) {
-                        table.put(sequence, key, &VALUE).expect("an insert");
+                        table.put(sequence, key, VALUE).expect("an insert");
                     }
                     note(&mut rows[0], candidate, began, slice.len());
                 }

@@ -85,7 +85,7 @@ fn fill_in_part(builder: MemTableOptionsBuilder, entries: u64, keys: u64) -> Mem
     let table = make(builder);
     let mut writer = table.writer();
     for n in 0..keys {
-        writer.put(n, &key(n, entries), &VALUE).expect("an insert");
+        writer.put(n, key(n, entries), VALUE).expect("an insert");
     }
     table
 }
@@ -121,7 +121,7 @@ fn gets(table: &MemTable, asked: Asked, entries: u64, from: u64) -> u64 {
 }
 
 fn gets_in(table: &MemTable, asked: Asked, entries: u64, numbers: Range<u64>) -> u64 {
-    let get = |n| weigh(&table.get(&asked.key(n, entries), u64::MAX).expect("no damage"));
+    let get = |n| weigh(&table.get(asked.key(n, entries), u64::MAX).expect("no damage"));
     numbers.map(get).sum()
 }
 
@@ -141,15 +141,15 @@ fn multi_gets(table: &MemTable, asked: Asked, entries: u64, from: u64, count: u6
 fn single_inserts(table: &MemTable, entries: u64, from: u64) -> u64 {
     let mut writer = table.writer();
     for n in from..from + SLICE / 4 {
-        writer.put(n, &key(n, entries), &VALUE).expect("an insert");
+        writer.put(n, key(n, entries), VALUE).expect("an insert");
     }
     SLICE / 4
 }
 
 fn batched_inserts(table: &MemTable, entries: u64, from: u64) -> u64 {
-    let (mut writer, mut batch) = (table.writer(), WriteBatch::new());
+    let (mut writer, mut batch) = (table.writer(), WriteBatch::with_protection(0).expect("no digests"));
     for n in from..from + SLICE / 4 {
-        batch.put(&key(n, entries), &VALUE).expect("room");
+        batch.put(key(n, entries), VALUE).expect("room");
         if batch.len() as u64 == WRITE_BATCH || n + 1 == from + SLICE / 4 {
             writer.write_batch(n + 1 - batch.len() as u64, &batch).expect("an insert");
             batch.clear();
@@ -228,7 +228,7 @@ fn print_costs(entries: u64, protection: u8) {
         for n in 0..count {
             let start = (entries * 10 / count * n).to_be_bytes();
             let end = (entries * 10 / count * n + 1).to_be_bytes();
-            table.delete_range(entries + n, &start, &end).expect("a tombstone");
+            table.delete_range(entries + n, start, end).expect("a tombstone");
         }
         table
     });

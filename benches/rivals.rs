@@ -265,8 +265,8 @@ impl Subject for MemTable {
             let mut hash = 0;
             let mut cursor = self.cursor();
             let mut moved = match way {
-                Way::Forward => cursor.seek(&key),
-                Way::Backward => cursor.seek_for_prev(&key),
+                Way::Forward => cursor.seek(key),
+                Way::Backward => cursor.seek_for_prev(key),
             };
             for _ in 0..steps {
                 let Some(entry) = moved.expect("intact memory") else { break };

@@ -470,7 +470,7 @@ fn fill(table: &MemTable, thread: u64, (writes, count): (u32, u32), space: u64) 
 }
 
 fn found(table: &MemTable, number: u64) -> u64 {
-    match table.get(&tables::key(number), u64::MAX).expect("no damage") {
+    match table.get(tables::key(number), u64::MAX).expect("no damage") {
         Lookup::Value(value) => value.sequence(),
         _ => 0,
     }

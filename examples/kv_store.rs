@@ -67,10 +67,16 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
+            eprintln!("error: {}", told(&*error));
             ExitCode::from(2)
         }
     }
+}
+
+/// The text of an error, and of what caused it.
+fn told(error: &(dyn StdError + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn run(arguments: &Arguments) -> Outcome<ExitCode> {
@@ -94,7 +100,7 @@ fn run(arguments: &Arguments) -> Outcome<ExitCode> {
 
 /// Executes the commands of a line: those that read, and then all that write, as one batch.
 fn execute(store: &Store, line: &str) -> Outcome<Vec<String>> {
-    let mut batch = WriteBatch::with_protection(8)?;
+    let mut batch = WriteBatch::new();
     let mut rows = vec![];
     for command in line.split(';') {
         let mut scan = |from, to| {
@@ -139,7 +145,7 @@ fn with_flusher<T>(store: &Store, work: impl FnOnce(&Thread) -> T) -> T {
                     && let Err(error) = store.flush()
                 {
                     // Nothing is lost. Who finds the tables full tries again and gets the error.
-                    eprintln!("flush: {error}");
+                    eprintln!("flush: {}", told(&error));
                 }
                 thread::park_timeout(Duration::from_millis(100));
             }
@@ -173,7 +179,7 @@ fn serve(store: &Store, workers: u16) -> Outcome<()> {
                     .map(|row| format!("{number} {row}\n"))
                     .chain([format!("{number} ok\n")])
                     .collect(),
-                Err(error) => format!("{number} error: {error}\n"),
+                Err(error) => format!("{number} error: {}\n", told(&*error)),
             };
             io::stdout().write_all(answer.as_bytes())?;
             if store.needs_flush() {
@@ -252,7 +258,7 @@ fn value_of(key: &[u8]) -> String {
 /// Writes the entries of a thread; each batch adds 1 to a counter.
 fn fill(store: &Store, thread: u64, flusher: &Thread) -> Outcome<()> {
     for number in 0..ENTRIES / BATCH {
-        let mut batch = WriteBatch::with_protection(8)?;
+        let mut batch = WriteBatch::new();
         batch.merge(b"batches", b"1")?;
         for number in number * BATCH..(number + 1) * BATCH {
             // Shuffled, so that keys of all batches lie side by side.

@@ -86,7 +86,7 @@ impl Round {
             .seed(seed)
             .build()?;
         let table = MemTable::new(options)?;
-        table.put(0, b"hot", &value_of(b"hot", 0))?;
+        table.put(0, b"hot", value_of(b"hot", 0))?;
         Ok(Arc::new(Round {
             table,
             written: Default::default(),
@@ -107,9 +107,9 @@ fn write(round: &Round, id: u64) -> Outcome<()> {
         let (key, sequence) = (key_of(id, n), n * WRITERS + id + 1);
         let value = value_of(&key, sequence);
         let put = if id.is_multiple_of(2) {
-            round.table.put(sequence, &key, &value)
+            round.table.put(sequence, key, value)
         } else {
-            own.put(sequence, &key, &value)
+            own.put(sequence, key, value)
         };
         match put {
             Ok(_) => round.written[id as usize].store(n + 1, Ordering::Release),
@@ -117,7 +117,7 @@ fn write(round: &Round, id: u64) -> Outcome<()> {
             Err(other) => return Err(other.into()),
         }
         if n.is_multiple_of(16)
-            && !matches!(round.table.put(0, b"hot", &value_of(b"hot", 0)), Ok(_) | Err(Error::Frozen))
+            && !matches!(round.table.put(0, b"hot", value_of(b"hot", 0)), Ok(_) | Err(Error::Frozen))
         {
             return Err("a replacement failed".into());
         }
@@ -179,7 +179,7 @@ fn read(round: &Round, mut dice: u64) -> Outcome<u64> {
             let written = round.progress()[writer as usize];
             if written > 0 {
                 let key = key_of(writer, (dice >> 8) % written);
-                let Lookup::Value(value) = table.get(&key, u64::MAX)? else {
+                let Lookup::Value(value) = table.get(key, u64::MAX)? else {
                     return Err("a lost entry".into());
                 };
                 if *value != value_of(&key, value.sequence()) {

@@ -23,6 +23,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. A call that fails leaves the table unchanged; only `BatchInterrupted` leaves part of a batch
 /// behind, and says how much. Clones are cheap, so that one error can be handed to several waiting threads.
+/// What caused an error is its [`source`](std::error::Error::source); its own text does not repeat that.
 ///
 /// ```
 /// use paranoid_memtable::{Error, ParanoidOptions};
@@ -96,23 +97,25 @@ pub enum Error {
     Frozen,
     /// A batch passed its checks and then stopped half-way: damage was found, or another writer inserted one of its
     /// keys with the same sequence number. The caller must not publish the batch's sequence numbers.
-    #[error("batch interrupted after {applied} entries: {cause}")]
+    #[error("batch interrupted after {applied} entries")]
     BatchInterrupted {
         /// How many entries of the batch are in the table.
         applied: u64,
         /// What stopped the batch.
+        #[source]
         cause: Box<Error>,
     },
     /// The sink that `flush` writes to returned an error. It is shared, so that this error can be cloned;
     /// `downcast_ref` gives the sink's own error type.
-    #[error("flush sink: {0}")]
+    #[error("the flush sink failed")]
     Sink(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// The set takes no more writes: a batch that had its sequence numbers was not finished, or a flush met damage.
     /// Reads go on, and nothing that was acknowledged is lost. A batch that gets this error did not become visible; a
     /// journal may have it.
-    #[error("the set is read-only: {cause}")]
+    #[error("the set is read-only")]
     ReadOnly {
         /// What stopped the set.
+        #[source]
         cause: Arc<Error>,
     },
     /// A budget of memory is used up. The batch has no sequence numbers, and nothing is changed: flush, and write it
@@ -129,11 +132,11 @@ pub enum Error {
         waited: std::time::Duration,
     },
     /// The merge operator returned an error for this key.
-    #[error("merge operator: {0}")]
+    #[error("the merge operator failed")]
     Merge(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// A sorted source of the engine, such as one of its files, could not be read. It is shared, so that this error can be
     /// cloned; `downcast_ref` gives the source's own error type.
-    #[error("source: {0}")]
+    #[error("a sorted source could not be read")]
     Source(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// A writer of the set panicked in the middle of a batch, in a comparator or a journal.
     #[error("a writer panicked")]
@@ -142,7 +145,7 @@ pub enum Error {
     #[error("the flush thread panicked")]
     FlushPanicked,
     /// The operating system refused something about a file or a directory.
-    #[error("could not {operation} {file}: {source}")]
+    #[error("could not {operation} {file}")]
     Io {
         /// What was to be done.
         operation: &'static str,
@@ -152,14 +155,15 @@ pub enum Error {
         source: Arc<std::io::Error>,
     },
     /// A file of a journal no longer holds what was written to it, or holds what cannot be applied.
-    #[error("{file}: {cause}")]
+    #[error("{file} is damaged")]
     DamagedFile {
         /// The name of the file.
         file: String,
         /// What is wrong. Of a `Corruption` the offset is counted in the file.
+        #[source]
         cause: Box<Error>,
     },
-    /// Memory no longer holds what was written to it.
+    /// Memory no longer holds what was written to it: [fault model](crate::guide::fault_model).
     #[error("corruption: {0}")]
     Corruption(Corruption),
 }
@@ -201,8 +205,10 @@ impl Error {
     }
 }
 
+/// Damage that a call has met in a table's memory and returns: it is traced.
 impl From<Corruption> for Error {
     fn from(corruption: Corruption) -> Self {
+        trace::damage(&corruption);
         Error::Corruption(corruption)
     }
 }
@@ -258,7 +264,7 @@ pub enum Place {
     Value,
     /// A damaged link of the skiplist; entries may be missing after it.
     Link,
-    /// Two adjacent entries are out of order; found by order checks only.
+    /// Two adjacent entries are out of order; found by a flush, and with order checks by every step.
     Order,
     /// A word of the Bloom filter.
     Filter,
@@ -344,6 +350,54 @@ impl Corruption {
 #[cold]
 pub(crate) fn not_a_range() -> Error {
     Error::InvalidArgument("a range must end after its start".into())
+}
+
+/// Events for the crate `tracing`, with the feature of that name: what an operator is told. Without the feature every
+/// function here is empty. Any thread calls them, without a lock that a subscriber could want.
+#[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "there is nobody to tell"))]
+pub(crate) mod trace {
+    use std::error::Error;
+    use std::fmt::Display;
+
+    /// Whether there may be a subscriber.
+    pub const IS_TRACED: bool = cfg!(feature = "tracing");
+
+    /// A call met damage in a table's memory, and returns it.
+    #[cold]
+    pub(crate) fn damage(report: &dyn Display) {
+        #[cfg(feature = "tracing")]
+        tracing::error!(target: "paranoid_memtable", %report, "damage found");
+    }
+
+    /// A table was frozen.
+    pub(crate) fn frozen(entries: u64, range_deletes: u64, data_bytes: u64) {
+        #[cfg(feature = "tracing")]
+        tracing::info!(target: "paranoid_memtable", entries, range_deletes, data_bytes, "table frozen");
+    }
+
+    /// A flush of a table has handed everything out, and the sums agree.
+    pub(crate) fn flushed(entries: u64, hidden: u64, fragments: u64, data_bytes: u64) {
+        #[cfg(feature = "tracing")]
+        tracing::info!(target: "paranoid_memtable", entries, hidden, fragments, data_bytes, "table flushed");
+    }
+
+    /// A write to a set found a budget used up.
+    #[cold]
+    pub fn stalled(cause: &dyn Display) {
+        #[cfg(feature = "tracing")]
+        tracing::warn!(target: "paranoid_set", %cause, "write stalled");
+    }
+
+    /// A set takes no more writes.
+    #[cold]
+    pub fn stopped(cause: &(dyn Error + 'static)) {
+        #[cfg(feature = "tracing")]
+        {
+            let causes = std::iter::successors(Some(cause), |&cause| cause.source());
+            let causes: Vec<String> = causes.map(ToString::to_string).collect();
+            tracing::error!(target: "paranoid_set", cause = causes.join(": "), "set stopped");
+        }
+    }
 }
 
 impl fmt::Display for Corruption {

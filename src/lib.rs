@@ -57,14 +57,15 @@
 //! use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
 //! # fn main() -> Result<(), paranoid_memtable::Error> {
 //! let table = MemTable::new(MemTableOptions::default())?;
-//! table.put(1, b"apple", b"red")?;
-//! table.put(2, b"apple", b"green")?;
-//! assert!(matches!(table.get(b"apple", 1)?, Lookup::Value(value) if *value == *b"red"));
-//! assert!(matches!(table.get(b"apple", u64::MAX)?, Lookup::Value(value) if *value == *b"green"));
+//! table.put(1, "apple", "red")?;
+//! table.put(2, "apple", "green")?;
+//! assert!(matches!(table.get("apple", 1)?, Lookup::Value(value) if *value == *b"red"));
+//! assert!(matches!(table.get("apple", u64::MAX)?, Lookup::Value(value) if *value == *b"green"));
 //! # Ok(()) }
 //! ```
 //!
-//! Any number of threads may call all methods of a table at once; share it by reference, or clone the handle.
+//! Keys and values are whatever is bytes: `&str`, arrays, vectors. Any number of threads may call all methods of a table at once;
+//! share it by reference, or clone the handle.
 //!
 //! The life of a table has three parts. While it is *mutable*, it takes writes. [`MemTable::freeze`] ends that: it waits for writers
 //! that are inside, refuses later ones with [`Error::Frozen`], seals counts and sums of all entries, and returns an
@@ -77,7 +78,7 @@
 //! | write | [`MemTable::put`], [`delete`](MemTable::delete), [`delete_range`](MemTable::delete_range), [`merge`](MemTable::merge); [`MemTable::writer`] for a thread that writes much |
 //! | write many at once | [`WriteBatch`] and [`MemTable::write_batch`]; more in [`batch`] |
 //! | read a key | [`TableReader::get`], [`multi_get`](TableReader::multi_get), [`get_into`](TableReader::get_into); more in [`read`] |
-//! | walk | [`TableReader::cursor_at`] and [`range_at`](TableReader::range_at) at a snapshot, [`cursor`](TableReader::cursor) and [`range`](TableReader::range) over all versions; [`owned_range`](TableReader::owned_range) keeps its table alive; [`range_tombstones`](TableReader::range_tombstones); more in [`scan`] |
+//! | walk | [`TableReader::cursor_at`] and [`range_at`](TableReader::range_at) at a snapshot, [`cursor`](TableReader::cursor), [`range`](TableReader::range), [`versions`](TableReader::versions) and `for entry in &table` over all versions; [`owned`](Range::owned) ones keep their table alive; [`range_tombstones`](TableReader::range_tombstones); more in [`scan`] |
 //! | flush | [`MemTable::freeze`], then [`ImmutableMemTable::flush`], or [`flush_iter`](ImmutableMemTable::flush_iter) |
 //! | order and log batches, read several tables, flush them as one | the crate `paranoid-set`; the parts: [`scan::SortedSource`], [`flush::FlushIter::next_entry`], [`ArenaRecycler`] |
 //! | choose what is checked | [`ParanoidOptions`]; more in [`integrity`] |
@@ -86,6 +87,7 @@
 //! | order keys otherwise | [`Comparator`], given to [`MemTableOptionsBuilder::comparator`] |
 //! | check blocks of table files | [`ChecksumKind`] and [`integrity::BlockChecks`] |
 //! | cut range deletes into fragments | [`tombstone`] |
+//! | be told of damage, freezes and flushes | the feature `tracing` |
 //! | break memory in tests | `fault`, with the feature `fault-injection` |
 //!
 //! The [`guide`] has a page each about the commit protocol, options, errors, faults, misuse, performance, coming from another map,
@@ -162,7 +164,7 @@ pub use memtable::batch::batch::WriteBatch;
 pub use memtable::options::{Directory, MemTableOptions, MemTableOptionsBuilder};
 pub use memtable::read::entry::Entry;
 pub use memtable::read::get::{Lookup, ValueRef};
-pub use memtable::scan::cursor::{OwnedCursor, TableCursor};
+pub use memtable::scan::cursor::{Cursor, OwnedCursor};
 pub use memtable::scan::range::{OwnedRange, Range};
 pub use memtable::skiplist::list::DuplicatePolicy;
 pub use memtable::table::Writer;
@@ -188,10 +190,9 @@ pub mod read {
 /// Cursors and ranges: their types, how they hold their table, and which entries they show.
 pub mod scan {
     pub use crate::memtable::scan::bounds::KeyRange;
-    pub use crate::memtable::scan::cursor::Cursor;
     pub use crate::memtable::scan::cursor::{Borrowed, Handle, Owned};
     pub use crate::memtable::scan::cursor::{Cover, SortedSource, SourceKey};
-    pub use crate::memtable::scan::range::{EntryRange, RangeStats};
+    pub use crate::memtable::scan::range::RangeStats;
     pub use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 }
 
@@ -218,6 +219,7 @@ pub mod flush {
 /// the exact version of this crate.
 #[doc(hidden)]
 pub mod sibling {
+    pub use crate::error::trace::{IS_TRACED, stalled, stopped};
     pub use crate::key::Direction;
     pub use crate::key::KeyComparator;
     pub use crate::memtable::lifecycle::flush::VersionFilter;

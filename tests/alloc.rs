@@ -15,10 +15,9 @@ fn filled(protection: u8) -> MemTable {
     let table = table(protection);
     for n in 0..10_000u64 {
         let key = (n / 2 % 4_000).to_be_bytes();
-        if n % 9 == 0 { table.delete(n, &key) } else { table.put(n, &key, b"a value of some length") }
-            .unwrap();
+        if n % 9 == 0 { table.delete(n, key) } else { table.put(n, key, b"a value of some length") }.unwrap();
     }
-    table.delete_range(20_000, &100u64.to_be_bytes(), &200u64.to_be_bytes()).unwrap();
+    table.delete_range(20_000, 100u64.to_be_bytes(), 200u64.to_be_bytes()).unwrap();
     table
 }
 
@@ -65,14 +64,14 @@ fn warm_reads_allocate_nothing() {
             let counted = measure(|| {
                 for n in 0..4_200u64 {
                     let key = n.to_be_bytes();
-                    values += u64::from(matches!(reader.get(&key, u64::MAX).unwrap(), Lookup::Value(_)));
-                    values += u64::from(reader.get_entry(&key, n).unwrap().is_some());
-                    let found = reader.get_into(&key, u64::MAX, &mut buffer).unwrap();
+                    values += u64::from(matches!(reader.get(key, u64::MAX).unwrap(), Lookup::Value(_)));
+                    values += u64::from(reader.get_entry(key, n).unwrap().is_some());
+                    let found = reader.get_into(key, u64::MAX, &mut buffer).unwrap();
                     values += u64::from(matches!(found, Lookup::Value(_)));
                 }
                 reader.multi_get_into(&keys, u64::MAX, &mut results);
-                cursor.seek(&70u64.to_be_bytes()).unwrap();
-                resolved.seek_for_prev(&3_000u64.to_be_bytes()).unwrap();
+                cursor.seek(70u64.to_be_bytes()).unwrap();
+                resolved.seek_for_prev(3_000u64.to_be_bytes()).unwrap();
                 for _ in 0..1_000 {
                     cursor.next().unwrap();
                     resolved.prev().unwrap();
@@ -88,4 +87,23 @@ fn warm_reads_allocate_nothing() {
             assert_eq!(counted.count_total, 0, "protection {protection}: {counted:?}");
         }
     }
+}
+
+/// Key and value of an entry as `Bytes` are one allocation and no copy, and nobody else's entry is taken.
+#[cfg(feature = "bytes")]
+#[test]
+fn a_pinned_entry_is_one_allocation() {
+    let (table, other) = (filled(8), filled(8));
+    let entry = table.get_entry(7u64.to_be_bytes(), u64::MAX).unwrap().unwrap();
+    let mut pinned = None;
+    let made = measure(|| pinned = Some(table.pin(&entry).unwrap()));
+    assert_eq!(made.count_total, 1, "{made:?}");
+    let (key, value) = pinned.unwrap();
+    assert_eq!(value.as_ptr(), entry.value().unwrap().as_ptr());
+    assert_eq!((&*key, &*value), entry.parts().unwrap());
+    let foreign = other.get_entry(7u64.to_be_bytes(), u64::MAX).unwrap().unwrap();
+    assert!(table.pin(&foreign).is_err());
+    let copy = value.clone();
+    drop((table, key, value));
+    assert_eq!(copy, b"a value of some length"[..]);
 }

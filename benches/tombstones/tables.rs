@@ -41,7 +41,7 @@ pub(crate) fn table(entries: u32, finder: Finder) -> MemTable {
 pub(crate) fn fill(table: &MemTable, entries: u32) {
     let mut writer = table.writer();
     for (sequence, entry) in (1u64..).zip(rivals::order(entries, Order::Random, SEED)) {
-        writer.put(sequence, &key(u64::from(entry) * STRIDE), &VALUE).expect("room");
+        writer.put(sequence, key(u64::from(entry) * STRIDE), VALUE).expect("room");
     }
 }
 
@@ -52,11 +52,11 @@ pub(crate) fn filled(entries: u32, finder: Finder) -> MemTable {
 }
 
 pub(crate) fn put(table: &MemTable, sequence: u64, number: u64) {
-    table.put(sequence, &key(number), &VALUE).expect("room");
+    table.put(sequence, key(number), VALUE).expect("room");
 }
 
 pub(crate) fn delete_range(table: &MemTable, sequence: u64, start: u64, end: u64) {
-    table.delete_range(sequence, &key(start), &key(end)).expect("a tombstone");
+    table.delete_range(sequence, key(start), key(end)).expect("a tombstone");
 }
 
 /// The width of tombstones that stand at equal distances.
@@ -80,7 +80,7 @@ pub(crate) fn spread(table: &MemTable, entries: u32, count: u32, width: Width) {
 
 /// The result of a get, as a number.
 pub(crate) fn get(table: &TableReader, number: u64, snapshot: u64) -> u64 {
-    match table.get(&key(number), snapshot).expect("no damage") {
+    match table.get(key(number), snapshot).expect("no damage") {
         Lookup::Value(value) => 1 + value.sequence(),
         Lookup::Deleted { sequence, .. } => 2 + sequence,
         _ => 0,

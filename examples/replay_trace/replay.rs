@@ -80,7 +80,7 @@ pub(crate) fn part(plan: &Plan<'_>, part: u64) -> Result<Replayed, Failure> {
                     let written = Written { sequence, len: request.size / plan.shrink };
                     fill(&mut value, request.lbn, written);
                     let started = Instant::now();
-                    let outcome = writer.put(sequence, &key, &value);
+                    let outcome = writer.put(sequence, key, &value);
                     record(&mut replayed.writes, started);
                     outcome.map_err(|error| {
                         Failure::of_table(format!("write of block {}", request.lbn), &error)
@@ -101,7 +101,7 @@ fn read(
     wanted: &mut Vec<u8>,
 ) -> Result<(), Failure> {
     let started = Instant::now();
-    let lookup = plan.table.get(&request.lbn.to_be_bytes(), u64::MAX);
+    let lookup = plan.table.get(request.lbn.to_be_bytes(), u64::MAX);
     let written = replayed.model.get(&request.lbn);
     record(if written.is_some() { &mut replayed.hits } else { &mut replayed.misses }, started);
     let lookup =

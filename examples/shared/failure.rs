@@ -1,5 +1,6 @@
 //! Why an example stops: it cannot do its work, or it found a difference.
 
+use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -17,7 +18,8 @@ impl Failure {
     /// The failure for a call of the table: damage counts as a difference, any other error as work that cannot be
     /// done.
     pub(crate) fn of_table(what: impl fmt::Display, error: &paranoid_memtable::Error) -> Failure {
-        let text = format!("{what}: {error}");
+        let causes = std::iter::successors(error.source(), |&error| error.source());
+        let text = causes.fold(format!("{what}: {error}"), |text, cause| format!("{text}: {cause}"));
         if error.corruption().is_some() { Failure::Differs(text) } else { Failure::Cannot(text) }
     }
 

@@ -73,7 +73,7 @@ pub struct FlushJob<B> {
     slots: Vec<Arc<Slot>>,
     snapshots: Vec<SequenceNumber>,
     /// The tables, unless one could not be frozen.
-    frozen: Result<Vec<Arc<ImmutableMemTable>>>,
+    frozen: Result<Vec<ImmutableMemTable>>,
     outcome: Outcome,
     end: FlushEnd,
 }

@@ -95,12 +95,12 @@ impl<'j> SetFlush<'j> {
     /// A merge of frozen tables, each at its first item.
     pub(crate) fn new(
         slots: &'j [Arc<Slot>],
-        frozen: &'j [Arc<ImmutableMemTable>],
+        frozen: &'j [ImmutableMemTable],
         comparator: &'j KeyComparator,
         snapshots: &'j [SequenceNumber],
         outcome: &'j mut Outcome,
     ) -> Result<Self> {
-        let at_first = |(slot, table): (&'j Arc<Slot>, &'j Arc<ImmutableMemTable>)| {
+        let at_first = |(slot, table): (&'j Arc<Slot>, &'j ImmutableMemTable)| {
             let mut items = table.flush_iter(Versions::SeenBy(snapshots))?;
             items.next_entry()?;
             Ok(Source { slot, items, ranges: table.source() })

@@ -16,7 +16,7 @@
 //! use paranoid_set::{MemTableSet, SetOptions};
 //! # fn main() -> Result<(), paranoid_memtable::Error> {
 //! let set = MemTableSet::open(SetOptions::default(), Vec::<String>::new())?; // the base: names of files
-//! let mut batch = WriteBatch::with_protection(8)?; // digests from here to the file
+//! let mut batch = WriteBatch::new(); // digests from here to the file
 //! batch.put(b"apple", b"red")?;
 //! batch.put(b"pear", b"green")?;
 //! assert_eq!(set.write(&batch)?, 2, "the last of its numbers");

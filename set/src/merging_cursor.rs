@@ -187,22 +187,27 @@ impl<'s> MergingCursor<'s> {
     ///
     /// # Errors
     /// Those of [`first`](Self::first).
-    pub fn seek(&mut self, key: &[u8]) -> Result<Option<&MergedEntry>> {
-        if self.is_outside(Direction::Backward, key) {
-            return self.first();
-        }
-        self.enter(Direction::Forward, Bound::Included(key))
+    #[inline]
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<Option<&MergedEntry>> {
+        self.seek_on(Direction::Forward, key.as_ref())
     }
 
     /// Goes to the last entry whose key is `key` or before it.
     ///
     /// # Errors
     /// Those of [`first`](Self::first).
-    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<&MergedEntry>> {
-        if self.is_outside(Direction::Forward, key) {
-            return self.last();
+    #[inline]
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<Option<&MergedEntry>> {
+        self.seek_on(Direction::Backward, key.as_ref())
+    }
+
+    /// Goes to the first entry on this way from a key on, or from the bound where the way begins if the key is before that.
+    fn seek_on(&mut self, way: Direction, key: &[u8]) -> Result<Option<&MergedEntry>> {
+        match (self.is_outside(way.opposite(), key), way) {
+            (true, Direction::Forward) => self.first(),
+            (true, Direction::Backward) => self.last(),
+            (false, _) => self.enter(way, Bound::Included(key)),
         }
-        self.enter(Direction::Backward, Bound::Included(key))
     }
 
     /// Goes to the next entry. A cursor that is on none, and did not fail, stays there.

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use paranoid_memtable::sibling::Mutex;
+use paranoid_memtable::sibling::{IS_TRACED, Mutex, stalled, stopped};
 use paranoid_memtable::{ArenaRecycler, Error, MemTableOptions, Result, SequenceNumber, StallCause, shown};
 
 use crate::file_journal::journal::Journal;
@@ -472,7 +472,7 @@ impl Reports {
 
     /// Queues an event for `deliver`; the caller may hold locks.
     pub(crate) fn note(&self, event: impl FnOnce() -> SetEvent) {
-        if self.listener.is_some() {
+        if self.has_audience() {
             let event = event();
             self.pending.lock().push_back(event);
         }
@@ -481,13 +481,27 @@ impl Reports {
     /// Delivers queued events (LISTENER-1). While this thread panics the next one does.
     #[inline]
     pub(crate) fn deliver(&self) {
-        let Some(listener) = &self.listener else { return };
-        while !std::thread::panicking()
+        while self.has_audience()
+            && !std::thread::panicking()
             && let Some(event) = self.next()
         {
             // LISTENER-2.
-            let _ = catch_unwind(AssertUnwindSafe(|| listener.event(&event)));
+            let _ = catch_unwind(AssertUnwindSafe(|| self.hand_out(&event)));
         }
+    }
+
+    #[inline]
+    fn has_audience(&self) -> bool {
+        IS_TRACED || self.listener.is_some()
+    }
+
+    fn hand_out(&self, event: &SetEvent) {
+        match event {
+            SetEvent::StallBegun { cause } => stalled(cause),
+            SetEvent::Stopped { cause } => stopped(cause),
+            _ => {}
+        }
+        self.listener.iter().for_each(|listener| listener.event(event));
     }
 
     fn next(&self) -> Option<SetEvent> {

@@ -15,8 +15,7 @@ use std::sync::Arc;
 use paranoid_memtable::batch::RangeOrder;
 use paranoid_memtable::flush::{FlushEntry, Versions};
 use paranoid_memtable::integrity::Place;
-use paranoid_memtable::integrity::Protected;
-use paranoid_memtable::{Corruption, Error, MemTable, Result, SequenceNumber, WriteBatch, shown};
+use paranoid_memtable::{Corruption, Error, Kind, MemTable, Result, SequenceNumber, WriteBatch, shown};
 
 use crate::commit::{Commit, Shared};
 use crate::flush_job::{FlushJob, FlushThread};
@@ -41,7 +40,7 @@ use crate::write_buffer_manager::{Command, Membership, Phase};
 /// use paranoid_set::{MemTableSet, SetOptions};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let set = MemTableSet::open(SetOptions::default(), "no files yet")?;
-/// let mut batch = WriteBatch::with_protection(8)?;
+/// let mut batch = WriteBatch::new();
 /// batch.put(b"apple", b"red")?;
 /// batch.delete(b"pear")?;
 /// assert_eq!(set.write(&batch)?, 2);
@@ -56,6 +55,25 @@ pub struct MemTableSet<B> {
 impl<B> Clone for MemTableSet<B> {
     fn clone(&self) -> Self {
         MemTableSet { shared: Arc::clone(&self.shared) }
+    }
+}
+
+/// A set with the default options over an empty base: without a journal, in the order of bytes.
+///
+/// ```
+/// use paranoid_set::MemTableSet;
+/// let set = MemTableSet::<()>::default();
+/// assert!(set.put("k", "v").is_ok());
+/// ```
+///
+/// # Panics
+/// If the system has no memory for the first chunk (about 10 KiB). [`MemTableSet::open`] returns an error instead.
+impl<B: Default> Default for MemTableSet<B> {
+    fn default() -> Self {
+        match MemTableSet::open(SetOptions::default(), B::default()) {
+            Ok(set) => set,
+            Err(error) => panic!("a set with default options: {error}"),
+        }
     }
 }
 
@@ -96,37 +114,41 @@ impl<B> MemTableSet<B> {
     ///
     /// # Errors
     /// Those of [`write_with`](Self::write_with).
+    #[inline]
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<SequenceNumber> {
-        self.write_one(|batch| batch.put(key.as_ref(), value.as_ref()))
+        self.write_one(Kind::PUT, key.as_ref(), value.as_ref())
     }
 
     /// Deletes a key, present or not; see [`put`](Self::put).
     ///
     /// # Errors
     /// Those of [`write_with`](Self::write_with).
+    #[inline]
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<SequenceNumber> {
-        self.write_one(|batch| batch.delete(key.as_ref()))
+        self.write_one(Kind::DELETE, key.as_ref(), &[])
     }
 
     /// Adds an operand that the engine's merge operator will combine with what the key has; see [`put`](Self::put).
     ///
     /// # Errors
     /// Those of [`write_with`](Self::write_with).
+    #[inline]
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<SequenceNumber> {
-        self.write_one(|batch| batch.merge(key.as_ref(), operand.as_ref()))
+        self.write_one(Kind::MERGE, key.as_ref(), operand.as_ref())
     }
 
     /// Deletes the keys from `start` on and before `end`; see [`put`](Self::put).
     ///
     /// # Errors
     /// Those of [`write_with`](Self::write_with), and `InvalidArgument` if `end` is not after `start`.
+    #[inline]
     pub fn delete_range(&self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<SequenceNumber> {
-        self.write_one(|batch| batch.delete_range(start.as_ref(), end.as_ref()))
+        self.write_one(Kind::RANGE_DELETE, start.as_ref(), end.as_ref())
     }
 
-    fn write_one(&self, fill: impl FnOnce(&mut WriteBatch) -> Result<()>) -> Result<SequenceNumber> {
-        let mut batch = WriteBatch::with_protection(8)?.with_range_order(RangeOrder::OfTable);
-        fill(&mut batch)?;
+    fn write_one(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<SequenceNumber> {
+        let mut batch = WriteBatch::new().with_range_order(RangeOrder::OfTable);
+        batch.insert(kind, key, value)?;
         self.write(&batch)
     }
 
@@ -299,7 +321,7 @@ impl<B> MemTableSet<B> {
     /// A flush of all immutable tables, oldest first; `None` if there are none, or if another job has them. The active
     /// table becomes one of them if the [`WriteBufferManager`](crate::WriteBufferManager) asked for it. Waits for
     /// batches that are still being written to these tables, and finishes the tables (sums, tombstones), off every lock
-    /// that readers and writers take.
+    /// that readers and writers take. How a flush goes on: [`FlushJob`].
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -574,10 +596,9 @@ fn copy_below(to: &MemTable, slot: &Slot, first: SequenceNumber, snapshots: &[Se
 /// Copies an entry: what the new table computes over its own bytes is compared with what the old one stored.
 fn copy_entry(to: &MemTable, entry: &FlushEntry<'_>) -> Result<()> {
     let FlushEntry { user_key, sequence, kind, value, protection } = *entry;
-    let digest = Protected::of(user_key, value, kind);
-    if protection.check(user_key, value, sequence, kind).is_none() {
+    let Some(digest) = protection.check(user_key, value, sequence, kind) else {
         return Err(Corruption::new(Place::Value, 0, 0, 0).with_sequence(sequence).into());
-    }
+    };
     to.insert_parts(sequence, kind, user_key, &[value], Some(digest)).map(drop)
 }
 

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::iter::FusedIterator;
 use std::sync::Arc;
 
 use paranoid_memtable::sibling::{AtomicU64, Mutex, Ordering};
@@ -82,7 +83,7 @@ pub(crate) struct Tables<B> {
 
 impl<B> Tables<B> {
     /// All tables, newest first (TABLES-1).
-    pub(crate) fn newest_first(&self) -> impl DoubleEndedIterator<Item = &Arc<Slot>> {
+    pub(crate) fn newest_first(&self) -> impl DoubleEndedIterator<Item = &Arc<Slot>> + FusedIterator {
         std::iter::once(&self.active).chain(&self.immutables)
     }
 

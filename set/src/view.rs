@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::iter::FusedIterator;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -90,7 +91,7 @@ impl<B> View<B> {
     /// assert!(view.readers().all(|table| table.scrub(|_| {}).findings.is_empty()));
     /// # Ok(()) }
     /// ```
-    pub fn readers(&self) -> impl DoubleEndedIterator<Item = &TableReader> {
+    pub fn readers(&self) -> impl DoubleEndedIterator<Item = &TableReader> + FusedIterator {
         self.tables.newest_first().map(|slot| &*slot.table)
     }
 
@@ -114,7 +115,12 @@ impl<B> View<B> {
     ///
     /// # Errors
     /// `Corruption` if damage could change the answer.
-    pub fn get(&self, key: &[u8]) -> Result<Lookup<ValueRef<'_>, PendingMerge<'_>>> {
+    #[inline]
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Lookup<ValueRef<'_>, PendingMerge<'_>>> {
+        self.find(key.as_ref())
+    }
+
+    fn find(&self, key: &[u8]) -> Result<Lookup<ValueRef<'_>, PendingMerge<'_>>> {
         let mut operands = Vec::new();
         for slot in self.tables.newest_first() {
             if let Some(lookup) = decide(slot.table.get(key, self.sequence)?, &mut operands)? {
@@ -147,8 +153,13 @@ impl<B> View<B> {
         &self,
         keys: &[K],
     ) -> Vec<Result<Lookup<ValueRef<'_>, PendingMerge<'_>>>> {
-        // Keys, their operands so far, and their answers.
-        let mut all: Vec<_> = keys.iter().map(|key| (key.as_ref(), Vec::new(), None)).collect();
+        self.find_many(keys.iter().map(|key| (key.as_ref(), Vec::new(), None)).collect())
+    }
+
+    fn find_many<'v>(
+        &'v self,
+        mut all: Vec<Asked<'_, 'v>>,
+    ) -> Vec<Result<Lookup<ValueRef<'v>, PendingMerge<'v>>>> {
         for slot in self.tables.newest_first() {
             let open: Vec<_> = all.iter_mut().filter(|(_, _, found)| found.is_none()).collect();
             let asked: Vec<&[u8]> = open.iter().map(|(key, ..)| *key).collect();
@@ -241,6 +252,9 @@ impl<B> View<B> {
         Ok(SetRange::new(ends, &range))
     }
 }
+
+/// A key, its operands so far, and its answer once that is known.
+type Asked<'k, 'v> = (&'k [u8], Vec<Operand<'v>>, Option<Result<Lookup<ValueRef<'v>, PendingMerge<'v>>>>);
 
 /// The number at which tables that were loaded before are read (VIEW-1).
 pub(crate) fn read_at(publication: &Publication, active: &LastNumber) -> SequenceNumber {
@@ -356,10 +370,10 @@ impl<'v> PendingMerge<'v> {
     pub fn apply(
         &self,
         operator: &(impl MergeOperator + ?Sized),
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         below: Option<&[u8]>,
     ) -> Result<Vec<u8>> {
-        apply(operator, key, self.base, below, self.operands.iter().map(|operand| operand.value))
+        apply(operator, key.as_ref(), self.base, below, self.operands.iter().map(|operand| operand.value))
     }
 
     /// What they apply to; [`Base::Below`] if the tables do not know, and the engine's base is to be asked.
@@ -490,6 +504,8 @@ impl DoubleEndedIterator for SetRange<'_> {
         self.next_back_entry().map(Option::<&_>::cloned).transpose()
     }
 }
+
+impl FusedIterator for SetRange<'_> {}
 
 shown! {
     "SetRange": impl [] SetRange<'_>, |range| {

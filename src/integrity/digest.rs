@@ -121,7 +121,7 @@ impl Protected<Kvo> {
     /// use paranoid_memtable::integrity::Protected;
     /// let table = MemTable::default();
     /// let digest = Protected::of(b"key", b"value", Kind::PUT);
-    /// table.insert_parts(7, Kind::PUT, b"key", &[b"value"], Some(digest))?;
+    /// table.insert_parts(7, Kind::PUT, b"key", &[b"value"], Some(digest.with_sequence(7)))?;
     /// assert_eq!(digest.with_sequence(7).without_sequence(7), digest);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```

@@ -26,7 +26,7 @@ use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::read::get::{Base, Operand, Operands, PinnedValue, ValueRef};
 use crate::memtable::scan::cursor::{Cover, Cursor, Handle, SourceKey};
-use crate::memtable::scan::range::EntryRange;
+use crate::memtable::scan::range::Range;
 use crate::memtable::scan::visibility::Visibility;
 use crate::memtable::scan::walk::Walk;
 use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
@@ -108,7 +108,7 @@ shown! {
     }
     "FlushIter": impl [] FlushIter<'_>, |flush| { "summary": flush.summary() }
     "Cursor": impl [H: Handle, L: Visibility] Cursor<H, L>, |cursor| { "walk": cursor.walk }
-    "EntryRange": impl [H: Handle, L: Visibility] EntryRange<H, L>, |range| {
+    "Range": impl [H: Handle, L: Visibility] Range<H, L>, |range| {
         "front": range.ends.front.walk,
         "back": range.ends.back.walk,
     }

@@ -12,11 +12,11 @@
 #![forbid(unsafe_code)]
 
 use std::any::Any;
-use std::ops::Deref;
+use std::ops::{Deref, RangeBounds};
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::integrity::digest::{Kvo, Protected};
+use crate::error::{Result, trace};
+use crate::integrity::digest::{Kvos, Protected};
 use crate::key::{Comparator, KeyComparator, Kind, SequenceNumber};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{ControlWord, entry_bytes_max};
@@ -26,19 +26,19 @@ use crate::memtable::lifecycle::flush::{FlushIter, FlushSink, FlushSummary, Vers
 use crate::memtable::lifecycle::scrub::{Salvage, ScrubProgress, ScrubReport, salvage, scrub};
 use crate::memtable::lookup::accelerators::{Statistics, Stats};
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::parts::writer_shards::{Entered, WriterShard};
+use crate::memtable::parts::writer_shards::WriterShard;
 use crate::memtable::read::entry::Entry;
+#[cfg(feature = "bytes")]
+use crate::memtable::read::get::pin;
 use crate::memtable::read::get::{Lookup, Operands, ValueRef, get, get_entry, get_into};
 use crate::memtable::read::multi_get::multi_get;
-use crate::memtable::scan::bounds::{KeyRange, scan_bounds};
-use crate::memtable::scan::cursor::{
-    Borrowed, Cursor, Owned, OwnedCursor, SortedSource, TableCursor, TableSource, range_tombstones,
-};
-use crate::memtable::scan::range::{EntryRange, OwnedRange, Range, RangeStats, approximate_range_stats};
+use crate::memtable::scan::bounds::{KeyRange, scan_bounds, version_bounds};
+use crate::memtable::scan::cursor::{Borrowed, Cursor, SortedSource, TableSource, range_tombstones};
+use crate::memtable::scan::range::{Range, RangeStats, approximate_range_stats};
 use crate::memtable::scan::visibility::{AtSnapshot, Visible};
 use crate::memtable::write::write_batch::{BatchWritten, PreparedBatch, ReservedBatch};
 use crate::memtable::write::write_batch::{prepare, reserve, write_batch, write_batch_in};
-use crate::memtable::write::writer::{Inserted, admit, apply, apply_any, enter, with_slices, writes};
+use crate::memtable::write::writer::{Inserted, admit, apply, insert, insert_parts, writes};
 use crate::sync::Ordering;
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::node::Load;
@@ -82,8 +82,8 @@ pub struct MemTable {
     pub(crate) reader: TableReader,
 }
 
-/// A frozen table. It takes no writes, answers reads until it is dropped, and can be flushed. Dropping it takes
-/// O(chunks).
+/// A frozen table. It takes no writes, answers reads until it is dropped, and can be flushed. This is a handle: its clones
+/// are the same table. Dropping the last one takes O(chunks).
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, MemTable};
@@ -116,6 +116,44 @@ impl Deref for ImmutableMemTable {
     #[inline(always)]
     fn deref(&self) -> &TableReader {
         &self.reader
+    }
+}
+
+/// Every version of every key, as [`range(..)`](TableReader::range) has them.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// let table = MemTable::default();
+/// table.put(1, "apple", "red")?;
+/// for entry in &table {
+///     assert_eq!(entry?.parts()?, (b"apple".as_slice(), b"red".as_slice()));
+/// }
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+impl<'t> IntoIterator for &'t TableReader {
+    type Item = Result<Entry<'t>>;
+    type IntoIter = Range<Borrowed<'t>>;
+
+    fn into_iter(self) -> Range<Borrowed<'t>> {
+        self.range(..)
+    }
+}
+
+impl<'t> IntoIterator for &'t MemTable {
+    type Item = Result<Entry<'t>>;
+    type IntoIter = Range<Borrowed<'t>>;
+
+    fn into_iter(self) -> Range<Borrowed<'t>> {
+        self.range(..)
+    }
+}
+
+impl<'t> IntoIterator for &'t ImmutableMemTable {
+    type Item = Result<Entry<'t>>;
+    type IntoIter = Range<Borrowed<'t>>;
+
+    fn into_iter(self) -> Range<Borrowed<'t>> {
+        self.range(..)
     }
 }
 
@@ -192,7 +230,8 @@ impl MemTable {
 
     /// Ends writing and returns the frozen table. Later writes return `Frozen`, and so does every write that begins
     /// after another one returned it. Idempotent; many threads may call it at once. Waits only for writes that are
-    /// still running, and so do the writes that it refuses meanwhile.
+    /// still running, and so do the writes that it refuses meanwhile. What an engine does before and after it:
+    /// [commit protocol](crate::guide::commit_protocol).
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable};
@@ -208,9 +247,9 @@ impl MemTable {
     /// `Corruption` if the control block is damaged: the table is frozen then, nothing is lost, and
     /// [`immutable`](Self::immutable) returns it. `InvalidArgument` if a comparator calls it inside a write to this
     /// table, because the freeze would wait for that write; the table is unchanged then.
-    pub fn freeze(&self) -> Result<Arc<ImmutableMemTable>> {
+    pub fn freeze(&self) -> Result<ImmutableMemTable> {
         freeze(self.core())?;
-        Ok(self.handle())
+        Ok(ImmutableMemTable { reader: self.reader.clone() })
     }
 
     /// The frozen table, even if [`freeze`](Self::freeze) returned an error; `None` if the table is not frozen.
@@ -226,12 +265,9 @@ impl MemTable {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn immutable(&self) -> Option<Arc<ImmutableMemTable>> {
-        (self.is_frozen() && self.core().sealed.get().is_some()).then(|| self.handle())
-    }
-
-    fn handle(&self) -> Arc<ImmutableMemTable> {
-        Arc::new(ImmutableMemTable { reader: TableReader { core: Arc::clone(self.core()) } })
+    pub fn immutable(&self) -> Option<ImmutableMemTable> {
+        let is_frozen = self.is_frozen() && self.core().sealed.get().is_some();
+        is_frozen.then(|| ImmutableMemTable { reader: self.reader.clone() })
     }
 
     writes!(self: &Self);
@@ -255,13 +291,19 @@ impl MemTable {
     ///
     /// # Panics
     /// If the comparator panics. The table stays usable, and the entry is in it or is not.
-    pub fn insert(&self, sequence: SequenceNumber, kind: Kind, key: &[u8], value: &[u8]) -> Result<Inserted> {
-        let (fields, mut leased) = (Fields::new(sequence, kind, key, value, None), None);
-        apply(self.core(), &mut enter(self.core(), &fields, &mut leased)?, &fields)
+    #[inline]
+    pub fn insert(
+        &self,
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<Inserted> {
+        insert(self.core(), sequence, kind, key.as_ref(), value.as_ref())
     }
 
     /// Inserts an entry in its general form: the value is the concatenation of several slices, which are copied straight into the
-    /// arena, and the caller may give a digest over key, kind and whole value. The entry equals the one that
+    /// arena, and the caller may give a digest over key, kind, whole value and sequence number. The entry equals the one that
     /// [`insert`](Self::insert) makes of the joined slices.
     ///
     /// ```
@@ -273,8 +315,8 @@ impl MemTable {
     /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(value) if &*value == b"headbody"));
     ///
     /// let digest = Protected::of(b"key", b"value", Kind::PUT);
-    /// table.insert_parts(2, Kind::PUT, b"key", &[b"value"], Some(digest))?;
-    /// let damaged = table.insert_parts(3, Kind::PUT, b"key", &[b"valve"], Some(digest));
+    /// table.insert_parts(2, Kind::PUT, b"key", &[b"value"], Some(digest.with_sequence(2)))?;
+    /// let damaged = table.insert_parts(3, Kind::PUT, b"key", &[b"valve"], Some(digest.with_sequence(3)));
     /// assert!(matches!(damaged, Err(Error::Corruption(_))));
     /// # Ok(()) }
     /// ```
@@ -289,14 +331,11 @@ impl MemTable {
         &self,
         sequence: SequenceNumber,
         kind: Kind,
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         value: &[&[u8]],
-        caller_digest: Option<Protected<Kvo>>,
+        caller_digest: Option<Protected<Kvos>>,
     ) -> Result<Inserted> {
-        with_slices(sequence, kind, key, value, caller_digest, |fields| {
-            let mut leased = None;
-            apply_any(self.core(), &mut enter(self.core(), fields, &mut leased)?, fields)
-        })
+        insert_parts(self.core(), None, sequence, kind, key.as_ref(), value, caller_digest)
     }
 
     /// A writer for a thread that writes thousands of entries. It keeps a place in the list from which the next search starts,
@@ -304,7 +343,7 @@ impl MemTable {
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
-    /// let table = std::sync::Arc::new(MemTable::default());
+    /// let table = MemTable::default();
     /// let mut writer = table.writer();
     /// for sequence in 1..=3 {
     ///     writer.put(sequence, &sequence.to_be_bytes(), b"value")?;
@@ -345,7 +384,7 @@ impl MemTable {
     /// use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let table = MemTable::new(MemTableOptions::default())?;
-    /// let mut batch = WriteBatch::with_protection(8)?;
+    /// let mut batch = WriteBatch::new();
     /// batch.put(b"apple", b"red")?;
     /// batch.delete(b"pear")?;
     /// assert_eq!(table.write_batch(7, &batch)?.entries, 2);
@@ -399,7 +438,8 @@ impl MemTable {
     }
 
     /// Takes space for a batch, so that its write is not refused for lack of it, nor because of lengths, kinds, a freeze, or equal
-    /// keys in the batch. O(log n). Takes no lock that a write holds; waits for a freeze that refuses it.
+    /// keys in the batch. O(log n). Takes no lock that a write holds; waits for a freeze that refuses it. When to call it:
+    /// [commit protocol](crate::guide::commit_protocol).
     ///
     /// The batch may be prepared with another table, if this one has the same comparator (the same `Arc`), the same policy for
     /// duplicates, and the same or larger limits of keys and values: a [`fork`](Self::fork) has.
@@ -686,8 +726,13 @@ impl TableReader {
     ///
     /// # Errors
     /// `Corruption` if damaged memory could change the answer; which damage is noticed: [fault model](crate::guide::fault_model).
-    pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Lookup<ValueRef<'_>, Operands<'_>>> {
-        get(self.core(), key, snapshot)
+    #[inline]
+    pub fn get(
+        &self,
+        key: impl AsRef<[u8]>,
+        snapshot: SequenceNumber,
+    ) -> Result<Lookup<ValueRef<'_>, Operands<'_>>> {
+        get(self.core(), key.as_ref(), snapshot)
     }
 
     /// The newest entry of `key` at or below `snapshot`, as stored; range tombstones are not applied. Expected
@@ -705,8 +750,30 @@ impl TableReader {
     ///
     /// # Errors
     /// `Corruption` if damaged memory could change the answer.
-    pub fn get_entry(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Entry<'_>>> {
-        get_entry(self.core(), key, snapshot)
+    #[inline]
+    pub fn get_entry(&self, key: impl AsRef<[u8]>, snapshot: SequenceNumber) -> Result<Option<Entry<'_>>> {
+        get_entry(self.core(), key.as_ref(), snapshot)
+    }
+
+    /// Key and value of an entry of this table, verified now, as `Bytes` that keep the table's memory alive. Copies nothing,
+    /// and allocates once for both. O(length).
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(7, b"apple", b"red")?;
+    /// let (key, value) = table.pin(&table.get_entry(b"apple", 7)?.expect("it was put"))?;
+    /// drop(table); // key and value keep the memory alive
+    /// assert_eq!((&*key, &*value), (b"apple".as_slice(), b"red".as_slice()));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Corruption` if key or value is damaged; `InvalidArgument` for an entry of another table.
+    #[cfg(feature = "bytes")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "bytes")))]
+    pub fn pin(&self, entry: &Entry<'_>) -> Result<(bytes::Bytes, bytes::Bytes)> {
+        pin(self.core(), entry)
     }
 
     /// Copies the value of `key` at `snapshot` into `buffer`, which is cleared first, and verifies the copy.
@@ -724,18 +791,19 @@ impl TableReader {
     ///
     /// # Errors
     /// Those of [`get`](Self::get); the buffer is then empty.
+    #[inline]
     pub fn get_into(
         &self,
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         snapshot: SequenceNumber,
         buffer: &mut Vec<u8>,
     ) -> Result<Lookup<(SequenceNumber, Kind), ()>> {
-        get_into(self.core(), key, snapshot, buffer)
+        get_into(self.core(), key.as_ref(), snapshot, buffer)
     }
 
     /// What the table knows about several keys at one snapshot, in the order of `keys`, which need not be sorted
     /// or distinct. Each result is what [`get`](Self::get) returns for its key, and damage affects only the keys
-    /// that it touches. Much faster than a loop of gets, because the searches overlap.
+    /// that it touches ([fault model](crate::guide::fault_model)). Much faster than a loop of gets, because the searches overlap.
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
@@ -793,8 +861,28 @@ impl TableReader {
     /// assert_eq!(keys?, [b"a", b"b"]);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    pub fn range(&self, range: impl KeyRange) -> Range<'_> {
-        EntryRange::new(Borrowed(self.core()), Visible::All, scan_bounds(&range))
+    pub fn range(&self, range: impl KeyRange) -> Range<Borrowed<'_>> {
+        Range::new(Borrowed(self.core()), Visible::All, scan_bounds(&range))
+    }
+
+    /// Iterates over the versions in a range of (user key, sequence number), from both ends. In the order of the table the
+    /// sequence numbers of a key descend: `(k, u64::MAX)` is the first position of key k, and `(k, 0)` the last one.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Error, MemTable};
+    /// let table = MemTable::default();
+    /// for sequence in 1..=3 {
+    ///     table.put(sequence, b"k", b"")?;
+    /// }
+    /// let versions: Result<Vec<u64>, Error> = table.versions(("k", 2)..).map(|entry| Ok(entry?.sequence())).collect();
+    /// assert_eq!(versions?, [2, 1]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn versions<K: AsRef<[u8]>>(
+        &self,
+        range: impl RangeBounds<(K, SequenceNumber)>,
+    ) -> Range<Borrowed<'_>> {
+        Range::new(Borrowed(self.core()), Visible::All, version_bounds(&range))
     }
 
     /// Iterates over what a snapshot sees of the keys in a range, from both ends. An inverted range is empty.
@@ -809,49 +897,13 @@ impl TableReader {
     /// assert_eq!(keys?, [b"b"]);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    pub fn range_at(&self, snapshot: SequenceNumber, range: impl KeyRange) -> Range<'_, AtSnapshot> {
+    pub fn range_at(
+        &self,
+        snapshot: SequenceNumber,
+        range: impl KeyRange,
+    ) -> Range<Borrowed<'_>, AtSnapshot> {
         let visible = Visible::At(snapshot);
-        EntryRange::new(Borrowed(self.core()), visible, scan_bounds(&range))
-    }
-
-    /// Iterates over every version of the keys in a range, from both ends. The range owns a share in the table:
-    /// it is `'static`, `Send` and `Sync`, lends entries, and is an iterator over verified copies of them. An
-    /// inverted one is empty.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::default();
-    /// table.put(1, b"a", b"one")?;
-    /// let range = table.owned_range(..);
-    /// drop(table);
-    /// let reader = std::thread::spawn(move || range.rev().next());
-    /// let entry = reader.join().unwrap().expect("it is there")?;
-    /// assert_eq!((entry.user_key(), entry.value()), (b"a".as_slice(), b"one".as_slice()));
-    /// # Ok(()) }
-    /// ```
-    pub fn owned_range(&self, range: impl KeyRange) -> OwnedRange {
-        EntryRange::new(Owned(Arc::clone(self.core())), Visible::All, scan_bounds(&range))
-    }
-
-    /// Iterates over what a snapshot sees of the keys in a range, from both ends. The range owns a share in the
-    /// table: it is `'static`, `Send` and `Sync`. An inverted one is empty.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::default();
-    /// table.put(1, b"a", b"old")?;
-    /// table.put(5, b"a", b"new")?;
-    /// let mut range = table.owned_range_at(4, ..);
-    /// drop(table);
-    /// let entry = range.next().expect("it is there")?;
-    /// assert_eq!((entry.sequence(), entry.value()), (1, b"old".as_slice()));
-    /// # Ok(()) }
-    /// ```
-    pub fn owned_range_at(&self, snapshot: SequenceNumber, range: impl KeyRange) -> OwnedRange<AtSnapshot> {
-        let visible = Visible::At(snapshot);
-        EntryRange::new(Owned(Arc::clone(self.core())), visible, scan_bounds(&range))
+        Range::new(Borrowed(self.core()), visible, scan_bounds(&range))
     }
 
     /// The range tombstones that a snapshot (inclusive) sees, as fragments with the newest visible sequence
@@ -910,7 +962,7 @@ impl TableReader {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn cursor(&self) -> TableCursor<'_> {
+    pub fn cursor(&self) -> Cursor<Borrowed<'_>> {
         Cursor::new(Borrowed(self.core()), Visible::All)
     }
 
@@ -928,40 +980,8 @@ impl TableReader {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn cursor_at(&self, snapshot: SequenceNumber) -> TableCursor<'_, AtSnapshot> {
+    pub fn cursor_at(&self, snapshot: SequenceNumber) -> Cursor<Borrowed<'_>, AtSnapshot> {
         Cursor::new(Borrowed(self.core()), Visible::At(snapshot))
-    }
-
-    /// A [`cursor`](Self::cursor) that owns a share in the table: `'static`, `Send` and `Sync`.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// let table = MemTable::default();
-    /// table.put(1, b"apple", b"red")?;
-    /// let mut cursor = table.owned_cursor();
-    /// drop(table); // the cursor keeps the memory alive
-    /// assert_eq!(cursor.first()?.expect("one entry").value()?, b"red");
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn owned_cursor(&self) -> OwnedCursor {
-        Cursor::new(Owned(Arc::clone(self.core())), Visible::All)
-    }
-
-    /// A [`cursor_at`](Self::cursor_at) that owns a share in the table: `'static`, `Send` and `Sync`.
-    ///
-    /// ```
-    /// use paranoid_memtable::MemTable;
-    /// let table = MemTable::default();
-    /// table.put(1, b"apple", b"red")?;
-    /// let mut cursor = table.owned_cursor_at(1);
-    /// let thread = std::thread::spawn(move || cursor.first().map(|entry| entry.is_some()));
-    /// assert!(thread.join().expect("no panic")?);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn owned_cursor_at(&self, snapshot: SequenceNumber) -> OwnedCursor<AtSnapshot> {
-        Cursor::new(Owned(Arc::clone(self.core())), Visible::At(snapshot))
     }
 
     /// All versions of all keys, and the range tombstones, as a source of a merge, which keeps the table's memory.
@@ -980,7 +1000,7 @@ impl TableReader {
     /// ```
     #[must_use]
     pub fn source(&self) -> Box<dyn SortedSource> {
-        Box::new(TableSource::new(self.owned_cursor()))
+        Box::new(TableSource::new(self.cursor().owned()))
     }
 
     /// Verifies every entry, link and control word and reports every finding (see the [fault model](crate::guide::fault_model)). In a frozen table it also compares
@@ -1002,21 +1022,10 @@ impl TableReader {
     }
 }
 
-impl MemTable {
-    #[inline(always)]
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.reader.core
-    }
-}
-
 impl ImmutableMemTable {
-    #[inline(always)]
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.reader.core
-    }
-
     /// Passes every entry, of these versions, to the sink, in order and verified, then the range tombstones. Compares
-    /// counts and sums with those sealed by the freeze. O(entries * log snapshots).
+    /// counts and sums with those sealed by the freeze. O(entries * log snapshots). What to do with an error:
+    /// [errors](crate::guide::errors).
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -1078,7 +1087,8 @@ impl ImmutableMemTable {
         FlushIter::new(self.core(), versions)
     }
 
-    /// Recovers every entry that still verifies, even if links are damaged. O(arena bytes + entries log entries).
+    /// Recovers every entry that still verifies, even if links are damaged. O(arena bytes + entries log entries). When to call it:
+    /// [errors](crate::guide::errors).
     ///
     /// ```
     /// # use paranoid_memtable::{MemTable, MemTableOptions};
@@ -1109,10 +1119,14 @@ impl ImmutableMemTable {
 pub(crate) fn freeze(core: &Core) -> Result<()> {
     core.shards.freeze()?;
     // All writers have left, so the sums are exact, and a second thread computes equal ones.
-    let _ = core.sealed.set(core.shards.totals());
+    let totals = core.shards.totals();
+    let is_first = core.sealed.set(totals).is_ok();
     // Set before keys are compared, so that a comparator that panics leaves a frozen table.
     core.shards.while_registry_is_held(|| core.arena.control.set(ControlWord::FROZEN, 1));
     core.tombstones.freeze(core.ground());
+    if is_first {
+        trace::frozen(totals.entries, totals.range_deletes, totals.data_bytes);
+    }
     Ok(core.check_control()?)
 }
 
@@ -1172,7 +1186,18 @@ impl Writer {
     ///
     /// # Errors
     /// Those of [`MemTable::insert`](crate::MemTable::insert).
+    #[inline]
     pub fn insert(
+        &mut self,
+        sequence: SequenceNumber,
+        kind: Kind,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<Inserted> {
+        self.insert_slices(sequence, kind, key.as_ref(), value.as_ref())
+    }
+
+    fn insert_slices(
         &mut self,
         sequence: SequenceNumber,
         kind: Kind,
@@ -1180,7 +1205,8 @@ impl Writer {
         value: &[u8],
     ) -> Result<Inserted> {
         let fields = Fields::new(sequence, kind, key, value, None);
-        apply(&self.core, &mut self.enter(&fields)?, &fields)
+        admit(&self.core, &fields)?;
+        apply(&self.core, &mut self.core.shards.enter(&self.shard).ok_or_else(frozen)?, &fields)
     }
 
     /// Inserts an entry in its general form: a value in slices, a digest of the caller; see
@@ -1200,19 +1226,12 @@ impl Writer {
         &mut self,
         sequence: SequenceNumber,
         kind: Kind,
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         value: &[&[u8]],
-        caller_digest: Option<Protected<Kvo>>,
+        caller_digest: Option<Protected<Kvos>>,
     ) -> Result<Inserted> {
-        with_slices(sequence, kind, key, value, caller_digest, |fields| {
-            apply_any(&self.core, &mut self.enter(fields)?, fields)
-        })
-    }
-
-    #[inline(always)]
-    fn enter(&self, write: &Fields<'_>) -> Result<Entered<'_>> {
-        admit(&self.core, write)?;
-        self.core.shards.enter(&self.shard).ok_or_else(frozen)
+        let shard = Some(&*self.shard);
+        insert_parts(&self.core, shard, sequence, kind, key.as_ref(), value, caller_digest)
     }
 
     /// Writes the entries of a batch; see [`MemTable::write_batch`](crate::MemTable::write_batch).

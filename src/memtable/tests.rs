@@ -75,10 +75,10 @@ fn links_say_whether_the_keys_at_their_ends_differ() {
         let key = |draw: u64| (splitmix(draw) % 40).to_be_bytes();
         for round in 0..if cfg!(miri) { 20 } else { 300 } {
             let sequence = 1 + 8 * (round - round % 5);
-            table.put(sequence, &key(20 * round), b"put").unwrap();
+            table.put(sequence, key(20 * round), b"put").unwrap();
             let mut batch = WriteBatch::with_protection(8).unwrap();
             for place in 1..=splitmix(round) % 8 {
-                batch.put(&key(20 * round + place / 2), b"in a batch").unwrap();
+                batch.put(key(20 * round + place / 2), b"in a batch").unwrap();
             }
             table.write_batch(sequence, &batch).unwrap();
         }
@@ -99,7 +99,7 @@ fn filled(order: impl Comparator, directory: Directory, keys: &[Vec<u8>]) -> Mem
     let options = MemTableOptions::builder().write_buffer_size(32 << 20).seed(0xd1ec).directory(directory);
     let table = MemTable::new(options.comparator(Arc::new(order)).build().unwrap()).unwrap();
     for (sequence, key) in (1..).zip(keys) {
-        table.put(sequence, key, &[7; 100]).unwrap();
+        table.put(sequence, key, [7; 100]).unwrap();
     }
     table
 }
@@ -200,7 +200,7 @@ mod backed_ahead {
     fn fill(table: &MemTable, from: u64, bytes: u64) -> u64 {
         let (until, mut next) = (table.stats().data_bytes + bytes, from);
         while table.stats().data_bytes < until {
-            table.put(next, &next.to_be_bytes(), &[next as u8; 1000]).unwrap();
+            table.put(next, next.to_be_bytes(), [next as u8; 1000]).unwrap();
             next += 1;
         }
         next
@@ -290,7 +290,7 @@ mod backed_ahead {
             let writers = [0, 1, 2].map(|writer| {
                 scope.spawn(move || {
                     for n in (writer * each + 1)..=(writer + 1) * each {
-                        table.put(n, &n.to_be_bytes(), &[n as u8; 900]).unwrap();
+                        table.put(n, n.to_be_bytes(), [n as u8; 900]).unwrap();
                     }
                 })
             });
@@ -303,7 +303,7 @@ mod backed_ahead {
         assert!(table.core().arena.control.get(ControlWord::base(2)).unwrap() != 0);
         assert!(table.scrub(|_| ()).findings.is_empty());
         for n in 1..=3 * each {
-            let Lookup::Value(value) = table.get(&n.to_be_bytes(), u64::MAX).unwrap() else { panic!("{n}") };
+            let Lookup::Value(value) = table.get(n.to_be_bytes(), u64::MAX).unwrap() else { panic!("{n}") };
             assert!(*value == [n as u8; 900], "{n}");
         }
     }
@@ -396,7 +396,7 @@ mod lost_writes {
         for (sequence, n) in (1..).zip(numbers) {
             past.push(image(&table));
             let value = vec![n as u8; (splitmix(seed + n) % (shape.value_len + 1)) as usize];
-            table.put(sequence, &key_of(n), &value).unwrap();
+            table.put(sequence, key_of(n), &value).unwrap();
             rows.insert(key_of(n), value);
         }
         (table, rows, past)

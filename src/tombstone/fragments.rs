@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::iter::FusedIterator;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result, not_a_range};
@@ -171,7 +172,7 @@ impl Fragments {
     /// assert_eq!(starts, [b"a", b"b", b"c"]);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Fragment<'_>> + ExactSizeIterator {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Fragment<'_>> + ExactSizeIterator + FusedIterator {
         self.rows.iter().map(|row| self.fragment(row))
     }
 
@@ -198,7 +199,15 @@ impl Fragments {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
-    pub fn max_covering_sequence(&self, key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
+    pub fn max_covering_sequence(
+        &self,
+        key: impl AsRef<[u8]>,
+        snapshot: SequenceNumber,
+    ) -> Option<SequenceNumber> {
+        self.newest_over(key.as_ref(), snapshot)
+    }
+
+    fn newest_over(&self, key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
         let index = self.ended_before(key);
         if index >= self.started_by(key) {
             return None;

@@ -21,12 +21,12 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering as Order;
+use std::hint::black_box;
 use std::ops::Range;
 
 use crate::error::{Corruption, Result, not_a_range};
 use crate::integrity::digest::Secret;
-use crate::key::KeyComparator;
-use crate::key::SequenceNumber;
+use crate::key::{KeyComparator, SequenceNumber};
 use crate::sync::{Mutex, Published};
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::log::{
@@ -113,7 +113,14 @@ impl LiveIndex {
                 self.tree.get_or_publish(|| Box::new(Tree::new(self.checks, common_prefix())), |_| ())
             }
         };
-        tree.log.push(comparator, &self.tally, [start, end], sequence)?;
+        let index = tree.log.push(comparator, &self.tally, [start, end], sequence)?;
+        // Compared with what it was made of: a processor that erred has made the record's check of what it got wrong.
+        let record = tree.log.named(index)?;
+        for (end, key) in [(End::Start, black_box(start)), (End::Stop, black_box(end))] {
+            let is_image = record.prefix(end) == comparator.image(key, record.skip() as usize);
+            let is_right = tree.log.with_key(&record, end, |stored| is_image && stored == key)?;
+            is_right.then_some(()).ok_or(damage(0, 0, 0))?;
+        }
         Ok(tree)
     }
 

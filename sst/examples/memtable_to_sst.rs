@@ -5,11 +5,11 @@
 //! of a line are split at commas), a line's last field is the key, the line its value. Without a source: the Rust
 //! toolchain.
 
+use std::error::Error as StdError;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
@@ -127,7 +127,7 @@ fn run(arguments: &Arguments) -> Anything<()> {
     let (entries, bytes) = (table.len(), table.stats().data_bytes);
     println!("source          {}", source.display());
     println!("memtable        {entries} entries, {bytes} bytes: {}", speed(bytes, start));
-    let frozen: Arc<ImmutableMemTable> = table.freeze()?;
+    let frozen: ImmutableMemTable = table.freeze()?;
     let folder = tempfile::tempdir()?;
     let path = arguments.out.clone().unwrap_or_else(|| folder.path().join("000001.sst"));
     let new = || {
@@ -152,12 +152,18 @@ fn run(arguments: &Arguments) -> Anything<()> {
     Ok(())
 }
 
+/// The text of an error, and of what caused it.
+fn told(error: &(dyn StdError + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 fn main() -> ExitCode {
     sigpipe::reset();
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("memtable_to_sst: {error}");
+            eprintln!("memtable_to_sst: {}", told(&*error));
             ExitCode::from(2)
         }
     }

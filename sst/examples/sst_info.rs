@@ -3,6 +3,7 @@
 //! Verifies each file first. One file is shown whole; of several, or of the files in a folder, each has a line, and a
 //! summary ends them. Ends with 0 if all are intact, with 1 if one is damaged, with 2 if one cannot be read.
 
+use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -102,7 +103,7 @@ fn list(files: &[PathBuf]) -> u8 {
             Err(error) => {
                 let is_damage = error.corruption().is_some();
                 *if is_damage { &mut damaged } else { &mut unread } += 1;
-                println!("{} {error}", if is_damage { "DAMAGED      " } else { "not read     " });
+                println!("{} {}", if is_damage { "DAMAGED      " } else { "not read     " }, told(&error));
             }
         }
     }
@@ -117,6 +118,12 @@ fn list(files: &[PathBuf]) -> u8 {
     }
 }
 
+/// The text of an error, and of what caused it.
+fn told(error: &(dyn StdError + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 fn main() -> ExitCode {
     sigpipe::reset();
     let arguments = Arguments::parse();
@@ -125,7 +132,7 @@ fn main() -> ExitCode {
         match files_of(path) {
             Ok(more) => files.extend(more),
             Err(error) => {
-                eprintln!("sst_info: {}: {error}", path.display());
+                eprintln!("sst_info: {}: {}", path.display(), told(&error));
                 return ExitCode::from(2);
             }
         }
@@ -136,7 +143,7 @@ fn main() -> ExitCode {
         return match show(file, &arguments) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("sst_info: {error}");
+                eprintln!("sst_info: {}", told(&error));
                 ExitCode::from(if error.corruption().is_some() { 1 } else { 2 })
             }
         };

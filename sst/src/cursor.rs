@@ -173,8 +173,8 @@ impl TableCursor {
     ///
     /// # Errors
     /// As [`first`](Self::first).
-    pub fn seek(&mut self, user_key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        self.find(user_key, sequence)?;
+    pub fn seek(&mut self, user_key: impl AsRef<[u8]>, sequence: SequenceNumber) -> Result<()> {
+        self.find(user_key.as_ref(), sequence)?;
         self.shown()
     }
 
@@ -188,7 +188,8 @@ impl TableCursor {
     ///
     /// # Errors
     /// As [`first`](Self::first).
-    pub fn seek_for_prev(&mut self, user_key: &[u8], sequence: SequenceNumber) -> Result<()> {
+    pub fn seek_for_prev(&mut self, user_key: impl AsRef<[u8]>, sequence: SequenceNumber) -> Result<()> {
+        let user_key = user_key.as_ref();
         self.seek_place(&Place { user_key, sequence, after_equal: true })?;
         if self.stored().is_some() { self.prev() } else { self.last() }
     }

@@ -33,7 +33,7 @@ pub enum Error {
         feature: String,
     },
     /// The operating system refused.
-    #[error("{action} {path}: {source}", path = path.display())]
+    #[error("{action} {path}", path = path.display())]
     Io {
         /// What was tried.
         action: &'static str,

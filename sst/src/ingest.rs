@@ -49,7 +49,7 @@ use crate::writer::{Purpose, SortedTableWriter};
 /// table.put(1, b"k", b"a")?;
 /// table.merge(2, b"k", b"b")?;
 /// table.merge(3, b"k", b"c")?;
-/// ingestible(&*table.freeze()?, &path, SortedTableOptions::default(), Some(&Append))?;
+/// ingestible(&table.freeze()?, &path, SortedTableOptions::default(), Some(&Append))?;
 /// let file = SortedTable::open(&path)?;
 /// assert_eq!(file.get(b"k", 0)?, Lookup::Value((0, b"abc".to_vec())));
 /// # Ok(()) }
@@ -81,7 +81,7 @@ pub trait MergeOperator {
 /// table.put(2, b"a", b"new")?;
 /// table.put(3, b"b", b"gone")?;
 /// table.delete_range(4, b"b", b"c")?;
-/// let written = ingestible(&*table.freeze()?, &path, SortedTableOptions::default(), None)?;
+/// let written = ingestible(&table.freeze()?, &path, SortedTableOptions::default(), None)?;
 /// assert_eq!((written.entries, written.range_deletions, written.sequences), (1, 1, Some((0, 0))));
 /// # Ok(()) }
 /// ```

@@ -12,6 +12,7 @@
 //! Any thread: a table is immutable, and a clone shares it. Not promised: that blocks which were fetched and verified,
 //! the index among them, stay intact in the reader's own memory.
 
+use std::iter::FusedIterator;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -137,13 +138,13 @@ impl SortedTable {
 
     /// All blocks but the data blocks, the index among them: what each is, its offset and its size in bytes, without
     /// the trailer.
-    pub fn blocks(&self) -> impl Iterator<Item = (BlockKind, BlockHandle)> {
+    pub fn blocks(&self) -> impl FusedIterator<Item = (BlockKind, BlockHandle)> {
         let index = (BlockKind::Index, self.inner.index_handle);
         self.inner.named.iter().copied().chain([index])
     }
 
     /// Range deletions as they are stored: start, end, sequence number.
-    pub fn range_tombstones(&self) -> impl Iterator<Item = (&[u8], &[u8], SequenceNumber)> {
+    pub fn range_tombstones(&self) -> impl FusedIterator<Item = (&[u8], &[u8], SequenceNumber)> {
         self.inner.tombstones.iter()
     }
 
@@ -154,10 +155,10 @@ impl SortedTable {
     /// `Memtable` if the memory that holds them is damaged.
     pub fn covering_tombstone(
         &self,
-        user_key: &[u8],
+        user_key: impl AsRef<[u8]>,
         snapshot: SequenceNumber,
     ) -> Result<Option<SequenceNumber>> {
-        self.inner.tombstones.covering(user_key, snapshot)
+        self.inner.tombstones.covering(user_key.as_ref(), snapshot)
     }
 
     /// A cursor over entries as they are stored: every version, range deletions not applied. It stands nowhere.
@@ -169,8 +170,8 @@ impl SortedTable {
     /// Whether there may be entries of this user key, by the filter alone: O(key length), one cache line of the filter.
     /// `false` is certain as long as the filter in memory is intact; without a filter the answer is `true`.
     #[must_use]
-    pub fn may_hold(&self, user_key: &[u8]) -> bool {
-        self.inner.filter.as_ref().is_none_or(|block| filter::may_hold(block.as_ref(), user_key))
+    pub fn may_hold(&self, user_key: impl AsRef<[u8]>) -> bool {
+        self.inner.filter.as_ref().is_none_or(|block| filter::may_hold(block.as_ref(), user_key.as_ref()))
     }
 }
 
@@ -421,7 +422,11 @@ impl SortedTable {
     /// # Errors
     /// `Corruption` with file, offset and block; `Io`; `NotSupported`, with number and name, for an entry of a kind that is
     /// not read (blob index, wide columns, Pebble's own kinds).
-    pub fn get(&self, user_key: &[u8], snapshot: SequenceNumber) -> Result<Found> {
+    pub fn get(&self, user_key: impl AsRef<[u8]>, snapshot: SequenceNumber) -> Result<Found> {
+        self.find(user_key.as_ref(), snapshot)
+    }
+
+    fn find(&self, user_key: &[u8], snapshot: SequenceNumber) -> Result<Found> {
         let covering = self.covering_tombstone(user_key, snapshot)?;
         let none = match covering {
             Some(sequence) => Lookup::Deleted { sequence, by: DeletedBy::Range },
@@ -459,8 +464,8 @@ impl SortedTable {
     }
 
     /// Looks up each of `keys`, in their order, as [`get`](Self::get) does. Damage under one key fails no other.
-    pub fn multi_get(&self, keys: &[&[u8]], snapshot: SequenceNumber) -> Vec<Result<Found>> {
-        keys.iter().map(|key| self.get(key, snapshot)).collect()
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K], snapshot: SequenceNumber) -> Vec<Result<Found>> {
+        keys.iter().map(|key| self.find(key.as_ref(), snapshot)).collect()
     }
 }
 

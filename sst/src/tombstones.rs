@@ -6,7 +6,8 @@
 //! Any thread: immutable.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::iter::FusedIterator;
+use std::sync::OnceLock;
 
 use paranoid_memtable::{ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions, SequenceNumber};
 
@@ -27,7 +28,7 @@ pub(crate) struct Tombstones {
     /// As they are stored.
     list: Vec<Tombstone>,
     /// Built by the first question.
-    index: OnceLock<Arc<ImmutableMemTable>>,
+    index: OnceLock<ImmutableMemTable>,
 }
 
 impl Tombstones {
@@ -37,7 +38,7 @@ impl Tombstones {
     }
 
     /// A memtable that holds nothing else.
-    fn build(&self) -> Result<Arc<ImmutableMemTable>> {
+    fn build(&self) -> Result<ImmutableMemTable> {
         // Of two with equal start and sequence number the longer one covers the other; empty ones cover nothing.
         let mut ranges: BTreeMap<(&[u8], SequenceNumber), &[u8]> = BTreeMap::new();
         for (start, end, sequence) in self.list.iter().filter(|(start, end, _)| start < end) {
@@ -52,7 +53,7 @@ impl Tombstones {
         Ok(index.freeze()?)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], SequenceNumber)> {
+    pub(crate) fn iter(&self) -> impl FusedIterator<Item = (&[u8], &[u8], SequenceNumber)> {
         self.list.iter().map(|(start, end, sequence)| (&**start, &**end, *sequence))
     }
 

@@ -193,8 +193,14 @@ impl<S: Storage> SortedTableWriter<S> {
     ///
     /// # Errors
     /// As [`add_entry`](Self::add_entry).
-    pub fn add(&mut self, user_key: &[u8], sequence: SequenceNumber, kind: Kind, value: &[u8]) -> Result<()> {
-        self.add_entry(FlushEntry::new(user_key, sequence, kind, value))
+    pub fn add(
+        &mut self,
+        user_key: impl AsRef<[u8]>,
+        sequence: SequenceNumber,
+        kind: Kind,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.add_entry(FlushEntry::new(user_key.as_ref(), sequence, kind, value.as_ref()))
     }
 
     /// Adds an entry. Once its block ends, the bytes of the block are compared with the entry's stored digests.
@@ -241,7 +247,16 @@ impl<S: Storage> SortedTableWriter<S> {
     /// # Errors
     /// `InvalidArgument`, which names it: what [`limits`] refuses, an empty or inverted range, one not after
     /// the last one.
-    pub fn add_range(&mut self, start: &[u8], end: &[u8], sequence: SequenceNumber) -> Result<()> {
+    pub fn add_range(
+        &mut self,
+        start: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        self.add_tombstone(start.as_ref(), end.as_ref(), sequence)
+    }
+
+    fn add_tombstone(&mut self, start: &[u8], end: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.check_alive()?;
         limits().check(start, sequence, Kind::RANGE_DELETE, end.len() as u64)?;
         let name = EntryName { user_key: start, sequence, kind: Kind::RANGE_DELETE };

@@ -61,7 +61,7 @@ fn sample() -> WriteBatch {
     batch.single_delete(b"").unwrap();
     batch.delete_range(b"a", b"c").unwrap();
     batch.insert(Kind::FIRST_CUSTOM, b"e", b"x").unwrap();
-    batch.put(b"", &[9; 200]).unwrap();
+    batch.put(b"", [9; 200]).unwrap();
     batch
 }
 
@@ -269,7 +269,7 @@ fn keys_at_their_limit() {
     for len in [MAX - 1, MAX] {
         batch.delete(&bytes[..len]).unwrap();
     }
-    batch.delete_range(&[], &bytes[..MAX]).unwrap();
+    batch.delete_range([], &bytes[..MAX]).unwrap();
     let encoded = batch.as_bytes().to_vec();
     for error in [
         batch.put(&bytes, b"v"),

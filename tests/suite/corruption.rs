@@ -293,6 +293,17 @@ fn an_end_stops_at_what_the_other_one_has_shown() {
     assert_eq!((shown.join(" "), rest.join(" ")), ("a b".into(), "c - -".into()));
 }
 
+/// An entry is verified when it is pinned, not only when it was found.
+#[cfg(feature = "bytes")]
+#[test]
+fn a_damaged_entry_is_not_pinned() {
+    let table = of_three();
+    let entry = table.get_entry("b", 9).unwrap().unwrap();
+    assert!(table.pin(&entry).is_ok());
+    flip_key(&table, b"b");
+    assert!(table.pin(&entry).unwrap_err().corruption().is_some());
+}
+
 #[test]
 fn undamaged_tables_are_silent() {
     for seed in 0..5 {
@@ -436,7 +447,7 @@ fn the_injector_undoes_what_it_did() {
 fn a_flush_keeps_what_was_asked_for() {
     let table = MemTable::new(MemTableOptions::default()).unwrap();
     for sequence in 1..=9 {
-        table.put(sequence, b"key", &[sequence as u8]).unwrap();
+        table.put(sequence, b"key", [sequence as u8]).unwrap();
     }
     let frozen = table.freeze().unwrap();
     let kept = |versions| frozen.flush(versions, &mut Nothing).unwrap().entries;
@@ -448,7 +459,7 @@ fn a_flush_keeps_what_was_asked_for() {
 #[test]
 fn a_caller_digest_is_compared_before_publication() {
     let table = MemTable::new(MemTableOptions::default()).unwrap();
-    let caller_digest = Protected::of(b"key", b"value", Kind::PUT);
+    let caller_digest = Protected::of(b"key", b"value", Kind::PUT).with_sequence(1);
     let error = table.insert_parts(1, Kind::PUT, b"key", &[b"valuf"], Some(caller_digest)).unwrap_err();
     assert!(error.corruption().is_some(), "{error}");
     assert_eq!(table.len(), 0);

@@ -145,14 +145,14 @@ fn options(seed: u64) -> MemTableOptions {
 fn filled(seed: u64, letter: u8) -> MemTable {
     let table = MemTable::new(options(seed)).unwrap();
     for n in 0..ENTRIES {
-        table.put(n, &bytes(letter, n), &bytes(letter, n)).unwrap();
+        table.put(n, bytes(letter, n), bytes(letter, n)).unwrap();
     }
     for n in ENTRIES..ENTRIES + 3 {
-        table.merge(n, &bytes(letter, 1 << 40), &bytes(letter, n)).unwrap();
+        table.merge(n, bytes(letter, 1 << 40), bytes(letter, n)).unwrap();
     }
-    table.delete(ENTRIES + 3, &bytes(letter, 1 << 41)).unwrap();
+    table.delete(ENTRIES + 3, bytes(letter, 1 << 41)).unwrap();
     for n in 0..ENTRIES.min(100) {
-        table.delete_range(n, &bytes(letter, (1 << 50) + n), &bytes(letter, (1 << 50) + n + 2)).unwrap();
+        table.delete_range(n, bytes(letter, (1 << 50) + n), bytes(letter, (1 << 50) + n + 2)).unwrap();
     }
     table
 }
@@ -174,9 +174,15 @@ fn errors(table: &MemTable, letter: u8, out: &mut Outputs) {
         table.put(0, &key, &key).unwrap_err(),
         table.put(1 << 60, &long, &key).unwrap_err(),
         table.insert(1 << 60, Kind::DELETE, &key, &key).unwrap_err(),
-        table.delete_range(1 << 60, &bytes(letter, 9), &bytes(letter, 8)).unwrap_err(),
+        table.delete_range(1 << 60, bytes(letter, 9), bytes(letter, 8)).unwrap_err(),
         table
-            .insert_parts(1 << 60, Kind::PUT, &key, &[&key], Some(Protected::of(&key, &long, Kind::PUT)))
+            .insert_parts(
+                7,
+                Kind::PUT,
+                &key,
+                &[&key],
+                Some(Protected::of(&key, &long, Kind::PUT).with_sequence(7)),
+            )
             .unwrap_err(),
         interrupted,
         corruption,
@@ -200,14 +206,14 @@ fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
     let Lookup::Value(value) = value else { panic!("not there") };
     show!(out, "ValueRef", &value);
     show!(out, "PinnedValue", &value.to_pinned());
-    let merge = table.get(&bytes(letter, 1 << 40), u64::MAX).unwrap();
+    let merge = table.get(bytes(letter, 1 << 40), u64::MAX).unwrap();
     show!(out, "Lookup", &merge);
     let Lookup::Merge(mut operands) = merge else { panic!("no operands") };
     show!(out, "Operands", &operands);
     show!(out, "Operand", &operands.next().unwrap().unwrap());
     show!(out, "Base", &operands.base().unwrap());
     show!(out, "Base", &Base::Value(&key));
-    show!(out, "Lookup", &table.get(&bytes(letter, 1 << 41), u64::MAX).unwrap());
+    show!(out, "Lookup", &table.get(bytes(letter, 1 << 41), u64::MAX).unwrap());
     show!(out, "DeletedBy", &DeletedBy::Range);
     show!(out, "Lookup", &table.get_into(&key, u64::MAX, &mut Vec::new()).unwrap());
     let entry = table.get_entry(&key, u64::MAX).unwrap().unwrap();
@@ -218,9 +224,9 @@ fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
         "RangeStats",
         &table.approximate_range_stats(key.as_slice()..bytes(letter, 9).as_slice()).unwrap(),
     );
-    show!(out, "EntryRange", &table.range(key.as_slice()..));
     show!(out, "Range", &table.range(key.as_slice()..));
-    let mut owned = table.owned_range(key.as_slice()..);
+    show!(out, "Range", &table.range(key.as_slice()..));
+    let mut owned = table.range(key.as_slice()..).owned();
     owned.next_entry().unwrap();
     show!(out, "OwnedRange", &owned);
     show!(out, "Range", &table.range_at(u64::MAX, ..=key.as_slice()));
@@ -234,12 +240,12 @@ fn cursors(table: &MemTable, letter: u8, out: &mut Outputs) {
     let mut cursor = table.cursor();
     cursor.seek(&key).unwrap();
     show!(out, "Cursor", &cursor);
-    show!(out, "TableCursor", &cursor);
+    show!(out, "Cursor", &cursor);
     let mut cursor = table.cursor_at(u64::MAX).with_bounds(key.as_slice()..);
     cursor.first().unwrap();
     show!(out, "Cursor", &cursor);
     let frozen = filled(5, letter).freeze().unwrap();
-    let mut owned = frozen.owned_cursor();
+    let mut owned = frozen.cursor().owned();
     owned.last().unwrap();
     show!(out, "OwnedCursor", &owned);
     show!(out, "ImmutableMemTable", &*frozen);
@@ -280,7 +286,7 @@ fn writes(table: &MemTable, letter: u8, out: &mut Outputs) {
     let key = bytes(letter, 3);
     let mut batch = WriteBatch::with_protection(8).unwrap();
     for n in 0..ENTRIES {
-        batch.put(&bytes(letter, n), &key).unwrap();
+        batch.put(bytes(letter, n), &key).unwrap();
     }
     show!(out, "WriteBatch", &batch);
     show!(out, "BatchEntry", &batch.entries().next().unwrap().unwrap());
@@ -290,7 +296,7 @@ fn writes(table: &MemTable, letter: u8, out: &mut Outputs) {
     show!(out, "PreparedBatch", &prepared);
     show!(out, "ReservedBatch", &other.reserve(&mut prepared).unwrap());
     show!(out, "BatchWritten", &other.write_batch(0, &batch).unwrap());
-    let inserted = other.put(0, &bytes(letter, 0), &key).unwrap();
+    let inserted = other.put(0, bytes(letter, 0), &key).unwrap();
     show!(out, "Inserted", &inserted);
     show!(out, "Displaced", &inserted.displaced.unwrap());
     show!(out, "MemTableOptions", table.options());
@@ -453,10 +459,10 @@ fn shown_beside_a_live_writer() {
         threads.spawn(move || {
             let mut writer = table.writer();
             for n in 1 << 20.. {
-                writer.put(n, &bytes(b'Q', n), &bytes(b'Q', n)).unwrap();
-                table.put(n, &bytes(b'Q', n + (1 << 30)), b"").unwrap();
+                writer.put(n, bytes(b'Q', n), bytes(b'Q', n)).unwrap();
+                table.put(n, bytes(b'Q', n + (1 << 30)), b"").unwrap();
                 if n % 16 == 0 {
-                    table.delete_range(n, &bytes(b'Q', n + (1 << 31)), &bytes(b'Q', n + (1 << 32))).unwrap();
+                    table.delete_range(n, bytes(b'Q', n + (1 << 31)), bytes(b'Q', n + (1 << 32))).unwrap();
                 }
                 // The table grows with the rounds, not with the time that they take. Under Miri a turn is short.
                 (0..if cfg!(miri) { 1000 } else { 1 }).for_each(|_| std::thread::yield_now());
@@ -504,7 +510,7 @@ mod sets {
         let options = SetOptions::builder().listener(told.clone()).build().unwrap();
         let set = MemTableSet::open(options, ()).unwrap();
         let mut batch = WriteBatch::new();
-        batch.put(&bytes(letter, 0), b"").unwrap();
+        batch.put(bytes(letter, 0), b"").unwrap();
         set.write(&batch).unwrap();
         set.switch().unwrap();
         let events = told.0.lock().unwrap();
@@ -535,9 +541,9 @@ mod sets {
         show!(out, "Durability", &Durability::Buffered);
         let set = MemTableSet::open(options, bytes(letter, 0)).unwrap();
         let mut batch = WriteBatch::new();
-        batch.put(&bytes(letter, 1), &bytes(letter, 2)).unwrap();
+        batch.put(bytes(letter, 1), bytes(letter, 2)).unwrap();
         for n in 0..if cfg!(miri) { 4 } else { 100 } {
-            batch.merge(&bytes(letter, 3), &bytes(letter, n)).unwrap();
+            batch.merge(bytes(letter, 3), bytes(letter, n)).unwrap();
         }
         set.write(&batch).unwrap();
         show!(out, "MemTableSet", &set);
@@ -545,8 +551,8 @@ mod sets {
         show!(out, "SetStats", &set.stats());
         let view = set.view();
         show!(out, "View", &view);
-        show!(out, "Lookup", &view.get(&bytes(letter, 1)).unwrap());
-        let Lookup::Merge(pending) = view.get(&bytes(letter, 3)).unwrap() else { panic!("no operands") };
+        show!(out, "Lookup", &view.get(bytes(letter, 1)).unwrap());
+        let Lookup::Merge(pending) = view.get(bytes(letter, 3)).unwrap() else { panic!("no operands") };
         show!(out, "PendingMerge", &pending);
         let mut cursor = view.cursor().unwrap();
         let entry = cursor.first().unwrap().unwrap();

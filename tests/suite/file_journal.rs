@@ -21,7 +21,7 @@ type Logged = (u64, Vec<u8>);
 /// A batch of one entry with this value.
 fn batch(sequence: u64, value: &[u8]) -> Vec<u8> {
     let mut batch = WriteBatch::new();
-    batch.put(&sequence.to_be_bytes(), value).unwrap();
+    batch.put(sequence.to_be_bytes(), value).unwrap();
     batch.set_sequence(sequence);
     batch.as_bytes().to_vec()
 }
@@ -449,12 +449,12 @@ fn a_set_finds_what_it_acknowledged() {
         assert!(replayed.last_sequence >= synced, "run {run}, seed {seed:#x}");
         for sequence in 1..=replayed.last_sequence {
             let view = set.view();
-            let found = view.get(&sequence.to_be_bytes()).unwrap();
+            let found = view.get(sequence.to_be_bytes()).unwrap();
             assert!(matches!(found, Lookup::Value(_)), "{sequence}, run {run}, seed {seed:#x}");
         }
         for sequence in replayed.last_sequence + 1..=replayed.last_sequence + 20 {
             let mut batch = WriteBatch::with_protection(8).unwrap();
-            batch.put(&sequence.to_be_bytes(), &rng.bytes(50)).unwrap();
+            batch.put(sequence.to_be_bytes(), rng.bytes(50)).unwrap();
             let durability = if rng.one_in(4) { Durability::Synced } else { Durability::Buffered };
             set.write_with(&batch, durability).unwrap();
             if durability == Durability::Synced {
@@ -528,7 +528,7 @@ mod crash {
                 let mut value = if rng.one_in(5) { vec![0; len] } else { rng.bytes(len) };
                 // No two batches are equal.
                 value.extend(rng.next_u64().to_le_bytes());
-                batch.put(&(self.next + entry).to_be_bytes(), &value).unwrap();
+                batch.put((self.next + entry).to_be_bytes(), &value).unwrap();
             }
             batch.set_sequence(self.next);
             (batch.as_bytes().to_vec(), batch.len() as u64)

@@ -73,11 +73,11 @@ mod pulled_flush {
         for sequence in 1..=rng.below(if cfg!(miri) { 8 } else { 50 }) {
             let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::MERGE, Kind::DELETE, Kind::SINGLE_DELETE]);
             let value = if kind.is_point_delete() { vec![] } else { rng.bytes(3) };
-            table.insert(sequence, kind, &[*rng.pick(b"aAbBcd")], &value).unwrap();
+            table.insert(sequence, kind, [*rng.pick(b"aAbBcd")], &value).unwrap();
         }
         for sequence in 100..100 + rng.below(5) {
             let ends = [[*rng.pick(b"abc")], [*rng.pick(b"bcd")]];
-            let _ = table.delete_range(sequence, &ends[0], &ends[1]);
+            let _ = table.delete_range(sequence, ends[0], ends[1]);
         }
         table
     }
@@ -117,7 +117,7 @@ mod pulled_flush {
     fn flushes_do_not_disturb_each_other() {
         let table = MemTable::default();
         for sequence in 0..20_u64 {
-            table.put(sequence, &sequence.to_be_bytes(), b"value").unwrap();
+            table.put(sequence, sequence.to_be_bytes(), b"value").unwrap();
         }
         let frozen = table.freeze().unwrap();
         let (mut left, mut right) = (
@@ -145,7 +145,7 @@ mod pulled_flush {
         let options = MemTableOptions::builder().write_buffer_size(16 << 10);
         let table = MemTable::new(options.seed(9).build().unwrap()).unwrap();
         for sequence in 1..6_u64 {
-            table.put(sequence, &[b'a' + sequence as u8], b"value").unwrap();
+            table.put(sequence, [b'a' + sequence as u8], b"value").unwrap();
         }
         table.delete_range(7, b"x", b"z").unwrap();
         let frozen = table.freeze().unwrap();
@@ -357,14 +357,14 @@ mod scrub_and_freeze {
                 let table = table(7);
                 let mut writer = table.writer();
                 for n in 0..entries {
-                    writer.put(n, &(n << 1 | 1).to_be_bytes(), b"value").unwrap();
+                    writer.put(n, (n << 1 | 1).to_be_bytes(), b"value").unwrap();
                 }
                 table.delete_range(9, b"x", b"y").unwrap();
                 let mut calls = 0;
                 let report = table.scrub(|_| {
                     calls += 1;
                     if calls == freeze_at_call {
-                        table.put(1, &0_u64.to_be_bytes(), b"where the scrub has been").unwrap();
+                        table.put(1, 0_u64.to_be_bytes(), b"where the scrub has been").unwrap();
                         table.delete_range(11, b"a", b"b").unwrap();
                         table.freeze().unwrap();
                     }
@@ -419,8 +419,8 @@ mod scrub_and_freeze {
         for n in 0.. {
             let (sequence, key) = (n * 2 + id, rng.next_u64().to_be_bytes());
             let written = match n % 50 {
-                49 => table.delete_range(sequence, &key, &[0xff; 9]),
-                _ => table.put(sequence, &key, b"value"),
+                49 => table.delete_range(sequence, key, [0xff; 9]),
+                _ => table.put(sequence, key, b"value"),
             };
             if written.is_err() {
                 return;
@@ -442,7 +442,7 @@ mod scrub_and_freeze {
                 let key = |number: u64| number.reverse_bits().to_le_bytes();
                 let (start, end) =
                     (key(start << 56).min(key(end << 56)), key(start << 56).max(key(end << 56)));
-                table.delete_range(number + 1, &start, &end).unwrap();
+                table.delete_range(number + 1, start, end).unwrap();
             }
             table.maintain();
             if is_frozen {
@@ -572,11 +572,11 @@ mod slow_freeze {
 
     fn fill(table: &MemTable) {
         for number in 0..POINTS {
-            table.put(1 + number, &point(number), b"value").unwrap();
+            table.put(1 + number, point(number), b"value").unwrap();
         }
         for number in 0..TOMBSTONES {
             let (start, end) = (boundary(number * 2), boundary(number * 2 + WIDTH));
-            table.delete_range(sequence(number), &start, &end).unwrap();
+            table.delete_range(sequence(number), start, end).unwrap();
         }
     }
 
@@ -594,7 +594,7 @@ mod slow_freeze {
     fn check(table: &TableReader, snapshot: u64) {
         let mut shown = 0;
         for key in 0..POINTS {
-            match (table.get(&point(key), snapshot).unwrap(), cover(key, snapshot)) {
+            match (table.get(point(key), snapshot).unwrap(), cover(key, snapshot)) {
                 (Lookup::Deleted { sequence, by: DeletedBy::Range }, Some(expected)) => {
                     assert_eq!(sequence, expected, "key {key} at {snapshot}");
                 }
@@ -610,7 +610,7 @@ mod slow_freeze {
     fn dearest_get(table: &TableReader) -> u64 {
         let price = |key| {
             let before = COMPARISONS.get();
-            table.get(&point(key), u64::MAX).unwrap();
+            table.get(point(key), u64::MAX).unwrap();
             COMPARISONS.get() - before
         };
         // Keys at the far end: a walk would have to pass every tombstone.

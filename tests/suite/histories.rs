@@ -440,7 +440,7 @@ mod newest {
     fn one_call(table: &MemTable, rng: &mut Rng, value: u64) -> Call {
         let (key, number) = (rng.below(3) as u8, rng.below(12));
         if rng.one_in(2) {
-            let won = match table.insert(number, Kind::PUT, &[key], &value.to_be_bytes()) {
+            let won = match table.insert(number, Kind::PUT, [key], value.to_be_bytes()) {
                 Ok(_) => true,
                 Err(Error::DuplicateEntry { .. }) => false,
                 Err(error) => panic!("{error}"),
@@ -448,7 +448,7 @@ mod newest {
             return Call::Insert { name: (key, number), value, won };
         }
         let at = if rng.one_in(2) { u64::MAX } else { number };
-        let found = table.get_entry(&[key], at).unwrap();
+        let found = table.get_entry([key], at).unwrap();
         let found = found.map(|entry| {
             let value = u64::from_be_bytes(entry.value().unwrap().try_into().unwrap());
             (entry.sequence(), value)
@@ -564,10 +564,10 @@ mod stores {
         let mut batch = WriteBatch::with_protection(8).unwrap();
         for change in changes {
             match change {
-                Change::Put(of, value) => batch.put(&key(*of), &value.to_be_bytes()),
-                Change::Merge(of, operand) => batch.merge(&key(*of), &operand.to_be_bytes()),
-                Change::Delete(of) => batch.delete(&key(*of)),
-                Change::DeleteRange(start, end) => batch.delete_range(&key(*start), &key(*end)),
+                Change::Put(of, value) => batch.put(key(*of), value.to_be_bytes()),
+                Change::Merge(of, operand) => batch.merge(key(*of), operand.to_be_bytes()),
+                Change::Delete(of) => batch.delete(key(*of)),
+                Change::DeleteRange(start, end) => batch.delete_range(key(*start), key(*end)),
             }
             .unwrap();
         }

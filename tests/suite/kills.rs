@@ -218,7 +218,7 @@ fn a_killed_store_keeps_what_it_acknowledged() {
     let Some(program) = example("kv_store") else { return };
     let test = "kills::a_killed_store_keeps_what_it_acknowledged";
     let seed = seed_or(std::process::id().into());
-    let kills = amount(200, 15);
+    let kills = amount(200, 25);
     let replay = replay_line(test, seed);
     println!("{test}: seed {seed:#x}, {kills} kills\nreplay: {replay}");
     let (mut rng, mut verifier) = (Rng::new(seed), Verifier::new(seed));
@@ -400,7 +400,7 @@ mod losses {
         let Some(program) = example("kv_store") else { return };
         let test = "kills::losses::a_store_whose_calls_fail_keeps_what_it_acknowledged";
         let seed = seed_or(std::process::id().into());
-        let (rounds, replay) = (amount(200, 12), replay_line(test, seed));
+        let (rounds, replay) = (amount(200, 20), replay_line(test, seed));
         println!("{test}: seed {seed:#x}, {rounds} rounds\nreplay: {replay}");
         let root = folder("kills-failing");
         let (directory, Some(library)) = (root.join("store"), failing(&root)) else { return };
@@ -459,7 +459,7 @@ mod losses {
         let Some(program) = example("kv_store") else { return };
         let test = "kills::losses::a_store_without_one_of_its_files_says_so";
         let seed = seed_or(std::process::id().into());
-        let (rounds, replay) = (amount(300, 15), replay_line(test, seed));
+        let (rounds, replay) = (amount(300, 25), replay_line(test, seed));
         println!("{test}: seed {seed:#x}, {rounds} rounds\nreplay: {replay}");
         let root = folder("kills-without");
         let (directory, damaged) = (root.join("store"), root.join("damaged"));

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
-use paranoid_memtable::integrity::{Kvo, Place, Protected};
+use paranoid_memtable::integrity::{Place, Protected};
 use paranoid_memtable::{
     Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder,
     ParanoidOptions, TableReader,
@@ -99,7 +99,7 @@ fn value_lengths() {
         }
         let before = counters(&table);
         for kind in [Kind::PUT, Kind::MERGE, Kind::custom(0), Kind::custom_delete(63)] {
-            let refused = writer.insert(max + 5, kind, b"k", &vec![b'v'; max as usize + 1]);
+            let refused = writer.insert(max + 5, kind, b"k", vec![b'v'; max as usize + 1]);
             assert!(
                 matches!(refused, Err(Error::ValueTooLarge { len, max: m }) if len == max + 1 && m == max)
             );
@@ -112,7 +112,7 @@ fn value_lengths() {
 fn sequences_at_both_ends() {
     let table = table(builder());
     for sequence in [0, 1, u64::MAX - 1, u64::MAX, 1 << 63, (1 << 63) - 1, 1 << 56] {
-        table.put(sequence, b"k", &sequence.to_le_bytes()).unwrap();
+        table.put(sequence, b"k", sequence.to_le_bytes()).unwrap();
         let Lookup::Value(value) = table.get(b"k", sequence).unwrap() else { panic!("{sequence}") };
         assert_eq!((value.sequence(), &*value), (sequence, &sequence.to_le_bytes()[..]));
     }
@@ -142,7 +142,7 @@ fn fill(table: &MemTable, limit: u64, rng: &mut Rng) {
         sequence += 1;
         let (key, value) = (rng.next_u64().to_be_bytes(), vec![b'v'; rng.index(900)]);
         let before = table.allocated_bytes();
-        match table.put(sequence, &key, &value) {
+        match table.put(sequence, key, &value) {
             Ok(inserted) => assert!(inserted.bytes >= 36 + value.len() as u64),
             Err(Error::MemTableFull { needed, remaining }) => {
                 assert!(needed > 0 && remaining < limit, "{needed} {remaining}");
@@ -155,7 +155,7 @@ fn fill(table: &MemTable, limit: u64, rng: &mut Rng) {
     let before = counters(table);
     assert_eq!(before.numbers[0], sequence - 1);
     for kind in [Kind::PUT, Kind::MERGE, Kind::from_u8(0xff)] {
-        let again = table.insert(sequence, kind, &refused.0, &vec![b'v'; limit as usize]);
+        let again = table.insert(sequence, kind, refused.0, vec![b'v'; limit as usize]);
         assert!(matches!(again, Err(Error::MemTableFull { .. })), "{again:?}");
         assert_eq!(counters(table), before);
     }
@@ -163,7 +163,7 @@ fn fill(table: &MemTable, limit: u64, rng: &mut Rng) {
     assert!(matches!(reserved, Err(Error::MemTableFull { .. })), "{reserved:?}");
     // The smallest entries fit until they do not.
     let (mut small, fits) = (0u64, table.can_fit(Kind::PUT, 0, 0));
-    while table.put(sequence + small, &[], b"").is_ok() {
+    while table.put(sequence + small, [], b"").is_ok() {
         small += 1;
         assert!(small < limit, "no end");
     }
@@ -182,7 +182,7 @@ fn many_chunks() {
         let mut writers = [table.writer(), table.writer()];
         for n in 0..6000u64 {
             let writer = &mut writers[usize::from(n % 7 == 0)];
-            writer.put(n, &n.to_be_bytes(), &value).unwrap_or_else(|error| panic!("entry {n}: {error}"));
+            writer.put(n, n.to_be_bytes(), &value).unwrap_or_else(|error| panic!("entry {n}: {error}"));
         }
         for n in 0..6000u64 {
             assert_eq!(value_of(&table, &n.to_be_bytes()), value);
@@ -206,7 +206,7 @@ fn sizes_beyond_all_limits() {
     for entries in [0u64, 1, 2000] {
         let table = table(builder().write_buffer_size(64 << 10));
         for n in 0..entries {
-            table.put(n, &n.to_be_bytes(), &[b'v'; 100]).unwrap();
+            table.put(n, n.to_be_bytes(), [b'v'; 100]).unwrap();
         }
         let before = counters(&table);
         for bytes in [u64::MAX, u64::MAX - 7, u64::MAX - 8, 1 << 63, 1 << 35, (32 << 30) + 1] {
@@ -221,7 +221,7 @@ fn sizes_beyond_all_limits() {
         // The writer that was made for the reservation keeps some units.
         after.numbers[5] = before.numbers[5];
         assert_eq!(after, before);
-        table.put(entries, &entries.to_be_bytes(), b"v").unwrap();
+        table.put(entries, entries.to_be_bytes(), b"v").unwrap();
     }
 }
 
@@ -235,7 +235,7 @@ fn used_and_allocated() {
         let made = table.used_bytes() - empty;
         let mut taken = 0;
         for n in 0..entries {
-            taken += writers[n as usize % threads].put(n, &n.to_be_bytes(), &[b'v'; 100]).unwrap().bytes;
+            taken += writers[n as usize % threads].put(n, n.to_be_bytes(), [b'v'; 100]).unwrap().bytes;
         }
         let used = table.used_bytes() - empty - made;
         // What is left of a chunk is lost if the next entry does not fit into it.
@@ -255,12 +255,12 @@ fn a_reservation_is_enough() {
         let table = table(builder().write_buffer_size(64 << 10).hard_limit(HARD_LIMIT));
         let mut writer = table.try_reserve(one * 20).unwrap();
         let mut hog = 0u64;
-        while table.put(hog, &hog.to_be_bytes(), b"").is_ok() {
+        while table.put(hog, hog.to_be_bytes(), b"").is_ok() {
             hog += 1;
         }
         for n in 0..20 {
             let value = vec![b'v'; bytes_a_value as usize];
-            writer.put(u64::MAX - n, &n.to_be_bytes(), &value).unwrap();
+            writer.put(u64::MAX - n, n.to_be_bytes(), &value).unwrap();
         }
         assert_eq!(table.len() as u64, hog + 20);
     }
@@ -276,7 +276,7 @@ fn larger_than_the_write_buffer() {
         let value = rng.bytes(len.min(1 << 20) as usize).repeat((len >> 20).max(1) as usize);
         let sequence = n as u64 + 2;
         table.put(sequence, b"large", &value).unwrap();
-        table.put(sequence, &sequence.to_be_bytes(), b"behind").unwrap();
+        table.put(sequence, sequence.to_be_bytes(), b"behind").unwrap();
         assert!(value_of(&table, b"large") == value, "{len}");
         assert_eq!(value_of(&table, &sequence.to_be_bytes()), b"behind");
     }
@@ -295,7 +295,7 @@ fn the_largest_entry() {
     assert!(*found == value[..]);
     drop(value);
     assert!(matches!(
-        table.put(2, &vec![b'k'; 1 << 24], b""),
+        table.put(2, vec![b'k'; 1 << 24], b""),
         Err(Error::KeyTooLarge { len, max }) if len == 1 << 24 && max == (1 << 24) - 1
     ));
     assert_eq!(table.len(), 1);
@@ -306,7 +306,7 @@ fn ten_thousand_empty_tables() {
     let tables: Vec<MemTable> =
         (0..10_000).map(|_| MemTable::new(MemTableOptions::default()).unwrap()).collect();
     for (n, table) in tables.iter().enumerate() {
-        table.put(1, b"k", &n.to_le_bytes()).unwrap();
+        table.put(1, b"k", n.to_le_bytes()).unwrap();
     }
     for (n, table) in tables.iter().enumerate() {
         assert_eq!(value_of(table, b"k"), n.to_le_bytes());
@@ -324,13 +324,13 @@ fn failing_inserts_change_nothing() {
         let mut writer = table.writer();
         let before = counters(&table);
         let long = [b'l'; 101];
-        let caller_digest = Protected::<Kvo>::of(b"k", b"another", Kind::PUT);
+        let caller_digest = Protected::of(b"k", b"another", Kind::PUT).with_sequence(10);
         let is_invalid = |error: &Error| matches!(error, Error::InvalidArgument(_));
         assert!(is_invalid(&table.delete_range(9, b"b", b"a").unwrap_err()));
         assert!(is_invalid(&writer.delete_range(9, b"b", b"b").unwrap_err()));
         assert!(is_invalid(&table.insert(9, Kind::from_u8(0x7f), b"k", b"v").unwrap_err()));
-        assert!(matches!(table.put(9, &long, b"v"), Err(Error::KeyTooLarge { .. })));
-        assert!(matches!(writer.put(9, b"k", &long), Err(Error::ValueTooLarge { .. })));
+        assert!(matches!(table.put(9, long, b"v"), Err(Error::KeyTooLarge { .. })));
+        assert!(matches!(writer.put(9, b"k", long), Err(Error::ValueTooLarge { .. })));
         let again = table.delete_range(8, b"x", b"y");
         assert!(matches!(again, Err(Error::DuplicateEntry { sequence: 8 })), "{again:?}");
         if duplicates == DuplicatePolicy::Reject {
@@ -394,7 +394,7 @@ fn a_panicking_comparator_leaves_the_table_valid() {
             let via_writer = rng.one_in(2);
             let before = table.len();
             let result = catch_unwind(AssertUnwindSafe(|| {
-                if via_writer { writer.put(sequence, &key, b"v") } else { table.put(sequence, &key, b"v") }
+                if via_writer { writer.put(sequence, key, b"v") } else { table.put(sequence, key, b"v") }
             }));
             *script::<Fuse>(table.comparator()).0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
                 None;
@@ -446,11 +446,11 @@ fn a_comparator_that_disagrees_with_itself() {
         };
         for n in 0..2000 {
             let key = rng.below(300).to_be_bytes();
-            note(table.put(n, &key, b"v").map(|_| ()));
+            note(table.put(n, key, b"v").map(|_| ()));
             if n % 40 == 0 {
-                note(table.delete_range(n, &key, &(rng.below(300)).to_be_bytes()).map(|_| ()));
+                note(table.delete_range(n, key, (rng.below(300)).to_be_bytes()).map(|_| ()));
             }
-            note(table.get(&key, n).map(|_| ()));
+            note(table.get(key, n).map(|_| ()));
             if n % 100 == 0 {
                 for end in [table.range(..).take(5000).find_map(Result::err), None] {
                     note(end.map_or(Ok(()), Err));
@@ -483,10 +483,10 @@ mod growth {
         let mut sequence = 0;
         while table.stats().data_bytes < 20 * (64 << 10) {
             sequence += 1;
-            writer.put(sequence, &sequence.to_be_bytes(), &value_of(sequence, len_max))?;
+            writer.put(sequence, sequence.to_be_bytes(), value_of(sequence, len_max))?;
         }
         for wanted in 1..=sequence {
-            let Lookup::Value(value) = table.get(&wanted.to_be_bytes(), u64::MAX)? else {
+            let Lookup::Value(value) = table.get(wanted.to_be_bytes(), u64::MAX)? else {
                 panic!("entry {wanted} of {sequence} is lost: seed {seed}, values below {len_max}");
             };
             assert_eq!(

@@ -96,13 +96,13 @@ fn key(number: u64) -> [u8; 8] {
 /// A batch of puts.
 fn puts(numbers: impl Iterator<Item = u64>) -> WriteBatch {
     let mut batch = WriteBatch::new();
-    numbers.for_each(|number| batch.put(&key(number), b"v").unwrap());
+    numbers.for_each(|number| batch.put(key(number), b"v").unwrap());
     batch
 }
 
 fn range_delete(set: &Set, from: u64, to: u64) {
     let mut batch = WriteBatch::new();
-    batch.delete_range(&key(from), &key(to)).unwrap();
+    batch.delete_range(key(from), key(to)).unwrap();
     set.write(&batch).unwrap();
 }
 
@@ -162,7 +162,7 @@ fn table_beside_later_puts(keys: u64) -> u64 {
     let order = Scripted::new(Counting::default());
     let table = MemTable::new(options(&order)).unwrap();
     table.write_batch(1, &puts(1..keys)).unwrap();
-    table.delete_range(keys, &key(1), &key(keys)).unwrap();
+    table.delete_range(keys, key(1), key(keys)).unwrap();
     table.write_batch(keys + 1, &beside(keys)).unwrap();
     constant(keys, comparisons(&order, || assert_eq!(table.range_at(keys + 2, ..).count(), 2)))
 }
@@ -182,7 +182,7 @@ fn range_deletes_and_cursors_in_turn(turns: u64) -> u64 {
         for number in 0..turns {
             range_delete(&set, 2 * number, 2 * number + 1);
             let mut cursor = set.view().cursor().unwrap();
-            assert!(cursor.seek(&key(number)).unwrap().is_none());
+            assert!(cursor.seek(key(number)).unwrap().is_none());
         }
     })
 }
@@ -423,7 +423,7 @@ mod walk_costs {
             seen(names[4]);
         }
         table.range(..).descending().for_each(|_| seen(names[5]));
-        let (mut raw, mut resolved) = (table.owned_cursor(), table.owned_cursor_at(snapshot));
+        let (mut raw, mut resolved) = (table.cursor().owned(), table.cursor_at(snapshot).owned());
         for key in [b"a".as_slice(), b"m", b"z"] {
             let _ = (raw.seek(key).is_ok(), seen("seek"));
             let _ = (raw.seek_for_prev(key).is_ok(), seen("seek_for_prev"));
@@ -451,7 +451,7 @@ mod walk_costs {
             for number in 0..OVERWRITES {
                 // Replaced entries, or versions that the snapshot does not see.
                 let sequence = if policy == DuplicatePolicy::Replace { 5 } else { 100 + number };
-                writer.put(sequence, b"m", &number.to_le_bytes()).unwrap();
+                writer.put(sequence, b"m", number.to_le_bytes()).unwrap();
             }
             let check = |table: &TableReader| {
                 let raw = policy == DuplicatePolicy::Replace;
@@ -497,7 +497,7 @@ mod walk_costs {
                 let options = MemTableOptions::builder().duplicates(policy).seed(seed + round);
                 let table = MemTable::new(under(options, Scripted::new(Counting::default()))).unwrap();
                 for number in 0..ENTRIES {
-                    table.put(number / 3, &[b'a' + (number * 7 % 20) as u8], &[number as u8]).ok();
+                    table.put(number / 3, [b'a' + (number * 7 % 20) as u8], [number as u8]).ok();
                 }
                 table.delete_range(ENTRIES, b"f", b"h").unwrap();
                 script::<Counting>(table.comparator()).asked.store(scramble(seed ^ round) >> 1, Relaxed);

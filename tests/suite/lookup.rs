@@ -388,7 +388,7 @@ mod earlier {
                 }
             }
             for start in self.keys.iter().map(|key| key[0]).collect::<BTreeSet<u8>>() {
-                let mut cursor = self.table.cursor().with_prefix(&[start]);
+                let mut cursor = self.table.cursor().with_prefix([start]);
                 let shown = cursor.first().unwrap().map(|entry| entry.user_key().to_vec());
                 let first = self.oracle.rows.iter().map(|row| &row.key).filter(|key| key[0] == start).min();
                 assert_eq!(shown.as_ref(), first, "prefix {start}; {told_by}");

@@ -54,7 +54,7 @@ mod model {
         let table = MemTable::new(options).unwrap();
         for revision in 0..5_u8 {
             for key in [b"a", b"b", b"c"] {
-                table.put(7, key, &[revision]).unwrap();
+                table.put(7, key, [revision]).unwrap();
             }
         }
         let check = |table: &TableReader| {
@@ -89,7 +89,7 @@ mod model {
         let mut writer = table.writer();
         for n in 0..ENTRIES {
             let key = (n * 7_919 % ENTRIES).to_be_bytes();
-            writer.put(n, &key, b"value").unwrap();
+            writer.put(n, key, b"value").unwrap();
         }
         let mut rng = Rng::new(seed);
         let mut errors: Vec<f64> = (0..ASKED)

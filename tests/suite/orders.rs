@@ -91,11 +91,11 @@ mod comparators {
         let options = MemTableOptions::builder().seed(5).write_buffer_size(64 << 10);
         let table = MemTable::new(under(options, Scripted::new(Imp::default()))).unwrap();
         for n in 0..BASE {
-            table.put(n, &key(n), &key(n)).unwrap();
+            table.put(n, key(n), key(n)).unwrap();
             if n % 3 == 0 {
                 let start = key(n + 1000);
                 let end: Vec<u8> = [&start[..], b"\0"].concat();
-                table.delete_range(n, &start, &end).unwrap();
+                table.delete_range(n, start, &end).unwrap();
             }
         }
         let table = Arc::new(table);
@@ -125,16 +125,16 @@ mod comparators {
         table.range(..).take(steps).try_for_each(|entry| entry.map(|_| ()))?;
         table.range_at(u64::MAX, ..).rev().take(steps).try_for_each(|entry| entry.map(|_| ()))?;
         let mut cursor = table.cursor();
-        cursor.seek(&key(7))?;
+        cursor.seek(key(7))?;
         cursor.prev().map(|_| ())
     }
 
     fn write_batch(table: &Table) -> Result<(), Error> {
         let mut batch = WriteBatch::with_protection(8)?;
         for n in 300..306 {
-            batch.put(&key(n), &key(n))?;
+            batch.put(key(n), key(n))?;
         }
-        batch.delete_range(&key(2000), &[key(2000).as_slice(), b"\0"].concat())?;
+        batch.delete_range(key(2000), [key(2000).as_slice(), b"\0"].concat())?;
         table.write_batch(500, &batch).map(|_| ())
     }
 
@@ -158,17 +158,17 @@ mod comparators {
 
     /// Every operation that compares keys.
     const OPERATIONS: &[Operation] = &[
-        ("put", Sort::Write, |table| table.put(200, &key(200), &key(200)).map(|_| ())),
+        ("put", Sort::Write, |table| table.put(200, key(200), key(200)).map(|_| ())),
         ("put through a writer", Sort::Write, |table| {
-            table.writer().put(201, &key(201), &key(201)).map(|_| ())
+            table.writer().put(201, key(201), key(201)).map(|_| ())
         }),
-        ("put again", Sort::Write, |table| table.put(202, &key(3), &key(3)).map(|_| ())),
+        ("put again", Sort::Write, |table| table.put(202, key(3), key(3)).map(|_| ())),
         ("delete_range", Sort::Write, |table| {
             let end = [key(3000).as_slice(), b"\0"].concat();
-            table.delete_range(203, &key(3000), &end).map(|_| ())
+            table.delete_range(203, key(3000), &end).map(|_| ())
         }),
         ("write_batch", Sort::Write, write_batch),
-        ("get", Sort::Other, |table| table.get(&key(5), u64::MAX).map(|_| ())),
+        ("get", Sort::Other, |table| table.get(key(5), u64::MAX).map(|_| ())),
         ("multi_get", Sort::Other, |table| {
             let keys: Vec<[u8; 8]> = (0..30).map(key).collect();
             table.multi_get(&keys, 20).into_iter().try_for_each(|answer| answer.map(|_| ()))
@@ -193,11 +193,11 @@ mod comparators {
 
     /// Every call that waits for another thread, or for which another thread waits.
     const CALLS: &[Operation] = &[
-        ("put", Sort::Write, |table| table.put(900, &key(900), &key(900)).map(|_| ())),
-        ("writer", Sort::Write, |table| table.writer().put(901, &key(901), &key(901)).map(|_| ())),
+        ("put", Sort::Write, |table| table.put(900, key(900), key(900)).map(|_| ())),
+        ("writer", Sort::Write, |table| table.writer().put(901, key(901), key(901)).map(|_| ())),
         ("delete_range", Sort::Write, |table| {
             let end = [key(4000).as_slice(), b"\0"].concat();
-            table.delete_range(902, &key(4000), &end).map(|_| ())
+            table.delete_range(902, key(4000), &end).map(|_| ())
         }),
         ("freeze", Sort::Other, |table| table.freeze().map(|_| ())),
         ("immutable", Sort::Other, |table| {
@@ -244,12 +244,12 @@ mod comparators {
     /// No acknowledged entry is lost, the counts are right, and the table can be used.
     fn intact(table: &Table, what: &str) {
         for n in 0..BASE {
-            let Lookup::Value(value) = table.get(&key(n), n).unwrap() else { panic!("{what}: {n} is lost") };
+            let Lookup::Value(value) = table.get(key(n), n).unwrap() else { panic!("{what}: {n} is lost") };
             assert_eq!(*value, key(n), "{what}");
         }
         assert!(table.scrub(|_| ()).findings.is_empty(), "{what}: {:?}", table.scrub(|_| ()).findings);
-        match table.put(1000, &key(1000), b"") {
-            Ok(_) => assert!(matches!(table.get(&key(1000), 1000).unwrap(), Lookup::Value(_)), "{what}"),
+        match table.put(1000, key(1000), b"") {
+            Ok(_) => assert!(matches!(table.get(key(1000), 1000).unwrap(), Lookup::Value(_)), "{what}"),
             Err(Error::Frozen) => assert!(table.is_frozen()),
             Err(other) => panic!("{what}: {other}"),
         }
@@ -350,12 +350,8 @@ mod comparators {
                 let table = table();
                 std::thread::scope(|threads| {
                     threads.spawn(|| {
-                        let outcome = run(
-                            &table,
-                            |table| table.put(7, &key(77), b"").map(|_| ()),
-                            Deed::Call(*deed),
-                            2,
-                        );
+                        let outcome =
+                            run(&table, |table| table.put(7, key(77), b"").map(|_| ()), Deed::Call(*deed), 2);
                         assert!(matches!(outcome, Some(Ok(()) | Err(Error::Frozen))), "{outcome:?}");
                     });
                     threads.spawn(|| table.freeze().unwrap());

@@ -5,8 +5,9 @@
 
 use std::ops::Bound;
 
+use paranoid_memtable::Range;
 use paranoid_memtable::read::EntryBytes;
-use paranoid_memtable::scan::{EntryRange, Handle, Raw, Visibility};
+use paranoid_memtable::scan::{Handle, Raw, Visibility};
 use paranoid_memtable::{Bytewise, Entry, Error, Kind, MemTable, MemTableOptions};
 
 use crate::support::model::{Model, Row};
@@ -170,7 +171,7 @@ fn version_bounds(rng: &mut Rng) -> Bounds {
 /// Random moves of a range that is kept, of those that all ranges have.
 fn moves<C: Order, H: Handle, L: Visibility>(
     rng: &mut Rng,
-    range: &mut EntryRange<H, L>,
+    range: &mut Range<H, L>,
     oracle: &mut Oracle<C>,
     replay: &str,
 ) {
@@ -204,7 +205,7 @@ fn moves<C: Order, H: Handle, L: Visibility>(
 /// Random moves as `moves` makes them, and those by versions.
 fn raw_moves<C: Order, H: Handle>(
     rng: &mut Rng,
-    range: &mut EntryRange<H, Raw>,
+    range: &mut Range<H, Raw>,
     oracle: &mut Oracle<C>,
     replay: &str,
 ) {
@@ -230,13 +231,13 @@ fn check<C: Order>(rng: &mut Rng, replay: &str) {
         }
         let raw = model.raw();
         raw_moves(rng, &mut table.range(..), &mut Oracle::<C>::new(&raw), replay);
-        raw_moves(rng, &mut table.owned_range(..), &mut Oracle::<C>::new(&raw), replay);
+        raw_moves(rng, &mut table.range(..).owned(), &mut Oracle::<C>::new(&raw), replay);
         raw_moves(rng, &mut table.range(..).descending(), &mut Oracle::<C>::descending(&raw), replay);
-        raw_moves(rng, &mut table.owned_range(..).descending(), &mut Oracle::<C>::descending(&raw), replay);
+        raw_moves(rng, &mut table.range(..).owned().descending(), &mut Oracle::<C>::descending(&raw), replay);
         for snapshot in [rng.below(42), u64::MAX] {
             let rows = model.resolved(snapshot);
             moves(rng, &mut table.range_at(snapshot, ..), &mut Oracle::<C>::new(&rows), replay);
-            moves(rng, &mut table.owned_range_at(snapshot, ..), &mut Oracle::<C>::new(&rows), replay);
+            moves(rng, &mut table.range_at(snapshot, ..).owned(), &mut Oracle::<C>::new(&rows), replay);
             let mut range = table.range_at(snapshot, ..).descending();
             moves(rng, &mut range, &mut Oracle::<C>::descending(&rows), replay);
         }
@@ -265,7 +266,7 @@ fn ranges_beside_writes() {
     for key in [b"b", b"d", b"f"] {
         table.put(1, key, b"").unwrap();
     }
-    let mut range = table.owned_range(..);
+    let mut range = table.range(..).owned();
     assert_eq!(copied(range.next().unwrap().unwrap()).0, b"b");
     assert_eq!(copied(range.next_back().unwrap().unwrap()).0, b"f");
     for key in [b"a", b"c", b"e", b"g"] {
@@ -321,10 +322,10 @@ fn interleave(table: &MemTable, wanted: &[Result<Place, ()>], what: &str) {
         let mut range = table.range(..);
         let step = |front| if front { range.next() } else { range.next_back() };
         assert_eq!(taken(pattern, steps, step, place_of), wanted, "range, {what}, {pattern:b}");
-        let mut range = table.owned_range(..);
+        let mut range = table.range(..).owned();
         let step = |front| if front { range.next() } else { range.next_back() };
         assert_eq!(taken(pattern, steps, step, copied), wanted, "owned_range, {what}, {pattern:b}");
-        let mut range = table.owned_range(..);
+        let mut range = table.range(..).owned();
         let step = |front| {
             let lent = if front { range.next_entry() } else { range.next_back_entry() };
             lent.map(|entry| entry.map(place_of)).transpose()
@@ -446,7 +447,7 @@ fn descending_ends_lose_no_version_beside_a_gap() {
 /// An end that seeks beyond the gap does not report it; one that seeks before it reports it again.
 #[cfg(feature = "fault-injection")]
 fn sought_beyond(table: &MemTable) {
-    let mut range = table.owned_range(..);
+    let mut range = table.range(..).owned();
     for _ in 0..2 {
         range.seek(b"d");
         assert_eq!(range.next_entry().unwrap().map(place_of), Some((b"d".to_vec(), 1)));
@@ -459,7 +460,7 @@ fn sought_beyond(table: &MemTable) {
         assert_eq!(back, [b"d", b"c"], "the gap was reported by the front, and is behind it");
         range.set_bounds(..);
     }
-    let mut keys = table.owned_range(..).descending();
+    let mut keys = table.range(..).owned().descending();
     for _ in 0..2 {
         keys.seek(b"a");
         assert_eq!(keys.next_entry().unwrap().map(place_of), Some((b"a".to_vec(), 9)));
@@ -504,7 +505,7 @@ fn an_end_reports_what_damage_under_the_other_end_hides() {
                 met_from_behind(table.range_at(9, ..), shown, &mut strike, &what, place_of);
                 injector.undo();
                 let mut strike = || [3, 12].into_iter().for_each(|bit| injector.flip(piece, bit));
-                met_from_behind(table.owned_range_at(9, ..), shown, &mut strike, &what, copied);
+                met_from_behind(table.range_at(9, ..).owned(), shown, &mut strike, &what, copied);
                 injector.undo();
             }
         }
@@ -611,7 +612,7 @@ mod cursors {
         for sequence in 1..=rng.below(if cfg!(miri) { 8 } else { 60 }) {
             let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::MERGE, Kind::DELETE, Kind::custom(1)]);
             let value = if kind == Kind::DELETE { vec![] } else { rng.bytes(3) };
-            table.insert(sequence, kind, &key(rng), &value).unwrap();
+            table.insert(sequence, kind, key(rng), &value).unwrap();
         }
         table.delete_range(70, b"A", b"b").or_else(|_| table.delete_range(70, b"b", b"A")).unwrap();
         table
@@ -629,7 +630,7 @@ mod cursors {
     fn check<C: Order>(rng: &mut Rng, replay: &str) {
         let table = filled::<C>(rng);
         let rows = shown(&table);
-        let mut cursor = table.owned_cursor();
+        let mut cursor = table.cursor().owned();
         for _ in 0..if cfg!(miri) { 2 } else { 40 } {
             let at = key(rng);
             let before = rows.iter().rfind(|(key, _)| C::plainly(key, &at).is_lt());
@@ -689,7 +690,7 @@ mod cursors {
     /// At every snapshot a cursor's operands are those of the get of its key.
     fn operands(table: &MemTable, replay: &str) {
         for snapshot in [5, 20, 40, 69, 70].into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
-            let mut cursor = table.owned_cursor_at(snapshot);
+            let mut cursor = table.cursor_at(snapshot).owned();
             cursor.first().unwrap();
             while let Some(entry) = cursor.entry().unwrap() {
                 let looked_up = match table.get(entry.user_key(), snapshot).unwrap() {
@@ -762,9 +763,9 @@ mod cursors {
                 ends.sort_unstable();
                 let [start, end] = ends.map(u64::to_be_bytes);
                 if start < end && rng.one_in(4) {
-                    writers[writer].delete_range(number, &start, &end).unwrap();
+                    writers[writer].delete_range(number, start, end).unwrap();
                 } else {
-                    writers[writer].put(number, &start, b"").unwrap();
+                    writers[writer].put(number, start, b"").unwrap();
                 }
             }
             for snapshot in [50, 49, rng.below(50)] {
@@ -809,7 +810,7 @@ mod cursors {
         assert_eq!((cursor.hidden_entries(), table.stats().hidden_entries), (8, 8));
 
         table.delete_range(7, b"pear", b"quince").unwrap();
-        let mut cursor = table.owned_cursor_at(7);
+        let mut cursor = table.cursor_at(7).owned();
         assert!(cursor.first().unwrap().is_none() && cursor.hidden_entries() > 0, "covered entries");
         let (hidden, before) = (cursor.hidden_entries(), table.stats().hidden_entries);
         assert_eq!(before, 8 + hidden);

@@ -42,9 +42,7 @@ impl Setup {
         let set = MemTableSet::open(options, History::default()).unwrap();
         let mut setup = Setup { set, all: History::default() };
         setup.write(|batch| {
-            KEYS[..9]
-                .iter()
-                .for_each(|key| batch.put(key, &[*key, b" of the first table"].concat()).unwrap());
+            KEYS[..9].iter().for_each(|key| batch.put(key, [*key, b" of the first table"].concat()).unwrap());
             batch.delete_range(b"g", b"h").unwrap();
             batch.merge(b"c", b"operand").unwrap();
         });

@@ -171,7 +171,7 @@ mod set_model {
             journal.0.lock().unwrap().sync_fails = Some(Error::Frozen);
             let mut batch = WriteBatch::new();
             for _ in 0..1 + self.rng.below(3) {
-                batch.put(&key(self.rng.below(KEYS)), b"abandoned").unwrap();
+                batch.put(key(self.rng.below(KEYS)), b"abandoned").unwrap();
             }
             let refused = self.set.write_with(&batch, Durability::Synced);
             assert!(matches!(refused, Err(Error::ReadOnly { cause }) if matches!(*cause, Error::Frozen)));
@@ -326,7 +326,7 @@ mod set_model {
         let set = MemTableSet::open(SetOptions::builder().table(tables).build().unwrap(), ()).unwrap();
         let batch_of = |bytes: u64| {
             let mut batch = WriteBatch::new();
-            batch.put(b"k", &vec![7; bytes as usize]).unwrap();
+            batch.put(b"k", vec![7; bytes as usize]).unwrap();
             batch
         };
         set.write(&batch_of(10)).unwrap();
@@ -368,7 +368,7 @@ mod set_model {
         let set = MemTableSet::open(options, History::default()).unwrap();
         for first in 1..=3 {
             let mut batch = WriteBatch::new();
-            batch.put(&key(first), b"v").unwrap();
+            batch.put(key(first), b"v").unwrap();
             batch.set_sequence(first);
             set.replay(&batch).unwrap();
             if first < 3 {

@@ -19,7 +19,7 @@ fn small(timeout: Duration) -> (MemTableSet<()>, WriteBatch) {
     let tables = MemTableOptions::builder().write_buffer_size(256 << 10).build().unwrap();
     let options = SetOptions::builder().table(tables).max_write_buffer_number(2).stall_timeout(timeout);
     let mut batch = WriteBatch::new();
-    batch.put(b"k", &vec![7; 50 << 10]).unwrap();
+    batch.put(b"k", vec![7; 50 << 10]).unwrap();
     (MemTableSet::open(options.build().unwrap(), ()).unwrap(), batch)
 }
 
@@ -225,7 +225,7 @@ mod set_budgets {
 
     fn batch(kib: usize) -> WriteBatch {
         let mut batch = WriteBatch::new();
-        batch.put(b"k", &vec![7; kib << 10]).unwrap();
+        batch.put(b"k", vec![7; kib << 10]).unwrap();
         batch
     }
 
@@ -496,7 +496,7 @@ mod set_budgets {
         for number in 0..len {
             let (start, end) = range(number);
             let mut batch = WriteBatch::new();
-            batch.delete_range(&start.to_be_bytes(), &end.to_be_bytes()).unwrap();
+            batch.delete_range(start.to_be_bytes(), end.to_be_bytes()).unwrap();
             set.write(&batch).unwrap();
         }
         set.switch().unwrap();
@@ -522,5 +522,127 @@ mod set_budgets {
             (len < 100 || pinned > active) && pinned >= active && pinned <= frozen,
             "{len}: {pinned} of {frozen}"
         );
+    }
+}
+
+/// Events for subscribers of the crate `tracing`.
+#[cfg(all(feature = "tracing", feature = "fault-injection"))]
+mod events {
+    use std::sync::{Arc, Mutex};
+
+    use paranoid_memtable::fault::{FaultInjector, Region};
+    use paranoid_memtable::flush::Versions;
+    use paranoid_memtable::{Error, MemTable, MemTableOptions};
+    use paranoid_set::{MemTableSet, SetOptions};
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    /// A line for each event.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    struct Line(String);
+
+    impl Visit for Line {
+        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+            self.0 += &format!(" {field}={value:?}");
+        }
+    }
+
+    impl Subscriber for Lines {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &Event<'_>) {
+            let mut line = Line(event.metadata().target().into());
+            event.record(&mut line);
+            self.0.lock().unwrap().push(line.0);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    fn lines(act: impl FnOnce()) -> Vec<String> {
+        let lines = Lines::default();
+        tracing::subscriber::with_default(lines.clone(), act);
+        std::mem::take(&mut lines.0.lock().unwrap())
+    }
+
+    #[test]
+    #[expect(unsafe_code, reason = "the fault injector's door")]
+    fn a_table_tells_of_freezes_flushes_and_damage() {
+        let table = MemTable::default();
+        table.put(1, "key", "value").unwrap();
+        let told = lines(|| {
+            table.freeze().unwrap().flush_iter(Versions::All).unwrap().next().unwrap();
+            let frozen = table.freeze().unwrap();
+            let mut items = frozen.flush_iter(Versions::All).unwrap();
+            while items.next().unwrap().is_some() {}
+        });
+        let counts = "entries=1 range_deletes=0 data_bytes=8";
+        let flushed = "entries=1 hidden=0 fragments=0 data_bytes=8";
+        assert_eq!(
+            told,
+            [
+                format!("paranoid_memtable message=table frozen {counts}"),
+                format!("paranoid_memtable message=table flushed {flushed}"),
+            ]
+        );
+        // SAFETY: nobody else uses the table until the injector is gone.
+        let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
+        let piece = injector.pieces().iter().position(|piece| piece.region == Region::Value).unwrap();
+        injector.flip(piece, 0);
+        let told = lines(|| {
+            assert!(table.get("key", 1).is_err());
+        });
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("damage found") && told[0].contains("entry value at offset"), "{told:?}");
+        assert_eq!(lines(|| drop(table.scrub(|_| {}).check())).len(), 1);
+    }
+
+    #[test]
+    fn a_set_tells_of_stalls_and_stops() {
+        struct Broken;
+        impl paranoid_set::Journal for Broken {
+            fn append(&self, _: &[u8]) -> Result<(), Error> {
+                Ok(())
+            }
+            fn sync(&self) -> Result<(), Error> {
+                Err(Error::io("sync", "7.journal")(std::io::Error::other("no disk")))
+            }
+            fn switch(&self, _: u64) -> Result<(), Error> {
+                Ok(())
+            }
+            fn obsolete_before(&self, _: u64) -> Result<(), Error> {
+                Ok(())
+            }
+            fn abandon(&self, _: u64, _: u64) -> Result<(), Error> {
+                Ok(())
+            }
+        }
+        let options = SetOptions::builder().journal(Arc::new(Broken));
+        let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
+        set.put("key", "value").unwrap();
+        let told = lines(|| {
+            let mut batch = paranoid_memtable::WriteBatch::new();
+            batch.put("key", "value").unwrap();
+            set.write_with(&batch, paranoid_set::Durability::Synced).unwrap_err();
+        });
+        let cause = "the set is read-only: could not sync 7.journal: no disk";
+        assert_eq!(told, [format!("paranoid_set message=set stopped cause={cause:?}")]);
+        let table = MemTableOptions::builder().write_buffer_size(64 << 10).build().unwrap();
+        let options = SetOptions::builder().table(table).max_write_buffer_number(2);
+        let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
+        let told = lines(|| {
+            let refused = (0..100).find_map(|n: u8| set.put([n], [n; 4096]).err());
+            assert!(matches!(refused, Some(Error::WriteStall { .. })), "{refused:?}");
+        });
+        assert_eq!(told, ["paranoid_set message=write stalled cause=no further table may be begun"]);
     }
 }

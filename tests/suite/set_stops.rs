@@ -233,9 +233,13 @@ fn a_batch_that_is_interrupted_stops_the_set() {
         let Err(Error::ReadOnly { cause }) = written else { continue };
         match &*cause {
             Error::BatchInterrupted { applied: 1..6, cause } => {
-                assert!(matches!(**cause, Error::DuplicateEntry { sequence: 2 }), "{cause}");
+                assert!(
+                    matches!(**cause, Error::DuplicateEntry { sequence: 2 } | Error::Corruption(_)),
+                    "{cause}"
+                );
             }
-            Error::DuplicateEntry { sequence: 2 } => continue,
+            // The contradiction is reported as an order that memory does not have.
+            Error::DuplicateEntry { sequence: 2 } | Error::Corruption(_) => continue,
             cause => panic!("{cause}"),
         }
         interrupted += 1;
@@ -492,7 +496,7 @@ mod set_recycling {
 
     fn put(set: &MemTableSet<Files>, n: u64, version: u64) {
         let mut batch = WriteBatch::with_protection(8).unwrap();
-        batch.put(&key(n), &value(n, version)).unwrap();
+        batch.put(key(n), value(n, version)).unwrap();
         set.write(&batch).unwrap();
     }
 
@@ -522,7 +526,7 @@ mod set_recycling {
     }
 
     fn read(view: &View<Files>, n: u64) -> Result<Option<Vec<u8>>, Error> {
-        Ok(match view.get(&key(n))? {
+        Ok(match view.get(key(n))? {
             Lookup::Value(value) => Some(value.to_vec()),
             Lookup::NotFound => view.base().get(key(n).as_slice()).cloned(),
             other => panic!("only values are put: {other:?}"),
@@ -622,7 +626,7 @@ mod set_recycling {
         put(&set, 1000, 0);
         fill(&set, CHUNK / 2, 0);
         let view = set.view();
-        let Lookup::Value(found) = view.get(&key(1000)).unwrap() else { panic!("it was put") };
+        let Lookup::Value(found) = view.get(key(1000)).unwrap() else { panic!("it was put") };
         let pinned = found.to_pinned();
         drop(view);
         for version in 1..6 {
@@ -665,7 +669,7 @@ mod set_recycling {
                 let (mut rng, mut kept) = (Rng::new(seed), vec![]);
                 while !is_over.load(Ordering::Relaxed) {
                     let (n, view) = (rng.below(100), set.view());
-                    if let Lookup::Value(value) = view.get(&key(n)).unwrap() {
+                    if let Lookup::Value(value) = view.get(key(n)).unwrap() {
                         kept.push((n, value.to_pinned()));
                     }
                     if kept.len() > 20 {
@@ -747,7 +751,7 @@ mod set_recycling {
             let mut last = 2;
             for n in 0..30 {
                 let mut batch = WriteBatch::with_protection(8).unwrap();
-                batch.put(&key(n), &value(n, 3)).unwrap();
+                batch.put(key(n), value(n, 3)).unwrap();
                 match set.write(&batch) {
                     Ok(_) => last = 3,
                     Err(Error::ReadOnly { .. } | Error::Corruption(_)) => break,

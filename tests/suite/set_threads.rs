@@ -26,16 +26,16 @@ fn key(writer: u64, half: u64) -> Vec<u8> {
 fn batch_of(writer: u64, n: u64) -> WriteBatch {
     let mut batch = WriteBatch::with_protection(8).unwrap();
     let value = [n.to_be_bytes(), scramble(writer << 40 | n).to_be_bytes()].concat();
-    batch.put(&key(writer, 0), &value).unwrap();
+    batch.put(key(writer, 0), &value).unwrap();
     let own = [b"own".as_slice(), &writer.to_be_bytes()].concat();
     let numbered = |n: u64| [own.as_slice(), &n.to_be_bytes()].concat();
     if n.is_multiple_of(5) {
-        batch.delete_range(&numbered(0), &numbered(n)).unwrap();
+        batch.delete_range(numbered(0), numbered(n)).unwrap();
     } else {
-        batch.delete(&numbered(n - 1)).unwrap();
+        batch.delete(numbered(n - 1)).unwrap();
     }
-    batch.put(&numbered(n), &value).unwrap();
-    batch.put(&key(writer, 1), &value).unwrap();
+    batch.put(numbered(n), &value).unwrap();
+    batch.put(key(writer, 1), &value).unwrap();
     batch
 }
 
@@ -186,7 +186,7 @@ mod set_flush_thread {
 
     fn put(key: u64, n: u64) -> WriteBatch {
         let mut batch = WriteBatch::with_protection(8).unwrap();
-        batch.put(&key.to_be_bytes(), &[&n.to_be_bytes()[..], &[7; 3000]].concat()).unwrap();
+        batch.put(key.to_be_bytes(), [&n.to_be_bytes()[..], &[7; 3000]].concat()).unwrap();
         batch
     }
 
@@ -498,7 +498,7 @@ mod set_listener {
 
     fn put(n: u64) -> WriteBatch {
         let mut batch = WriteBatch::with_protection(8).unwrap();
-        batch.put(b"k", &[&n.to_be_bytes()[..], &[7; 3000]].concat()).unwrap();
+        batch.put(b"k", [&n.to_be_bytes()[..], &[7; 3000]].concat()).unwrap();
         batch
     }
 

@@ -8,13 +8,12 @@ mod api {
     use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, SinkError, Versions};
     use paranoid_memtable::integrity::{Kvo, Kvos, Place, Protected};
     use paranoid_memtable::read::{Base, DeletedBy, EntryBytes, Operand, Operands, PinnedValue};
-    use paranoid_memtable::scan::{AtSnapshot, Borrowed, Cursor, Owned, RangeStats, Raw};
+    use paranoid_memtable::scan::{AtSnapshot, Borrowed, Owned, RangeStats, Raw};
     use paranoid_memtable::tombstone::Fragment;
     use paranoid_memtable::{
-        Bytewise, Corruption, Directory, Displaced, DuplicatePolicy, Entry, Error, ImmutableMemTable,
+        Bytewise, Corruption, Cursor, Directory, Displaced, DuplicatePolicy, Entry, Error, ImmutableMemTable,
         Inserted, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, OwnedCursor, OwnedRange,
-        ParanoidOptions, ParanoidOptionsBuilder, Range, TableCursor, TableReader, ValueRef, WriteBatch,
-        Writer,
+        ParanoidOptions, ParanoidOptionsBuilder, Range, TableReader, ValueRef, WriteBatch, Writer,
     };
     use paranoid_set::{MemTableSet, SetOptions};
 
@@ -32,8 +31,8 @@ mod api {
         sync::<ImmutableMemTable>();
         sync::<TableReader>();
         send::<Writer>();
-        sync::<TableCursor<'static>>();
-        sync::<TableCursor<'static, AtSnapshot>>();
+        sync::<Cursor<Borrowed<'static>>>();
+        sync::<Cursor<Borrowed<'static>, AtSnapshot>>();
         sync::<Cursor<Borrowed<'static>, Raw>>();
         sync::<Cursor<Owned, Raw>>();
         sync::<OwnedCursor>();
@@ -43,7 +42,7 @@ mod api {
         sync::<EntryBytes>();
         stays::<EntryBytes>();
         stays::<Writer>();
-        sync::<Range<'static>>();
+        sync::<Range<Borrowed<'static>>>();
         sync::<(OwnedRange, OwnedRange<AtSnapshot>)>();
         stays::<(OwnedRange, OwnedRange<AtSnapshot>)>();
         sync::<Lookup<ValueRef<'static>, Operands<'static>>>();
@@ -90,17 +89,43 @@ mod api {
         let pair: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Excluded(b"a"), Bound::Unbounded);
         assert_eq!(table.range(..).count(), 3);
         assert_eq!(table.range_at(9, "b"..).count(), 2);
-        assert_eq!(table.owned_range("a".."b").count(), 1);
-        assert_eq!(table.owned_range_at(9, ..=b"b").count(), 2);
+        assert_eq!(table.range("a".."b").owned().count(), 1);
+        assert_eq!(table.range_at(9, ..=b"b").owned().count(), 2);
         assert_eq!(table.approximate_range_stats(&low..&high).unwrap().entries, 1);
         assert_eq!(table.approximate_range_stats(low.as_slice()..=high.as_slice()).unwrap().entries, 2);
         assert!(table.cursor().with_bounds(.."a".to_string()).first().unwrap().is_none());
-        assert!(table.owned_cursor().with_bounds(pair).first().unwrap().is_some());
+        assert!(table.cursor().owned().with_bounds(pair).first().unwrap().is_some());
         let owned = (Bound::Included(low.clone()), Bound::Excluded(high.clone()));
         assert_eq!(set.view().range(owned).unwrap().count(), 1);
         assert_eq!(set.view().range(&low..=&high).unwrap().count(), 2);
         let mut cursor = set.view().cursor().unwrap().with_bounds(pair);
         assert_eq!(cursor.first().unwrap().map(|entry| entry.user_key()), Some(b"b".as_slice()));
+    }
+
+    /// Keys and values of whatever is bytes, in every call that takes some, and a table that is iterated by reference.
+    #[test]
+    fn keys_are_whatever_is_bytes() {
+        let table = MemTable::default();
+        table.put(1, "a", String::from("text")).unwrap();
+        table.put(2, vec![b'b'], [1, 2]).unwrap();
+        table.merge(3, String::from("c"), b"").unwrap();
+        table.writer().delete_range(4, Box::<[u8]>::from(*b"d"), String::from("e")).unwrap();
+        assert!(matches!(table.get("b", 9).unwrap(), Lookup::Value(value) if *value == [1, 2]));
+        assert!(matches!(table.get([b'd'], 9).unwrap(), Lookup::Deleted { sequence: 4, .. }));
+        assert!(matches!(table.multi_get(&["a", "x"], 9)[..], [Ok(Lookup::Value(_)), Ok(Lookup::NotFound)]));
+        assert!(table.cursor().seek("b").unwrap().is_some_and(|entry| entry.sequence() == 2));
+        assert_eq!(table.versions(("a", 1)..("b", 2)).count(), 1);
+        let keys = |entries: Range<Borrowed<'_>>| {
+            entries.map(|entry| entry.unwrap().user_key().to_vec()).collect::<Vec<_>>()
+        };
+        let reader: &TableReader = &table;
+        let frozen = table.freeze().unwrap();
+        for all in [(&table).into_iter(), reader.into_iter(), (&frozen).into_iter()] {
+            assert_eq!(keys(all), [b"a", b"b", b"c"]);
+        }
+        for entry in &frozen {
+            assert!(entry.is_ok());
+        }
     }
 
     fn text_of(error: Error) -> String {
@@ -193,7 +218,7 @@ mod api {
         let table = MemTable::new(options.write_buffer_size(4096).build().unwrap()).unwrap();
         table.put(1, secret, secret).unwrap();
         let long = secret.repeat(3);
-        let caller_digest = Protected::<Kvo>::of(b"other", secret, Kind::PUT);
+        let caller_digest = Protected::of(b"other", secret, Kind::PUT).with_sequence(2);
         let mut errors = vec![
             table.put(1, secret, secret).unwrap_err(),
             table.put(2, &long, secret).unwrap_err(),
@@ -295,10 +320,12 @@ mod api {
         let options = MemTableOptions::builder().value_len_max(8).key_len_max(4).build().unwrap();
         let table = MemTable::new(options).unwrap();
         let eight: [&[u8]; 3] = [b"abc", b"", b"defgh"];
-        let digest = Protected::of(b"k", b"abcdefgh", Kind::PUT);
-        table.insert_parts(1, Kind::PUT, b"k", &eight, Some(digest)).unwrap();
+        let digest = |sequence| Some(Protected::of(b"k", b"abcdefgh", Kind::PUT).with_sequence(sequence));
+        table.insert_parts(1, Kind::PUT, b"k", &eight, digest(1)).unwrap();
         let swapped: [&[u8]; 3] = [b"defgh", b"", b"abc"];
-        let error = table.insert_parts(2, Kind::PUT, b"k", &swapped, Some(digest)).unwrap_err();
+        let error = table.insert_parts(2, Kind::PUT, b"k", &swapped, digest(2)).unwrap_err();
+        assert!(error.corruption().is_some(), "{error}");
+        let error = table.insert_parts(2, Kind::PUT, b"k", &eight, digest(3)).unwrap_err();
         assert!(error.corruption().is_some(), "{error}");
         let nine: [&[u8]; 2] = [b"abcdefgh", b"i"];
         let refused = table.insert_parts(3, Kind::PUT, b"k", &nine, None);
@@ -361,7 +388,7 @@ mod room {
                 let table = MemTable::new(of(size)).unwrap();
                 // Beyond what the first chunk holds, so that there is one to keep.
                 for sequence in 1..=len + 40 {
-                    table.put(sequence, &sequence.to_be_bytes(), &[value; 300]).unwrap();
+                    table.put(sequence, sequence.to_be_bytes(), [value; 300]).unwrap();
                 }
                 table
             };
@@ -372,7 +399,7 @@ mod room {
             if is_frozen {
                 first.freeze().unwrap();
             }
-            let reader = first.owned_range(..);
+            let reader = first.range(..).owned();
             drop(first);
             assert_eq!(recycler.backed_bytes(), 0, "a reader has it");
             drop(reader);
@@ -423,7 +450,7 @@ mod room {
             let value = vec![b'v'; rng.index(3000)];
             let (promised, remaining) = (table.can_fit(Kind::PUT, 8, value.len() as u64), table.remaining());
             sequence += 1;
-            match table.put(sequence, &sequence.to_be_bytes(), &value) {
+            match table.put(sequence, sequence.to_be_bytes(), &value) {
                 Ok(_) => {}
                 Err(Error::MemTableFull { remaining: told, .. }) => {
                     assert!(!promised, "{} bytes, {remaining} remain", value.len());
@@ -451,9 +478,9 @@ mod room {
                 let (promised, written) = if is_range {
                     let end = [&key[..], &vec![7; 1 + len as usize]].concat();
                     let promised = table.can_fit(Kind::RANGE_DELETE, 8, end.len() as u64);
-                    (promised, table.delete_range(sequence, &key, &end))
+                    (promised, table.delete_range(sequence, key, &end))
                 } else {
-                    (table.can_fit(Kind::PUT, 8, len), table.put(sequence, &key, &vec![7; len as usize]))
+                    (table.can_fit(Kind::PUT, 8, len), table.put(sequence, key, vec![7; len as usize]))
                 };
                 match written {
                     Ok(_) => {}
@@ -528,7 +555,7 @@ mod room {
                 after.numbers[5] = before.numbers[5];
                 assert_eq!(after, before);
                 if table.can_fit(Kind::PUT, 8, 8) {
-                    table.put(number, &number.to_be_bytes(), &[7; 8]).unwrap();
+                    table.put(number, number.to_be_bytes(), [7; 8]).unwrap();
                 }
                 table.maintain();
                 assert!(table.allocated_bytes() <= limit + own + 4096, "{shape} under {limit}");
@@ -626,7 +653,7 @@ mod room {
                     let (key, value) = (rng.bytes(9), vec![7; rng.index(200)]);
                     match number % 4 {
                         0 => batch.delete(&key).unwrap(),
-                        1 => batch.delete_range(&key, &[&key[..], b"x"].concat()).unwrap(),
+                        1 => batch.delete_range(&key, [&key[..], b"x"].concat()).unwrap(),
                         _ => batch.put(&key, &value).unwrap(),
                     }
                 }
@@ -645,7 +672,7 @@ mod room {
         batch.put(b"two", b"2").unwrap();
         for fill in 0..400 {
             let table = table(builder().seed(fill).write_buffer_size(4 << 10).hard_limit(8 << 10));
-            table.put(1, b"fill", &vec![0; usize::try_from(fill).unwrap()]).unwrap();
+            table.put(1, b"fill", vec![0; usize::try_from(fill).unwrap()]).unwrap();
             let mut writers = Vec::new();
             for number in 1.. {
                 let (before, mut writer) = (table.len(), table.writer());
@@ -673,7 +700,7 @@ mod room {
         let Lookup::Value(value) = table.get(b"k", 1).unwrap() else { panic!("not there") };
         let keepers: Vec<Box<dyn std::any::Any>> = vec![
             Box::new(value.to_pinned()),
-            Box::new(table.owned_cursor()),
+            Box::new(table.cursor().owned()),
             Box::new(table.writer()),
             Box::new(table.freeze().unwrap()),
             Box::new(table),
@@ -689,6 +716,8 @@ mod room {
 /// Small public items that no other module of the suite calls: texts of reports, digests under another number, and calls
 /// that come at the wrong time.
 mod reports {
+    use std::error::Error as StdError;
+
     use paranoid_memtable::StallCause;
     use paranoid_memtable::integrity::{Place, Protected, StoredProtection};
     use paranoid_memtable::{Error, Kind, WriteBatch};
@@ -712,6 +741,29 @@ mod reports {
         let Error::Corruption(report) = &cut else { panic!("{cut}") };
         assert_eq!(report.place, Place::Encoding);
         assert!(cut.to_string().contains("encoding at offset"), "{cut}");
+    }
+
+    /// The text of an error does not repeat that of its source, and walking the sources comes to what the system said.
+    #[test]
+    fn the_source_of_an_error_is_told_once() {
+        let disk = || Error::io("sync", "7.journal")(std::io::Error::other("no disk"));
+        let boxed = || std::sync::Arc::new(std::io::Error::other("no disk"));
+        let corruption = WriteBatch::from_bytes(b"short").unwrap_err();
+        for (error, last) in [
+            (disk(), "no disk"),
+            (Error::read_only(disk()), "no disk"),
+            (Error::Sink(boxed()), "no disk"),
+            (Error::Merge(boxed()), "no disk"),
+            (Error::Source(boxed()), "no disk"),
+            (Error::BatchInterrupted { applied: 1, cause: Box::new(corruption.clone()) }, "encoding"),
+            (Error::DamagedFile { file: "7.journal".into(), cause: Box::new(corruption) }, "encoding"),
+        ] {
+            let chain = std::iter::successors(Some(&error as &dyn StdError), |&error| error.source());
+            let texts: Vec<String> = chain.map(ToString::to_string).collect();
+            let repeats = texts.windows(2).any(|pair| pair[0].contains(&pair[1]));
+            assert!(texts.len() > 1 && !repeats && texts.last().unwrap().contains(last), "{texts:?}");
+            assert_eq!(texts.concat().matches(last).count(), 1, "{texts:?}");
+        }
     }
 
     /// Digests that were given another sequence number and kind are those of the new entry, and of no other one.

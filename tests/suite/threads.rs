@@ -105,10 +105,10 @@ fn read_at_random<T>(
     }
     let n = if rng.one_in(2) { n - 1 } else { rng.below(n) };
     let (key, sequence) = (key_of(writer, n), sequence_of(writer, n));
-    let Lookup::Value(value) = table.get(&key, u64::MAX).unwrap() else { panic!("lost {writer} {n}") };
+    let Lookup::Value(value) = table.get(key, u64::MAX).unwrap() else { panic!("lost {writer} {n}") };
     assert_eq!((&*value, value.sequence()), (&value_of(&key, sequence)[..], sequence));
     let mut cursor = table.cursor_at(u64::MAX);
-    cursor.seek(&key).unwrap();
+    cursor.seek(key).unwrap();
     for _ in 0..rng.below(10) {
         let entry = cursor.entry().unwrap().unwrap();
         testimony(&entry);
@@ -145,9 +145,9 @@ fn writer(table: &MemTable, written: &Progress, id: u64, entries: u64) -> u64 {
         let (key, sequence) = (key_of(id, n), sequence_of(id, n));
         let value = value_of(&key, sequence);
         let result = if id.is_multiple_of(2) {
-            table.put(sequence, &key, &value)
+            table.put(sequence, key, &value)
         } else {
-            own.put(sequence, &key, &value)
+            own.put(sequence, key, &value)
         };
         match result {
             Ok(_) => written[id as usize].store(n + 1, Ordering::Release),
@@ -231,7 +231,7 @@ fn replace_races() {
     rounds("replace_races", 3, |seed| {
         let table = &MemTable::new(options(seed, DuplicatePolicy::Replace)).unwrap();
         for key in 0..KEYS {
-            table.put(7, &key.to_be_bytes(), &value_of(b"first", 0)).unwrap();
+            table.put(7, key.to_be_bytes(), value_of(b"first", 0)).unwrap();
         }
         let over = &AtomicBool::new(false);
         scope(|threads| {
@@ -244,7 +244,7 @@ fn replace_races() {
                         for n in 0..times {
                             let key = ((n + id) % KEYS).to_be_bytes();
                             let own = key_of(id, n);
-                            let inserted = table.put(7, &key, &own).unwrap();
+                            let inserted = table.put(7, key, own).unwrap();
                             assert!(inserted.displaced.is_some(), "a replacing write displaces one");
                         }
                     })
@@ -273,7 +273,7 @@ fn replace_reader(table: &TableReader, over: &AtomicBool, mut rng: Rng) {
         let last_round = over.load(Ordering::Acquire);
         for _ in 0..READS.div_ceil(4) {
             let key = rng.below(3).to_be_bytes();
-            let Lookup::Value(value) = table.get(&key, 7).unwrap() else { panic!("a key disappeared") };
+            let Lookup::Value(value) = table.get(key, 7).unwrap() else { panic!("a key disappeared") };
             whole(&value);
             let descending = rng.one_in(2);
             let keys: Vec<u8> = if descending {
@@ -305,9 +305,7 @@ fn one_winner() {
         });
         assert_eq!(table.len() as u64, entries);
         for n in 0..entries {
-            let Lookup::Value(value) = table.get(&key_of(0, n), u64::MAX).unwrap() else {
-                panic!("lost {n}")
-            };
+            let Lookup::Value(value) = table.get(key_of(0, n), u64::MAX).unwrap() else { panic!("lost {n}") };
             assert_eq!(&*value, winners[n as usize].load(Ordering::Relaxed).to_be_bytes(), "two winners");
         }
         assert_eq!(table.range(..).count() as u64, entries);
@@ -318,7 +316,7 @@ fn one_winner() {
 fn compete(table: &MemTable, winners: &[AtomicU64], id: u64) {
     for (n, winner) in winners.iter().enumerate() {
         let key = key_of(0, n as u64);
-        let won = match table.insert(n as u64, Kind::PUT, &key, &id.to_be_bytes()) {
+        let won = match table.insert(n as u64, Kind::PUT, key, id.to_be_bytes()) {
             Ok(_) => true,
             Err(Error::DuplicateEntry { .. }) => false,
             Err(other) => panic!("{other}"),
@@ -326,7 +324,7 @@ fn compete(table: &MemTable, winners: &[AtomicU64], id: u64) {
         if won {
             assert_eq!(winner.swap(id, Ordering::Relaxed), 0, "two winners of {n}");
         }
-        let Lookup::Value(_) = table.get(&key, u64::MAX).unwrap() else { panic!("lost {n}") };
+        let Lookup::Value(_) = table.get(key, u64::MAX).unwrap() else { panic!("lost {n}") };
     }
 }
 
@@ -434,7 +432,7 @@ mod span_threads {
         }
 
         fn check_get(&self, table: &TableReader, key_number: u64, snapshot: u64) {
-            self.check_lookup(&table.get(&key(key_number), snapshot).unwrap(), key_number, snapshot);
+            self.check_lookup(&table.get(key(key_number), snapshot).unwrap(), key_number, snapshot);
         }
 
         /// Checks all that a snapshot sees: by single gets, by many at once, and in scans both ways.
@@ -489,9 +487,9 @@ mod span_threads {
             for sequence in first..first + BATCH {
                 let Write { act, start, end } = Write::of(seed, sequence);
                 match act {
-                    Act::Put => whole.put(&key(start), &value(sequence)).unwrap(),
-                    Act::Delete => whole.delete(&key(start)).unwrap(),
-                    Act::DeleteRange => whole.delete_range(&key(start), &key(end)).unwrap(),
+                    Act::Put => whole.put(key(start), value(sequence)).unwrap(),
+                    Act::Delete => whole.delete(key(start)).unwrap(),
+                    Act::DeleteRange => whole.delete_range(key(start), key(end)).unwrap(),
                 }
             }
             return table.write_batch(first, &whole).map(|_| ()).map_err(|error| (0, error));
@@ -499,9 +497,9 @@ mod span_threads {
         for sequence in first..first + BATCH {
             let Write { act, start, end } = Write::of(seed, sequence);
             let result = match act {
-                Act::Put => table.put(sequence, &key(start), &value(sequence)),
-                Act::Delete => table.insert(sequence, Kind::DELETE, &key(start), &[]),
-                Act::DeleteRange => table.delete_range(sequence, &key(start), &key(end)),
+                Act::Put => table.put(sequence, key(start), value(sequence)),
+                Act::Delete => table.insert(sequence, Kind::DELETE, key(start), []),
+                Act::DeleteRange => table.delete_range(sequence, key(start), key(end)),
             };
             result.map_err(|error| (sequence - first, error))?;
         }

@@ -4,11 +4,14 @@
 //! Debug builds take every so many-th bit; `PARANOID_TEST_SEED` moves the choice.
 
 use std::ops::Bound;
-use std::sync::Arc;
 
+use paranoid_memtable::Cursor;
 use paranoid_memtable::fault::{FaultInjector, Piece, Region};
-use paranoid_memtable::scan::{Cursor, Handle, Visibility};
-use paranoid_memtable::{Bytewise, DuplicatePolicy, Error, Kind, MemTable, MemTableOptions, ParanoidOptions};
+use paranoid_memtable::scan::{Handle, Visibility};
+use paranoid_memtable::{
+    Bytewise, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, WriteBatch,
+};
+use paranoid_set::MemTableSet;
 
 use crate::support::case::End;
 use crate::support::model::{Model, Row};
@@ -260,7 +263,7 @@ fn a_parked_cursor_verifies_again() {
                 let verdict = if stops % 2 == 0 {
                     parked(&mut injector, bit, table.cursor(), what, (stops, step))
                 } else {
-                    parked(&mut injector, bit, table.owned_cursor(), what, (stops, step))
+                    parked(&mut injector, bit, table.cursor().owned(), what, (stops, step))
                 };
                 verdict.unwrap_or_else(|text| {
                     panic!(
@@ -381,8 +384,7 @@ fn fail(
 #[test]
 fn an_owned_cursor_goes_on_after_its_table_handle_is_gone() {
     let (table, _) = Setup::all()[0].make();
-    let table = Arc::new(table);
-    let mut cursor = table.owned_cursor();
+    let mut cursor = table.cursor().owned();
     assert_eq!(cursor.first().unwrap().unwrap().user_key(), b"a");
     drop(table);
     assert_eq!(cursor.next().unwrap().unwrap().user_key(), b"b");
@@ -406,13 +408,13 @@ fn inverted_bounds_are_empty_for_every_read() {
         }
         // The cursor can still be used: other bounds may follow.
         assert!(cursor.with_bounds("b"..).first().unwrap().is_some());
-        let mut resolved = table.owned_cursor_at(u64::MAX).with_bounds(b"d".to_vec()..=b"b".to_vec());
+        let mut resolved = table.cursor_at(u64::MAX).owned().with_bounds(b"d".to_vec()..=b"b".to_vec());
         assert!(resolved.first().unwrap().is_none() && resolved.last().unwrap().is_none());
         assert_eq!(table.range(all).count() + table.range(all).rev().count(), 0);
         assert_eq!(table.range_at(u64::MAX, all).count() + table.range_at(u64::MAX, all).rev().count(), 0);
         assert_eq!(table.range(all).descending().count(), 0);
-        assert_eq!(table.range(..).with_version_bounds((high, 9)..(low, 1)).count(), 0);
-        assert_eq!(table.range(..).with_version_bounds((low, 1)..(low, 9)).rev().count(), 0);
+        assert_eq!(table.versions((high, 9)..(low, 1)).count(), 0);
+        assert_eq!(table.versions((low, 1)..(low, 9)).rev().count(), 0);
         assert_eq!(table.approximate_range_stats(all).unwrap().entries, 0);
         if !setup.is_frozen {
             assert!(matches!(table.delete_range(50, high, low), Err(Error::InvalidArgument(_))));
@@ -551,7 +553,7 @@ mod broken_walks {
     fn frozen(keys: &str) -> MemTable {
         let table = MemTable::default();
         for (sequence, key) in (1..).zip(keys.bytes()) {
-            table.put(sequence, &[key], b"").unwrap();
+            table.put(sequence, [key], b"").unwrap();
         }
         table.freeze().unwrap();
         table
@@ -672,4 +674,40 @@ mod broken_walks {
         }
         assert!(errors > 100, "{errors} seeks met damage");
     }
+}
+
+/// What has come to its end stays there, from both sides.
+#[test]
+fn a_finished_iterator_stays_finished() {
+    fn ends<T>(mut iterator: impl std::iter::FusedIterator<Item = T>, count: usize) {
+        assert_eq!(iterator.by_ref().count(), count);
+        assert!((0..3).all(|_| iterator.next().is_none()));
+    }
+    let set = MemTableSet::<()>::default();
+    let table = MemTable::default();
+    let mut batch = WriteBatch::new();
+    for (sequence, key) in (1..).zip(["a", "b", "b"]) {
+        table.put(sequence, key, "value").unwrap();
+        batch.put(key, "value").unwrap();
+    }
+    table.merge(4, "c", "1").unwrap();
+    table.delete_range(5, "x", "y").unwrap();
+    set.write(&batch).unwrap();
+    ends(table.range(..), 4);
+    ends(table.range(..).rev(), 4);
+    ends(table.range(..).descending(), 4);
+    ends(table.range(..).owned(), 4);
+    ends(table.range_at(9, .."c"), 2);
+    ends(table.versions(("b", 2)..), 2);
+    ends((&table).into_iter(), 4);
+    ends(batch.entries(), 3);
+    ends(set.view().range(..).unwrap(), 2);
+    ends(set.view().range(..).unwrap().rev(), 2);
+    ends(set.view().readers(), 1);
+    ends(table.range_tombstones(9).unwrap().iter(), 1);
+    let Lookup::Merge(operands) = table.get("c", 9).unwrap() else { panic!("it was merged") };
+    ends(operands, 1);
+    let mut range = table.range(..);
+    range.by_ref().for_each(drop);
+    assert!(range.next_back().is_none(), "the ends have met");
 }

@@ -140,7 +140,7 @@ mod reserved {
     fn batch_of(entries: u64) -> WriteBatch {
         let mut batch = WriteBatch::new();
         for n in 0..entries {
-            batch.put(&n.to_be_bytes(), &[b'v'; 100]).unwrap();
+            batch.put(n.to_be_bytes(), [b'v'; 100]).unwrap();
         }
         batch.delete_range(b"x", b"y").unwrap();
         batch
@@ -165,7 +165,7 @@ mod reserved {
                     for len in [1000, 100, 0] {
                         full(loop {
                             next += 1;
-                            if let Err(error) = table.put(next, &next.to_be_bytes(), &vec![b'f'; len]) {
+                            if let Err(error) = table.put(next, next.to_be_bytes(), vec![b'f'; len]) {
                                 break error;
                             }
                         });
@@ -179,7 +179,7 @@ mod reserved {
             assert!(last > 10_003, "something fitted beside the batch");
             assert_eq!(reserved.write(1).unwrap().entries, entries + 1);
             for n in 0..entries {
-                assert!(matches!(table.get(&n.to_be_bytes(), 9000).unwrap(), Lookup::Value(_)), "{n}");
+                assert!(matches!(table.get(n.to_be_bytes(), 9000).unwrap(), Lookup::Value(_)), "{n}");
             }
             assert!(matches!(table.get(b"xx", 9000).unwrap(), Lookup::NotFound | Lookup::Deleted { .. }));
             assert_eq!(table.stats().range_deletes, 1);
@@ -333,7 +333,7 @@ mod reserved {
         let table = table_of(options());
         let batch = batch_of(2);
         let mut prepared = table.prepare(&batch).unwrap();
-        table.put(6, &1u64.to_be_bytes(), b"there").unwrap();
+        table.put(6, 1u64.to_be_bytes(), b"there").unwrap();
         let before = contents(&table);
         let beyond = table.reserve(&mut prepared).unwrap().write(u64::MAX - 1).unwrap_err();
         assert!(matches!(beyond, Error::InvalidArgument(_)), "{beyond}");
@@ -397,9 +397,9 @@ fn a_batch_is_its_entries_one_by_one() {
                     2 => (Kind::MERGE, vec![1; 3]),
                     _ => (Kind::PUT, vec![b'v'; (random() % 50) as usize]),
                 };
-                batch.insert(kind, &key, &value).unwrap();
+                batch.insert(kind, key, &value).unwrap();
                 asked.push(key);
-                single.insert(next, kind, &key, &value).unwrap();
+                single.insert(next, kind, key, &value).unwrap();
                 next += 1 - mode;
             }
             next += 1;
@@ -413,7 +413,7 @@ fn a_batch_is_its_entries_one_by_one() {
         assert_eq!(batched.len(), single.len());
         assert_eq!(batched.stats().data_bytes, single.stats().data_bytes);
         for key in asked {
-            let (left, right) = (batched.get(&key, u64::MAX), single.get(&key, u64::MAX));
+            let (left, right) = (batched.get(key, u64::MAX), single.get(key, u64::MAX));
             assert_eq!(format!("{left:?}"), format!("{right:?}"), "seed {seed}, key {key:?}");
         }
     }
@@ -498,9 +498,9 @@ impl Script for Fuse {
 fn mixed_batch() -> WriteBatch {
     let mut batch = WriteBatch::new();
     for n in 0..40u64 {
-        batch.put(&(n * 7 % 40).to_be_bytes(), b"v").unwrap();
+        batch.put((n * 7 % 40).to_be_bytes(), b"v").unwrap();
         if n % 20 == 10 {
-            batch.delete_range(&n.to_be_bytes(), &(n + 1).to_be_bytes()).unwrap();
+            batch.delete_range(n.to_be_bytes(), (n + 1).to_be_bytes()).unwrap();
         }
     }
     batch
@@ -519,7 +519,7 @@ fn a_panic_of_the_comparator_goes_on_to_the_caller() {
     loop {
         let table = MemTable::new(under(options(), Scripted::new(Fuse(AtomicU64::new(u64::MAX))))).unwrap();
         for n in 100..100 + BEFORE {
-            table.put(n, &n.to_be_bytes(), b"v").unwrap();
+            table.put(n, n.to_be_bytes(), b"v").unwrap();
         }
         let mut writer = table.writer();
         script::<Fuse>(table.comparator()).0.store(burns, Memory::Relaxed);
@@ -617,7 +617,7 @@ fn every_entrance_refuses_the_same_entries() {
     for (n, &(kind, key, value, wanted)) in ENTRIES.iter().enumerate() {
         let options = options().key_len_max(20).value_len_max(30);
         let table = MemTable::new(options.build().unwrap()).unwrap();
-        let caller_digest = Protected::of(key, value, kind);
+        let caller_digest = Protected::of(key, value, kind).with_sequence(2);
         let mut injectors = vec![
             verdict(table.insert(1, kind, key, value)),
             verdict(table.insert_parts(2, kind, key, &[value], Some(caller_digest))),
@@ -733,10 +733,16 @@ fn a_batch_that_is_interrupted_says_what_it_left() {
         let applied = match table.write_batch(2, &batch) {
             Ok(_) => keys.len(),
             Err(Error::BatchInterrupted { applied, cause }) => {
-                assert!(matches!(*cause, Error::DuplicateEntry { sequence: 2 }), "{cause}");
+                assert!(
+                    matches!(*cause, Error::DuplicateEntry { sequence: 2 } | Error::Corruption(_)),
+                    "{cause}"
+                );
                 applied as usize
             }
-            Err(Error::DuplicateEntry { sequence: 2 } | Error::DuplicateInBatch { .. }) => 0,
+            // The contradiction may be reported as an order that memory does not have.
+            Err(
+                Error::DuplicateEntry { sequence: 2 } | Error::DuplicateInBatch { .. } | Error::Corruption(_),
+            ) => 0,
             Err(error) => panic!("{error}"),
         };
         match applied {

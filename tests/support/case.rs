@@ -357,7 +357,7 @@ fn write_slices(table: &MemTable, writer: &mut Writer, row: &Row) -> Result<Inse
     match sequence % 3 {
         0 => table.insert_parts(*sequence, *kind, key, slices, None),
         1 => {
-            let caller_digest = Protected::of(key, value, *kind);
+            let caller_digest = Protected::of(key, value, *kind).with_sequence(*sequence);
             table.insert_parts(*sequence, *kind, key, slices, Some(caller_digest))
         }
         _ => writer.insert_parts(*sequence, *kind, key, slices, None),

@@ -2,7 +2,8 @@
 
 use std::ops::Bound;
 
-use paranoid_memtable::scan::{Cursor, Handle, Visibility};
+use paranoid_memtable::Cursor;
+use paranoid_memtable::scan::{Handle, Visibility};
 use paranoid_memtable::{DuplicatePolicy, Error, TableReader};
 
 use super::case::{End, Hold, Move};
@@ -50,9 +51,9 @@ pub fn check_walk<C: Order>(
     }
     match (snapshot, hold) {
         (None, Hold::Borrowed) => walk::<C, _, _>(table.cursor(), &rows, bounds, moves),
-        (None, Hold::Owned) => walk::<C, _, _>(table.owned_cursor(), &rows, bounds, moves),
+        (None, Hold::Owned) => walk::<C, _, _>(table.cursor().owned(), &rows, bounds, moves),
         (Some(at), Hold::Borrowed) => walk::<C, _, _>(table.cursor_at(at), &rows, bounds, moves),
-        (Some(at), Hold::Owned) => walk::<C, _, _>(table.owned_cursor_at(at), &rows, bounds, moves),
+        (Some(at), Hold::Owned) => walk::<C, _, _>(table.cursor_at(at).owned(), &rows, bounds, moves),
     }
 }
 
@@ -137,11 +138,11 @@ pub fn check_range<C: Order>(
     match snapshot {
         None => {
             both_ends(table.range(bounds), row_of, ends, &rows)?;
-            both_ends(table.owned_range(bounds), copied_row, ends, &rows)
+            both_ends(table.range(bounds).owned(), copied_row, ends, &rows)
         }
         Some(at) => {
             both_ends(table.range_at(at, bounds), row_of, ends, &rows)?;
-            both_ends(table.owned_range_at(at, bounds), copied_row, ends, &rows)
+            both_ends(table.range_at(at, bounds).owned(), copied_row, ends, &rows)
         }
     }
 }
@@ -170,11 +171,11 @@ pub fn check_versions<C: Order>(
         }
     }
     let bounds = (bound(start), bound(end));
-    both_ends(table.range(..).with_version_bounds(bounds), row_of, ends, &rows)?;
-    both_ends(table.owned_range(..).with_version_bounds(bounds), copied_row, ends, &rows)?;
+    both_ends(table.versions(bounds), row_of, ends, &rows)?;
+    both_ends(table.versions(bounds).owned(), copied_row, ends, &rows)?;
     rows.sort_by(|a, b| C::plainly(&b.key, &a.key).then(b.sequence.cmp(&a.sequence)));
-    descends(table.range(..).descending().with_version_bounds(bounds), row_of, &rows)?;
-    descends(table.owned_range(..).descending().with_version_bounds(bounds), copied_row, &rows)
+    descends(table.versions(bounds).descending(), row_of, &rows)?;
+    descends(table.versions(bounds).owned().descending(), copied_row, &rows)
 }
 
 pub fn check_descending<C: Order>(
@@ -187,7 +188,7 @@ pub fn check_descending<C: Order>(
     rows.sort_by(|a, b| C::plainly(&b.key, &a.key).then(b.sequence.cmp(&a.sequence)));
     let bounds = (bound(start), bound(end));
     descends(table.range(bounds).descending(), row_of, &rows)?;
-    descends(table.owned_range(bounds).descending(), copied_row, &rows)
+    descends(table.range(bounds).owned().descending(), copied_row, &rows)
 }
 
 /// Takes from a descending range until it ends.
@@ -229,9 +230,10 @@ pub mod ends {
     use std::collections::BTreeSet;
     use std::ops::Bound;
 
+    use paranoid_memtable::Cursor;
     use paranoid_memtable::fault::{FaultInjector, Part, Region};
     use paranoid_memtable::read::EntryBytes;
-    use paranoid_memtable::scan::{Cursor, Handle, Visibility};
+    use paranoid_memtable::scan::{Handle, Visibility};
     use paranoid_memtable::{Bytewise, Entry, Error, TableReader};
 
     use super::super::case::End;
@@ -496,22 +498,22 @@ pub mod ends {
         let no_pause = |_| ();
         let count = rows.len();
         told("range", None, &rows, both_ends(table.range(bounds), pattern, count, no_pause))?;
-        told("owned_range", None, &rows, both_ends(table.owned_range(bounds), pattern, count, no_pause))?;
+        told("owned_range", None, &rows, both_ends(table.range(bounds).owned(), pattern, count, no_pause))?;
         let versions = (version_bound(start, 0), version_bound(end, 1));
-        let came = both_ends(table.range(..).with_version_bounds(versions), pattern, count, no_pause);
+        let came = both_ends(table.versions(versions), pattern, count, no_pause);
         told("range_versions", None, &rows, came)?;
-        let came = both_ends(table.owned_range(..).with_version_bounds(versions), pattern, count, no_pause);
+        let came = both_ends(table.versions(versions).owned(), pattern, count, no_pause);
         told("owned_range_versions", None, &rows, came)?;
         let descending = both_ends(table.range(bounds).descending(), pattern, count, no_pause);
         let mut down = rows.clone();
         down.sort_by(|a, b| b.key.cmp(&a.key).then(b.sequence.cmp(&a.sequence)));
         told("range_descending", None, &down, descending)?;
-        let descending = table.owned_range(..).descending().with_version_bounds(versions);
+        let descending = table.versions(versions).owned().descending();
         told("owned_range_descending", None, &down, one_end(descending, count, no_pause))?;
         for step in [Step::Next, Step::Prev] {
             let cursor = table.cursor().with_bounds(bounds);
             told("a cursor", None, &rows, scan(cursor, step, count))?;
-            let cursor = table.owned_cursor().with_bounds(bounds);
+            let cursor = table.cursor().owned().with_bounds(bounds);
             told("an owned cursor", None, &rows, scan(cursor, step, count))?;
         }
         for snapshot in snapshots {
@@ -524,12 +526,12 @@ pub mod ends {
                 &rows,
                 both_ends(table.range_at(*snapshot, bounds), pattern, all, no_pause),
             )?;
-            let came = both_ends(table.owned_range_at(*snapshot, bounds), pattern, all, no_pause);
+            let came = both_ends(table.range_at(*snapshot, bounds).owned(), pattern, all, no_pause);
             told("owned_range_at", at, &rows, came)?;
             for step in [Step::Next, Step::Prev] {
                 let cursor = table.cursor_at(*snapshot).with_bounds(bounds);
                 told("a resolved cursor", at, &rows, scan(cursor, step, all))?;
-                let cursor = table.owned_cursor_at(*snapshot).with_bounds(bounds);
+                let cursor = table.cursor_at(*snapshot).owned().with_bounds(bounds);
                 told("an owned resolved cursor", at, &rows, scan(cursor, step, all))?;
             }
         }

@@ -191,7 +191,7 @@ mod tests {
     fn batch(number: u64) -> WriteBatch {
         let mut batch = WriteBatch::new();
         batch.set_sequence(number);
-        batch.put(&number.to_be_bytes(), &[7; 100]).unwrap();
+        batch.put(number.to_be_bytes(), [7; 100]).unwrap();
         batch
     }
 

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use paranoid_memtable::read::{Base, Operands};
-use paranoid_memtable::scan::AtSnapshot;
-use paranoid_memtable::{ChecksumKind, Entry, Error, Lookup, TableCursor, ValueRef};
+use paranoid_memtable::scan::{AtSnapshot, Borrowed};
+use paranoid_memtable::{ChecksumKind, Entry, Error, Lookup, ValueRef};
 
 use crate::bench::{Histogram, Thread, Until};
 use crate::failure::Failure;
@@ -324,7 +324,7 @@ impl MultiGet {
 //
 // One thread at a time.
 
-type Cursor<'v> = TableCursor<'v, AtSnapshot>;
+type Cursor<'v> = paranoid_memtable::Cursor<Borrowed<'v>, AtSnapshot>;
 
 /// Where the cursors stand: all at or after the scan's key, or all at or before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,8 +23,8 @@ use crate::journal::{Journal, Sync};
 /// One table of a version.
 #[derive(Debug, Clone)]
 pub(crate) enum Held {
-    Active(Arc<MemTable>),
-    Frozen(Arc<ImmutableMemTable>),
+    Active(MemTable),
+    Frozen(ImmutableMemTable),
 }
 
 impl std::ops::Deref for Held {
@@ -62,7 +62,7 @@ pub(crate) struct Writing {
 /// The table that is written, and the number of tables before it.
 #[derive(Debug)]
 struct Active {
-    table: Arc<MemTable>,
+    table: MemTable,
     number: u64,
 }
 
@@ -91,9 +91,8 @@ fn of_write(error: Error) -> Failure {
 impl Db {
     pub(crate) fn new(options: MemTableOptions, writing: Writing) -> Result<Db, Failure> {
         let table = MemTable::new(options).map_err(|error| Failure::of_table("making a table", &error))?;
-        let table = Arc::new(table);
         Ok(Db {
-            version: Mutex::new(Arc::new(Version { tables: vec![Held::Active(Arc::clone(&table))] })),
+            version: Mutex::new(Arc::new(Version { tables: vec![Held::Active(table.clone())] })),
             active: RwLock::new(Active { table, number: 0 }),
             generation: AtomicU64::new(0),
             sequence: AtomicU64::new(0),
@@ -137,9 +136,9 @@ impl Db {
             return Ok(());
         }
         let failed = |error: Error| Failure::of_table("freezing a table", &error);
-        let next = Arc::new(active.table.fork().map_err(failed)?);
+        let next = active.table.fork().map_err(failed)?;
         let frozen = active.table.freeze().map_err(failed)?;
-        *active = Active { table: Arc::clone(&next), number: number + 1 };
+        *active = Active { table: next.clone(), number: number + 1 };
         let mut version = locked(&self.version);
         let older = version.tables.iter().skip(1).cloned();
         let tables = [Held::Active(next), Held::Frozen(frozen)].into_iter().chain(older).collect();

@@ -338,6 +338,58 @@ uint64_t peers_delete_ranges(void* from, const uint8_t* starts, const uint8_t* e
   return hash;
 }
 
+// What follows says by a number whether it went well, for a subject whose registers were damaged: 0, or 2 for a status that is no
+// success. 1 is a key that is not there.
+
+int32_t faults_put(void* to, const PeersEntries* entries, uint8_t promise) {
+  Peer* peer = static_cast<Peer*>(to);
+  const Slice key = At(entries->keys, entries->key_len, 0);
+  const Slice value = At(entries->values, entries->value_len, 0);
+  const SequenceNumber sequence = entries->sequences[0];
+  ProtectionInfoKVOS64 protection;
+  if (promise != 0) protection = ProtectionInfo64().ProtectKVO(key, value, kTypeValue).ProtectS(sequence);
+  return peer->table->Add(sequence, kTypeValue, key, value, promise != 0 ? &protection : nullptr).ok() ? 0 : 2;
+}
+
+int32_t faults_write(void* to, void* batches) {
+  ColumnFamilyMemTablesDefault tables(static_cast<Peer*>(to)->table);
+  for (const auto& batch : static_cast<Batches*>(batches)->batches) {
+    if (!WriteBatchInternal::InsertInto(batch.get(), &tables, nullptr, nullptr).ok()) return 2;
+  }
+  return 0;
+}
+
+int32_t faults_get(void* from, const uint8_t* key, size_t key_len, void* context,
+                   void (*take)(void*, const char*, size_t)) {
+  Peer* peer = static_cast<Peer*>(from);
+  ReadOptions read;
+  LookupKey lookup(At(key, key_len, 0), kMaxSequenceNumber);
+  std::string value;
+  Status status;
+  MergeContext merge;
+  SequenceNumber covering = 0;
+  const bool is_final =
+      peer->table->Get(lookup, &value, nullptr, nullptr, &status, &merge, &covering, read, peer->frozen);
+  if (is_final && status.ok()) {
+    take(context, value.data(), value.size());
+    return 0;
+  }
+  return status.ok() || status.IsNotFound() ? 1 : 2;
+}
+
+int32_t faults_walk(void* from, uint8_t backward, void* context,
+                    void (*take)(void*, const char*, size_t, uint64_t, const char*, size_t)) {
+  Iterating iterator(static_cast<Peer*>(from));
+  for (backward != 0 ? iterator->SeekToLast() : iterator->SeekToFirst(); iterator->Valid();
+       backward != 0 ? iterator->Prev() : iterator->Next()) {
+    ParsedInternalKey key;
+    if (!ParseInternalKey(iterator->key(), &key, false).ok()) return 2;
+    const Slice value = iterator->value();
+    take(context, key.user_key.data(), key.user_key.size(), key.sequence, value.data(), value.size());
+  }
+  return iterator->status().ok() ? 0 : 2;
+}
+
 // As the switch to a new memtable does it: fragments are built once, then the table is read as immutable.
 void peers_freeze(void* which) {
   Peer* peer = static_cast<Peer*>(which);

@@ -26,6 +26,8 @@ mod set;
 #[cfg(feature = "rocksdb")]
 mod shim;
 #[cfg(feature = "rocksdb")]
+mod subject;
+#[cfg(feature = "rocksdb")]
 mod tables;
 mod tails;
 mod work;
@@ -93,6 +95,9 @@ enum Command {
     Writes(writes::Arguments),
     /// Writes benches/records/performance.md from the newest records.
     Performance,
+    /// Is the subject of `tools/register_faults`: an operation on RocksDB's table, and a seed.
+    #[cfg(feature = "rocksdb")]
+    Subject { operation: String, seed: u64 },
 }
 
 impl Arguments {
@@ -141,6 +146,8 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Set(arguments)) => return set::run(arguments),
         Some(Command::Writes(arguments)) => return writes::run(arguments),
         Some(Command::Performance) => return performance::write(),
+        #[cfg(feature = "rocksdb")]
+        Some(Command::Subject { operation, seed }) => subject::run(operation, *seed)?.exit(),
         None => {}
     }
     let candidates = arguments.candidates();

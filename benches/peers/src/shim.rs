@@ -61,8 +61,49 @@ pub mod memtable {
             count: usize,
         ) -> u64;
         fn peers_freeze(peer: *mut c_void);
+        fn faults_put(peer: *mut c_void, entries: *const PeersEntries, promise: u8) -> i32;
+        fn faults_write(peer: *mut c_void, batches: *mut c_void) -> i32;
+        fn faults_get(
+            peer: *mut c_void,
+            key: *const u8,
+            key_len: usize,
+            context: *mut c_void,
+            take: TakeValue,
+        ) -> i32;
+        fn faults_walk(peer: *mut c_void, backward: u8, context: *mut c_void, take: TakeEntry) -> i32;
         fn peers_checksum(kind: u8, data: *const u8, len: usize, count: usize, passes: usize) -> u64;
     }
+
+    type TakeValue = unsafe extern "C" fn(*mut c_void, *const u8, usize);
+    type TakeEntry = unsafe extern "C" fn(*mut c_void, *const u8, usize, u64, *const u8, usize);
+
+    /// A user key, a sequence number, a value.
+    pub type Version = (Vec<u8>, u64, Vec<u8>);
+
+    unsafe extern "C" fn take_value(context: *mut c_void, value: *const u8, len: usize) {
+        // SAFETY: `find` passes a vector as the context, and the shim a value of this length.
+        unsafe { (*context.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(value, len)) }
+    }
+
+    unsafe extern "C" fn take_entry(
+        context: *mut c_void,
+        key: *const u8,
+        key_len: usize,
+        sequence: u64,
+        value: *const u8,
+        value_len: usize,
+    ) {
+        // SAFETY: `walk` passes such a vector as the context, and the shim a key and a value of these lengths.
+        unsafe {
+            let key = std::slice::from_raw_parts(key, key_len).to_vec();
+            let value = std::slice::from_raw_parts(value, value_len).to_vec();
+            (*context.cast::<Vec<Version>>()).push((key, sequence, value));
+        }
+    }
+
+    /// A status that is no success.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Refused;
 
     #[derive(Debug)]
     pub struct RocksDb {
@@ -87,7 +128,8 @@ pub mod memtable {
     }
 
     /// Batches that the shim made.
-    struct Batches(*mut c_void);
+    #[derive(Debug)]
+    pub struct Batches(*mut c_void);
 
     impl Drop for Batches {
         fn drop(&mut self) {
@@ -115,13 +157,51 @@ pub mod memtable {
             }
         }
 
+        /// Puts the first entry, with a digest of the caller or without one.
+        pub fn put(&self, entries: &Entries, promise: u8) -> Result<(), Refused> {
+            let flat = flat(entries);
+            // SAFETY: as in `insert`.
+            let status = unsafe { faults_put(self.peer, &raw const flat, promise) };
+            if status == 0 { Ok(()) } else { Err(Refused) }
+        }
+
+        /// Writes batches of [`batches`](Self::batches).
+        pub fn attempt(&self, batches: &Batches) -> Result<(), Refused> {
+            // SAFETY: made by `peers_batches_new`.
+            let status = unsafe { faults_write(self.peer, batches.0) };
+            if status == 0 { Ok(()) } else { Err(Refused) }
+        }
+
+        /// The newest value of a key.
+        pub fn find(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
+            let mut value = Vec::<u8>::new();
+            let context = (&raw mut value).cast();
+            // SAFETY: the key lives through the call, and so does the vector, which `take_value` fills.
+            match unsafe { faults_get(self.peer, key.as_ptr(), key.len(), context, take_value) } {
+                0 => Ok(Some(value)),
+                1 => Ok(None),
+                _ => Err(Refused),
+            }
+        }
+
+        /// All versions, forward (0) or backward (1).
+        pub fn walk(&self, backward: u8) -> Result<Vec<Version>, Refused> {
+            let mut entries = Vec::<Version>::new();
+            let context = (&raw mut entries).cast();
+            // SAFETY: the vector, which `take_entry` fills, lives through the call.
+            match unsafe { faults_walk(self.peer, backward, context, take_entry) } {
+                0 => Ok(entries),
+                _ => Err(Refused),
+            }
+        }
+
         fn insert(&self, entries: &Entries) -> u64 {
             let flat = flat(entries);
             // SAFETY: the arrays hold `count` keys, values and numbers of the stated lengths and live through the call.
             unsafe { peers_insert(self.peer, &raw const flat, self.promise, self.concurrent) }
         }
 
-        fn batches(&self, entries: &Entries, batch: usize) -> Batches {
+        pub fn batches(&self, entries: &Entries, batch: usize) -> Batches {
             let (flat, protection) = (flat(entries), if self.promise == 1 { self.protection } else { 0 });
             // SAFETY: as for inserts.
             Batches(unsafe { peers_batches_new(&raw const flat, batch, protection) })

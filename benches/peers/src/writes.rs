@@ -192,7 +192,7 @@ fn one(
     turn: u64,
     place: impl Fn(u64) -> u64,
 ) -> paranoid_memtable::Result<()> {
-    let mut batch = WriteBatch::new();
+    let mut batch = WriteBatch::with_protection(0)?;
     let number = entries + turn * BATCH;
     for n in 0..BATCH {
         batch.put(&key(place(number + n)), &[7; 100])?;

@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::hint::black_box;
 use std::num::NonZeroU32;
 
 use paranoid_memtable::integrity::{BlockChecks, Place};
@@ -176,7 +177,30 @@ pub(super) struct NewRecord<'a> {
 }
 
 /// Appends a record to `out`, as it will lie in the file. O(length).
-pub(super) fn encode(out: &mut Vec<u8>, checks: &BlockChecks, record: &NewRecord<'_>) {
+///
+/// It is encoded twice and compared: one that a processor got wrong would be acknowledged, and the next recovery would take it for
+/// a torn tail.
+///
+/// # Errors
+/// `Corruption` if the two differ, three times.
+pub(super) fn encode(out: &mut Vec<u8>, checks: &BlockChecks, record: &NewRecord<'_>) -> Result<()> {
+    let start = out.len();
+    for _ in 0..3 {
+        encode_once(out, checks, record);
+        let end = out.len();
+        encode_once(out, checks, black_box(record));
+        let (first, second) = out[start..].split_at(end - start);
+        if first == second {
+            out.truncate(end);
+            return Ok(());
+        }
+        out.truncate(start);
+    }
+    Err(report(record.offset, 0, 0).into())
+}
+
+#[inline(never)]
+fn encode_once(out: &mut Vec<u8>, checks: &BlockChecks, record: &NewRecord<'_>) {
     let NewRecord { kind, payload, offset, durable } = *record;
     let mut head = [0; HEAD_LEN];
     head[..2].copy_from_slice(&MARK);
@@ -435,7 +459,7 @@ mod tests {
         assert_eq!((file_offset(at), stream_offset(offset as u64)), (offset as u64, at));
         let payload = &vec![0; len];
         let record = NewRecord { kind: RecordKind::Batch, payload, offset: offset as u64, durable: 0 };
-        encode(&mut file, &checks, &record);
+        encode(&mut file, &checks, &record).expect("a record");
         let stream = Stream::new(file.clone());
         let read = stream.read_record(at, &checks).expect("a record");
         assert_eq!((read.payload, file_offset(read.end)), (payload.as_slice(), file.len() as u64));

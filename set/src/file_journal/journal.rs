@@ -126,7 +126,7 @@ impl State {
         scratch.clear();
         let current = self.current()?;
         let record = NewRecord { kind, payload, offset: current.written, durable: current.durable };
-        encode(&mut scratch, &current.header.checks, &record);
+        encode(&mut scratch, &current.header.checks, &record)?;
         let file = Arc::clone(current.file()?);
         if let Err(error) = file.append(&scratch) {
             let error = Error::io("append to", &current.name)(error);

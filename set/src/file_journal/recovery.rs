@@ -87,7 +87,7 @@ pub struct Replayed {
 /// let replayed = recovery.replay(|_, _| Ok(()))?;
 /// let finding = &replayed.findings[0];
 /// assert_eq!((finding.reason, finding.cut_bytes), (FindingReason::TornTail, replayed.cut_bytes));
-/// assert!(finding.cut_bytes > 0 && finding.error.to_string().starts_with("000001.journal: "));
+/// assert!(finding.cut_bytes > 0 && finding.error.to_string().starts_with("000001.journal "));
 /// # std::fs::remove_dir_all(&folder).expect("removed");
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```

@@ -522,11 +522,20 @@ impl Pinned {
         })
     }
 
-    /// The bytes.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    /// Pins key and value of an entry, which are adjacent; `None` if `owner` keeps another arena alive.
+    #[cfg(feature = "bytes")]
+    pub(crate) fn of_entry(owner: Arc<dyn KeepsArena>, entry: &Verified<'_>) -> Option<Pinned> {
+        let is_there = entry.is_in(&owner.arena().view().ok()?);
+        let len = entry.key().len() + entry.value_unverified().len();
+        is_there.then(|| Pinned { address: entry.node.key_address, len, _owner: owner })
+    }
+}
+
+impl AsRef<[u8]> for Pinned {
+    fn as_ref(&self) -> &[u8] {
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.address);
-        // SAFETY: NODE-3: a `BytesIn` proves that the slice lies inside a chunk of the arena that
-        // `_owner` keeps alive (ARENA-1); LAYOUT-1: immutable.
+        // SAFETY: NODE-3: a `BytesIn`, or an entry whose key is at its place, proves that the slice lies inside a
+        // chunk of the arena that `_owner` keeps alive (ARENA-1); LAYOUT-1: immutable.
         unsafe { std::slice::from_raw_parts(pointer, self.len) }
     }
 }

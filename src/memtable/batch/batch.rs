@@ -17,6 +17,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::iter::FusedIterator;
+
 use crate::error::{Corruption, Error, Place, Result, not_a_range};
 use crate::integrity::digest::{DIAGNOSIS_LEN_MAX, Kvo, Protected, key_part, single_bit, value_part};
 use crate::key::{Kind, SequenceNumber};
@@ -85,7 +87,7 @@ struct SavePoint {
 /// ```
 /// use paranoid_memtable::{Kind, WriteBatch};
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
-/// let mut batch = WriteBatch::with_protection(8)?;
+/// let mut batch = WriteBatch::new();
 /// batch.put(b"apple", b"red")?;
 /// batch.delete(b"pear")?;
 /// let logged = WriteBatch::from_bytes(batch.as_bytes())?;
@@ -112,33 +114,34 @@ impl Default for WriteBatch {
 }
 
 impl WriteBatch {
-    /// An empty batch without digests.
+    /// An empty batch whose entries carry 8 bytes of digest each.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
     /// let batch = WriteBatch::new();
     /// assert!(batch.is_empty());
-    /// assert_eq!(batch.protection_bytes(), 0);
+    /// assert_eq!(batch.protection_bytes(), 8);
     /// ```
     #[must_use]
     pub fn new() -> Self {
-        WriteBatch::of(vec![0; HEADER_LEN], Header::default(), None)
+        WriteBatch::of(vec![0; HEADER_LEN], Header::default(), Some(Vec::new()))
     }
 
-    /// An empty batch whose entries carry `bytes` bytes of digest each.
+    /// An empty batch whose entries carry `bytes` bytes of digest each: 8, as in a [`new`](Self::new) one, or none.
     ///
     /// # Errors
     /// `InvalidArgument` unless `bytes` is 0 or 8.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// assert!(WriteBatch::with_protection(8).is_ok());
+    /// assert_eq!(WriteBatch::with_protection(0)?.protection_bytes(), 0);
     /// assert!(WriteBatch::with_protection(4).is_err());
+    /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn with_protection(bytes: u8) -> Result<Self> {
         match bytes {
-            0 => Ok(WriteBatch::new()),
-            8 => Ok(WriteBatch { caller_digests: Some(Vec::new()), ..WriteBatch::new() }),
+            0 => Ok(WriteBatch { caller_digests: None, ..WriteBatch::new() }),
+            8 => Ok(WriteBatch::new()),
             _ => Err(Error::InvalidArgument(format!(
                 "protection of a batch must be 0 or 8 bytes, not {bytes}"
             ))),
@@ -222,7 +225,7 @@ impl WriteBatch {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// assert_eq!(WriteBatch::with_protection(8)?.protection_bytes(), 8);
+    /// assert_eq!(WriteBatch::new().protection_bytes(), 8);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
@@ -243,7 +246,8 @@ impl WriteBatch {
     /// # Errors
     /// `KeyTooLarge`, `ValueTooLarge`, `BatchFull` beyond [`max_bytes`](Self::with_max_bytes), or `InvalidArgument`
     /// for more than 2^32 - 1 entries. The batch is then unchanged.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    #[inline]
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.insert(Kind::PUT, key, value)
     }
 
@@ -260,8 +264,8 @@ impl WriteBatch {
     ///
     /// # Errors
     /// Those of [`WriteBatch::put`].
-    pub fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.insert(Kind::DELETE, key, &[])
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.insert(Kind::DELETE, key, [])
     }
 
     /// Deletes `key` under the condition that it was put exactly once.
@@ -276,8 +280,8 @@ impl WriteBatch {
     ///
     /// # Errors
     /// Those of [`WriteBatch::put`].
-    pub fn single_delete(&mut self, key: &[u8]) -> Result<()> {
-        self.insert(Kind::SINGLE_DELETE, key, &[])
+    pub fn single_delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.insert(Kind::SINGLE_DELETE, key, [])
     }
 
     /// Adds a merge operand to `key`.
@@ -292,7 +296,7 @@ impl WriteBatch {
     ///
     /// # Errors
     /// Those of [`WriteBatch::put`].
-    pub fn merge(&mut self, key: &[u8], operand: &[u8]) -> Result<()> {
+    pub fn merge(&mut self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         self.insert(Kind::MERGE, key, operand)
     }
 
@@ -313,7 +317,7 @@ impl WriteBatch {
     /// # Errors
     /// Those of [`WriteBatch::put`], both ends counting as keys, and `InvalidArgument` if `end` is not after `start`
     /// (under `OfTable`, if both are equal).
-    pub fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
+    pub fn delete_range(&mut self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
         self.insert(Kind::RANGE_DELETE, start, end)
     }
 
@@ -330,7 +334,12 @@ impl WriteBatch {
     /// assert!(batch.insert(Kind::from_u8(0x30), b"k", b"v").is_err());
     /// assert_eq!(batch.len(), 1);
     /// ```
-    pub fn insert(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+    #[inline]
+    pub fn insert(&mut self, kind: Kind, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.insert_slices(kind, key.as_ref(), value.as_ref())
+    }
+
+    fn insert_slices(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
         admit(kind, key, value, LIMITS)?;
         if kind == Kind::RANGE_DELETE && self.range_order == RangeOrder::Bytes && key > value {
             return Err(not_a_range());
@@ -363,7 +372,7 @@ impl WriteBatch {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// let (mut batch, mut more) = (WriteBatch::with_protection(8)?, WriteBatch::new());
+    /// let (mut batch, mut more) = (WriteBatch::new(), WriteBatch::new());
     /// batch.put(b"a", b"1")?;
     /// more.put(b"b", b"2")?;
     /// more.delete(b"c")?;
@@ -447,7 +456,7 @@ impl WriteBatch {
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
-    /// let mut batch = WriteBatch::with_protection(8)?;
+    /// let mut batch = WriteBatch::new();
     /// batch.put(b"k", b"v")?;
     /// batch.clear();
     /// assert!(batch.is_empty());
@@ -482,7 +491,7 @@ impl WriteBatch {
     /// ```
     /// use paranoid_memtable::{MemTable, WriteBatch};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let (table, mut batch) = (MemTable::default(), WriteBatch::with_protection(8)?);
+    /// let (table, mut batch) = (MemTable::default(), WriteBatch::new());
     /// batch.put(b"apple", b"red")?;
     /// batch.delete_range(b"b", b"c")?;
     /// table.prepare(&batch)?;
@@ -671,9 +680,9 @@ impl WriteBatch {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[inline]
-    pub fn entries(&self) -> impl Iterator<Item = Result<BatchEntry<'_>>> + Send + Sync {
+    pub fn entries(&self) -> impl FusedIterator<Item = Result<BatchEntry<'_>>> + Send + Sync {
         let mut reader = Some(self.reader());
-        std::iter::from_fn(move || {
+        let entries = std::iter::from_fn(move || {
             let end = match reader.as_mut()? {
                 Ok(open) => match open.step() {
                     Ok(Some(entry)) => return Some(Ok(entry)),
@@ -684,7 +693,8 @@ impl WriteBatch {
             };
             reader = None;
             end.map(Err)
-        })
+        });
+        entries.fuse()
     }
 
     /// A reader of its entries.
@@ -715,7 +725,7 @@ impl WriteBatch {
 /// ```
 /// use paranoid_memtable::{Kind, WriteBatch};
 /// use paranoid_memtable::integrity::Protected;
-/// let mut batch = WriteBatch::with_protection(8)?;
+/// let mut batch = WriteBatch::new();
 /// batch.delete_range(b"a", b"c")?;
 /// for entry in batch.entries() {
 ///     let entry = entry?;
@@ -759,7 +769,7 @@ impl<'b> BatchEntry<'b> {
     /// ```
     /// use paranoid_memtable::{Kind, WriteBatch};
     /// use paranoid_memtable::integrity::Protected;
-    /// let mut batch = WriteBatch::with_protection(8)?;
+    /// let mut batch = WriteBatch::new();
     /// batch.put(b"k", b"v")?;
     /// let entry = batch.entries().next().expect("one entry")?;
     /// assert_eq!(entry.caller_digest(), Some(Protected::of(b"k", b"v", Kind::PUT)));
@@ -897,16 +907,16 @@ mod tests {
     use crate::error::Place;
 
     fn protected() -> Result<WriteBatch> {
-        let mut batch = WriteBatch::with_protection(8)?;
+        let mut batch = WriteBatch::new();
         batch.put(b"apple", b"red")?;
-        batch.put(&[0; 9], &[0; 9])?;
+        batch.put([0; 9], [0; 9])?;
         batch.delete(b"")?;
         batch.put(b"", b"")?;
         batch.put(b"", b"")?;
         batch.merge(b"count", b"+1")?;
         batch.delete_range(b"a", b"c")?;
-        batch.single_delete(&[0; 3])?;
-        batch.insert(Kind::from_u8(0x83), b"k", &[7; 150])?;
+        batch.single_delete([0; 3])?;
+        batch.insert(Kind::from_u8(0x83), b"k", [7; 150])?;
         batch.set_sequence(77);
         Ok(batch)
     }

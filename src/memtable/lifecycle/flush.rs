@@ -12,21 +12,25 @@
 //! * FLUSH-2: after an `Err`, which is final, the output must be discarded, because it is incomplete.
 //! * FLUSH-3: under `Versions::SeenBy` a version is left out only if every snapshot that could see it sees a newer
 //!   version of its key. Bases of merge operands, single deletes, and versions older than a single delete are kept.
+//! * FLUSH-4: each entry is compared with the one before it, by whole keys: one that was linked in a wrong place, because a processor
+//!   erred, has digests that agree.
 //!
 //! Any thread; several flushes of one table may run at once.
 
 #![forbid(unsafe_code)]
 
+use std::cmp::Ordering;
 use std::error::Error as StdError;
+use std::hint::black_box;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Place, Result, trace};
 use crate::integrity::digest::StoredProtection;
 use crate::key::{Direction, Kind, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::parts::writer_shards::{Hidden, Totals};
 use crate::memtable::read::entry::copy_verified;
-use crate::memtable::scan::cursor::{each_tombstone, next_of};
+use crate::memtable::scan::cursor::{each_tombstone, misplaced, next_of};
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Search;
 use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments};
@@ -367,10 +371,18 @@ impl<'t> FlushIter<'t> {
             Stage::Failed(error) => return Err(error.clone()),
             _ => return Err(Error::InvalidArgument("a flush is ended after its last entry".into())),
         }
-        let ended = self.pass_tombstones(take).and_then(|()| Ok(self.core.compare_sums(&self.seen)?));
+        let ended = self.pass_tombstones(take).and_then(|()| self.seal());
         ended.map_err(|error| self.fail(error))?;
-        self.stage = Stage::Ended;
         Ok(self.summary)
+    }
+
+    /// Compares the sums, and ends.
+    fn seal(&mut self) -> Result<()> {
+        self.core.compare_sums(&self.seen)?;
+        self.stage = Stage::Ended;
+        let FlushSummary { entries, hidden, fragments, data_bytes } = self.summary;
+        trace::flushed(entries, hidden, fragments, data_bytes);
+        Ok(())
     }
 
     /// Keeps the error for every later call (FLUSH-2).
@@ -406,8 +418,7 @@ impl<'t> FlushIter<'t> {
                 Stage::Fragments(fragments, _) => {
                     // Verifies that the fragments were not damaged while they were passed on.
                     fragments.verify()?;
-                    self.core.compare_sums(&self.seen)?;
-                    self.stage = Stage::Ended;
+                    self.seal()?;
                 }
                 Stage::Ended => return Ok(None),
                 Stage::Failed(error) => return Err(error.clone()),
@@ -438,19 +449,26 @@ impl<'t> FlushIter<'t> {
             if hidden == Hidden::Yes {
                 continue;
             }
-            if !newer.is_some_and(|(newer, _)| comparator.compare(newer, key).is_eq()) {
-                self.filter.start_key();
+            // Whole keys: an entry that was linked in a wrong place has digests that agree (FLUSH-4).
+            match newer.map(|(newer, number)| (comparator.compare(newer, key), number.cmp(&sequence))) {
+                Some((Ordering::Equal, Ordering::Greater | Ordering::Equal)) => {}
+                None | Some((Ordering::Less, _)) => self.filter.start_key(),
+                Some(_) => return Err(misplaced(&entry)),
             }
             self.key.clear();
             self.key.extend_from_slice(key);
             self.newer = Some(sequence);
             if self.filter.admits(sequence, kind) {
-                self.came = Some((kind, entry.stored_protection(search.view.width)));
+                // From memory, not from what the number was copied through: both would agree if it was damaged on its way.
+                self.came = Some((kind, black_box(&entry).stored_protection(search.view.width)));
                 self.summary.entries += 1;
                 self.summary.data_bytes += (key.len() + self.value.len()) as u64;
                 return Ok(());
             }
             self.summary.hidden += 1;
+        }
+        if self.filter.snapshots.is_none() && self.summary.hidden > 0 {
+            return Err(Corruption::new(Place::Sum, 0, 0, self.summary.hidden).into());
         }
         self.stage = Stage::Passed;
         Ok(())

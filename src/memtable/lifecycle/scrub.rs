@@ -23,7 +23,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-use crate::error::{Corruption, Place, Result};
+use crate::error::{Corruption, Error, Place, Result, trace};
 use crate::integrity::control_word::Words;
 use crate::integrity::digest::key_part;
 use crate::key::Kind;
@@ -98,7 +98,7 @@ impl ScrubReport {
     /// # Errors
     /// `Corruption` if there is any finding.
     pub fn check(&self) -> Result<()> {
-        self.findings.first().map_or(Ok(()), |finding| Err((*finding).into()))
+        self.findings.first().map_or(Ok(()), |finding| Err(Error::Corruption(*finding)))
     }
 }
 
@@ -151,6 +151,7 @@ struct Met {
 impl<'a, P: FnMut(ScrubProgress)> Scrub<'a, P> {
     fn find(&mut self, corruption: Corruption) {
         if self.report.findings.last() != Some(&corruption) {
+            trace::damage(&corruption);
             self.report.findings.push(corruption);
         }
     }

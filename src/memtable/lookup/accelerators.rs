@@ -442,8 +442,6 @@ mod tests {
 /// spawned threads. Each model names the planted bugs that turn it red.
 #[cfg(all(test, loom))]
 mod loom {
-    use std::sync::Arc;
-
     use crate::memtable::options::MemTableOptions;
     use crate::memtable::read::get::Lookup;
     use crate::memtable::table::MemTable;
@@ -455,8 +453,8 @@ mod loom {
         model::check(|| {
             let options =
                 MemTableOptions::builder().write_buffer_size(1 << 16).seed(1).whole_key_filter(0.007);
-            let table = Arc::new(MemTable::new(options.build().unwrap()).unwrap());
-            let (writing, reading) = (Arc::clone(&table), Arc::clone(&table));
+            let table = MemTable::new(options.build().unwrap()).unwrap();
+            let (writing, reading) = (table.clone(), table);
             let writer = spawn(move || writing.put(1, b"k", b"v").map(|_| ()).unwrap());
             let reader = spawn(move || {
                 let mut cursor = reading.cursor();

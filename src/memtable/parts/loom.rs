@@ -130,9 +130,9 @@ fn loom_after_a_refusal_nothing_is_admitted() {
 }
 
 /// A table with an entry for tombstones to hide, a newer one beside it, and a tombstone of which no shard knows yet.
-fn deleted(start: &[u8], end: &[u8]) -> Arc<MemTable> {
+fn deleted(start: &[u8], end: &[u8]) -> MemTable {
     let options = MemTableOptions::builder().write_buffer_size(1 << 16).seed(1).build().unwrap();
-    let table = Arc::new(MemTable::new(options).unwrap());
+    let table = MemTable::new(options).unwrap();
     table.put(4, b"a", b"").unwrap();
     table.put(7, b"b", b"").unwrap();
     table.delete_range(5, start, end).unwrap();
@@ -140,8 +140,8 @@ fn deleted(start: &[u8], end: &[u8]) -> Arc<MemTable> {
 }
 
 /// A put that lies under no tombstone, whose shard learns of those that are watched.
-fn put_z(table: &Arc<MemTable>) -> JoinHandle<()> {
-    let table = Arc::clone(table);
+fn put_z(table: &MemTable) -> JoinHandle<()> {
+    let table = table.clone();
     spawn(move || table.put(6, b"z", b"").map(drop).unwrap())
 }
 

@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::hint::black_box;
 use std::sync::OnceLock;
 
 use crate::error::{Corruption, Place, Result};
@@ -104,9 +105,36 @@ impl RangeTombstones {
     /// then on.
     pub(crate) fn index(&self, ground: Ground<'_>, write: &Fields<'_>) {
         let unless_indexed = ListAnswers { control: &ground.arena.control };
-        if self.live.insert(ground.comparator, write.key, write.value, write.sequence).is_ok() {
+        let inserted = self.live.insert(ground.comparator, write.key, write.value, write.sequence);
+        let write = black_box(write);
+        if inserted.is_ok() && self.is_indexed(ground, [write.key, write.value], write.sequence) {
             std::mem::forget(unless_indexed);
         }
+    }
+
+    /// Whether the index answers for a tombstone as it should: it covers its start, and its end by another one at most.
+    #[inline(never)]
+    fn is_indexed(&self, ground: Ground<'_>, range: [&[u8]; 2], sequence: SequenceNumber) -> bool {
+        // One with number 0 deletes nothing.
+        let itself = Ok((sequence > 0).then_some(sequence));
+        let [start, end] = range.map(|key| Question::new(key, sequence));
+        self.live.max_covering(ground.comparator, start) == itself
+            && (self.live.max_covering(ground.comparator, end) != itself
+                || self.covering_truth(ground, end) == itself)
+    }
+
+    /// Whether the index answers so for every tombstone of the list. O(n log n).
+    fn agrees_with_list(&self, ground: Ground<'_>) -> Result<bool, Corruption> {
+        let search = self.search(ground)?;
+        let mut at = search.sentinel;
+        while let Some(entry) = search.next(at).map_err(|gap| gap.corruption)? {
+            let range = [entry.key(), entry.value(search.view.width)?];
+            if !self.is_indexed(ground, range, entry.node().sequence()) {
+                return Ok(false);
+            }
+            at = entry.offset();
+        }
+        Ok(true)
     }
 
     /// Whether a range tombstone was written. A damaged flag, or one that is being set, counts as yes.
@@ -234,7 +262,12 @@ impl RangeTombstones {
     /// Holds no lock that readers take or that a writer waits for; a second thread that freezes waits.
     pub(crate) fn freeze(&self, ground: Ground<'_>) {
         if self.may_be_any(ground.arena) && self.finished.get().is_none() {
+            // The index is made anew; if a processor erred meanwhile, the list answers.
+            let unless_right = ListAnswers { control: &ground.arena.control };
             self.live.finish(ground.comparator);
+            if self.agrees_with_list(ground) == Ok(true) {
+                std::mem::forget(unless_right);
+            }
             let _ = self.finished.set(());
         }
     }

@@ -26,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::hint::black_box;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Error, Place, Result};
@@ -257,12 +258,11 @@ impl Entered<'_> {
     /// Counts a write.
     #[inline]
     pub(crate) fn count(&self, change: &Totals, sequence: u64) {
-        let WriterShard { control, salt, .. } = self.shard;
         self.shard.counters.add(change, sequence);
-        let (known, mismatch) = control.get_with_mismatch(*salt, LARGEST_POINT);
-        // A damaged word is left as it is, and readers take it for the largest possible number.
-        if sequence > known && mismatch == 0 && change.range_deletes == 0 {
-            control.set(*salt, LARGEST_POINT, sequence);
+        if change.range_deletes == 0 {
+            // Twice: a number that is too small hides entries from scans, and no sum tells.
+            self.shard.note_largest(sequence);
+            black_box(self.shard).note_largest(black_box(sequence));
         }
     }
 
@@ -326,6 +326,16 @@ impl Drop for Unsure<'_> {
 }
 
 impl WriterShard {
+    /// Notes the largest sequence number of its point entries. A damaged word is left as it is, and readers take it for the largest
+    /// possible number.
+    #[inline(always)]
+    fn note_largest(&self, sequence: u64) {
+        let (known, mismatch) = self.control.get_with_mismatch(self.salt, LARGEST_POINT);
+        if sequence > known && mismatch == 0 {
+            self.control.set(self.salt, LARGEST_POINT, sequence);
+        }
+    }
+
     /// The largest sequence number of its point entries under a watched tombstone, or a larger one. What is being stored, or is
     /// damaged, counts as the largest possible number.
     fn largest_under(&self, salt: Salt, watched: Option<u64>) -> u64 {

@@ -34,7 +34,7 @@ use crate::memtable::arena::node::Verified;
 /// ```
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
-    entry: Verified<'a>,
+    pub(crate) entry: Verified<'a>,
     width: Width,
 }
 

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::iter::FusedIterator;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use crate::tombstone::live::Question;
 
 impl From<Gap> for Error {
     fn from(gap: Gap) -> Self {
-        Error::Corruption(gap.corruption)
+        gap.corruption.into()
     }
 }
 
@@ -202,13 +203,13 @@ pub struct PinnedValue {
 impl Deref for PinnedValue {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.pinned.bytes()
+        (*self.pinned).as_ref()
     }
 }
 
 impl AsRef<[u8]> for PinnedValue {
     fn as_ref(&self) -> &[u8] {
-        self.pinned.bytes()
+        (*self.pinned).as_ref()
     }
 }
 
@@ -218,6 +219,16 @@ impl From<PinnedValue> for bytes::Bytes {
     fn from(value: PinnedValue) -> Self {
         bytes::Bytes::from_owner(value)
     }
+}
+
+/// Implements [`TableReader::pin`](crate::TableReader::pin).
+#[cfg(feature = "bytes")]
+pub(crate) fn pin(core: &Arc<Core>, entry: &Entry<'_>) -> Result<(bytes::Bytes, bytes::Bytes)> {
+    entry.parts()?;
+    let pinned = Pinned::of_entry(core.pin(), &entry.entry);
+    let pinned = pinned.ok_or_else(|| Error::InvalidArgument("the entry is one of another table".into()))?;
+    let mut value = bytes::Bytes::from_owner(pinned);
+    Ok((value.split_to(entry.user_key().len()), value))
 }
 
 /// One merge operand.
@@ -341,6 +352,8 @@ impl<'a> Iterator for Operands<'a> {
         self.step(at).transpose()
     }
 }
+
+impl FusedIterator for Operands<'_> {}
 
 /// The deletion of a key whose newest visible entry is known. Range tombstones are asked whether or not there is such
 /// an entry (GET-1).

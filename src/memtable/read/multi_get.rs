@@ -56,15 +56,10 @@ fn count_group(core: &Core, search: &Search<'_>, stages: &[Stage<'_>], bits: &Gr
 }
 
 /// Asks the filter about each key.
-fn sift_group<K: AsRef<[u8]>>(
-    core: &Core,
-    search: &Search<'_>,
-    keys: &[K],
-    stages: &mut [Stage<'_>],
-) -> GroupBits {
+fn sift_group(core: &Core, search: &Search<'_>, keys: &[&[u8]], stages: &mut [Stage<'_>]) -> GroupBits {
     let mut group = [None; GROUP];
     for (key, bits) in keys.iter().zip(&mut group) {
-        *bits = core.accelerators.bits(search.view.secret, key.as_ref());
+        *bits = core.accelerators.bits(search.view.secret, key);
         bits.iter().for_each(|bits| bits.prefetch(&search.view));
     }
     for (stage, bits) in stages.iter_mut().zip(group) {
@@ -76,10 +71,10 @@ fn sift_group<K: AsRef<[u8]>>(
 }
 
 /// Finds the newest visible entry of each key of a group that is not sifted out.
-fn search_group<'a, K: AsRef<[u8]>>(
+fn search_group<'a>(
     core: &Core,
     search: &Search<'a>,
-    keys: &[K],
+    keys: &[&[u8]],
     snapshot: SequenceNumber,
     stages: &mut [Stage<'a>],
 ) {
@@ -88,7 +83,7 @@ fn search_group<'a, K: AsRef<[u8]>>(
     let mut count = 0;
     for (place, key) in keys.iter().enumerate() {
         if matches!(stages[place], Stage::AskList) {
-            targets[count] = Target::new(&core.comparator, key.as_ref(), snapshot);
+            targets[count] = Target::new(&core.comparator, key, snapshot);
             places[count] = place;
             count += 1;
         }
@@ -106,7 +101,8 @@ fn search_group<'a, K: AsRef<[u8]>>(
     });
 }
 
-/// Looks up many keys into a buffer that is cleared first.
+/// Looks up many keys into a buffer that is cleared first. What is compiled for each type of key only collects groups.
+#[inline]
 pub(crate) fn multi_get<'a, K: AsRef<[u8]>>(
     core: &'a Arc<Core>,
     keys: &[K],
@@ -115,43 +111,54 @@ pub(crate) fn multi_get<'a, K: AsRef<[u8]>>(
 ) {
     results.clear();
     results.reserve(keys.len());
+    for keys in keys.chunks(GROUP) {
+        let mut group = [[].as_slice(); GROUP];
+        for (slot, key) in group.iter_mut().zip(keys) {
+            *slot = key.as_ref();
+        }
+        get_group(core, &group[..keys.len()], snapshot, results);
+    }
+}
+
+/// Looks up the keys of a group.
+fn get_group<'a>(
+    core: &'a Arc<Core>,
+    group: &[&[u8]],
+    snapshot: SequenceNumber,
+    results: &mut Vec<Result<Lookup<ValueRef<'a>, Operands<'a>>>>,
+) {
     let search = match core.point_search() {
         Ok(search) => search,
-        Err(corruption) => {
-            results.extend(keys.iter().map(|_| Err(corruption.into())));
-            return;
-        }
+        Err(corruption) => return results.extend(group.iter().map(|_| Err(corruption.into()))),
     };
-    for group in keys.chunks(GROUP) {
-        let mut stages = [Stage::AskList; GROUP];
-        let stages = &mut stages[..group.len()];
-        let mut bits = [None; GROUP];
-        if core.accelerators.has_filters() {
-            bits = sift_group(core, &search, group, stages);
-        }
-        search_group(core, &search, group, snapshot, stages);
-        if core.accelerators.statistics.is_some() {
-            count_group(core, &search, stages, &bits);
-        }
-        let covers = covers(core, group, snapshot, stages);
-        for (place, (key, stage)) in group.iter().zip(&*stages).enumerate() {
-            let cover = covers.as_ref().and_then(|covers| covers.get(place).copied());
-            results.push(finish(core, &search, key.as_ref(), snapshot, stage, cover));
-        }
+    let mut stages = [Stage::AskList; GROUP];
+    let stages = &mut stages[..group.len()];
+    let mut bits = [None; GROUP];
+    if core.accelerators.has_filters() {
+        bits = sift_group(core, &search, group, stages);
+    }
+    search_group(core, &search, group, snapshot, stages);
+    if core.accelerators.statistics.is_some() {
+        count_group(core, &search, stages, &bits);
+    }
+    let covers = covers(core, group, snapshot, stages);
+    for (place, (key, stage)) in group.iter().zip(&*stages).enumerate() {
+        let cover = covers.as_ref().and_then(|covers| covers.get(place).copied());
+        results.push(finish(core, &search, key, snapshot, stage, cover));
     }
 }
 
 /// The newest tombstone over each key of a group. `None` if the keys must be asked one by one.
 #[inline]
-fn covers<K: AsRef<[u8]>>(
+fn covers(
     core: &Core,
-    group: &[K],
+    group: &[&[u8]],
     snapshot: SequenceNumber,
     stages: &[Stage<'_>],
 ) -> Option<[Option<SequenceNumber>; GROUP]> {
     let asked = group.iter().zip(stages).map(|(key, stage)| match stage {
-        Stage::Done(Some(entry)) => (key.as_ref(), Some(entry.node().sequence())),
-        _ => (key.as_ref(), None),
+        Stage::Done(Some(entry)) => (*key, Some(entry.node().sequence())),
+        _ => (*key, None),
     });
     core.tombstones.covering_many(core.ground(), asked, snapshot)
 }

@@ -8,7 +8,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::error::{Corruption, Place, Result};
+use crate::error::{Corruption, Error, Place, Result};
 use crate::key::{Direction, Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::{Verified, bytes_of};
@@ -22,8 +22,8 @@ use crate::memtable::skiplist::search::Search;
 use crate::tombstone::fragments::{Fragmenter, Fragments};
 use crate::tombstone::live::{CoveringRun, Question};
 
-/// A position in a table that moves in both directions. Made by [`cursor`](crate::TableReader::cursor),
-/// [`cursor_at`](crate::TableReader::cursor_at) and their owned forms.
+/// A position in a table that moves in both directions. Made by [`cursor`](crate::TableReader::cursor) and
+/// [`cursor_at`](crate::TableReader::cursor_at); [`owned`](Self::owned) gives it a share in the table.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -47,24 +47,13 @@ pub struct Cursor<H: Handle, L: Visibility = Raw> {
     shows: PhantomData<L>,
 }
 
-/// A cursor that borrows its table.
-///
-/// ```
-/// use paranoid_memtable::{MemTable, TableCursor};
-/// let table = MemTable::default();
-/// table.put(1, b"apple", b"red")?;
-/// let mut cursor: TableCursor<'_> = table.cursor();
-/// assert!(cursor.seek(b"apple")?.is_some());
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-pub type TableCursor<'t, L = Raw> = Cursor<Borrowed<'t>, L>;
 /// A cursor that keeps its table alive: `'static`, `Send` and `Sync`.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, OwnedCursor};
 /// let table = MemTable::default();
 /// table.put(1, b"apple", b"red")?;
-/// let mut cursor: OwnedCursor = table.owned_cursor();
+/// let mut cursor: OwnedCursor = table.cursor().owned();
 /// drop(table); // the cursor keeps the memory alive
 /// assert!(cursor.seek(b"apple")?.is_some());
 /// # Ok::<(), paranoid_memtable::Error>(())
@@ -104,7 +93,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// let table = MemTable::default();
     /// table.put(1, b"a", b"")?;
     /// table.put(2, b"b", b"")?;
-    /// let mut cursor = table.owned_cursor();
+    /// let mut cursor = table.cursor().owned();
     /// for (bounds, expected) in [("a".."b", b"a"), ("b".."c", b"b")] {
     ///     cursor.set_bounds(bounds);
     ///     assert_eq!(cursor.last()?.map(|entry| entry.user_key()), Some(expected.as_slice()));
@@ -138,15 +127,15 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn with_prefix(mut self, prefix: &[u8]) -> Self {
+    pub fn with_prefix(mut self, prefix: impl AsRef<[u8]>) -> Self {
         self.set_prefix(prefix);
         self
     }
 
     /// Replaces the prefix, or the bounds; see [`with_prefix`](Self::with_prefix). The cursor is not positioned
     /// afterwards.
-    pub fn set_prefix(&mut self, prefix: &[u8]) {
-        self.walk.set_prefix(&self.handle.core().comparator, prefix);
+    pub fn set_prefix(&mut self, prefix: impl AsRef<[u8]>) {
+        self.walk.set_prefix(&self.handle.core().comparator, prefix.as_ref());
     }
 
     /// The error of the last seek or step, until the next move. `Ok` if the cursor is on an entry, past an end, or
@@ -155,7 +144,7 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// ```
     /// use paranoid_memtable::MemTable;
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let mut cursor = MemTable::default().owned_cursor();
+    /// let mut cursor = MemTable::default().cursor().owned();
     /// let _ = cursor.first();
     /// assert!(!cursor.is_valid());
     /// cursor.status()?; // the end, not damage
@@ -242,7 +231,8 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     ///
     /// # Errors
     /// `Corruption` if damage hides the place; the next step goes on at the other side of the damage.
-    pub fn seek(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>> {
+    #[inline]
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry<'_>>> {
         self.seek_version(key, SequenceNumber::MAX)
     }
 
@@ -260,8 +250,13 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     ///
     /// # Errors
     /// Those of [`seek`](Self::seek).
-    pub fn seek_version(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<Option<Entry<'_>>> {
-        self.walk.seek_version(self.handle.core(), key, sequence)
+    #[inline]
+    pub fn seek_version(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        sequence: SequenceNumber,
+    ) -> Result<Option<Entry<'_>>> {
+        self.walk.seek_version(self.handle.core(), key.as_ref(), sequence)
     }
 
     /// Goes to the last entry shown whose user key is `key` or before it, and returns it.
@@ -278,9 +273,10 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     ///
     /// # Errors
     /// Those of [`seek`](Self::seek).
-    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>> {
+    #[inline]
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry<'_>>> {
         let core = self.handle.core();
-        self.walk.go_to(core, Direction::Backward, &Target::behind_key(&core.comparator, key))
+        self.walk.go_to(core, Direction::Backward, &Target::behind_key(&core.comparator, key.as_ref()))
     }
 
     /// Goes to the last entry shown whose user key is before `key`, and returns it.
@@ -299,9 +295,10 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     ///
     /// # Errors
     /// Those of [`seek`](Self::seek).
-    pub fn seek_before(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>> {
+    pub fn seek_before(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry<'_>>> {
         let core = self.handle.core();
-        self.walk.go_to(core, Direction::Backward, &Target::new(&core.comparator, key, SequenceNumber::MAX))
+        let target = Target::new(&core.comparator, key.as_ref(), SequenceNumber::MAX);
+        self.walk.go_to(core, Direction::Backward, &target)
     }
 
     /// Goes to the first entry shown, and returns it.
@@ -383,6 +380,23 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
 }
 
 impl<'t, L: Visibility> Cursor<Borrowed<'t>, L> {
+    /// This cursor with a share in the table, from where it is: `'static`, `Send` and `Sync`.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"apple", b"red")?;
+    /// let mut cursor = table.cursor_at(1).owned();
+    /// drop(table); // the cursor keeps the memory alive
+    /// let thread = std::thread::spawn(move || cursor.first().map(|entry| entry.is_some()));
+    /// assert!(thread.join().expect("no panic")?);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn owned(self) -> OwnedCursor<L> {
+        Cursor { handle: Owned(Arc::clone(self.handle.0)), walk: self.walk, shows: self.shows }
+    }
+
     /// The entry under the cursor, verified now, with the lifetime of the table's borrow.
     ///
     /// ```
@@ -440,7 +454,8 @@ impl<H: Handle> Cursor<H, AtSnapshot> {
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
-/// use paranoid_memtable::scan::{Cursor, Handle};
+/// use paranoid_memtable::Cursor;
+/// use paranoid_memtable::scan::Handle;
 /// fn count<H: Handle>(mut cursor: Cursor<H>) -> paranoid_memtable::Result<usize> {
 ///     let (mut count, mut entry) = (0, cursor.first()?.is_some());
 ///     while entry {
@@ -450,7 +465,7 @@ impl<H: Handle> Cursor<H, AtSnapshot> {
 /// }
 /// let table = MemTable::default();
 /// table.put(1, b"apple", b"red")?;
-/// assert_eq!((count(table.cursor())?, count(table.owned_cursor())?), (1, 1));
+/// assert_eq!((count(table.cursor())?, count(table.cursor().owned())?), (1, 1));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 pub trait Handle {
@@ -474,21 +489,23 @@ pub trait Handle {
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
-/// use paranoid_memtable::scan::{Borrowed, Cursor};
+/// use paranoid_memtable::Cursor;
+/// use paranoid_memtable::scan::Borrowed;
 /// let table = MemTable::default();
 /// let cursor: Cursor<Borrowed<'_>> = table.cursor();
 /// assert!(!cursor.is_valid());
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Borrowed<'t>(pub(crate) &'t Core);
+pub struct Borrowed<'t>(pub(crate) &'t Arc<Core>);
 
 /// How an owned cursor or range holds its table: it shares ownership, so the table's memory stays as long as the cursor does.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
-/// use paranoid_memtable::scan::{Cursor, Owned};
+/// use paranoid_memtable::Cursor;
+/// use paranoid_memtable::scan::Owned;
 /// let table = MemTable::default();
-/// let cursor: Cursor<Owned> = table.owned_cursor();
+/// let cursor: Cursor<Owned> = table.cursor().owned();
 /// assert!(!cursor.is_valid());
 /// ```
 #[derive(Debug)]
@@ -552,12 +569,22 @@ pub(crate) fn each_tombstone(
         copy_verified(&entry, search.view.width, &mut end)?;
         // The table accepts only tombstones whose start is before their end, so a key was damaged or the comparator changed.
         if core.comparator.compare(entry.key(), &end).is_ge() {
-            let report = Corruption::new(Place::Entry, bytes_of(entry.offset()), 0, 0);
-            return Err(report.with_sequence(entry.node().sequence()).into());
+            return Err(misplaced(&entry));
+        }
+        if next.is_some_and(|next| core.comparator.compare(entry.key(), next.key()).is_gt()) {
+            return Err(misplaced(&entry));
         }
         take(&entry, &end, &search.view)?;
     }
     Ok(())
+}
+
+/// The error of an entry whose key contradicts those beside it.
+#[cold]
+#[inline(never)]
+pub(crate) fn misplaced(entry: &Verified<'_>) -> Error {
+    let report = Corruption::new(Place::Order, bytes_of(entry.offset()), 0, 0);
+    report.with_sequence(entry.node().sequence()).into()
 }
 
 /// The fragments that a snapshot sees, each with the newest sequence number that it sees.

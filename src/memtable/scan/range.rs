@@ -20,6 +20,7 @@
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeBounds};
+use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
 use crate::key::{Direction, KeyComparator, SequenceNumber, Target};
@@ -33,7 +34,8 @@ use crate::memtable::skiplist::search::Search;
 
 /// A range of entries, iterated from both ends. A damaged place is reported once, by the end that reaches it first,
 /// which then goes on after it. Made by [`range`](crate::TableReader::range), [`range_at`](crate::TableReader::range_at)
-/// and their owned forms; [`descending`](Self::descending) turns the order of keys around.
+/// and [`versions`](crate::TableReader::versions); [`owned`](Self::owned) gives it a share in the table, and
+/// [`descending`](Self::descending) turns the order of keys around.
 ///
 /// A range that borrows its table is an iterator over entries. One that has a share in the table lends them, by
 /// [`next_entry`](Self::next_entry) and [`next_back_entry`](Self::next_back_entry), and is an iterator over verified
@@ -46,46 +48,31 @@ use crate::memtable::skiplist::search::Search;
 /// for (sequence, key) in [(1, b"a"), (2, b"b"), (3, b"c"), (4, b"d")] {
 ///     table.put(sequence, key, b"value")?;
 /// }
-/// let mut range: OwnedRange = table.owned_range(b"b".as_slice()..);
+/// let mut range: OwnedRange = table.range(b"b".as_slice()..).owned();
 /// drop(table);
 /// assert_eq!(range.next_back_entry()?.map(|entry| entry.user_key()), Some(b"d".as_slice()));
 /// let rest = range.map(|entry| Ok(entry?.user_key().to_vec())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
 /// assert_eq!(rest, [b"b", b"c"]);
 /// # Ok(()) }
 /// ```
-pub struct EntryRange<H: Handle, L: Visibility = Raw> {
+pub struct Range<H: Handle, L: Visibility = Raw> {
     handle: H,
     pub(crate) ends: Ends,
     shows: PhantomData<L>,
 }
 
-/// A range that borrows its table.
-///
-/// ```
-/// use paranoid_memtable::{MemTable, Range};
-/// let table = MemTable::default();
-/// for (sequence, key) in (1..).zip([b"a", b"b", b"c"]) {
-///     table.put(sequence, key, b"")?;
-/// }
-/// let mut range: Range<'_> = table.range(..);
-/// assert_eq!(range.next().expect("three entries")?.user_key(), b"a");
-/// assert_eq!(range.next_back().expect("three entries")?.user_key(), b"c");
-/// assert_eq!(range.count(), 1);
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-pub type Range<'t, L = Raw> = EntryRange<Borrowed<'t>, L>;
 /// A range that keeps its table alive: `'static`, `Send` and `Sync`.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, OwnedRange};
 /// let table = MemTable::default();
 /// table.put(1, b"a", b"1")?;
-/// let mut range: OwnedRange = table.owned_range(..);
+/// let mut range: OwnedRange = table.range(..).owned();
 /// drop(table); // the range keeps the memory alive
 /// assert_eq!(range.next().expect("one entry")?.value(), b"1");
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-pub type OwnedRange<L = Raw> = EntryRange<Owned, L>;
+pub type OwnedRange<L = Raw> = Range<Owned, L>;
 
 /// Both ends of a range, without a borrow of its table, which each call is given.
 pub(crate) struct Ends {
@@ -430,10 +417,10 @@ impl Ends {
     }
 }
 
-impl<H: Handle, L: Visibility> EntryRange<H, L> {
+impl<H: Handle, L: Visibility> Range<H, L> {
     /// A range between two bounds; an inverted one is empty.
     pub(crate) fn new(handle: H, visible: Visible, bounds: ScanBounds) -> Self {
-        EntryRange { handle, ends: Ends::new(visible, Direction::Forward, bounds), shows: PhantomData }
+        Range { handle, ends: Ends::new(visible, Direction::Forward, bounds), shows: PhantomData }
     }
 
     /// This range with keys descending and the newest version of each key first. Both ends are restarted. What a
@@ -450,7 +437,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// let range = table.range("a".."c").descending();
     /// let versions: Result<Vec<u64>, Error> = range.map(|entry| Ok(entry?.sequence())).collect();
     /// assert_eq!(versions?, [3, 2, 1]); // b@3, b@2, a@1
-    /// let mut range = table.owned_range(..).descending();
+    /// let mut range = table.range(..).descending().owned();
     /// assert_eq!(range.next_back_entry()?.map(|entry| entry.sequence()), Some(1));
     /// assert_eq!(range.next_back_entry()?.map(|entry| entry.sequence()), Some(2));
     /// range.seek(b"b");
@@ -472,7 +459,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let table = MemTable::default();
     /// table.put(1, b"a", b"one")?;
-    /// let mut range = table.owned_range(..);
+    /// let mut range = table.range(..).owned();
     /// while let Some(entry) = range.next_entry()? {
     ///     assert_eq!(entry.value()?, b"one");
     /// }
@@ -494,7 +481,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// let table = MemTable::default();
     /// table.put(1, b"a", b"")?;
     /// table.put(2, b"b", b"")?;
-    /// let mut range = table.owned_range(..);
+    /// let mut range = table.range(..).owned();
     /// assert_eq!(range.next_back_entry()?.map(|entry| entry.user_key()), Some(b"b".as_slice()));
     /// assert_eq!(range.next_entry()?.map(|entry| entry.user_key()), Some(b"a".as_slice()));
     /// assert!(range.next_back_entry()?.is_none(), "the ends have met");
@@ -526,8 +513,8 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// assert!(range.next_back_entry()?.is_none(), "the front has come there");
     /// # Ok(()) }
     /// ```
-    pub fn seek(&mut self, key: &[u8]) {
-        self.ends.seek(Direction::Forward, ScanBound::beside_key(Direction::Backward, key));
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) {
+        self.ends.seek(Direction::Forward, ScanBound::beside_key(Direction::Backward, key.as_ref()));
     }
 
     /// Moves the back so that its next entry is the last one of the range whose user key is at or before `key`, in the
@@ -539,13 +526,13 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// let table = MemTable::default();
     /// table.put(1, b"a", b"")?;
     /// table.put(2, b"c", b"")?;
-    /// let mut range = table.owned_range(..);
+    /// let mut range = table.range(..).owned();
     /// range.seek_for_prev(b"b");
     /// assert_eq!(range.next_back_entry()?.map(|entry| entry.user_key()), Some(b"a".as_slice()));
     /// # Ok(()) }
     /// ```
-    pub fn seek_for_prev(&mut self, key: &[u8]) {
-        self.ends.seek(Direction::Backward, ScanBound::beside_key(Direction::Forward, key));
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) {
+        self.ends.seek(Direction::Backward, ScanBound::beside_key(Direction::Forward, key.as_ref()));
     }
 
     /// Replaces the bounds and restarts both ends.
@@ -556,7 +543,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     /// let table = MemTable::default();
     /// table.put(1, b"a", b"")?;
     /// table.put(2, b"b", b"")?;
-    /// let mut range = table.owned_range(..);
+    /// let mut range = table.range(..).owned();
     /// for (bounds, expected) in [("a".."b", b"a"), ("b".."c", b"b")] {
     ///     range.set_bounds(bounds);
     ///     assert_eq!(range.next_back_entry()?.map(|entry| entry.user_key()), Some(expected.as_slice()));
@@ -569,7 +556,7 @@ impl<H: Handle, L: Visibility> EntryRange<H, L> {
     }
 }
 
-impl<H: Handle> EntryRange<H, Raw> {
+impl<H: Handle> Range<H, Raw> {
     /// Moves the front so that its next entry is the first one at or after (`key`, `sequence`); see
     /// [`seek`](Self::seek).
     ///
@@ -579,13 +566,14 @@ impl<H: Handle> EntryRange<H, Raw> {
     /// let table = MemTable::default();
     /// table.put(3, b"k", b"three")?;
     /// table.put(5, b"k", b"five")?;
-    /// let mut range = table.owned_range(..);
+    /// let mut range = table.range(..).owned();
     /// range.seek_version(b"k", 4);
     /// assert_eq!(range.next_entry()?.map(|entry| entry.sequence()), Some(3));
     /// # Ok(()) }
     /// ```
-    pub fn seek_version(&mut self, key: &[u8], sequence: SequenceNumber) {
-        self.ends.seek(Direction::Forward, ScanBound::beside_version(Direction::Backward, key, sequence));
+    pub fn seek_version(&mut self, key: impl AsRef<[u8]>, sequence: SequenceNumber) {
+        let place = ScanBound::beside_version(Direction::Backward, key.as_ref(), sequence);
+        self.ends.seek(Direction::Forward, place);
     }
 
     /// Replaces the bounds by positions (user key, sequence number) in the order of the table, where sequence numbers
@@ -599,7 +587,7 @@ impl<H: Handle> EntryRange<H, Raw> {
     /// for sequence in 1..=5 {
     ///     table.put(sequence, b"k", b"")?;
     /// }
-    /// let mut range = table.owned_range(..);
+    /// let mut range = table.range(..).owned();
     /// range.set_version_bounds((b"k", 4)..=(b"k", 2));
     /// let found = range.map(|copy| Ok(copy?.sequence())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
     /// assert_eq!(found, [4, 3, 2]);
@@ -608,51 +596,52 @@ impl<H: Handle> EntryRange<H, Raw> {
     pub fn set_version_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<(K, SequenceNumber)>) {
         self.ends.restart(self.ends.keys, version_bounds(&range));
     }
+}
 
-    /// This range with bounds of (user key, sequence number); see [`set_version_bounds`](Self::set_version_bounds).
+impl<L: Visibility> Range<Borrowed<'_>, L> {
+    /// This range with a share in the table, from where it has come to: `'static`, `Send` and `Sync`.
     ///
     /// ```
-    /// use paranoid_memtable::{Error, MemTable};
+    /// use paranoid_memtable::MemTable;
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let table = MemTable::default();
-    /// for sequence in 1..=3 {
-    ///     table.put(sequence, b"k", b"")?;
-    /// }
-    /// let range = table.range(..).with_version_bounds(("k", 2)..=("k", 0));
-    /// let versions: Result<Vec<u64>, Error> = range.map(|entry| Ok(entry?.sequence())).collect();
-    /// assert_eq!(versions?, [2, 1]);
-    /// # Ok::<(), Error>(())
+    /// table.put(1, b"a", b"one")?;
+    /// table.put(5, b"a", b"new")?;
+    /// let (all, at_4) = (table.range(..).owned(), table.range_at(4, ..).owned());
+    /// drop(table);
+    /// let reader = std::thread::spawn(move || at_4.rev().next());
+    /// let entry = reader.join().unwrap().expect("it is there")?;
+    /// assert_eq!((entry.user_key(), entry.value()), (b"a".as_slice(), b"one".as_slice()));
+    /// assert_eq!(all.count(), 2);
+    /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn with_version_bounds<K: AsRef<[u8]>>(
-        mut self,
-        range: impl RangeBounds<(K, SequenceNumber)>,
-    ) -> Self {
-        self.set_version_bounds(range);
-        self
+    pub fn owned(self) -> OwnedRange<L> {
+        Range { handle: Owned(Arc::clone(self.handle.0)), ends: self.ends, shows: self.shows }
     }
 }
 
 /// A range that borrows its table yields entries, one that owns a share yields copies of them, each verified after it was
 /// made.
-impl<H: Handle, L: Visibility> Iterator for EntryRange<H, L> {
+impl<H: Handle, L: Visibility> Iterator for Range<H, L> {
     type Item = Result<H::Item>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let EntryRange { handle, ends, .. } = self;
+        let Range { handle, ends, .. } = self;
         handle.yielded(|core| ends.step(core, Direction::Forward))
     }
 }
 
-impl<H: Handle, L: Visibility> DoubleEndedIterator for EntryRange<H, L> {
+impl<H: Handle, L: Visibility> DoubleEndedIterator for Range<H, L> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        let EntryRange { handle, ends, .. } = self;
+        let Range { handle, ends, .. } = self;
         handle.yielded(|core| ends.step(core, Direction::Backward))
     }
 }
 
-impl<H: Handle, L: Visibility> std::iter::FusedIterator for EntryRange<H, L> {}
+impl<H: Handle, L: Visibility> std::iter::FusedIterator for Range<H, L> {}
 
 // Estimates of the size of a range: counted if it is small, else computed from the towers of the list.
 //

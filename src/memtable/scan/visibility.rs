@@ -34,9 +34,9 @@ use crate::tombstone::live::{CoveringRun, Question};
 /// Which entries a scan shows: [`Raw`] or [`AtSnapshot`]. Sealed.
 ///
 /// ```
-/// use paranoid_memtable::{MemTable, TableCursor};
-/// use paranoid_memtable::scan::Visibility;
-/// fn keys<L: Visibility>(mut cursor: TableCursor<'_, L>) -> paranoid_memtable::Result<Vec<Vec<u8>>> {
+/// use paranoid_memtable::{Cursor, MemTable};
+/// use paranoid_memtable::scan::{Borrowed, Visibility};
+/// fn keys<L: Visibility>(mut cursor: Cursor<Borrowed<'_>, L>) -> paranoid_memtable::Result<Vec<Vec<u8>>> {
 ///     let (mut keys, mut entry) = (Vec::new(), cursor.first()?);
 ///     while let Some(found) = entry {
 ///         keys.push(found.user_key().to_vec());
@@ -60,11 +60,11 @@ pub(crate) mod sealed {
 /// Shows every version of every key; range tombstones are not applied. Flushes and merges read this.
 ///
 /// ```
-/// use paranoid_memtable::{Kind, MemTable, TableCursor};
-/// use paranoid_memtable::scan::Raw;
+/// use paranoid_memtable::{Cursor, Kind, MemTable};
+/// use paranoid_memtable::scan::{Borrowed, Raw};
 /// let table = MemTable::default();
 /// table.delete(1, b"apple")?;
-/// let mut cursor: TableCursor<'_, Raw> = table.cursor();
+/// let mut cursor: Cursor<Borrowed<'_>, Raw> = table.cursor();
 /// assert_eq!(cursor.first()?.map(|entry| entry.kind()), Some(Kind::DELETE));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
@@ -74,11 +74,11 @@ pub struct Raw;
 /// Shows what a snapshot sees: the newest visible version of each key, deletes and range deletes applied.
 ///
 /// ```
-/// use paranoid_memtable::{MemTable, TableCursor};
-/// use paranoid_memtable::scan::AtSnapshot;
+/// use paranoid_memtable::{Cursor, MemTable};
+/// use paranoid_memtable::scan::{AtSnapshot, Borrowed};
 /// let table = MemTable::default();
 /// table.delete(1, b"apple")?;
-/// let mut cursor: TableCursor<'_, AtSnapshot> = table.cursor_at(1);
+/// let mut cursor: Cursor<Borrowed<'_>, AtSnapshot> = table.cursor_at(1);
 /// assert!(cursor.first()?.is_none());
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```

@@ -25,7 +25,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Corruption, Place, Result};
+use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::options::OrderChecks;
 use crate::key::{Direction, KeyComparator, KeyEquality, KeyOrder, Kind, SequenceNumber, Side, Target};
 use crate::memtable::arena::arena::Frame;
@@ -110,8 +110,8 @@ impl Walk {
     /// The error of the last move, if it met damage.
     pub(crate) fn status(&self) -> Result<()> {
         match &self.state {
-            State::Gap(reported) => Err(reported.gap.corruption.into()),
-            State::Failed(corruption) => Err((*corruption).into()),
+            State::Gap(reported) => Err(Error::Corruption(reported.gap.corruption)),
+            State::Failed(corruption) => Err(Error::Corruption(*corruption)),
             State::Nowhere | State::At(_) => Ok(()),
         }
     }

@@ -10,6 +10,8 @@
 //! * LIST-2: nodes are never unlinked; order at level 0 is the truth, upper levels and back links are derived.
 //! * LIST-3: until the compare-and-swap succeeds nothing is visible; a losing node is zeroed again, before anything
 //!   else runs.
+//! * LIST-5: an entry is compared with both sides of its bracket, and its node with what was to be written, once by the search and the
+//!   build, and once more by other comparisons: memory that is right does not help against a processor that errs.
 //! * LIST-4: a panicking comparator leaves the list as it was: it runs only before publication or while raising.
 //!
 //! Who may call what: everything takes `&self`; an `Inserter` belongs to one writer at a time.
@@ -20,6 +22,9 @@
     reason = "offsets and levels are bounded by the address limit; words are packed"
 )]
 
+use std::cmp;
+use std::hint::black_box;
+
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Kvo, Protected};
 use crate::integrity::options::{OrderChecks, SeekChecks};
@@ -27,7 +32,7 @@ use crate::key::{KeyComparator, KeyEquality, SequenceNumber, Target};
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
 use crate::memtable::arena::encode::{Built, Fields};
 use crate::memtable::arena::layout::{HEADER, HEIGHT_MAX, Head, PAD_UNITS_MAX, UNIT};
-use crate::memtable::arena::node::{Node, Verified, node_units};
+use crate::memtable::arena::node::{Node, Verified, bytes_of, node_units};
 use crate::memtable::arena::witness::Ends;
 use crate::memtable::directory::inspect::{PageAt, PageState};
 use crate::memtable::directory::name::{NAMED_EVERY, Named};
@@ -244,11 +249,14 @@ impl List {
     ) -> Result<Option<Placement<'a>>> {
         let view = &search.view;
         let revision = next_revision(displaced.as_ref());
-        let [before, after] = search.ends(bracket, fields);
+        let ends = search.ends(bracket, fields);
+        check_place(search, (fields, revision), bracket, ends)?;
+        let [before, after] = ends;
         let shape = space.shape(revision, bracket.pred, (bracket.succ, after), search.sentinel);
         let built = view.build(&mut space.reservation, fields, shape)?;
         let node = built.offset;
         check_claim(view, &built, fields)?;
+        check_built(view, node, black_box(fields))?;
         let is_linked = view.publish_link((bracket.pred, 0), bracket.succ, (node, before))?;
         if !is_linked {
             space.wipe(view)?;
@@ -331,6 +339,47 @@ fn count_level(
         }
         count += u64::from(!node.order(search.comparator, from).is_lt());
     }
+}
+
+/// Compares an entry with both sides of its bracket once more: whole keys, without images, loaded anew (LIST-5). What the search
+/// got wrong once is noticed before anything is written.
+#[inline(always)]
+fn check_place(
+    search: &Search<'_>,
+    (fields, revision): (&Fields<'_>, u32),
+    bracket: &Bracket<'_>,
+    ends: [Ends; 2],
+) -> Result<(), Corruption> {
+    let (fields, bracket) = black_box((fields, bracket));
+    let sides = [(bracket.pred, cmp::Ordering::Less), (bracket.succ, cmp::Ordering::Greater)];
+    for ((side, expected), ends) in sides.into_iter().zip(ends) {
+        if side == search.sentinel {
+            continue;
+        }
+        let node = search.view.open(side)?;
+        let keys = search.comparator.compare(node.key(), fields.key);
+        let version = || (fields.sequence, revision).cmp(&(node.sequence(), node.revision()));
+        if keys.then_with(version) != expected || (keys.is_eq() && ends == Ends::DIFFER) {
+            return Err(misplaced(side, fields));
+        }
+    }
+    Ok(())
+}
+
+/// Compares what no digest of the caller covers with the arena: sequence number and lengths, each loaded anew (LIST-5).
+#[inline(always)]
+fn check_built(view: &View<'_>, node: u32, fields: &Fields<'_>) -> Result<(), Corruption> {
+    let there = view.open(node)?;
+    if there.sequence() == fields.sequence && there.lengths() == fields.lengths() {
+        return Ok(());
+    }
+    Err(misplaced(node, fields))
+}
+
+#[cold]
+#[inline(never)]
+fn misplaced(node: u32, fields: &Fields<'_>) -> Corruption {
+    Corruption::new(Place::Order, bytes_of(node), 0, 0).with_sequence(fields.sequence)
 }
 
 /// Compares a node with the caller's buffers before it is published. K is compared even without a caller's digest: the

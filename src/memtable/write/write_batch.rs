@@ -21,13 +21,16 @@
 //!   after the second.
 //! * WRITE-BATCH-6: `prepare` is the first three steps, and `reserve` takes space for the largest that the entries can be. So nothing
 //!   after it asks for more.
+//! * WRITE-BATCH-7: counts and sequence numbers are compared once more after a batch was read, and the count after it was linked.
 //!
 //! Any thread; a batch is written inside one shard. Not promised: that all entries become visible at once. The engine
 //! publishes the batch's last sequence number after the call has returned.
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Error, Result};
+use std::hint::black_box;
+
+use crate::error::{Corruption, Error, Place, Result};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{ControlWord, Head, entry_bytes_max};
@@ -120,7 +123,8 @@ impl PreparedBatch<'_> {
         self.batch.sequence_of((self.batch.len() as u64).saturating_sub(1), first)?;
         let by = first.wrapping_sub(std::mem::replace(&mut self.first, first));
         self.writes.iter_mut().for_each(|write| write.sequence = write.sequence.wrapping_add(by));
-        Ok(())
+        let left_out = self.batch.len() - self.writes.len();
+        check_read(self.batch, first, black_box(&self.writes), left_out)
     }
 
     /// Whether this table admits what the table that admitted the batch does.
@@ -171,7 +175,7 @@ pub struct ReservedBatch<'t, 'b> {
 
 impl ReservedBatch<'_, '_> {
     /// Writes the batch, as [`MemTable::write_batch`](crate::MemTable::write_batch) does, with space and checks behind it. Expected
-    /// O(n log n). Waits for nobody.
+    /// O(n log n). Waits for nobody. When readers may see it: [commit protocol](crate::guide::commit_protocol).
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, WriteBatch};
@@ -261,7 +265,7 @@ fn read_batch<'b>(
     batch: &'b WriteBatch,
     writes: &mut Writes<'b>,
 ) -> Result<()> {
-    let (mut entries, mut number) = (batch.reader()?, 0);
+    let (mut entries, mut number, mut left_out) = (batch.reader()?, 0, 0);
     *writes = Writes::with_room(batch.len());
     while let Some(entry) = entries.step()? {
         let sequence = batch.sequence_of(number, first)?;
@@ -271,13 +275,38 @@ fn read_batch<'b>(
         if !deletes_nothing(core, &write) {
             admit(core, &write).map_err(|error| name(number, error))?;
             writes.push(write);
+        } else {
+            left_out += 1;
         }
         number += 1;
     }
+    check_read(batch, first, black_box(writes), left_out)?;
     if batch.sequence_mode() == SequenceMode::WholeBatch {
         compare_batch(core, batch, writes)?;
     }
     Ok(())
+}
+
+/// Compares what was read with what there was to read: the count, and, unless entries were left out, the numbers, which no digest
+/// of the caller covers (WRITE-BATCH-7).
+#[inline(always)]
+fn check_read(
+    batch: &WriteBatch,
+    first: SequenceNumber,
+    writes: &[Fields<'_>],
+    left_out: usize,
+) -> Result<()> {
+    let step = u64::from(batch.sequence_mode() == SequenceMode::PerEntry);
+    let agrees = writes.len() + left_out == batch.len()
+        && (left_out > 0
+            || (0..).zip(writes).all(|(at, write): (u64, _)| write.sequence == first + at * step));
+    if agrees { Ok(()) } else { Err(miscounted(batch.len() as u64, writes.len())) }
+}
+
+#[cold]
+#[inline(never)]
+fn miscounted(expected: u64, found: usize) -> Error {
+    Corruption::new(Place::Sum, 0, expected, found as u64).into()
 }
 
 /// Whether this is an empty range, which RocksDB logs: it takes its sequence number and nothing else.
@@ -442,7 +471,11 @@ fn apply_batch(core: &Core, entered: &mut Entered<'_>, writes: &[Fields<'_>]) ->
         applied += 1;
     };
     match link_batch(core, entered, writes, &ways, &mut count) {
-        Ok(()) => Ok(written),
+        Ok(()) if applied == black_box(writes).len() as u64 => Ok(written),
+        Ok(()) => {
+            let cause = Box::new(miscounted(applied, writes.len()));
+            Err(Error::BatchInterrupted { applied, cause })
+        }
         Err(error) if applied == 0 => Err(error),
         Err(error) => Err(Error::BatchInterrupted { applied, cause: Box::new(error) }),
     }

@@ -7,8 +7,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Error, Result, not_a_range};
-use crate::integrity::digest::{Kvo, Protected};
+use std::hint::black_box;
+
+use crate::error::{Corruption, Error, Place, Result, not_a_range};
+use crate::integrity::digest::{Kvos, Protected};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::encode::Fields;
@@ -16,7 +18,7 @@ use crate::memtable::arena::layout::{ControlWord, KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::batch::encoding::{Limits, admit_lengths};
 use crate::memtable::core::{Core, frozen};
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::parts::writer_shards::{Entered, Leased, Totals};
+use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShard};
 use crate::memtable::skiplist::inserter::NodeSpace;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Placement, Quick};
 use crate::memtable::skiplist::search::{Bracket, Search};
@@ -142,6 +144,10 @@ fn apply_point_any(
 #[cold]
 #[inline(never)]
 pub(crate) fn apply_range(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
+    // Asked again: a put among the range tombstones would hide keys.
+    if black_box(write).kind != Kind::RANGE_DELETE {
+        return Err(Corruption::new(Place::Header, 0, 0, 0).with_sequence(write.sequence).into());
+    }
     // Checked before anything is changed (WRITER-1).
     core.arena.control.get_or_unset(ControlWord::HAS_RANGES)?;
     let search = core.range_search()?;
@@ -154,8 +160,10 @@ pub(crate) fn apply_range(core: &Core, entered: &mut Entered<'_>, write: &Fields
     *room = room.without(load);
     // The flag is set first: from here on reads ask the index, which lacks only tombstones whose insert has not returned
     // (WRITER-2).
-    if core.arena.control.get(ControlWord::HAS_RANGES) != Ok(1) {
-        core.arena.control.set(ControlWord::HAS_RANGES, 1);
+    for control in [&core.arena.control, black_box(&core.arena.control)] {
+        if control.get(ControlWord::HAS_RANGES) != Ok(1) {
+            control.set(ControlWord::HAS_RANGES, 1);
+        }
     }
     // Counted before the comparator runs again, because it may panic.
     let inserted = account(entered, &placement, write, &search.view);
@@ -199,7 +207,12 @@ macro_rules! writes {
         /// # Errors
         /// See [`insert`](Self::insert).
         #[inline]
-        pub fn put($self: $receiver, sequence: SequenceNumber, key: &[u8], value: &[u8]) -> Result<Inserted> {
+        pub fn put(
+            $self: $receiver,
+            sequence: SequenceNumber,
+            key: impl AsRef<[u8]>,
+            value: impl AsRef<[u8]>,
+        ) -> Result<Inserted> {
             $self.insert(sequence, Kind::PUT, key, value)
         }
 
@@ -218,8 +231,8 @@ macro_rules! writes {
         pub fn merge(
             $self: $receiver,
             sequence: SequenceNumber,
-            key: &[u8],
-            operand: &[u8],
+            key: impl AsRef<[u8]>,
+            operand: impl AsRef<[u8]>,
         ) -> Result<Inserted> {
             $self.insert(sequence, Kind::MERGE, key, operand)
         }
@@ -236,8 +249,8 @@ macro_rules! writes {
         ///
         /// # Errors
         /// See [`insert`](Self::insert).
-        pub fn delete($self: $receiver, sequence: SequenceNumber, key: &[u8]) -> Result<Inserted> {
-            $self.insert(sequence, Kind::DELETE, key, &[])
+        pub fn delete($self: $receiver, sequence: SequenceNumber, key: impl AsRef<[u8]>) -> Result<Inserted> {
+            $self.insert(sequence, Kind::DELETE, key, [])
         }
 
         /// Deletes a key under the condition that it was put exactly once.
@@ -253,8 +266,12 @@ macro_rules! writes {
         ///
         /// # Errors
         /// See [`insert`](Self::insert).
-        pub fn single_delete($self: $receiver, sequence: SequenceNumber, key: &[u8]) -> Result<Inserted> {
-            $self.insert(sequence, Kind::SINGLE_DELETE, key, &[])
+        pub fn single_delete(
+            $self: $receiver,
+            sequence: SequenceNumber,
+            key: impl AsRef<[u8]>,
+        ) -> Result<Inserted> {
+            $self.insert(sequence, Kind::SINGLE_DELETE, key, [])
         }
 
         /// Deletes every entry with `start <= key < end` and a smaller sequence number.
@@ -274,8 +291,8 @@ macro_rules! writes {
         pub fn delete_range(
             $self: $receiver,
             sequence: SequenceNumber,
-            start: &[u8],
-            end: &[u8],
+            start: impl AsRef<[u8]>,
+            end: impl AsRef<[u8]>,
         ) -> Result<Inserted> {
             $self.insert(sequence, Kind::RANGE_DELETE, start, end)
         }
@@ -284,40 +301,52 @@ macro_rules! writes {
 
 pub(crate) use writes;
 
-/// Writes an entry whose value is the concatenation of several slices. The end of a range is joined first, because it
-/// is compared with the start.
-pub(crate) fn with_slices(
+/// Inserts an entry from any thread.
+pub(crate) fn insert(
+    core: &Core,
+    sequence: SequenceNumber,
+    kind: Kind,
+    key: &[u8],
+    value: &[u8],
+) -> Result<Inserted> {
+    let (fields, mut leased) = (Fields::new(sequence, kind, key, value, None), None);
+    admit(core, &fields)?;
+    apply(core, &mut core.shards.enter_free(&mut leased).ok_or_else(frozen)?, &fields)
+}
+
+/// Inserts an entry whose value is the concatenation of several slices, inside this shard or a free one. The end of a
+/// range is joined first, because it is compared with the start.
+pub(crate) fn insert_parts(
+    core: &Core,
+    shard: Option<&WriterShard>,
     sequence: SequenceNumber,
     kind: Kind,
     key: &[u8],
     slices: &[&[u8]],
-    caller_digest: Option<Protected<Kvo>>,
-    write: impl FnOnce(&Fields<'_>) -> Result<Inserted>,
+    caller_digest: Option<Protected<Kvos>>,
 ) -> Result<Inserted> {
-    let Some(fields) = Fields::of_slices(sequence, kind, key, slices, caller_digest) else {
-        return Err(Error::ValueTooLarge { len: u64::MAX, max: VALUE_LEN_MAX });
-    };
+    let fields = Fields::of_slices(sequence, kind, key, slices, None);
+    let mut fields = fields.ok_or(Error::ValueTooLarge { len: u64::MAX, max: VALUE_LEN_MAX })?;
+    // With the number as it was stored: the caller's digest covers it.
+    let stored = black_box(&fields).sequence;
+    fields.caller_digest = caller_digest.map(|digest| digest.without_sequence(stored));
+    let end;
     // A longer one is refused without joining it.
     if kind == Kind::RANGE_DELETE && fields.value_len as u64 <= KEY_LEN_MAX {
-        let end = slices.concat();
-        return write(&Fields { value: &end, rest: &[], ..fields });
+        end = slices.concat();
+        fields = Fields { value: &end, rest: &[], ..fields };
     }
-    write(&fields)
+    admit(core, &fields)?;
+    let mut leased = None;
+    let entered = match shard {
+        Some(shard) => core.shards.enter(shard),
+        None => core.shards.enter_free(&mut leased),
+    };
+    apply_any(core, &mut entered.ok_or_else(frozen)?, &fields)
 }
 
 /// [`apply`], compiled once for calls that are rare.
 #[inline(never)]
 pub(crate) fn apply_any(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
     apply(core, entered, write)
-}
-
-/// Enters a shard for one write from any thread, if the entry is admitted.
-#[inline(always)]
-pub(crate) fn enter<'s>(
-    core: &'s Core,
-    write: &Fields<'_>,
-    leased: &mut Option<Leased<'s>>,
-) -> Result<Entered<'s>> {
-    admit(core, write)?;
-    core.shards.enter_free(leased).ok_or_else(frozen)
 }

@@ -6,11 +6,10 @@ use paranoid_memtable::{
     Error as TableError, ImmutableMemTable, Kind, MemTable, MemTableOptions, ParanoidOptions,
 };
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
-use std::sync::Arc;
 
 use crate::model::{file_in, folder};
 
-fn frozen(protection: u8) -> Arc<ImmutableMemTable> {
+fn frozen(protection: u8) -> ImmutableMemTable {
     let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
     let options = MemTableOptions::builder().paranoid(paranoid).build().unwrap();
     let table = MemTable::new(options).unwrap();

@@ -31,13 +31,13 @@ fn file(directory: &Path, number: u64, sequences: std::ops::Range<u64>, rng: &mu
         for (number, sequence, kind) in &rows {
             let value = sequence.to_string().into_bytes();
             match kind {
-                0 => writer.add(&key(*number), *sequence, Kind::DELETE, b"")?,
-                1 | 2 => writer.add(&key(*number), *sequence, Kind::MERGE, &value)?,
-                _ => writer.add(&key(*number), *sequence, Kind::PUT, &value)?,
+                0 => writer.add(key(*number), *sequence, Kind::DELETE, b"")?,
+                1 | 2 => writer.add(key(*number), *sequence, Kind::MERGE, &value)?,
+                _ => writer.add(key(*number), *sequence, Kind::PUT, &value)?,
             }
         }
         let (_, sequence, start) = rows[0];
-        Ok(writer.add_range(&key(start), &key(start + 1 + sequence % 3), sequence)?)
+        Ok(writer.add_range(key(start), key(start + 1 + sequence % 3), sequence)?)
     };
     TableFile::write(directory, number, write).unwrap()
 }

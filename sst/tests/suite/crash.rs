@@ -19,7 +19,7 @@ fn write(disk: &Arc<SimDisk>) -> Result<(), Error> {
     let options = SortedTableOptions::builder().creation_time(1).block_size(512).build()?;
     let mut writer = SortedTableWriter::create_in(Shared(Arc::clone(disk)), NAME, options)?;
     for number in 0..ENTRIES {
-        writer.add(&number.to_be_bytes(), 9, Kind::PUT, &[number as u8; 20])?;
+        writer.add(number.to_be_bytes(), 9, Kind::PUT, [number as u8; 20])?;
     }
     writer.add_range(b"b", b"c", 10)?;
     writer.finish().map(|_| ())
@@ -110,7 +110,7 @@ fn a_child_that_writes() {
         let path = Path::new(&folder).join(format!("{number:06}.sst"));
         let mut writer = SortedTableWriter::create(path, SortedTableOptions::default()).unwrap();
         for key in 0..4000u64 {
-            writer.add(&key.to_be_bytes(), number + 1, Kind::PUT, &[number as u8; 100]).unwrap();
+            writer.add(key.to_be_bytes(), number + 1, Kind::PUT, [number as u8; 100]).unwrap();
         }
         writer.finish().unwrap();
         println!("end {number}");

@@ -27,7 +27,7 @@ impl MergeOperator for Append {
 }
 
 /// Merge operands only where there are more than five kinds of operations.
-fn random(rng: &mut Rng, operations: u64) -> Arc<ImmutableMemTable> {
+fn random(rng: &mut Rng, operations: u64) -> ImmutableMemTable {
     let table = MemTable::new(MemTableOptions::default()).unwrap();
     let key = |rng: &mut Rng| format!("key{:03}", rng.below(300)).into_bytes();
     for sequence in 1..=1500 {

@@ -130,7 +130,7 @@ impl Merging {
 /// Three files, oldest first, the memtable that is newer than all of them, and a model of all four.
 struct Layers {
     files: Vec<SortedTable>,
-    memtable: Arc<MemTable>,
+    memtable: MemTable,
     all: Model,
     newest: u64,
     _folder: tempfile::TempDir,
@@ -169,7 +169,7 @@ fn layers(rng: &mut Rng) -> Layers {
         table.freeze().unwrap().flush(Versions::All, &mut writer).unwrap();
         files.push(SortedTable::open(writer.finish().unwrap().path).unwrap());
     }
-    let memtable = Arc::new(new());
+    let memtable = new();
     fill(&memtable, &mut all, &mut sequence, rng, count);
     let rows = std::mem::take(&mut all.rows);
     all.rows = Model::from_rows(rows).rows;
@@ -178,7 +178,7 @@ fn layers(rng: &mut Rng) -> Layers {
 
 impl Layers {
     fn merging(&self) -> Merging {
-        let mut sources: Vec<Box<dyn Source>> = vec![Box::new(self.memtable.owned_cursor())];
+        let mut sources: Vec<Box<dyn Source>> = vec![Box::new(self.memtable.cursor().owned())];
         for file in &self.files {
             sources.push(Box::new(file.cursor()));
         }

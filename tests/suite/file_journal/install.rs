@@ -256,7 +256,7 @@ impl Engine {
             }
         }
         for name in [NUMBER.to_vec(), last(number)] {
-            batch.put(&name, &number.to_be_bytes())?;
+            batch.put(&name, number.to_be_bytes())?;
             state.insert(name, number.to_be_bytes().to_vec());
         }
         written.states.insert(number, state);

@@ -202,7 +202,7 @@ fn a_resumed_set_keeps_a_prefix() {
         let set = MemTableSet::open(options, ()).unwrap();
         let write = |value: u8, durability| {
             let mut batch = WriteBatch::with_protection(8).unwrap();
-            batch.put(&[value], &[value; 300]).unwrap();
+            batch.put([value], [value; 300]).unwrap();
             set.write_with(&batch, durability)
         };
         write(1, Durability::Buffered).unwrap();

@@ -122,7 +122,7 @@ impl Case {
             look(table, &mut past)?;
         }
         let parked = early.map_or_else(park, Ok)?;
-        let pulled = frozen.as_deref().map(|frozen| Pulled::new(frozen, model, self.turn)).transpose()?;
+        let pulled = frozen.as_ref().map(|frozen| Pulled::new(frozen, model, self.turn)).transpose()?;
         // SAFETY: this thread alone uses the table, and holds nothing borrowed from its memory: what is parked, and what
         // was pulled, holds offsets.
         #[expect(unsafe_code, reason = "opens the fault injector")]

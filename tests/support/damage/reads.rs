@@ -3,8 +3,9 @@
 
 use std::ops::Bound;
 
+use paranoid_memtable::Range;
 use paranoid_memtable::integrity::Protected;
-use paranoid_memtable::scan::{EntryRange, Handle, Visibility};
+use paranoid_memtable::scan::{Handle, Visibility};
 use paranoid_memtable::{
     BatchWritten, Entry, Error, Inserted, Kind, Lookup, MemTable, OwnedCursor, TableReader, WriteBatch,
     Writer,
@@ -176,12 +177,12 @@ impl Trial<'_> {
     fn shared_scans(&mut self, table: &TableReader) {
         let model = self.model();
         let rows: Vec<&Row> = model.rows.iter().collect();
-        let mut cursor = table.owned_cursor();
+        let mut cursor = table.cursor().owned();
         self.there_and_back(["shared scan", "reverse shared scan"], &rows, |step| {
             step.of(&mut cursor)?;
             copied(&cursor)
         });
-        let mut cursor = table.owned_cursor_at(model.snapshots[1]);
+        let mut cursor = table.cursor_at(model.snapshots[1]).owned();
         let names = ["shared resolved scan", "reverse shared resolved scan"];
         self.there_and_back(names, &model.visible(1), |step| {
             step.of(&mut cursor)?;
@@ -212,7 +213,7 @@ impl Trial<'_> {
     /// One range of each kind, which seeks around every third key.
     pub fn sought_ranges(&mut self, table: &TableReader) {
         let model = self.model();
-        let (mut raw, mut resolved) = (table.owned_range(..), table.range_at(model.snapshots[1], ..));
+        let (mut raw, mut resolved) = (table.range(..).owned(), table.range_at(model.snapshots[1], ..));
         let rows: Vec<&Row> = model.rows.iter().collect();
         let shown = model.visible(1);
         for (probe, key) in model.probes.iter().enumerate().skip(self.turn() as usize % 3).step_by(3) {
@@ -228,7 +229,7 @@ impl Trial<'_> {
     fn sought_end<H: Handle, L: Visibility>(
         &mut self,
         probe: usize,
-        range: &mut EntryRange<H, L>,
+        range: &mut Range<H, L>,
         seek: Seek<'_>,
         rows: &[&Row],
     ) {
@@ -251,7 +252,7 @@ impl Trial<'_> {
     /// Ranges between two versions, and from one on.
     fn sought_versions(&mut self, table: &TableReader) {
         let model = self.model();
-        let (mut range, mut keys) = (table.range(..), table.owned_range(..).descending());
+        let (mut range, mut keys) = (table.range(..), table.range(..).owned().descending());
         for row in model.rows.iter().skip(self.turn() as usize % 3).step_by(3) {
             let Some(probe) = model.probe(&row.key) else { continue };
             let place = (row.key.as_slice(), row.sequence);
@@ -311,12 +312,13 @@ impl<'t> Means<'t> {
         let Row { key, sequence, kind, value } = row;
         match (self, *kind) {
             (Means::CallerDigest(table), Kind::PUT) => {
-                let caller_digest = Protected::of(key, value, *kind);
+                let caller_digest = Protected::of(key, value, *kind).with_sequence(*sequence);
                 table.insert_parts(*sequence, *kind, key, &[value], Some(caller_digest))
             }
             (Means::Slices(table, writer), kind) => {
                 let (low, high) = value.split_at(value.len() / 2);
-                let (slices, caller_digest) = ([low, high], Protected::of(key, value, kind));
+                let caller_digest = Protected::of(key, value, kind).with_sequence(*sequence);
+                let slices = [low, high];
                 match sequence % 3 {
                     0 => table.insert_parts(*sequence, kind, key, &slices, None),
                     1 => table.insert_parts(*sequence, kind, key, &slices, Some(caller_digest)),

@@ -4,13 +4,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use paranoid_memtable::Cursor;
 use paranoid_memtable::flush::{
     FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, SinkError, Versions,
 };
 use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::read::{EntryBytes, Operands};
 use paranoid_memtable::repair::Reach;
-use paranoid_memtable::scan::{Cursor, Handle, Visibility};
+use paranoid_memtable::scan::{Handle, Visibility};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{
     DuplicatePolicy, Entry, Error, ImmutableMemTable, Kind, Lookup, MemTable, TableReader, ValueRef,
@@ -701,7 +702,7 @@ impl<'m> Trial<'m> {
     }
 
     /// Freezes, or notes why that failed; either way writing has ended and the frozen table exists.
-    pub fn freeze(&mut self, table: &MemTable) -> Option<std::sync::Arc<ImmutableMemTable>> {
+    pub fn freeze(&mut self, table: &MemTable) -> Option<ImmutableMemTable> {
         if let Err(error) = table.freeze() {
             self.refused(&error, "freeze");
         }

@@ -22,8 +22,8 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use paranoid_memtable::scan::{AtSnapshot, Cursor, EntryRange, Handle, Visibility};
-use paranoid_memtable::{Error, MemTable, OwnedCursor, OwnedRange, Range, TableCursor, TableReader};
+use paranoid_memtable::scan::{AtSnapshot, Borrowed, Handle, Visibility};
+use paranoid_memtable::{Cursor, Error, MemTable, OwnedCursor, OwnedRange, Range, TableReader};
 
 use super::model::{Accelerators, Model, PREFIX_BYTES, Row};
 use super::trial::{Shown, Step, Trial};
@@ -350,9 +350,9 @@ impl<'m> Trial<'m> {
                 self.both_ends("range_at", walk, patterns.1, table.range_at(snapshot, bounds));
                 self.descends("range_descending", (&raw, 0), table.range(bounds).descending());
             } else {
-                self.both_ends("owned_range", raw_walk, patterns.0, table.owned_range(bounds));
-                self.both_ends("owned_range_at", walk, patterns.1, table.owned_range_at(snapshot, bounds));
-                self.descends("owned_range_descending", (&raw, 0), table.owned_range(bounds).descending());
+                self.both_ends("owned_range", raw_walk, patterns.0, table.range(bounds).owned());
+                self.both_ends("owned_range_at", walk, patterns.1, table.range_at(snapshot, bounds).owned());
+                self.descends("owned_range_descending", (&raw, 0), table.range(bounds).owned().descending());
             }
             self.estimate(table, window, raw.len());
         }
@@ -391,14 +391,14 @@ impl<'m> Trial<'m> {
         let place = |row: usize| (rows[row].key.as_slice(), rows[row].sequence);
         let pattern = self.pattern(6);
         if turn.is_multiple_of(2) {
-            let range = table.range(..).with_version_bounds(place(start)..=place(end));
+            let range = table.versions(place(start)..=place(end));
             self.both_ends("range_versions", Walk::new(&rows[start..=end]), pattern, range);
         } else {
-            let range = table.owned_range(..).with_version_bounds(place(start)..place(end));
+            let range = table.versions(place(start)..place(end)).owned();
             self.both_ends("owned_range_versions", Walk::new(&rows[start..end]), pattern, range);
         }
         let bounds = place(start)..=place(end);
-        let range = table.range(..).descending().with_version_bounds(bounds);
+        let range = table.versions(bounds).descending();
         self.descends("range_descending of versions", (&rows[start..=end], 0), range);
     }
 
@@ -541,8 +541,8 @@ type At<C> = Vec<(usize, C)>;
 /// What was parked, and on which rows.
 #[derive(Default)]
 pub struct Parked<'t> {
-    raw: At<TableCursor<'t>>,
-    resolved: At<TableCursor<'t, AtSnapshot>>,
+    raw: At<Cursor<Borrowed<'t>>>,
+    resolved: At<Cursor<Borrowed<'t>, AtSnapshot>>,
     owned: At<OwnedCursor>,
     owned_resolved: At<OwnedCursor<AtSnapshot>>,
     /// Rows that its front has shown, and its back; the range.
@@ -553,15 +553,15 @@ pub struct Parked<'t> {
 
 /// A range of any kind with two ends.
 enum Ranged<'t> {
-    Raw(Range<'t>),
+    Raw(Range<Borrowed<'t>>),
     Owned(OwnedRange),
-    Resolved(Range<'t, AtSnapshot>),
+    Resolved(Range<Borrowed<'t>, AtSnapshot>),
     OwnedResolved(OwnedRange<AtSnapshot>),
 }
 
 /// A descending range of either kind.
 enum ParkedDescent<'t> {
-    Borrowed(Range<'t>),
+    Borrowed(Range<Borrowed<'t>>),
     Owned(OwnedRange),
 }
 
@@ -586,13 +586,13 @@ impl<'t> Parked<'t> {
             if turn.is_multiple_of(2) {
                 parked.raw.push((place, park(table.cursor(), row)?));
             } else {
-                parked.owned.push((place, park(table.owned_cursor(), row)?));
+                parked.owned.push((place, park(table.cursor().owned(), row)?));
             }
         }
         for place in places(shown.len()) {
             let row = shown[place];
             if turn.is_multiple_of(2) {
-                parked.owned_resolved.push((place, park(table.owned_cursor_at(snapshot), row)?));
+                parked.owned_resolved.push((place, park(table.cursor_at(snapshot).owned(), row)?));
             } else {
                 parked.resolved.push((place, park(table.cursor_at(snapshot), row)?));
             }
@@ -621,18 +621,18 @@ fn ranged(table: &MemTable, snapshot: u64, kind: usize, ends: (usize, usize)) ->
     Ok(match kind {
         0 => Ranged::Resolved(moved(table.range_at(snapshot, ..), ends)?),
         1 => Ranged::Raw(moved(table.range(..), ends)?),
-        2 => Ranged::OwnedResolved(moved(table.owned_range_at(snapshot, ..), ends)?),
-        3 => Ranged::Owned(moved(table.owned_range(..), ends)?),
+        2 => Ranged::OwnedResolved(moved(table.range_at(snapshot, ..).owned(), ends)?),
+        3 => Ranged::Owned(moved(table.range(..).owned(), ends)?),
         // Bounds that leave nothing out.
         4 => Ranged::Resolved(moved(table.range_at(snapshot, b"".as_slice()..), ends)?),
-        _ => Ranged::Raw(moved(table.range(..).with_version_bounds((b"", u64::MAX)..), ends)?),
+        _ => Ranged::Raw(moved(table.versions((b"", u64::MAX)..), ends)?),
     })
 }
 
 /// A descending range of this kind that has shown so many rows.
 fn descent(table: &MemTable, kind: usize, shown: usize) -> Result<ParkedDescent<'_>, Error> {
     if kind < RANGES / 2 {
-        let mut range = table.owned_range(..).descending();
+        let mut range = table.range(..).owned().descending();
         range.by_ref().take(shown).try_for_each(|entry| entry.map(drop))?;
         return Ok(ParkedDescent::Owned(range));
     }
@@ -643,9 +643,9 @@ fn descent(table: &MemTable, kind: usize, shown: usize) -> Result<ParkedDescent<
 
 /// A range whose ends have shown so many rows.
 fn moved<H: Handle, L: Visibility>(
-    mut range: EntryRange<H, L>,
+    mut range: Range<H, L>,
     (front, back): (usize, usize),
-) -> Result<EntryRange<H, L>, Error> {
+) -> Result<Range<H, L>, Error> {
     for _ in 0..front {
         range.next_entry()?;
     }

@@ -41,7 +41,7 @@ fn main() {
     step_delete_range(&table);
     step_freeze(&table);
     let set = MemTableSet::open(SetOptions::builder().table(options).build().unwrap(), ()).unwrap();
-    let mut batch = WriteBatch::new();
+    let mut batch = WriteBatch::with_protection(0).unwrap();
     batch.put(b"key", b"value").unwrap();
     set.write(&batch).unwrap();
     step_set_write(&set, &batch);

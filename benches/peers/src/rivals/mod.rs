@@ -1,6 +1,5 @@
 //! The tables that are compared, behind one small trait.
 
-use std::sync::Arc;
 
 use paranoid_memtable::read::Operands;
 use paranoid_memtable::{
@@ -222,7 +221,7 @@ pub(super) struct Ours {
     protection: u8,
     /// The most bytes that all entries take.
     bytes: u64,
-    frozen: Option<Arc<ImmutableMemTable>>,
+    frozen: Option<ImmutableMemTable>,
 }
 
 const INTACT: &str = "intact memory";

@@ -8,7 +8,6 @@
 //! shared prefixes, several versions of a key.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use paranoid_memtable::flush::Versions;
@@ -197,7 +196,7 @@ fn rewrite(again: &Path, path: &Path, table: &SortedTable) -> anyhow::Result<()>
 }
 
 /// RocksDB verifies and scans this crate's file, ingests it, and answers gets from it.
-fn ours(folder: &Path, options: FileOptions, table: &Arc<ImmutableMemTable>) -> anyhow::Result<u64> {
+fn ours(folder: &Path, options: FileOptions, table: &ImmutableMemTable) -> anyhow::Result<u64> {
     let folder = Folder::fresh(&folder.join("ours"))?;
     let path = folder.join("000001.sst");
     let new = || {
@@ -228,7 +227,7 @@ fn ours(folder: &Path, options: FileOptions, table: &Arc<ImmutableMemTable>) -> 
     Ok(count)
 }
 
-fn memtable(operations: &[Operation]) -> anyhow::Result<Arc<ImmutableMemTable>> {
+fn memtable(operations: &[Operation]) -> anyhow::Result<ImmutableMemTable> {
     let table = MemTable::new(MemTableOptions::default())?;
     for (sequence, (kind, key, value)) in (1..).zip(operations) {
         match *kind {

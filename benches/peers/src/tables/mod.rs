@@ -152,7 +152,7 @@ pub struct Costs {
 
 struct Input {
     entries: Entries,
-    table: Arc<ImmutableMemTable>,
+    table: ImmutableMemTable,
     hits: Vec<Keys>,
     misses: Vec<Keys>,
 }

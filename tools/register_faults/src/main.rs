@@ -1,0 +1,91 @@
+//! `register_faults OPERATION..` injects faults of a processor into operations of a table and prints a row for each.
+#![forbid(unsafe_code)]
+
+mod subject;
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use register_faults::Faults;
+
+use crate::subject::Operation;
+
+/// Flips one bit of a register or a flag at one instruction of one operation, and counts what comes of it.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Operations (all, if none is named).
+    operations: Vec<String>,
+    /// Faults an operation.
+    #[arg(long, default_value_t = 1000)]
+    trials: usize,
+    /// Faults in one table; the next table has other keys.
+    #[arg(long, default_value_t = 100)]
+    trials_a_table: usize,
+    /// Seed of the first table.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Repeats this trial of the first table alone.
+    #[arg(long)]
+    only: Option<usize>,
+    /// Which faults.
+    #[arg(long, value_enum, default_value_t = Faults::Moves)]
+    faults: Faults,
+    /// Subjects at a time.
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Another program that is a subject, such as one that has RocksDB's table.
+    #[arg(long)]
+    program: Option<PathBuf>,
+}
+
+fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let arguments = Arguments::parse();
+    // For the tracer: the subject itself.
+    if let [subject, operation, seed] = &arguments.operations[..]
+        && subject == "subject"
+    {
+        subject::run(Operation::from_str(operation, false)?, seed.parse()?)?.exit();
+    }
+    campaign(&arguments)
+}
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+fn campaign(_: &Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
+    Err("registers are damaged through ptrace, which is written for Linux on x86-64 alone".into())
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn campaign(arguments: &Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
+    use register_faults::report::{Campaign, Outcome, run};
+
+    let all = || Operation::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    let operations = match &arguments.operations[..] {
+        [] => all().map(|operation| operation.get_name().to_string()).collect(),
+        named => named.to_vec(),
+    };
+    println!("{}", Outcome::heading());
+    let mut silent = Vec::new();
+    for operation in operations {
+        let campaign = Campaign {
+            program: arguments.program.clone().map_or_else(std::env::current_exe, Ok)?,
+            arguments: vec!["subject".into()],
+            operation: operation.clone(),
+            faults: arguments.faults,
+            trials: arguments.trials,
+            trials_a_table: arguments.trials_a_table,
+            seed: arguments.seed,
+            jobs: arguments.jobs,
+            only: arguments.only,
+        };
+        let outcome = run(&campaign)?;
+        println!("{}", outcome.row(&operation));
+        silent.extend(outcome.silent);
+    }
+    silent.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
+    println!();
+    for (line, (count, repeat)) in silent {
+        println!("{count:5} {line} [{repeat}]");
+    }
+    Ok(())
+}
