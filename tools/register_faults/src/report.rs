@@ -49,7 +49,7 @@ pub struct Outcome {
     pub instructions: f64,
     /// Places in one operation that can be spoiled, the mean.
     pub sites: f64,
-    /// What was silent: source line, how often, and the first as arguments that repeat it.
+    /// What was silent, or hung: source line, how often, and the first as arguments that repeat it.
     pub silent: BTreeMap<String, (usize, String)>,
 }
 
@@ -174,7 +174,9 @@ fn outcome(campaign: &Campaign, rounds: &[(u64, Round)]) -> Outcome {
         for trial in &round.trials {
             outcome.trials += 1;
             *outcome.verdicts.entry(trial.verdict).or_default() += 1;
-            if matches!(trial.verdict, Verdict::Silent | Verdict::Lost) || campaign.only.is_some() {
+            if matches!(trial.verdict, Verdict::Silent | Verdict::Lost | Verdict::Hung)
+                || campaign.only.is_some()
+            {
                 let line = format!("{:?}: {}", trial.verdict, sources.line(trial, &round.mappings));
                 let repeat =
                     format!("{} --seed {seed} --only {}: {}", campaign.operation, trial.number, trial.what);
