@@ -1,6 +1,5 @@
 //! The tables that are compared, behind one small trait.
 
-
 use paranoid_memtable::read::Operands;
 use paranoid_memtable::{
     ChecksumKind, Directory, ImmutableMemTable, Lookup, MemTable, MemTableOptions, ParanoidOptions,
