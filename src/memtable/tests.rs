@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::integrity::digest::splitmix;
 use crate::integrity::options::ParanoidOptions;
 use crate::key::{Bytewise, Comparator, KeyEquality, KeyOrder, Target};
-use crate::memtable::arena::witness::Ends;
+use crate::memtable::arena::witness::EndKeys;
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::options::{Directory, MemTableOptions};
 use crate::memtable::read::get::Lookup;
@@ -89,7 +89,7 @@ fn links_say_whether_the_keys_at_their_ends_differ() {
         {
             let right = search.view.open(next).unwrap().key().to_vec();
             let differ = protection > 0 && left.as_ref() != Some(&right);
-            assert_eq!(ends == Ends::DIFFER, differ, "{left:?} {right:?}");
+            assert_eq!(ends == EndKeys::DIFFER, differ, "{left:?} {right:?}");
             (at, left) = (next, Some(right));
         }
     }

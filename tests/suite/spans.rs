@@ -366,6 +366,43 @@ mod lost_tombstones {
         frozen.flush(Versions::SeenBy(&[]), &mut Kept::default()).unwrap();
     }
 
+    /// A freeze compares the index with the list. Damage of the list is no reason to distrust the index: no get is hit by it.
+    #[test]
+    fn a_damaged_list_leaves_the_index_of_a_frozen_table() {
+        let _watchdog =
+            Watchdog::new("spans::lost_tombstones::a_damaged_list_leaves_the_index_of_a_frozen_table", 9);
+        let is_entry =
+            |region| matches!(region, Region::Header | Region::Key | Region::Value | Region::Digests);
+        let of_list = |injector: &FaultInjector<'_>| {
+            let pieces = injector.pieces().iter().enumerate();
+            let wanted = pieces.filter(|(_, piece)| piece.part == Part::Ranges && is_entry(piece.region));
+            wanted.map(|(number, _)| number).collect::<Vec<_>>()
+        };
+        let damaged = |turn: Option<usize>| {
+            let table = keys_only();
+            (0..20).for_each(|turn| delete(&table, turn));
+            let mut injector = open_injector(&table);
+            let pieces = of_list(&injector);
+            turn.iter().for_each(|turn| injector.flip(pieces[*turn], 3));
+            drop(injector);
+            let _ = table.freeze();
+            for number in 0..KEYS {
+                let covers = |turn| (range(turn).0..range(turn).1).contains(&number);
+                let lookup =
+                    table.get(key(number), u64::MAX).unwrap_or_else(|error| panic!("{turn:?}: {error}"));
+                assert_eq!(
+                    matches!(lookup, Lookup::Deleted { .. }),
+                    (0..20).any(covers),
+                    "{turn:?}: key {number}"
+                );
+            }
+            pieces.len()
+        };
+        let pieces = damaged(None);
+        assert!(pieces >= 60, "{pieces}");
+        (0..pieces).for_each(|turn| _ = damaged(Some(turn)));
+    }
+
     /// Indexes of the pieces that hold the starts of range tombstones.
     fn starts_of_ranges(injector: &FaultInjector<'_>) -> Vec<usize> {
         let pieces = injector.pieces().iter().enumerate();

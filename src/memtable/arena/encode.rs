@@ -15,7 +15,7 @@ use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::arena::{Reservation, View};
 use crate::memtable::arena::layout::{BACK_AT, BACK_UNITS, HEADER, REVISION_AT, SEQUENCE_AT, UNIT};
 use crate::memtable::arena::node::{BackWord, Lengths, key_at};
-use crate::memtable::arena::witness::Ends;
+use crate::memtable::arena::witness::EndKeys;
 
 impl View<'_> {
     /// Writes links, header, digests, key, value and back link of a node that is not published yet.
@@ -33,7 +33,7 @@ impl View<'_> {
         let units = self.plain(reservation, from, from + tower + key_at + fields.data_bytes() as usize)?;
         let (links, bytes) = units.split_at_mut(tower);
         for (level, link) in (0..height).zip(links.as_chunks_mut::<UNIT>().0.iter_mut().rev()) {
-            let target = if level == 0 { next } else { (end, Ends::MAY_MATCH) };
+            let target = if level == 0 { next } else { (end, EndKeys::MAY_MATCH) };
             let word = self.link_word(offset, level, target);
             self.write_word(link, Self::slot(offset, level), word);
         }
@@ -252,7 +252,7 @@ pub(crate) struct Shape {
     /// The node before it.
     pub(crate) back: u32,
     /// What its link at level 0 names and says.
-    pub(crate) next: (u32, Ends),
+    pub(crate) next: (u32, EndKeys),
     /// What its other links name: the sentinel.
     pub(crate) end: u32,
 }

@@ -86,6 +86,12 @@ impl<'a> View<'a> {
         Some((Node { key_address, lengths, place, fixed, arena: PhantomData }, back.target()))
     }
 
+    /// Lengths and sequence number as they are stored, not checked.
+    #[inline(always)]
+    pub(crate) fn stored_fields(&self, offset: u32) -> Option<(Lengths, SequenceNumber)> {
+        self.stored_header(offset).map(|(_, Header { lengths, sequence, .. })| (lengths, sequence))
+    }
+
     /// The fields of the header at `offset`, not checked, with its address and the number of bytes from there to the end
     /// of its chunk.
     #[inline(always)]
@@ -571,6 +577,13 @@ pub(crate) fn bytes_of(offset: u32) -> u64 {
 #[cold]
 pub(crate) fn no_node(offset: u32) -> Corruption {
     Corruption::new(Place::Link, bytes_of(offset), 0, 0)
+}
+
+/// The report for an entry whose place contradicts its key.
+#[cold]
+#[inline(never)]
+pub(crate) fn misplaced(offset: u32, sequence: SequenceNumber) -> Corruption {
+    Corruption::new(Place::Order, bytes_of(offset), 0, 0).with_sequence(sequence)
 }
 
 // What the words of a node hold: the byte map is in `layout.rs`.

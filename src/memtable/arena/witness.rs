@@ -207,13 +207,13 @@ impl<'a> View<'a> {
 
 /// What a level-0 link says about the keys of the nodes at its ends, by what its tag is XORed with (LINKS-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ends(u32);
+pub(crate) struct EndKeys(u32);
 
-impl Ends {
+impl EndKeys {
     /// They may be the same.
-    pub(crate) const MAY_MATCH: Ends = Ends(0);
+    pub(crate) const MAY_MATCH: EndKeys = EndKeys(0);
     /// They differ.
-    pub(crate) const DIFFER: Ends = Ends(0x9a3c_65c5);
+    pub(crate) const DIFFER: EndKeys = EndKeys(0x9a3c_65c5);
 }
 
 impl View<'_> {
@@ -238,17 +238,17 @@ impl View<'_> {
 
     /// Follows a link: its target, and what it says about the ends, if the tag matches (NODE-4).
     #[inline(always)]
-    pub(crate) fn try_link_with_ends(&self, node: u32, level: u32) -> Option<(u32, Ends)> {
+    pub(crate) fn try_link_with_ends(&self, node: u32, level: u32) -> Option<(u32, EndKeys)> {
         let link = self.load_link(Self::slot(node, level))?;
         Some(((link >> 32) as u32, self.ends(node, level, link)?))
     }
 
     /// What a link word says about the ends, if its tag matches.
     #[inline(always)]
-    fn ends(&self, node: u32, level: u32, link: u64) -> Option<Ends> {
+    fn ends(&self, node: u32, level: u32, link: u64) -> Option<EndKeys> {
         let tag = self.secret.link_tag(Self::slot(node, level), level, (link >> 32) as u32);
-        let ends = Ends(link as u32 ^ tag);
-        (ends == Ends::MAY_MATCH || ends == Ends::DIFFER).then_some(ends)
+        let ends = EndKeys(link as u32 ^ tag);
+        (ends == EndKeys::MAY_MATCH || ends == EndKeys::DIFFER).then_some(ends)
     }
 
     /// The target of a link, unchecked; for prefetches only.
@@ -275,7 +275,7 @@ impl View<'_> {
 
     /// A link word that names `target`.
     #[inline(always)]
-    pub(super) fn link_word(&self, node: u32, level: u32, (target, ends): (u32, Ends)) -> u64 {
+    pub(super) fn link_word(&self, node: u32, level: u32, (target, ends): (u32, EndKeys)) -> u64 {
         let tag = self.secret.link_tag(Self::slot(node, level), level, target);
         u64::from(target) << 32 | u64::from(tag ^ ends.0)
     }
@@ -285,7 +285,7 @@ impl View<'_> {
     pub(crate) fn set_link(&self, node: u32, level: u32, target: u32) -> Result<(), Corruption> {
         let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
         // ORDERING: Relaxed: the node becomes reachable at this level only through a later `publish_link`.
-        word.store(self.link_word(node, level, (target, Ends::MAY_MATCH)), Ordering::Relaxed);
+        word.store(self.link_word(node, level, (target, EndKeys::MAY_MATCH)), Ordering::Relaxed);
         Ok(())
     }
 
@@ -296,7 +296,7 @@ impl View<'_> {
         &self,
         at: (u32, u32),
         old: u32,
-        new: (u32, Ends),
+        new: (u32, EndKeys),
     ) -> Result<bool, Corruption> {
         let (node, level) = at;
         let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
@@ -314,7 +314,7 @@ impl View<'_> {
 #[cold]
 fn bad_link(slot: u32, expected: u32, found: u32) -> Corruption {
     let mut report = Corruption::new(Place::Link, bytes_of(slot), u64::from(expected), u64::from(found));
-    let differences = [Ends::MAY_MATCH, Ends::DIFFER].map(|ends| expected ^ found ^ ends.0);
+    let differences = [EndKeys::MAY_MATCH, EndKeys::DIFFER].map(|ends| expected ^ found ^ ends.0);
     let flipped = differences.into_iter().find(|difference| difference.is_power_of_two());
     report.flipped_bit = flipped.map(|bit| u64::from(bit.trailing_zeros()));
     report
@@ -388,7 +388,8 @@ mod tests {
     use crate::memtable::arena::node::{BackWord, Lengths, entry_end, node_units};
     use crate::sync::Ordering;
 
-    const LOW: Shape = Shape { pad: 0, height: 1, revision: 0, back: 0, next: (0, Ends::MAY_MATCH), end: 0 };
+    const LOW: Shape =
+        Shape { pad: 0, height: 1, revision: 0, back: 0, next: (0, EndKeys::MAY_MATCH), end: 0 };
 
     fn fields() -> Fields<'static> {
         Fields::new(9, Kind::PUT, b"the key", b"value", None)

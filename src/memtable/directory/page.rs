@@ -759,17 +759,6 @@ impl<'a> Pages<'_, 'a> {
         start
     }
 
-    /// The page whose range holds the target, from a page before it on, and [`slot`](Self::slot) there.
-    fn settle(&self, mut page: Page<'a>, target: &Target<'_>, how: (Kind, usize)) -> (Page<'a>, usize) {
-        let mut slot = self.slot(&page, target, how);
-        for _ in 0..MOVES_MAX {
-            let Some(right) = self.elsewhere(&page, slot, target) else { break };
-            page = right;
-            slot = self.slot(&page, target, how);
-        }
-        (page, slot)
-    }
-
     /// The next page, if the target is beyond what this one names: a split that no parent names yet.
     fn beyond(&self, page: &Page<'a>, slot: usize, target: &Target<'_>) -> Option<Page<'a>> {
         if slot < SLOTS && page.word(slot) != FREE {
@@ -901,16 +890,32 @@ impl<'a> Pages<'_, 'a> {
     }
 }
 
-/// `Pages::child_of`, where keys or neighbours have to be asked. Takes values, so that its callers keep them in registers.
+/// The page whose range holds the target, from a page before it on, and [`Pages::slot`] there: where keys or neighbours have to be
+/// asked. Takes values, so that its callers keep them in registers.
 #[cold]
 #[inline(never)]
-fn child_by_keys<'a>(
+fn settle<'a>(
     (view, comparator): (View<'a>, &'a KeyComparator),
-    page: Page<'a>,
+    mut page: Page<'a>,
     target: Target<'_>,
-) -> Option<u32> {
-    let (page, slot) = Pages { view: &view, comparator, root: 0 }.settle(page, &target, INNER);
-    page.child(&view, slot.max(1) - 1).map(|(child, _)| child)
+    how: (Kind, usize),
+) -> (Page<'a>, usize) {
+    let pages = Pages { view: &view, comparator, root: 0 };
+    let mut slot = pages.slot(&page, &target, how);
+    for _ in 0..MOVES_MAX {
+        let Some(right) = pages.elsewhere(&page, slot, &target) else { break };
+        page = right;
+        slot = pages.slot(&page, &target, how);
+    }
+    (page, slot)
+}
+
+/// `Pages::child_of`, where keys or neighbours have to be asked.
+#[cold]
+#[inline(never)]
+fn child_by_keys<'a>(with: (View<'a>, &'a KeyComparator), page: Page<'a>, target: Target<'_>) -> Option<u32> {
+    let (page, slot) = settle(with, page, target, INNER);
+    page.child(&with.0, slot.max(1) - 1).map(|(child, _)| child)
 }
 
 /// `Pages::in_leaf`, where keys or neighbours have to be asked.
@@ -922,7 +927,7 @@ fn hint_by_keys<'a>(
     target: Target<'_>,
 ) -> Hint {
     let pages = Pages { view: &view, comparator, root: 0 };
-    let (page, slot) = pages.settle(page, &target, LEAF);
+    let (page, slot) = settle((view, comparator), page, target, LEAF);
     let at = LeafSlot { leaf: page.at, slot: slot as u32 };
     let before = match slot.checked_sub(1) {
         Some(before) => page.node(before),

@@ -27,10 +27,11 @@ use std::sync::Arc;
 use crate::error::{Corruption, Error, Place, Result, trace};
 use crate::integrity::digest::StoredProtection;
 use crate::key::{Direction, Kind, SequenceNumber};
+use crate::memtable::arena::node::misplaced;
 use crate::memtable::core::Core;
 use crate::memtable::parts::writer_shards::{Hidden, Totals};
 use crate::memtable::read::entry::copy_verified;
-use crate::memtable::scan::cursor::{each_tombstone, misplaced, next_of};
+use crate::memtable::scan::cursor::{each_tombstone, next_of};
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Search;
 use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments};
@@ -453,7 +454,7 @@ impl<'t> FlushIter<'t> {
             match newer.map(|(newer, number)| (comparator.compare(newer, key), number.cmp(&sequence))) {
                 Some((Ordering::Equal, Ordering::Greater | Ordering::Equal)) => {}
                 None | Some((Ordering::Less, _)) => self.filter.start_key(),
-                Some(_) => return Err(misplaced(&entry)),
+                Some(_) => return Err(misplaced(*at, sequence).into()),
             }
             self.key.clear();
             self.key.extend_from_slice(key);

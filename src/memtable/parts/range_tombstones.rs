@@ -22,7 +22,7 @@ use std::sync::OnceLock;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::digest::Secret;
-use crate::key::{SequenceNumber, Target};
+use crate::key::{KeyComparator, SequenceNumber, Target};
 use crate::memtable::arena::arena::Arena;
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{Control, ControlWord, Head};
@@ -48,6 +48,9 @@ pub(crate) struct RangeTombstones {
     /// What the limit has counted, and the bytes for that (RANGE-TOMBSTONES-2).
     counted: Mutex<(Load, u64)>,
 }
+
+/// How often a freeze walks the list because tombstones of one number may overlap: a walk is O(n).
+const WALKS_MAX: u32 = 64;
 
 impl RangeTombstones {
     pub(crate) fn new(arena: &Arena, options: &MemTableOptions, secret: Secret) -> Result<Self> {
@@ -101,40 +104,44 @@ impl RangeTombstones {
         }
     }
 
-    /// Adds a tombstone of the list to the live index. If that fails, or the comparator panics, the list answers from
-    /// then on.
+    /// Adds a tombstone of the list to the live index. If that fails, the index answers wrongly for it, or the comparator panics, the
+    /// list answers from then on.
     pub(crate) fn index(&self, ground: Ground<'_>, write: &Fields<'_>) {
         let unless_indexed = ListAnswers { control: &ground.arena.control };
         let inserted = self.live.insert(ground.comparator, write.key, write.value, write.sequence);
         let write = black_box(write);
-        if inserted.is_ok() && self.is_indexed(ground, [write.key, write.value], write.sequence) {
+        if inserted.is_ok() && !self.misses(ground.comparator, write.key, write.sequence) {
             std::mem::forget(unless_indexed);
         }
     }
 
-    /// Whether the index answers for a tombstone as it should: it covers its start, and its end by another one at most.
-    #[inline(never)]
-    fn is_indexed(&self, ground: Ground<'_>, range: [&[u8]; 2], sequence: SequenceNumber) -> bool {
+    /// Whether the index denies a tombstone its start. Damage that it meets is no denial: each question that meets it asks the list.
+    fn misses(&self, comparator: &KeyComparator, start: &[u8], sequence: SequenceNumber) -> bool {
+        let found = self.live.max_covering(comparator, Question::new(start, sequence));
         // One with number 0 deletes nothing.
-        let itself = Ok((sequence > 0).then_some(sequence));
-        let [start, end] = range.map(|key| Question::new(key, sequence));
-        self.live.max_covering(ground.comparator, start) == itself
-            && (self.live.max_covering(ground.comparator, end) != itself
-                || self.covering_truth(ground, end) == itself)
+        found.is_ok_and(|found| found != (sequence > 0).then_some(sequence))
     }
 
-    /// Whether the index answers so for every tombstone of the list. O(n log n).
-    fn agrees_with_list(&self, ground: Ground<'_>) -> Result<bool, Corruption> {
+    /// Whether the index denies a tombstone of the list its start, or lets one reach beyond its end. O(n log n). Up to the first gap of
+    /// the list: a key behind it is not the index's fault.
+    fn contradicts_list(&self, ground: Ground<'_>) -> Result<bool, Corruption> {
         let search = self.search(ground)?;
-        let mut at = search.sentinel;
+        let (mut at, mut walks) = (search.sentinel, 0..WALKS_MAX);
         while let Some(entry) = search.next(at).map_err(|gap| gap.corruption)? {
-            let range = [entry.key(), entry.value(search.view.width)?];
-            if !self.is_indexed(ground, range, entry.node().sequence()) {
-                return Ok(false);
+            let sequence = entry.node().sequence();
+            let end = Question::new(entry.value(search.view.width)?, sequence);
+            let reaches = || self.live.max_covering(ground.comparator, end) == Ok(Some(sequence));
+            // Another one of this number may cover the end: the list knows.
+            if self.misses(ground.comparator, entry.key(), sequence)
+                || reaches()
+                    && walks.next().is_some()
+                    && self.covering_truth(ground, end).is_ok_and(|truth| truth != Some(sequence))
+            {
+                return Ok(true);
             }
             at = entry.offset();
         }
-        Ok(true)
+        Ok(false)
     }
 
     /// Whether a range tombstone was written. A damaged flag, or one that is being set, counts as yes.
@@ -262,10 +269,10 @@ impl RangeTombstones {
     /// Holds no lock that readers take or that a writer waits for; a second thread that freezes waits.
     pub(crate) fn freeze(&self, ground: Ground<'_>) {
         if self.may_be_any(ground.arena) && self.finished.get().is_none() {
-            // The index is made anew; if a processor erred meanwhile, the list answers.
+            // The index is merged; if a processor erred meanwhile, the list answers.
             let unless_right = ListAnswers { control: &ground.arena.control };
             self.live.finish(ground.comparator);
-            if self.agrees_with_list(ground) == Ok(true) {
+            if self.contradicts_list(ground) != Ok(true) {
                 std::mem::forget(unless_right);
             }
             let _ = self.finished.set(());

@@ -421,8 +421,7 @@ fn get_any<'t>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
-    let entry = locate(core, &core.point_search()?, key, snapshot)?;
-    get_found(core, key, snapshot, entry)
+    get_found(core, key, snapshot, locate(core, &core.point_search()?, key, snapshot)?)
 }
 
 /// [`get`], from the first entry at or after the newest one that the key may have.

@@ -8,10 +8,10 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::error::{Corruption, Error, Place, Result};
+use crate::error::{Corruption, Place, Result};
 use crate::key::{Direction, Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::View;
-use crate::memtable::arena::node::{Verified, bytes_of};
+use crate::memtable::arena::node::{Verified, bytes_of, misplaced};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, EntryBytes, copy_verified};
 use crate::memtable::read::get::Operands;
@@ -568,23 +568,13 @@ pub(crate) fn each_tombstone(
         next = next_of(&search, entry.offset())?;
         copy_verified(&entry, search.view.width, &mut end)?;
         // The table accepts only tombstones whose start is before their end, so a key was damaged or the comparator changed.
-        if core.comparator.compare(entry.key(), &end).is_ge() {
-            return Err(misplaced(&entry));
-        }
-        if next.is_some_and(|next| core.comparator.compare(entry.key(), next.key()).is_gt()) {
-            return Err(misplaced(&entry));
+        let is_behind = |next: Verified<'_>| core.comparator.compare(entry.key(), next.key()).is_gt();
+        if core.comparator.compare(entry.key(), &end).is_ge() || next.is_some_and(is_behind) {
+            return Err(misplaced(entry.offset(), entry.node().sequence()).into());
         }
         take(&entry, &end, &search.view)?;
     }
     Ok(())
-}
-
-/// The error of an entry whose key contradicts those beside it.
-#[cold]
-#[inline(never)]
-pub(crate) fn misplaced(entry: &Verified<'_>) -> Error {
-    let report = Corruption::new(Place::Order, bytes_of(entry.offset()), 0, 0);
-    report.with_sequence(entry.node().sequence()).into()
 }
 
 /// The fragments that a snapshot sees, each with the newest sequence number that it sees.

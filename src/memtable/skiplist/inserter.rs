@@ -19,7 +19,7 @@ use crate::memtable::arena::arena::{Reservation, SubChunk, View};
 use crate::memtable::arena::encode::{Fields, Shape};
 use crate::memtable::arena::layout::{HEIGHT_MAX, LINE_UNITS, UNIT};
 use crate::memtable::arena::node::{pad_units, stand_apart};
-use crate::memtable::arena::witness::Ends;
+use crate::memtable::arena::witness::EndKeys;
 use crate::memtable::directory::name::{NAMED_EVERY, Named};
 use crate::memtable::directory::page::LeafSlot;
 use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail};
@@ -332,7 +332,7 @@ impl NodeSpace {
 
     /// The fields of a node here, after `back` and before `next`, in the list that ends at `end`.
     #[inline(always)]
-    pub(super) fn shape(&self, revision: u32, back: u32, next: (u32, Ends), end: u32) -> Shape {
+    pub(super) fn shape(&self, revision: u32, back: u32, next: (u32, EndKeys), end: u32) -> Shape {
         Shape { pad: self.pad, height: self.height, revision, back, next, end }
     }
 
@@ -427,7 +427,7 @@ impl Search<'_> {
                 view.try_open(prev)?.try_verify(view)?;
             }
             view.set_link(node, level, next).ok()?;
-            if view.publish_link((prev, level), next, (node, Ends::MAY_MATCH)).ok()? {
+            if view.publish_link((prev, level), next, (node, EndKeys::MAY_MATCH)).ok()? {
                 return Some(());
             }
         }

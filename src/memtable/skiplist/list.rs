@@ -32,8 +32,8 @@ use crate::key::{KeyComparator, KeyEquality, SequenceNumber, Target};
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
 use crate::memtable::arena::encode::{Built, Fields};
 use crate::memtable::arena::layout::{HEADER, HEIGHT_MAX, Head, PAD_UNITS_MAX, UNIT};
-use crate::memtable::arena::node::{Node, Verified, bytes_of, node_units};
-use crate::memtable::arena::witness::Ends;
+use crate::memtable::arena::node::{Node, Verified, misplaced, node_units};
+use crate::memtable::arena::witness::EndKeys;
 use crate::memtable::directory::inspect::{PageAt, PageState};
 use crate::memtable::directory::name::{NAMED_EVERY, Named};
 use crate::memtable::directory::page::{LeafSlot, new_root};
@@ -41,6 +41,10 @@ use crate::memtable::skiplist::inserter::{Inserter, NodeSpace, Tower, new_sentin
 use crate::memtable::skiplist::read_ahead::NEAR_UNITS;
 use crate::memtable::skiplist::search::{Bracket, Course, Search, Splice, Trail};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// How often an insert that loses its race searches again. Other writers would have to link as many entries at its place: only a
+/// fault comes here.
+const ATTEMPTS_MAX: u32 = 1 << 20;
 
 /// A skiplist over an arena.
 #[derive(Debug)]
@@ -199,7 +203,7 @@ impl List {
         policy: DuplicatePolicy,
         space: &mut Option<NodeSpace>,
     ) -> Result<Placement<'a>> {
-        loop {
+        for _ in 0..ATTEMPTS_MAX {
             let bracket = inserter.find(search, fields)?;
             let displaced = search.apply_policy(&bracket, fields, policy)?;
             let revision = next_revision(displaced.as_ref());
@@ -219,6 +223,7 @@ impl List {
                 return Ok(placement);
             }
         }
+        Err(misplaced(search.sentinel, fields.sequence).into())
     }
 
     /// Takes space for a node.
@@ -249,9 +254,9 @@ impl List {
     ) -> Result<Option<Placement<'a>>> {
         let view = &search.view;
         let revision = next_revision(displaced.as_ref());
-        let ends = search.ends(bracket, fields);
-        check_place(search, (fields, revision), bracket, ends)?;
-        let [before, after] = ends;
+        let [before, after] = search.ends(bracket, fields);
+        check_side(search, (fields, revision), (bracket.pred, before), cmp::Ordering::Less)?;
+        check_side(search, (fields, revision), (bracket.succ, after), cmp::Ordering::Greater)?;
         let shape = space.shape(revision, bracket.pred, (bracket.succ, after), search.sentinel);
         let built = view.build(&mut space.reservation, fields, shape)?;
         let node = built.offset;
@@ -341,27 +346,24 @@ fn count_level(
     }
 }
 
-/// Compares an entry with both sides of its bracket once more: whole keys, without images, loaded anew (LIST-5). What the search
-/// got wrong once is noticed before anything is written.
+/// Compares an entry once more with one side of its bracket, which has to be before or after it, and not the same key if the link
+/// says so: whole keys, without images, loaded anew (LIST-5). What the search got wrong once is noticed before anything is written.
 #[inline(always)]
-fn check_place(
+fn check_side(
     search: &Search<'_>,
     (fields, revision): (&Fields<'_>, u32),
-    bracket: &Bracket<'_>,
-    ends: [Ends; 2],
+    (side, ends): (u32, EndKeys),
+    expected: cmp::Ordering,
 ) -> Result<(), Corruption> {
-    let (fields, bracket) = black_box((fields, bracket));
-    let sides = [(bracket.pred, cmp::Ordering::Less), (bracket.succ, cmp::Ordering::Greater)];
-    for ((side, expected), ends) in sides.into_iter().zip(ends) {
-        if side == search.sentinel {
-            continue;
-        }
-        let node = search.view.open(side)?;
-        let keys = search.comparator.compare(node.key(), fields.key);
-        let version = || (fields.sequence, revision).cmp(&(node.sequence(), node.revision()));
-        if keys.then_with(version) != expected || (keys.is_eq() && ends == Ends::DIFFER) {
-            return Err(misplaced(side, fields));
-        }
+    if side == search.sentinel {
+        return Ok(());
+    }
+    let (fields, side) = (black_box(fields), black_box(side));
+    let node = search.view.open(side)?;
+    let keys = search.comparator.compare(node.key(), fields.key);
+    let version = || (fields.sequence, revision).cmp(&(node.sequence(), node.revision()));
+    if keys.then_with(version) != expected || (keys.is_eq() && ends == EndKeys::DIFFER) {
+        return Err(misplaced(side, fields.sequence));
     }
     Ok(())
 }
@@ -369,17 +371,10 @@ fn check_place(
 /// Compares what no digest of the caller covers with the arena: sequence number and lengths, each loaded anew (LIST-5).
 #[inline(always)]
 fn check_built(view: &View<'_>, node: u32, fields: &Fields<'_>) -> Result<(), Corruption> {
-    let there = view.open(node)?;
-    if there.sequence() == fields.sequence && there.lengths() == fields.lengths() {
+    if view.stored_fields(node) == Some((fields.lengths(), fields.sequence)) {
         return Ok(());
     }
-    Err(misplaced(node, fields))
-}
-
-#[cold]
-#[inline(never)]
-fn misplaced(node: u32, fields: &Fields<'_>) -> Corruption {
-    Corruption::new(Place::Order, bytes_of(node), 0, 0).with_sequence(fields.sequence)
+    Err(misplaced(node, fields.sequence))
 }
 
 /// Compares a node with the caller's buffers before it is published. K is compared even without a caller's digest: the
@@ -449,11 +444,12 @@ impl<'a> Search<'a> {
     /// What the links to a new entry and from it say (LINKS-3). K tells nothing if it was not verified, or if equal keys may
     /// have different bytes. The sentinel has no key, and counts as one whose K is 0.
     #[inline(always)]
-    fn ends(&self, bracket: &Bracket<'a>, fields: &Fields<'_>) -> [Ends; 2] {
+    fn ends(&self, bracket: &Bracket<'a>, fields: &Fields<'_>) -> [EndKeys; 2] {
         let is_telling = self.view.width.bytes() > 0 && self.comparator.equality() == KeyEquality::Bytes;
         let succ_part = bracket.entry.map_or(0, |entry| entry.key_part());
-        [bracket.pred_part, succ_part]
-            .map(|part| if is_telling && part != fields.key_part { Ends::DIFFER } else { Ends::MAY_MATCH })
+        [bracket.pred_part, succ_part].map(|part| {
+            if is_telling && part != fields.key_part { EndKeys::DIFFER } else { EndKeys::MAY_MATCH }
+        })
     }
 
     #[inline(always)]

@@ -14,12 +14,12 @@
 //!   (tower, splice, hint, index).
 //! * SEARCH-3: if a bracket fails, the walk is repeated with care: every key verified, damaged nodes stepped over by
 //!   their own links. What remains open is a `Gap`.
-//! * SEARCH-5: an entry is the first one at or after a position without a bracket if it has the key of the position, if
-//!   the link that names it says that the node before it has another key (LINKS-3), and if its back link vouches for that
-//!   link: what may stand in front of it is a version of its key, and would be the node before it or come between the two.
 //! * SEARCH-4: a link above level 0 that fails counts as absent. At level 0 the walk comes back from the next node
 //!   that upper levels, the directory, or a link that went back to an earlier value, reached: along back links that
 //!   forward links confirm.
+//! * SEARCH-5: an entry is the first one at or after a position without a bracket if it has the key of the position, if
+//!   the link that names it says that the node before it has another key (LINKS-3), and if its back link vouches for that
+//!   link: what may stand in front of it is a version of its key, and would be the node before it or come between the two.
 //!
 //! Any thread; lock-free. Not promised: how many steps. Expected O(log n).
 
@@ -36,7 +36,7 @@ use crate::memtable::arena::arena::View;
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{HEIGHT_MAX, Head, Towers};
 use crate::memtable::arena::node::{Node, Verified, bytes_of};
-use crate::memtable::arena::witness::{Doubt, Ends};
+use crate::memtable::arena::witness::{Doubt, EndKeys};
 use crate::memtable::directory::page::{GROUP, Hint, LeafSlot, Pages};
 use crate::prefetch::{prefetch_lines, prefetch_read};
 use crate::sync::{AtomicU32, Ordering};
@@ -144,7 +144,7 @@ pub(crate) struct Bracket<'a> {
 pub(crate) struct Ahead<'a> {
     /// The node that it was read from.
     at: u32,
-    ends: Ends,
+    ends: EndKeys,
     next: u32,
     /// The next node, open; `None`: the sentinel.
     node: Option<Node<'a>>,
@@ -739,7 +739,7 @@ impl<'a> Search<'a> {
     #[inline(always)]
     pub(crate) fn version(&self, ahead: &Ahead<'a>, target: &Target<'_>) -> Option<Verified<'a>> {
         let node = ahead.node?;
-        let is_first = ahead.ends == Ends::DIFFER
+        let is_first = ahead.ends == EndKeys::DIFFER
             && ahead.back == ahead.at
             && self.seek_checks == SeekChecks::Bracket
             && self.order_checks == OrderChecks::Off

@@ -12,6 +12,7 @@ use addr2line::Loader;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
+use crate::model::Random;
 use crate::tracer::{Mapping, Program, Result, Round, Trial, round};
 use crate::{Faults, Verdict};
 
@@ -115,16 +116,6 @@ fn interval(hits: f64, trials: f64) -> (f64, f64) {
     ((middle - half).max(0.0), middle + half)
 }
 
-/// A generator of Sebastiano Vigna's (SplitMix64).
-fn random(mut state: u64) -> impl FnMut() -> u64 {
-    move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-}
-
 /// Runs all of it.
 ///
 /// # Errors
@@ -146,7 +137,7 @@ pub fn run(campaign: &Campaign) -> Result<Outcome> {
             arguments.extend([campaign.operation.clone(), seed.to_string()]);
             let count = campaign.trials_a_table.min(campaign.trials - table * campaign.trials_a_table);
             let amount = (count, campaign.only);
-            let done = round(&program, &arguments, campaign.faults, amount, random(seed))?;
+            let done = round(&program, &arguments, campaign.faults, amount, Random(seed))?;
             rounds.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((seed, done));
         }
     };

@@ -24,6 +24,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use object::{Object, ObjectSymbol};
 
+use crate::model::Random;
 use crate::{Faults, Verdict};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -291,7 +292,7 @@ pub(crate) fn round(
     arguments: &[String],
     faults: Faults,
     (count, only): (usize, Option<usize>),
-    mut random: impl FnMut() -> u64,
+    mut random: Random,
 ) -> Result<Round> {
     // One that is repeated says what was wrong.
     let errors = only.map_or_else(Stdio::null, |_| Stdio::inherit());
@@ -321,7 +322,9 @@ pub(crate) fn round(
         return Err(format!("without a fault the verdict is {control:?}").into());
     }
     let mut drawn: Vec<_> = (0..count)
-        .map(|number| (sites[usize::try_from(random() % sites.len() as u64).unwrap_or(0)], random(), number))
+        .map(|number| {
+            (sites[usize::try_from(random.below(sites.len() as u64)).unwrap_or(0)], random.draw(), number)
+        })
         .filter(|(.., number)| only.is_none_or(|only| only == *number))
         .collect();
     drawn.sort_unstable();
