@@ -2,7 +2,7 @@
 //! snapshot.
 //!
 //! ```text
-//!   insert -> log (arrival order) -> up to four merge steps, if nobody else is merging
+//!   insert -> log (arrival order) -> merge steps, if nobody else is merging
 //!   query  -> tail of the log, nodes newest first, summary node; stops when nothing newer can come
 //! ```
 //! * LIVE-INDEX-1: a tombstone is visible to every query that begins after its `insert` returned.
@@ -12,8 +12,8 @@
 //!   unless another `insert` is running. The tally of records vouches for records, segments and tree, and its two
 //!   counters vouch for each other. Nodes and summary nodes are derived: a query that misses one uses the records.
 //!
-//! Costs: `insert` amortised O(log n), at most four steps of merging; a query O(log^2 n) at worst, usually one or two
-//! searches in a sorted array. Memory: about 21 bytes * 2 * log4(n / 2) per tombstone at worst, and summary nodes.
+//! Costs: `insert` amortised O(log n), at most four steps of merging unless the merge is far behind; a query O(log^2 n) at
+//! worst, usually one or two searches in a sorted array. Memory: about 21 bytes * 2 * log4(n / 2) per tombstone at worst, and summary nodes.
 //!
 //! Who may call what: everything, any thread, always with the same comparator. Readers never wait; writers wait only
 //! for a new segment of memory. Not promised: that a tombstone whose `insert` is still running is seen.
@@ -38,8 +38,11 @@ use crate::tombstone::node::{
     SummaryNode, Tree,
 };
 
-/// At most so many merge steps per `insert`.
+/// At most so many merge steps per `insert`, unless others ran ahead while the system held up the writer that merged.
 const STEPS_MAX: u32 = 4;
+/// At most so many while `BLOCKS_BEHIND` blocks have no node.
+const CATCH_UP_STEPS_MAX: u32 = 1024;
+const BLOCKS_BEHIND: u32 = 16;
 
 /// An interval that one tombstone covers: at every key in `start..end`, `end` exclusive, the newest visible covering
 /// sequence number is at least `sequence`. A cursor inside may skip all entries with smaller sequence numbers, in
@@ -85,8 +88,9 @@ impl LiveIndex {
         let tree = self.append(comparator, start, end, sequence)?;
         if let Some(mut merger) = self.merger.try_lock() {
             // One step per insert keeps up with one writer. The others catch up on inserts that found the lock taken.
-            for _ in 0..STEPS_MAX {
-                if self.step(tree, comparator, &mut merger) == Progress::Idle {
+            for steps in 1..=CATCH_UP_STEPS_MAX {
+                let waiting = self.step(tree, comparator, &mut merger);
+                if waiting.is_none_or(|blocks| steps >= STEPS_MAX && blocks < BLOCKS_BEHIND) {
                     break;
                 }
             }
@@ -136,9 +140,11 @@ impl LiveIndex {
         }
     }
 
-    fn step(&self, tree: &Tree, comparator: &KeyComparator, merger: &mut Merger) -> Progress {
-        let extent = self.tally.extent();
-        extent.map_or(Progress::Idle, |extent| merger.step(tree, comparator, extent, STEP_PIECES))
+    /// Takes one step of merging. Returns the number of blocks that still have no node; `None` if there was nothing to do.
+    fn step(&self, tree: &Tree, comparator: &KeyComparator, merger: &mut Merger) -> Option<u32> {
+        let extent = self.tally.extent().ok()?;
+        let progress = merger.step(tree, comparator, extent, STEP_PIECES);
+        (progress == Progress::Worked).then(|| (extent.count / BLOCK).saturating_sub(merger.next_block))
     }
 
     /// The sequence number of the tombstone that the question is about. It is never 0.
@@ -202,7 +208,7 @@ impl LiveIndex {
     pub(crate) fn maintain(&self, comparator: &KeyComparator) {
         let Some(tree) = self.tree.get() else { return };
         while let Some(mut merger) = self.merger.try_lock() {
-            if self.step(tree, comparator, &mut merger) == Progress::Idle {
+            if self.step(tree, comparator, &mut merger).is_none() {
                 return;
             }
         }
@@ -904,7 +910,7 @@ impl Merger {
         if self.summarized >= count || blocks * BLOCK == count && NodeId::one_covers(blocks) {
             return;
         }
-        let mut children = children(tree, blocks);
+        let mut children = tree.children(blocks);
         let Ok(Some(tail)) = records(tree, blocks * BLOCK..count, complete) else { return };
         children.extend(tail);
         self.start_summary(tree, children, count);
@@ -922,7 +928,7 @@ impl Merger {
         if !is_due {
             return Progress::Idle;
         }
-        self.start_summary(tree, children(tree, blocks), blocks * BLOCK);
+        self.start_summary(tree, tree.children(blocks), blocks * BLOCK);
         Progress::Worked
     }
 
@@ -963,20 +969,4 @@ fn records(tree: &Tree, range: Range<u32>, complete: u32) -> Checked<Option<Vec<
         records.push(Child::Record(record));
     }
     Ok(Some(records))
-}
-
-/// The fewest nodes that cover the first `blocks` blocks, oldest first. The newest summary node comes first if it
-/// ends at a block.
-pub(crate) fn children(tree: &Tree, blocks: u32) -> Vec<Child> {
-    let summarized = tree.summary().map_or(0, |summary| summary.covered);
-    // Beyond these records the other nodes are few enough, and the summary node beside them would make too many children.
-    let is_usable = summarized > 0
-        && summarized.is_multiple_of(BLOCK)
-        && summarized / BLOCK <= blocks
-        && blocks * BLOCK <= SUMMARY_RECORDS_MAX;
-    let from = if is_usable { summarized / BLOCK } else { 0 };
-    let mut children: Vec<Child> = NodeId::decompose(from, blocks).map(Child::Node).collect();
-    children.extend(is_usable.then_some(Child::Summary));
-    children.reverse();
-    children
 }

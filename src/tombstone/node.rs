@@ -572,6 +572,22 @@ impl Tree {
         self.summaries.get(count.checked_sub(1)?)?.get()
     }
 
+    /// The fewest nodes that cover the first `blocks` blocks, oldest first. The newest summary node comes first if it
+    /// ends at a block.
+    pub(crate) fn children(&self, blocks: u32) -> Vec<Child> {
+        let summarized = self.summary().map_or(0, |summary| summary.covered);
+        // Beyond these records the other nodes are few enough, and the summary node beside them would make too many children.
+        let is_usable = summarized > 0
+            && summarized.is_multiple_of(BLOCK)
+            && summarized / BLOCK <= blocks
+            && blocks * BLOCK <= SUMMARY_RECORDS_MAX;
+        let from = if is_usable { summarized / BLOCK } else { 0 };
+        let mut children: Vec<Child> = NodeId::decompose(from, blocks).map(Child::Node).collect();
+        children.extend(is_usable.then_some(Child::Summary));
+        children.reverse();
+        children
+    }
+
     /// The node over all of the first `count` records, and what it covers. The freeze makes one.
     pub(crate) fn whole(&self, count: u32) -> Option<(&CoverageNode, u64)> {
         let blocks = count / BLOCK;

@@ -570,6 +570,8 @@ mod events {
 
     fn lines(act: impl FnOnce()) -> Vec<String> {
         let lines = Lines::default();
+        // While there is one subscriber, the first thread to reach an event decides for all whether it is wanted; of two, each is asked.
+        let _second = tracing::Dispatch::new(lines.clone());
         tracing::subscriber::with_default(lines.clone(), act);
         std::mem::take(&mut lines.0.lock().unwrap())
     }

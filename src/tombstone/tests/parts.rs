@@ -5,7 +5,7 @@
 use crate::error::Result;
 use crate::integrity::digest::Secret;
 use crate::key::{BYTEWISE, bytes_at};
-use crate::tombstone::live::{Asked, Job, Merger, Progress, STEP_PIECES, Search, children};
+use crate::tombstone::live::{Asked, Job, Merger, Progress, STEP_PIECES, Search};
 use crate::tombstone::log::{
     COUNTS, Checks, CommonPrefix, Counter, Cover, Extent, Keys, Log, Segments, Tally, damage, pair,
 };
@@ -279,7 +279,7 @@ fn a_damaged_cover_ends_with_the_log() {
 #[test]
 fn a_summary_node_is_built_from_the_one_before() {
     let mut parts = Parts::new();
-    assert!(children(&parts.tree, 0).is_empty());
+    assert!(parts.tree.children(0).is_empty());
     for _ in 0..33 {
         parts.push(BLOCK);
         parts.merge_all();
@@ -291,7 +291,7 @@ fn a_summary_node_is_built_from_the_one_before() {
             Child::Summary => None,
             Child::Record(_) => panic!("not kept in the tree"),
         };
-        children(&parts.tree, blocks).iter().map(name).collect::<Vec<_>>()
+        parts.tree.children(blocks).iter().map(name).collect::<Vec<_>>()
     };
     assert_eq!(names(30), [None]);
     assert_eq!(names(33), [None, Some((0, 30)), Some((0, 31)), Some((0, 32))]);
@@ -299,7 +299,7 @@ fn a_summary_node_is_built_from_the_one_before() {
     parts.push(3);
     parts.finish();
     assert_eq!(parts.covered(), Some(33 * BLOCK + 3));
-    let found = children(&parts.tree, 33);
+    let found = parts.tree.children(33);
     assert!(matches!(found[..], [Child::Node(NodeId { level: 2, index: 0 }), .., Child::Node(_)]));
 }
 
