@@ -1,9 +1,9 @@
 //! The bytes of a table: chunks that never move, addressed by 32-bit offsets in units of 8 bytes.
 //!
 //! ```text
-//!   offset   0        512 ...          B                2B                        4B                 2^32
+//!   offset   0        1024 ...         B                2B                        4B                 2^32
 //!            | chunk 0 |   (unused)    |    chunk 1     |         chunk 2         |    ...            |
-//!            4 KiB, heap               B units, mapped   2B units, mapped
+//!            8 KiB, heap               B units, mapped   2B units, mapped
 //! ```
 //! B is the write buffer size, rounded up to a power of two. A writer takes a sub-chunk from a chunk with one
 //! compare-and-swap and bumps inside it alone; a failed allocation advances nothing.
@@ -39,7 +39,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Units of chunk 0.
 #[cfg(not(loom))]
-pub(crate) const FIRST_UNITS: u32 = 512;
+pub(crate) const FIRST_UNITS: u32 = 1024;
 #[cfg(loom)]
 pub(crate) const FIRST_UNITS: u32 = 256;
 /// Units at the start of each chunk that are never handed out, so that offset 0 names nothing, and a sub-chunk at the
