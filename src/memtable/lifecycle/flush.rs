@@ -12,8 +12,8 @@
 //! * FLUSH-2: after an `Err`, which is final, the output must be discarded, because it is incomplete.
 //! * FLUSH-3: under `Versions::SeenBy` a version is left out only if every snapshot that could see it sees a newer
 //!   version of its key. Bases of merge operands, single deletes, and versions older than a single delete are kept.
-//! * FLUSH-4: each entry is compared with the one before it, by whole keys: one that was linked in a wrong place, because a processor
-//!   erred, has digests that agree.
+//! * FLUSH-4: for a processor that errs, each entry is compared with the one before it, by whole keys, since one that was linked in a
+//!   wrong place has digests that agree; and entries are counted where they are handed out, to be compared with those seen.
 //!
 //! Any thread; several flushes of one table may run at once.
 
@@ -178,7 +178,7 @@ pub(crate) fn flush(
     while let Some(item) = items.next()? {
         item.hand_to(sink)?;
     }
-    Ok(items.summary)
+    items.summary().ok_or_else(|| items.miscounted().into())
 }
 
 /// One item of a flush: first come all entries, then all fragments, both in ascending order.
@@ -308,8 +308,15 @@ impl<'t> FlushIter<'t> {
     #[inline]
     pub fn next(&mut self) -> Result<Option<FlushItem<'_>>> {
         match self.step() {
-            Ok(Some(number)) => Ok(self.fragment(number).map(FlushItem::Fragment)),
-            Ok(None) => Ok(self.entry().map(FlushItem::Entry)),
+            Ok(Some(number)) if matches!(self.stage, Stage::Fragments(..)) => {
+                Ok(self.fragment(number).map(FlushItem::Fragment))
+            }
+            Ok(None) if self.came.is_some() => {
+                self.summary.entries += 1;
+                Ok(self.entry().map(FlushItem::Entry))
+            }
+            Ok(None) if matches!(self.stage, Stage::Ended) => Ok(None),
+            Ok(_) => Err(self.fail(self.miscounted().into())),
             Err(error) => Err(self.fail(error)),
         }
     }
@@ -343,7 +350,12 @@ impl<'t> FlushIter<'t> {
     #[inline]
     pub fn next_entry(&mut self) -> Result<Option<FlushEntry<'_>>> {
         match self.walk() {
-            Ok(()) => Ok(self.entry()),
+            Ok(()) if self.came.is_some() => {
+                self.summary.entries += 1;
+                Ok(self.entry())
+            }
+            Ok(()) if !matches!(self.stage, Stage::Entries(_)) => Ok(None),
+            Ok(()) => Err(self.fail(self.miscounted().into())),
             Err(error) => Err(self.fail(error)),
         }
     }
@@ -377,9 +389,20 @@ impl<'t> FlushIter<'t> {
         Ok(self.summary)
     }
 
+    /// Other entries were handed out than were seen: a processor that erred has skipped one (FLUSH-4).
+    #[cold]
+    fn miscounted(&self) -> Corruption {
+        let handed_out = self.summary.entries + self.summary.hidden;
+        Corruption::new(Place::Sum, 0, self.seen.entries - self.seen.range_deletes, handed_out)
+    }
+
     /// Compares the sums, and ends.
     fn seal(&mut self) -> Result<()> {
         self.core.compare_sums(&self.seen)?;
+        let points = self.seen.entries - self.seen.range_deletes;
+        if points != self.summary.entries + self.summary.hidden {
+            return Err(self.miscounted().into());
+        }
         self.stage = Stage::Ended;
         let FlushSummary { entries, hidden, fragments, data_bytes } = self.summary;
         trace::flushed(entries, hidden, fragments, data_bytes);
@@ -462,7 +485,6 @@ impl<'t> FlushIter<'t> {
             if self.filter.admits(sequence, kind) {
                 // From memory, not from what the number was copied through: both would agree if it was damaged on its way.
                 self.came = Some((kind, black_box(&entry).stored_protection(search.view.width)));
-                self.summary.entries += 1;
                 self.summary.data_bytes += (key.len() + self.value.len()) as u64;
                 return Ok(());
             }

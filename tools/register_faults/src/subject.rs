@@ -415,6 +415,8 @@ fn collect(frozen: &ImmutableMemTable) -> Result<Collected> {
             }
         }
     }
+    // `None` may be what a register that flipped made of an item.
+    flush.summary().ok_or_else(|| Error::InvalidArgument("the flush did not end".into()))?;
     Ok((entries, ranges))
 }
 
