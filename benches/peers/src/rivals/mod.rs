@@ -9,7 +9,7 @@ use paranoid_memtable::{
 mod others;
 
 use crate::work::{Entries, Keys, Ranges, Shape, Task, Way, Work, fold};
-use others::{arenaskiplist, artmap, btree, crossbeam, skl};
+use others::{Plain, arenaskiplist, artmap, btree, crossbeam, ferntree, masstree, skl};
 
 /// One of the tables compared.
 pub trait Table: Sync {
@@ -118,6 +118,8 @@ pub enum Candidate {
     ArtMap,
     /// Keys and values whose lengths are known when the program is compiled.
     ArtMapArrays,
+    Masstree,
+    Ferntree,
     BTree,
 }
 
@@ -145,12 +147,14 @@ const ROCKSDB: [Candidate; 8] = [
 #[cfg(not(feature = "rocksdb"))]
 const ROCKSDB: [Candidate; 0] = [];
 
-const RUST: [Candidate; 6] = [
+const RUST: [Candidate; 8] = [
     Candidate::Crossbeam,
     Candidate::ArenaSkiplist,
     Candidate::Skl,
     Candidate::ArtMap,
     Candidate::ArtMapArrays,
+    Candidate::Masstree,
+    Candidate::Ferntree,
     Candidate::BTree,
 ];
 
@@ -188,6 +192,8 @@ impl Candidate {
             Candidate::Skl => "skl".into(),
             Candidate::ArtMap => "artmap".into(),
             Candidate::ArtMapArrays => "artmap-arrays".into(),
+            Candidate::Masstree => "masstree".into(),
+            Candidate::Ferntree => "ferntree".into(),
             Candidate::BTree => "btreemap-rwlock".into(),
         }
     }
@@ -207,6 +213,8 @@ impl Candidate {
             Candidate::Skl => Box::new(skl::table(room)?),
             Candidate::ArtMap => artmap::of_any_length(room),
             Candidate::ArtMapArrays => artmap::of_arrays(room)?,
+            Candidate::Masstree => Box::new(Plain(masstree::Tree::new())),
+            Candidate::Ferntree => Box::new(Plain(ferntree::Tree::new())),
             Candidate::BTree => Box::new(btree::Locked::default()),
         })
     }

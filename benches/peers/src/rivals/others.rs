@@ -1,5 +1,53 @@
 //! Tables of other crates in Rust: a module a crate.
 
+use crate::rivals::Table;
+use crate::work::{Entries, Task, Way, Work};
+
+/// A table that is searched by the bytes of a key: what differs from crate to crate.
+pub trait Ordered: Sync {
+    /// Puts the entries, and calls `after` after each.
+    fn put_all(&self, entries: &Entries, after: impl FnMut());
+    /// Folds the newest values of the keys into a hash.
+    fn get_all<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, hash: u64) -> u64;
+    /// Folds so many values into a hash, from a key on.
+    fn walk(&self, key: &[u8], steps: usize, way: Way, hash: u64) -> u64;
+    /// Bytes that the table counts as its own; `None` if it does not count.
+    fn counted(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A candidate made of such a table.
+#[derive(Debug)]
+pub struct Plain<M>(pub M);
+
+impl<M: Ordered> Table for Plain<M> {
+    fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
+        let Plain(map) = self;
+        Some(match work {
+            Work::Insert(entries) | Work::InsertBatches(entries, _) => Box::new(|| {
+                map.put_all(entries, || ());
+                entries.count() as u64
+            }),
+            Work::Get(keys) | Work::MultiGet(keys, _) => Box::new(|| map.get_all(keys.iter(), 0)),
+            Work::Seek(keys, steps) => Box::new(move || {
+                keys.iter().fold(0, |hash, key| map.walk(key, steps + 1, Way::Forward, hash))
+            }),
+            Work::Scan(key, steps, way) => Box::new(move || map.walk(&key.bytes, steps, way, 0)),
+            Work::Mix(entries, keys) => Box::new(|| {
+                let (mut hash, mut asked) = (0, keys.iter());
+                map.put_all(entries, || hash = map.get_all(asked.next().into_iter(), hash));
+                hash
+            }),
+            Work::DeleteRanges(_) | Work::Checksum(..) => return None,
+        })
+    }
+
+    fn counted(&self) -> Option<u64> {
+        self.0.counted()
+    }
+}
+
 /// crossbeam-skiplist, as engines wrap it: the map owns keys and values, (key ascending, sequence number descending).
 ///
 /// Copies of keys and values are timed, as an engine copies what its caller lends it. The keys of searches are made
@@ -220,82 +268,45 @@ pub mod arenaskiplist {
 
     use arenaskiplist::{Arena, Inserter, SkipList};
 
-    use crate::rivals::Table;
-    use crate::work::{Entries, Keys, Task, Way, Work, fold};
+    use super::{Ordered, Plain};
+    use crate::work::{Entries, Way, fold};
 
-    pub fn table() -> SkipList {
-        SkipList::new(Arc::new(Arena::chunked()))
+    pub fn table() -> Plain<SkipList> {
+        Plain(SkipList::new(Arc::new(Arena::chunked())))
     }
 
-    fn put(list: &SkipList, inserter: &mut Inserter, sequence: u64, key: &[u8], value: &[u8]) {
-        if let Err(error) = list.insert_with_version_and_inserter(key, sequence, value, inserter) {
-            panic!("arenaskiplist: {error:?}");
+    impl Ordered for SkipList {
+        fn put_all(&self, entries: &Entries, mut after: impl FnMut()) {
+            let mut inserter = Inserter::new();
+            for (sequence, key, value) in entries.iter() {
+                if let Err(error) = self.insert_with_version_and_inserter(key, sequence, value, &mut inserter)
+                {
+                    panic!("arenaskiplist: {error:?}");
+                }
+                after();
+            }
         }
-    }
 
-    fn insert(list: &SkipList, entries: &Entries) -> u64 {
-        let mut inserter = Inserter::new();
-        for (sequence, key, value) in entries.iter() {
-            put(list, &mut inserter, sequence, key, value);
+        #[inline]
+        fn get_all<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, hash: u64) -> u64 {
+            keys.fold(hash, |hash, key| match self.get_version_le(key, u64::MAX) {
+                Some(entry) => fold(hash, entry.value()),
+                None => hash + 1,
+            })
         }
-        entries.count() as u64
-    }
 
-    #[inline]
-    fn get(list: &SkipList, key: &[u8], hash: u64) -> u64 {
-        match list.get_version_le(key, u64::MAX) {
-            Some(entry) => fold(hash, entry.value()),
-            None => hash + 1,
-        }
-    }
-
-    fn seek(list: &SkipList, keys: &Keys, steps: usize) -> u64 {
-        let mut cursor = list.iter();
-        let mut hash = 0;
-        for key in keys.iter() {
+        fn walk(&self, key: &[u8], steps: usize, way: Way, mut hash: u64) -> u64 {
+            let mut cursor = self.iter();
             cursor.seek_ge(key);
-            for _ in 0..=steps {
+            for _ in 0..steps {
                 let Some(value) = cursor.value() else { break };
                 hash = fold(hash, value);
-                cursor.advance();
-            }
-        }
-        hash
-    }
-
-    fn scan(list: &SkipList, key: &Keys, steps: usize, way: Way) -> u64 {
-        let mut cursor = list.iter();
-        cursor.seek_ge(&key.bytes);
-        let mut hash = 0;
-        for _ in 0..steps {
-            let Some(value) = cursor.value() else { break };
-            hash = fold(hash, value);
-            match way {
-                Way::Forward => cursor.advance(),
-                Way::Backward => cursor.prev(),
-            }
-        }
-        hash
-    }
-
-    impl Table for SkipList {
-        fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
-            Some(match work {
-                Work::Insert(entries) | Work::InsertBatches(entries, _) => Box::new(|| insert(self, entries)),
-                Work::Get(keys) | Work::MultiGet(keys, _) => {
-                    Box::new(|| keys.iter().fold(0, |hash, key| get(self, key, hash)))
+                match way {
+                    Way::Forward => cursor.advance(),
+                    Way::Backward => cursor.prev(),
                 }
-                Work::Seek(keys, steps) => Box::new(move || seek(self, keys, steps)),
-                Work::Scan(key, steps, way) => Box::new(move || scan(self, key, steps, way)),
-                Work::Mix(entries, keys) => Box::new(|| {
-                    let mut inserter = Inserter::new();
-                    entries.iter().zip(keys.iter()).fold(0, |hash, ((sequence, key, value), asked)| {
-                        put(self, &mut inserter, sequence, key, value);
-                        get(self, asked, hash)
-                    })
-                }),
-                Work::DeleteRanges(_) | Work::Checksum(..) => return None,
-            })
+            }
+            hash
         }
 
         fn counted(&self) -> Option<u64> {
@@ -306,77 +317,50 @@ pub mod arenaskiplist {
 
 /// skl: a list with versions over an arena of fixed size.
 pub mod skl {
-    use std::ops::Bound;
+    use std::ops::Bound::{Included, Unbounded};
 
     use skl::Arena;
     use skl::generic::Builder;
     use skl::generic::multiple_version::Map;
     use skl::generic::multiple_version::sync::SkipMap;
 
-    use crate::rivals::{Room, Table};
-    use crate::work::{Entries, Task, Way, Work, fold};
+    use super::{Ordered, Plain};
+    use crate::rivals::Room;
+    use crate::work::{Entries, Way, fold};
 
     type List = SkipMap<[u8], [u8]>;
 
-    pub fn table(room: Room) -> anyhow::Result<List> {
+    pub fn table(room: Room) -> anyhow::Result<Plain<List>> {
         let capacity = u32::try_from(room.arena())?;
-        Builder::new()
-            .with_capacity(capacity)
-            .alloc::<List>()
-            .map_err(|error| anyhow::anyhow!("skl: {error}"))
+        let list = Builder::new().with_capacity(capacity).alloc::<List>();
+        list.map(Plain).map_err(|error| anyhow::anyhow!("skl: {error}"))
     }
 
-    fn put(list: &List, sequence: u64, key: &[u8], value: &[u8]) {
-        if list.insert(sequence, key, value).is_err() {
-            panic!("skl: no room for the entry");
-        }
-    }
-
-    fn insert(list: &List, entries: &Entries) -> u64 {
-        entries.iter().for_each(|(sequence, key, value)| put(list, sequence, key, value));
-        entries.count() as u64
-    }
-
-    #[inline]
-    fn get(list: &List, key: &[u8], hash: u64) -> u64 {
-        match list.get(u64::MAX, key) {
-            Some(entry) => fold(hash, &entry.value()),
-            None => hash + 1,
-        }
-    }
-
-    fn read_from(list: &List, key: &[u8], steps: usize, hash: u64) -> u64 {
-        let after = list.range::<[u8], _>(u64::MAX, (Bound::Included(key), Bound::Unbounded));
-        after.take(steps).fold(hash, |hash, entry| fold(hash, &entry.value()))
-    }
-
-    fn scan(list: &List, key: &[u8], steps: usize, way: Way) -> u64 {
-        if way == Way::Forward {
-            return read_from(list, key, steps, 0);
-        }
-        let before = list.range::<[u8], _>(u64::MAX, (Bound::Unbounded, Bound::Included(key)));
-        before.rev().take(steps).fold(0, |hash, entry| fold(hash, &entry.value()))
-    }
-
-    impl Table for List {
-        fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
-            Some(match work {
-                Work::Insert(entries) | Work::InsertBatches(entries, _) => Box::new(|| insert(self, entries)),
-                Work::Get(keys) | Work::MultiGet(keys, _) => {
-                    Box::new(|| keys.iter().fold(0, |hash, key| get(self, key, hash)))
+    impl Ordered for List {
+        fn put_all(&self, entries: &Entries, mut after: impl FnMut()) {
+            for (sequence, key, value) in entries.iter() {
+                if self.insert(sequence, key, value).is_err() {
+                    panic!("skl: no room for the entry");
                 }
-                Work::Seek(keys, steps) => {
-                    Box::new(move || keys.iter().fold(0, |hash, key| read_from(self, key, steps + 1, hash)))
-                }
-                Work::Scan(key, steps, way) => Box::new(move || scan(self, &key.bytes, steps, way)),
-                Work::Mix(entries, keys) => Box::new(|| {
-                    entries.iter().zip(keys.iter()).fold(0, |hash, ((sequence, key, value), asked)| {
-                        put(self, sequence, key, value);
-                        get(self, asked, hash)
-                    })
-                }),
-                Work::DeleteRanges(_) | Work::Checksum(..) => return None,
+                after();
+            }
+        }
+
+        #[inline]
+        fn get_all<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, hash: u64) -> u64 {
+            keys.fold(hash, |hash, key| match self.get(u64::MAX, key) {
+                Some(entry) => fold(hash, &entry.value()),
+                None => hash + 1,
             })
+        }
+
+        fn walk(&self, key: &[u8], steps: usize, way: Way, hash: u64) -> u64 {
+            let from = self.range::<[u8], _>(u64::MAX, (Included(key), Unbounded));
+            let until = self.range::<[u8], _>(u64::MAX, (Unbounded, Included(key)));
+            match way {
+                Way::Forward => from.take(steps).fold(hash, |hash, entry| fold(hash, &entry.value())),
+                Way::Backward => until.rev().take(steps).fold(hash, |hash, entry| fold(hash, &entry.value())),
+            }
         }
 
         fn counted(&self) -> Option<u64> {
@@ -391,14 +375,13 @@ pub mod skl {
 /// arena, which suits it best, and which a table of keys of any length cannot use.
 pub mod artmap {
     use std::borrow::Borrow;
-    use std::ops::Bound;
+    use std::ops::Bound::{Included, Unbounded};
 
     use artmap::{ArenaVersionedArtMap, AsBytes};
 
+    use super::{Ordered, Plain};
     use crate::rivals::{Room, Table};
-    use crate::work::{Entries, KeyShape, Task, Way, Work, fold};
-
-    type Map<K, V> = ArenaVersionedArtMap<K, V>;
+    use crate::work::{Entries, KeyShape, Way, fold};
 
     /// What the map keeps of bytes.
     trait Kept: AsRef<[u8]> + Borrow<[u8]> {
@@ -418,16 +401,16 @@ pub mod artmap {
     }
 
     pub fn of_any_length(room: Room) -> Box<dyn Table> {
-        Box::new(Map::<Vec<u8>, Vec<u8>>::with_capacity(room.arena()))
+        Box::new(Plain(ArenaVersionedArtMap::<Vec<u8>, Vec<u8>>::with_capacity(room.arena())))
     }
 
     pub fn of_arrays(room: Room) -> anyhow::Result<Box<dyn Table>> {
         fn with_key<const K: usize>(room: Room) -> anyhow::Result<Box<dyn Table>> {
             let capacity = room.arena();
             Ok(match room.shape.value_len {
-                8 => Box::new(Map::<[u8; K], [u8; 8]>::with_capacity(capacity)),
-                100 => Box::new(Map::<[u8; K], [u8; 100]>::with_capacity(capacity)),
-                1000 => Box::new(Map::<[u8; K], [u8; 1000]>::with_capacity(capacity)),
+                8 => Box::new(Plain(ArenaVersionedArtMap::<[u8; K], [u8; 8]>::with_capacity(capacity))),
+                100 => Box::new(Plain(ArenaVersionedArtMap::<[u8; K], [u8; 100]>::with_capacity(capacity))),
+                1000 => Box::new(Plain(ArenaVersionedArtMap::<[u8; K], [u8; 1000]>::with_capacity(capacity))),
                 other => anyhow::bail!("values of {other} bytes: artmap's are built for 8, 100 and 1000"),
             })
         }
@@ -440,65 +423,128 @@ pub mod artmap {
         }
     }
 
-    fn insert<K: AsBytes + Kept, V: Kept>(map: &Map<K, V>, entries: &Entries) -> u64 {
-        let mut inserter = map.inserter();
-        for (sequence, key, value) in entries.iter() {
-            inserter.insert(K::of(key), sequence, V::of(value));
-        }
-        entries.count() as u64
-    }
-
-    #[inline]
-    fn get<K: AsBytes + Kept, V: Kept>(map: &Map<K, V>, key: &[u8], hash: u64) -> u64 {
-        match map.get_entry::<[u8]>(key) {
-            Some(entry) => fold(hash, entry.value().as_ref()),
-            None => hash + 1,
-        }
-    }
-
-    fn read_from<K: AsBytes + Kept, V: Kept>(map: &Map<K, V>, key: &[u8], steps: usize, hash: u64) -> u64 {
-        let after = map.range::<_, [u8]>((Bound::Included(key), Bound::Unbounded));
-        after.take(steps).fold(hash, |hash, entry| fold(hash, entry.value().as_ref()))
-    }
-
-    fn scan<K: AsBytes + Kept, V: Kept>(map: &Map<K, V>, key: &[u8], steps: usize, way: Way) -> u64 {
-        if way == Way::Forward {
-            return read_from(map, key, steps, 0);
-        }
-        let before = map.range::<_, [u8]>((Bound::Unbounded, Bound::Included(key)));
-        before.rev().take(steps).fold(0, |hash, entry| fold(hash, entry.value().as_ref()))
-    }
-
-    impl<K, V> Table for Map<K, V>
+    impl<K, V> Ordered for ArenaVersionedArtMap<K, V>
     where
         K: AsBytes + Kept + Send + Sync,
         V: Kept + Send + Sync,
     {
-        fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
-            Some(match work {
-                Work::Insert(entries) | Work::InsertBatches(entries, _) => Box::new(|| insert(self, entries)),
-                Work::Get(keys) | Work::MultiGet(keys, _) => {
-                    Box::new(|| keys.iter().fold(0, |hash, key| get(self, key, hash)))
-                }
-                Work::Seek(keys, steps) => {
-                    Box::new(move || keys.iter().fold(0, |hash, key| read_from(self, key, steps + 1, hash)))
-                }
-                Work::Scan(key, steps, way) => Box::new(move || scan(self, &key.bytes, steps, way)),
-                Work::Mix(entries, keys) => Box::new(|| {
-                    let mut inserter = self.inserter();
-                    entries.iter().zip(keys.iter()).fold(0, |hash, ((sequence, key, value), asked)| {
-                        inserter.insert(K::of(key), sequence, V::of(value));
-                        get(self, asked, hash)
-                    })
-                }),
-                Work::DeleteRanges(_) | Work::Checksum(..) => return None,
+        fn put_all(&self, entries: &Entries, mut after: impl FnMut()) {
+            let mut inserter = self.inserter();
+            for (sequence, key, value) in entries.iter() {
+                inserter.insert(K::of(key), sequence, V::of(value));
+                after();
+            }
+        }
+
+        #[inline]
+        fn get_all<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, hash: u64) -> u64 {
+            keys.fold(hash, |hash, key| match self.get_entry::<[u8]>(key) {
+                Some(entry) => fold(hash, entry.value().as_ref()),
+                None => hash + 1,
             })
+        }
+
+        fn walk(&self, key: &[u8], steps: usize, way: Way, hash: u64) -> u64 {
+            let folded = |hash, value: &V| fold(hash, value.as_ref());
+            match way {
+                Way::Forward => {
+                    let after = self.range::<_, [u8]>((Included(key), Unbounded));
+                    after.take(steps).fold(hash, |hash, entry| folded(hash, entry.value()))
+                }
+                Way::Backward => {
+                    let before = self.range::<_, [u8]>((Unbounded, Included(key)));
+                    before.rev().take(steps).fold(hash, |hash, entry| folded(hash, entry.value()))
+                }
+            }
         }
 
         /// What is on the heap is not counted.
         fn counted(&self) -> Option<u64> {
             let heap = size_of::<K>() == size_of::<Vec<u8>>() && size_of::<V>() == size_of::<Vec<u8>>();
             (!heap).then(|| self.arena().size() as u64)
+        }
+    }
+}
+
+/// masstree: a trie of B+ trees over eight bytes of a key each. It keeps one value of a key, on the heap, without a number.
+pub mod masstree {
+    use masstree::{MassTree15, RangeBound};
+
+    use super::Ordered;
+    use crate::work::{Entries, Way, fold};
+
+    pub type Tree = MassTree15<Vec<u8>>;
+
+    impl Ordered for Tree {
+        fn put_all(&self, entries: &Entries, mut after: impl FnMut()) {
+            let guard = self.guard();
+            for (_, key, value) in entries.iter() {
+                self.insert_with_guard(key, value.to_vec(), &guard);
+                after();
+            }
+        }
+
+        #[inline]
+        fn get_all<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, hash: u64) -> u64 {
+            let guard = self.guard();
+            keys.fold(hash, |hash, key| match self.get_ref(key, &guard) {
+                Some(value) => fold(hash, &value),
+                None => hash + 1,
+            })
+        }
+
+        fn walk(&self, key: &[u8], steps: usize, way: Way, mut hash: u64) -> u64 {
+            let (guard, mut left) = (self.guard(), steps);
+            let (included, unbounded) = (RangeBound::Included(key), RangeBound::Unbounded);
+            let visit = |_: &[u8], value: &Vec<u8>| {
+                hash = fold(hash, value);
+                left -= 1;
+                left > 0
+            };
+            match way {
+                Way::Forward => self.scan_intra_leaf_batch_ref(included, unbounded, visit, &guard),
+                Way::Backward => self.scan_rev_batch_ref(unbounded, included, visit, &guard),
+            };
+            hash
+        }
+    }
+}
+
+/// ferntree: a B+ tree with optimistic locks. It keeps one value of a key, on the heap, without a number.
+pub mod ferntree {
+    use super::Ordered;
+    use crate::work::{Entries, Way, fold};
+
+    pub type Tree = ferntree::Tree<Vec<u8>, Vec<u8>>;
+
+    impl Ordered for Tree {
+        fn put_all(&self, entries: &Entries, mut after: impl FnMut()) {
+            for (_, key, value) in entries.iter() {
+                self.insert(key.to_vec(), value.to_vec());
+                after();
+            }
+        }
+
+        #[inline]
+        fn get_all<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, hash: u64) -> u64 {
+            keys.fold(hash, |hash, key| self.lookup(key, |value| fold(hash, value)).unwrap_or(hash + 1))
+        }
+
+        fn walk(&self, key: &[u8], steps: usize, way: Way, mut hash: u64) -> u64 {
+            let mut cursor = self.raw_iter();
+            match way {
+                Way::Forward => cursor.seek(key),
+                Way::Backward => cursor.seek_for_prev(key),
+            }
+            for _ in 0..steps {
+                let entry = match way {
+                    Way::Forward => cursor.next(),
+                    Way::Backward => cursor.prev(),
+                };
+                let Some((_, value)) = entry else { break };
+                hash = fold(hash, value);
+            }
+            hash
         }
     }
 }
