@@ -38,6 +38,8 @@ struct PeersOptions {
   uint8_t on_seek;
   uint8_t order_checks;
   uint8_t batch_lookup;
+  // Several threads insert at once.
+  uint8_t concurrent;
 };
 
 // `count` entries: keys and values back to back, a sequence number each.
@@ -61,7 +63,8 @@ struct Peer {
         mutable_options(options),
         comparator(BytewiseComparator()),
         buffer(0),
-        protection(wanted.protection_bytes) {
+        protection(wanted.protection_bytes),
+        concurrent(wanted.concurrent != 0) {
     // As a database sets it (db/column_family.cc, SanitizeCfOptions).
     mutable_options.arena_block_size = std::min<size_t>(size_t{1} << 20, options.write_buffer_size / 8);
     table = new MemTable(comparator, immutable, mutable_options, &buffer, kMaxSequenceNumber, 0);
@@ -88,6 +91,7 @@ struct Peer {
   InternalKeyComparator comparator;
   WriteBufferManager buffer;
   uint32_t protection;
+  bool concurrent;
   MemTable* table = nullptr;
   bool frozen = false;
 };
@@ -133,16 +137,16 @@ uint64_t GetOne(Peer* peer, const ReadOptions& read, const Slice& key, std::stri
   return hash + 1;
 }
 
-void AddOne(Peer* peer, const PeersEntries& entries, size_t at, bool promise, bool concurrent,
-            MemTablePostProcessInfo* info) {
+void AddOne(Peer* peer, const PeersEntries& entries, size_t at, bool promise, MemTablePostProcessInfo* to) {
+  MemTablePostProcessInfo* info = peer->concurrent ? to : nullptr;
   const Slice key = At(entries.keys, entries.key_len, at);
   const Slice value = At(entries.values, entries.value_len, at);
   const SequenceNumber sequence = entries.sequences[at];
   if (promise) {
     const auto protection = ProtectionInfo64().ProtectKVO(key, value, kTypeValue).ProtectS(sequence);
-    Expect("Add", peer->table->Add(sequence, kTypeValue, key, value, &protection, concurrent, info));
+    Expect("Add", peer->table->Add(sequence, kTypeValue, key, value, &protection, peer->concurrent, info));
   } else {
-    Expect("Add", peer->table->Add(sequence, kTypeValue, key, value, nullptr, concurrent, info));
+    Expect("Add", peer->table->Add(sequence, kTypeValue, key, value, nullptr, peer->concurrent, info));
   }
 }
 
@@ -187,13 +191,13 @@ size_t peers_sizes(uint64_t* sizes, size_t room) {
   return count;
 }
 
-uint64_t peers_insert(void* to, const PeersEntries* entries, uint8_t promise, uint8_t concurrent) {
+uint64_t peers_insert(void* to, const PeersEntries* entries, uint8_t promise) {
   Peer* peer = static_cast<Peer*>(to);
   MemTablePostProcessInfo info;
   for (size_t at = 0; at < entries->count; ++at) {
-    AddOne(peer, *entries, at, promise != 0, concurrent != 0, concurrent != 0 ? &info : nullptr);
+    AddOne(peer, *entries, at, promise != 0, &info);
   }
-  if (concurrent != 0) peer->table->BatchPostProcess(info);
+  if (peer->concurrent) peer->table->BatchPostProcess(info);
   return entries->count;
 }
 
@@ -216,9 +220,11 @@ void peers_batches_free(void* batches) { delete static_cast<Batches*>(batches); 
 
 uint64_t peers_batches_write(void* to, void* batches) {
   Batches* made = static_cast<Batches*>(batches);
-  ColumnFamilyMemTablesDefault tables(static_cast<Peer*>(to)->table);
+  Peer* peer = static_cast<Peer*>(to);
+  ColumnFamilyMemTablesDefault tables(peer->table);
   for (const auto& batch : made->batches) {
-    Expect("InsertInto", WriteBatchInternal::InsertInto(batch.get(), &tables, nullptr, nullptr));
+    Expect("InsertInto", WriteBatchInternal::InsertInto(batch.get(), &tables, nullptr, nullptr, false, 0, nullptr,
+                                                        peer->concurrent));
   }
   return made->entries;
 }
@@ -314,12 +320,14 @@ uint64_t peers_scan(void* from, const uint8_t* key, size_t key_len, size_t steps
 uint64_t peers_mix(void* from, const PeersEntries* entries, const uint8_t* keys) {
   Peer* peer = static_cast<Peer*>(from);
   ReadOptions read;
+  MemTablePostProcessInfo info;
   std::string value;
   uint64_t hash = 0;
   for (size_t at = 0; at < entries->count; ++at) {
-    AddOne(peer, *entries, at, false, false, nullptr);
+    AddOne(peer, *entries, at, false, &info);
     hash = GetOne(peer, read, At(keys, entries->key_len, at), &value, hash);
   }
+  if (peer->concurrent) peer->table->BatchPostProcess(info);
   return hash;
 }
 

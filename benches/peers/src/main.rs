@@ -5,11 +5,12 @@
 //!   cargo run --release                              Rust rivals only
 //!   cargo run --release --features rocksdb           and RocksDB's own MemTable (first build: about half an hour;
 //!                                                    needs a C++20 compiler and libclang)
-//!   options: --entries 250000,1000000 --keys 16 --values 100 --threads 1 --rounds 15 --slice 20000
+//!   options: --entries 250000,1000000 --keys 16 --values 100 --rounds 15 --slice 20000
 //!            --rows insert,get,...  --candidates ours,rocksdb,...  --date 2026-01-31 --name laptop (writes a record)
 //! ```
 //! Times drift with the machine's mood, ratios hardly do: a round gives each table a slice of the same work, and what
-//! counts is the median over the rounds of the ratio inside a round. One thread is timed by its own processor time.
+//! counts is the median over the rounds of the ratio inside a round. One thread is timed by its own processor time, several
+//! at once, at the largest size, by the clock.
 //! `cargo run --release -- published` runs the command lines that were published with five changes of RocksDB through
 //! the example db_bench, `cargo run -- performance` writes benches/records/performance.md from the newest records.
 //! `cargo run --release --features rocksdb -- tables` writes and reads table files beside RocksDB (see `tables`).
@@ -55,8 +56,6 @@ pub struct Arguments {
     /// Bytes of a value, at least 8.
     #[arg(long, default_value_t = 100)]
     values: usize,
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
     #[arg(long, default_value_t = 15)]
     rounds: usize,
     /// Operations of a slice.
@@ -109,7 +108,7 @@ impl Arguments {
         }
         ensure!(self.entries.iter().all(|entries| *entries >= 1_000), "--entries: at least 1000");
         ensure!(self.values >= 8, "--values: at least 8 bytes");
-        ensure!(self.threads > 0 && self.rounds > 0, "--threads, --rounds: at least 1");
+        ensure!(self.rounds > 0, "--rounds: at least 1");
         ensure!(self.slice >= 100, "--slice: at least 100");
         let plain =
             |text: &str| text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
@@ -120,7 +119,7 @@ impl Arguments {
     fn room(&self, entries: u64) -> Room {
         let shape = Shape { key: self.keys, value_len: self.values };
         // The mixed row puts more entries.
-        Room { shape, entries: entries * 2, threads: self.threads }
+        Room { shape, entries: entries * 2, threads: 1 }
     }
 
     fn candidates(&self) -> Vec<Candidate> {

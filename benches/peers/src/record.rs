@@ -10,12 +10,14 @@ use crate::work::mix;
 
 /// Rivals, each with the candidates of this crate that it is compared with: protection 0, 8, and 8 with checksums on
 /// seek.
-pub const PAIRS: [(&str, [&str; 3]); 6] = [
+pub const PAIRS: [(&str, [&str; 3]); 8] = [
     ("rocksdb", ["rocksdb-0", "rocksdb-8", "rocksdb-8-on-seek"]),
     ("crossbeam-skiplist", ["crossbeam-skiplist"; 3]),
     ("arenaskiplist", ["arenaskiplist"; 3]),
     ("skl", ["skl"; 3]),
     ("artmap", ["artmap"; 3]),
+    ("masstree", ["masstree"; 3]),
+    ("ferntree", ["ferntree"; 3]),
     ("btreemap-rwlock", ["btreemap-rwlock"; 3]),
 ];
 pub const OURS: [&str; 3] = ["ours-0", "ours-8", "ours-8-on-seek"];
@@ -27,7 +29,7 @@ pub fn of(arguments: &Arguments, candidates: &[Candidate], sections: Vec<Section
         environment: environment(arguments.date.as_deref()),
         keys: arguments.keys.len(),
         values: arguments.values,
-        threads: arguments.threads,
+        threads: 1,
         rounds: arguments.rounds,
         slice: arguments.slice,
         candidates: candidates.iter().map(|candidate| candidate.name()).collect(),
@@ -50,15 +52,15 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
     writeln!(text, "- commit: {commit}\n- Rust: {compiler}, {rust_flags}\n- RocksDB: {cxx_flags}")?;
     writeln!(
         text,
-        "- keys of {} bytes, values of {}, threads: {}",
-        record.keys, record.values, record.threads
+        "- keys of {} bytes, values of {}, one thread unless a row says more",
+        record.keys, record.values
     )?;
-    let clock = if record.threads == 1 { "processor time of the thread" } else { "time on the wall" };
     writeln!(
         text,
-        "- at least {} rounds of slices of at most {} operations in turn; {clock}",
+        "- at least {} rounds of slices of at most {} operations a thread in turn; processor time of one thread, of several time on",
         record.rounds, record.slice
     )?;
+    writeln!(text, "  the wall, from the first start to the last end, for each operation of all of them")?;
     writeln!(
         text,
         "- new memory for inserts was touched and given back before, so that no slice waits for a host"
@@ -69,8 +71,9 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
     )?;
     writeln!(
         text,
-        "  ours lends it verified; owning rivals copy key and value as they insert, probes are made before"
+        "  ours lends it verified; owning rivals copy key and value as they insert, probes are made before;"
     )?;
+    writeln!(text, "  masstree and ferntree keep one value of a key, the others every version")?;
     for section in &record.sections {
         in_short(text, record, section)?;
         writeln!(text, "\n## {} entries: how many times as fast this crate is\n", section.entries)?;
@@ -88,7 +91,7 @@ fn rivals(record: &Record) -> Vec<&'static (&'static str, [&'static str; 3])> {
     PAIRS.iter().filter(|(_, candidates)| candidates.iter().any(|candidate| there(candidate))).collect()
 }
 
-/// The rows that the README's picture shows, in nanoseconds, and in brackets how many times as fast this crate is.
+/// The rows of the README's picture and those of several threads, in nanoseconds, and in brackets how many times as fast this crate is.
 fn in_short(text: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
     let there: Vec<_> = PAIRS
         .iter()
@@ -104,7 +107,9 @@ fn in_short(text: &mut String, record: &Record, section: &Section) -> std::fmt::
         "|---".repeat(heads.len())
     )?;
     let time = |row: &str, candidate: &str| section.time(&record.candidates, row, candidate);
-    for (row, _) in SHOWN.iter().filter(|(row, _)| time(row, "ours-8").is_some()) {
+    let of_threads = section.rows.iter().map(|row| row.name.as_str()).filter(|row| row.ends_with(" threads"));
+    let rows = SHOWN.iter().map(|(row, _)| *row).chain(of_threads);
+    for row in rows.filter(|row| time(row, "ours-8").is_some()) {
         let ours =
             OURS[..2].iter().map(|ours| time(row, ours).map_or("-".into(), |time| format!("{time:.0}")));
         let rivals = there.iter().map(|((_, rivals), _)| {
@@ -245,6 +250,7 @@ const TARGETS: &[(&str, Target)] = &[
     (AT_RANDOM, Ahead(2.8, "ours-8", "rocksdb-8")),
     (BATCHES, Ahead(6.0, "ours-8", "rocksdb-8")),
     (MULTI, Ahead(13.0, "ours-8", "rocksdb-8")),
+    (MULTI, Ahead(13.0, "ours-8", "rocksdb-8-batch-lookup")),
     (SEEK, Ahead(2.8, "ours-8", "rocksdb-8")),
     (FORWARD_RANDOM, Ahead(3.2, "ours-8", "rocksdb-8")),
     (BACKWARD_RANDOM, Ahead(9.0, "ours-8", "rocksdb-8")),
@@ -364,12 +370,14 @@ const TOP: f64 = 104.0;
 const LOW: f64 = -4.0;
 const HIGH_LEAST: f64 = 4.0;
 /// Rivals as a stranger knows them, their colours (Okabe and Ito's, distinct to the colour-blind) and shapes.
-const RIVALS: [(&str, &str, &str); 6] = [
+const RIVALS: [(&str, &str, &str); 8] = [
     ("RocksDB's memtable", "#e69f00", "M-5,-5H5V5H-5Z"),
     ("crossbeam-skiplist", "#0072b2", "M0,-6.5L6.5,0L0,6.5L-6.5,0Z"),
     ("arenaskiplist", "#56b4e9", "M-5.5,5H5.5L0,-6Z"),
     ("skl", "#8c8c8c", "M-5.5,-5H5.5L0,6Z"),
     ("artmap", "#009e73", "M-6,5H6L0,-6Z"),
+    ("masstree", "#785ef0", "M-2,-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z"),
+    ("ferntree", "#8c510a", "M-5.5,-5.5H5.5L-5.5,5.5H5.5Z"),
     ("BTreeMap in a RwLock", "#cc79a7", "M-5.5,0A5.5,5.5 0 1 0 5.5,0A5.5,5.5 0 1 0 -5.5,0Z"),
 ];
 /// Colours of light pages and of dark ones.

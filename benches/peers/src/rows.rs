@@ -5,7 +5,7 @@ use measure::{Row, Section};
 
 use crate::Arguments;
 use crate::rivals::{Accelerator, Candidate, Extra, Room};
-use crate::work::{Keys, Presence, Shape, Slice, Tables, Way, Work, mix, picks, row, shuffled};
+use crate::work::{Entries, Keys, Presence, Shape, Slice, Tables, Way, Work, mix, picks, row, shuffled};
 
 pub const SEED: u64 = 4;
 /// Entries of a write batch.
@@ -14,6 +14,8 @@ const BATCH: usize = 32;
 const TOGETHER: usize = 24;
 /// Entries that follow a seek.
 const STEPS: usize = 10;
+/// Threads that work at once, in rows that say so.
+const AT_ONCE: [usize; 2] = [2, 8];
 /// Numbers that a range delete covers.
 const WIDTH: u64 = 10;
 
@@ -38,17 +40,24 @@ struct Stage<'a> {
     entries: u64,
     shape: Shape,
     room: Room,
+    /// Threads that work at once in the next rows.
+    threads: usize,
     rows: Vec<Row>,
 }
 
 /// All the work at one size.
 pub fn section(arguments: &Arguments, candidates: &[Candidate], entries: u64) -> Result<Section> {
     let room = arguments.room(entries);
-    let mut stage = Stage { arguments, candidates, entries, shape: room.shape, room, rows: Vec::new() };
+    let mut stage =
+        Stage { arguments, candidates, entries, shape: room.shape, room, threads: 1, rows: Vec::new() };
     stage.in_order()?;
-    stage.batched()?;
+    stage.batched("insert in order, batches of 32", Order::Ascending)?;
+    stage.batched("insert at random, batches of 32", Order::Random)?;
     let counted = stage.at_random()?;
     stage.mixed()?;
+    if arguments.entries.iter().max() == Some(&entries) {
+        stage.at_once()?;
+    }
     stage.checksums()?;
     Ok(Section { entries, rows: stage.rows, counted, ..Section::default() })
 }
@@ -77,22 +86,28 @@ impl Stage<'_> {
         self.arguments.wants(row)
     }
 
+    /// The name of a row, with its number of threads.
+    fn named(&self, row: &str) -> String {
+        if self.threads == 1 { row.to_owned() } else { format!("{row}, {} threads", self.threads) }
+    }
+
     fn tables(&self) -> Result<Tables> {
-        self.candidates.iter().map(|candidate| candidate.table(self.room)).collect()
+        let room = Room { threads: self.threads, ..self.room };
+        self.candidates.iter().map(|candidate| candidate.table(room)).collect()
     }
 
     /// Operations of a slice, small enough that a table of this size gives enough rounds.
     fn slice(&self, of: u64) -> usize {
         let most = usize::try_from(of).unwrap_or(usize::MAX) / self.arguments.rounds;
-        self.arguments.slice.min(most).max(1)
+        (self.arguments.slice * self.threads).min(most).max(1)
     }
 
-    /// Slices of entries to put, a part per thread, and the rest.
-    fn entries(&self, order: &[u64], count: usize) -> (Vec<Slice>, Slice) {
+    /// Slices of entries to put, a part per thread, and the rest. Sequence numbers count up from `first`.
+    fn entries(&self, order: &[u64], count: usize, first: u64) -> (Vec<Slice>, Slice) {
         let of = |at: usize, part: &[u64]| {
-            let share = part.len().div_ceil(self.arguments.threads).max(1);
+            let share = part.len().div_ceil(self.threads).max(1);
             let parts = part.chunks(share).enumerate();
-            let first = 1 + at as u64;
+            let first = first + at as u64;
             let entries =
                 parts.map(|(thread, part)| self.shape.entries(part, first + (thread * share) as u64));
             Slice { operations: part.len(), entries: entries.collect(), ..Slice::default() }
@@ -110,13 +125,13 @@ impl Stage<'_> {
             Order::Ascending => (0..self.entries).collect(),
             Order::Random => shuffled(self.entries, SEED),
         };
-        let (slices, rest) = self.entries(&order, self.slice(self.entries));
+        let (slices, rest) = self.entries(&order, self.slice(self.entries), 1);
         let row = row(
-            name,
+            &self.named(name),
             self.candidates,
             &tables,
             &slices,
-            |_| true,
+            |candidate| self.threads == 1 || plain(candidate),
             |slice| {
                 let insert = |entries| match pace {
                     Pace::Single => Work::Insert(entries),
@@ -146,16 +161,10 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn batched(&mut self) -> Result<()> {
-        let fills = [
-            ("insert in order, batches of 32", Order::Ascending),
-            ("insert at random, batches of 32", Order::Random),
-        ];
-        for (name, order) in fills {
-            if self.wants(name) {
-                let row = self.fill(name, order, Pace::Batched)?.1;
-                self.rows.push(row);
-            }
+    fn batched(&mut self, name: &str, order: Order) -> Result<()> {
+        if self.wants(&self.named(name)) {
+            let row = self.fill(name, order, Pace::Batched)?.1;
+            self.rows.push(row);
         }
         Ok(())
     }
@@ -174,16 +183,14 @@ impl Stage<'_> {
         self.seek(&tables);
         self.scan("scan forward, filled at random", &tables, Way::Forward);
         self.scan("scan backward, filled at random", &tables, Way::Backward);
-        if self.arguments.threads == 1 {
-            self.ranges(&mut tables);
-        }
+        self.ranges(&mut tables);
         Ok(counted)
     }
 
     /// Slices of keys to read, a part per thread.
     fn keys(&self, seed: u64, presence: Presence, multiple: usize) -> Vec<Slice> {
-        let threads = self.arguments.threads;
-        let share = (self.arguments.slice / threads / multiple).max(1) * multiple;
+        let threads = self.threads;
+        let share = (self.arguments.slice / multiple).max(1) * multiple;
         let slice = |round: u64| {
             let part = |thread: u64| {
                 let seed = mix(SEED ^ seed ^ round << 8 ^ thread) >> 32;
@@ -196,9 +203,12 @@ impl Stage<'_> {
     }
 
     fn get(&mut self, name: &str, tables: &Tables, presence: Presence) {
-        if self.wants(name) {
+        let name = self.named(name);
+        if self.wants(&name) {
             let slices = self.keys(1 << 32, presence, 1);
-            let row = row(name, self.candidates, tables, &slices, point_reads, |slice| {
+            let takes_part =
+                |candidate| if self.threads == 1 { point_reads(candidate) } else { plain(candidate) };
+            let row = row(&name, self.candidates, tables, &slices, takes_part, |slice| {
                 slice.keys.iter().map(Work::Get).collect()
             });
             self.rows.push(row);
@@ -237,7 +247,7 @@ impl Stage<'_> {
     }
 
     fn scan(&mut self, name: &str, tables: &Tables, way: Way) {
-        if !self.wants(name) || self.arguments.threads > 1 {
+        if !self.wants(name) {
             return;
         }
         let half = self.entries / 2;
@@ -259,37 +269,48 @@ impl Stage<'_> {
 
     /// Half puts, half gets, on tables that grow from half their size.
     fn mixed(&mut self) -> Result<()> {
-        let name = "put and get, half and half";
-        if !self.wants(name) || self.arguments.threads > 1 {
+        let name = self.named("put and get, half and half");
+        if !self.wants(&name) {
             return Ok(());
         }
         let tables = self.tables()?;
         let order = shuffled(self.entries, SEED + 1);
         let (there, new) = order.split_at(order.len() / 2);
-        put_all(&tables, &self.entries(there, there.len().max(1)).0[0]);
-        let count = self.slice(new.len() as u64).min(self.arguments.slice / 2);
-        let slices: Vec<Slice> = new
-            .chunks_exact(count)
-            .take(self.arguments.rounds)
-            .enumerate()
-            .map(|(round, part)| {
-                let first = 1 + (there.len() + round * count) as u64;
-                let asked: Vec<u64> = picks(there.len() as u64, count, SEED + 5_000 + round as u64)
-                    .iter()
-                    .map(|at| there[*at as usize])
-                    .collect();
-                Slice {
-                    operations: 2 * count,
-                    entries: vec![self.shape.entries(part, first)],
-                    keys: vec![self.shape.keys(&asked, Presence::Hit)],
-                    ..Slice::default()
-                }
-            })
-            .collect();
-        let row = row(name, self.candidates, &tables, &slices, plain, |slice| {
+        put_all(&tables, &self.entries(there, there.len().max(1), 1).0[0]);
+        let count = self.slice(new.len() as u64).min(self.arguments.slice * self.threads / 2);
+        let (mut slices, _) = self.entries(new, count, 1 + there.len() as u64);
+        slices.truncate(self.arguments.rounds);
+        for (round, slice) in slices.iter_mut().enumerate() {
+            slice.operations *= 2;
+            let keys_of = |(thread, part): (usize, &Entries)| {
+                let seed = SEED + 5_000 + round as u64 + ((thread as u64) << 16);
+                let asked = picks(there.len() as u64, part.count(), seed);
+                let asked: Vec<u64> = asked.iter().map(|at| there[*at as usize]).collect();
+                self.shape.keys(&asked, Presence::Hit)
+            };
+            slice.keys = slice.entries.iter().enumerate().map(keys_of).collect();
+        }
+        let row = row(&name, self.candidates, &tables, &slices, plain, |slice| {
             slice.entries.iter().zip(&slice.keys).map(|(entries, keys)| Work::Mix(entries, keys)).collect()
         });
         self.rows.push(row);
+        Ok(())
+    }
+
+    /// Inserts, gets and both by several threads at once.
+    fn at_once(&mut self) -> Result<()> {
+        for threads in AT_ONCE {
+            self.threads = threads;
+            let (insert, get) = ("insert at random", "get hit");
+            if [insert, get].iter().any(|row| self.wants(&self.named(row))) {
+                let (tables, row) = self.fill(insert, Order::Random, Pace::Single)?;
+                self.rows.push(row);
+                self.get(get, &tables, Presence::Hit);
+            }
+            self.batched("insert at random, batches of 32", Order::Random)?;
+            self.mixed()?;
+        }
+        self.threads = 1;
         Ok(())
     }
 
@@ -353,7 +374,7 @@ impl Stage<'_> {
     }
 
     fn checksums(&mut self) -> Result<()> {
-        if !self.wants("checksum") || self.arguments.threads > 1 {
+        if !self.wants("checksum") {
             return Ok(());
         }
         let tables = self.tables()?;

@@ -20,6 +20,7 @@ pub mod memtable {
         on_seek: u8,
         order_checks: u8,
         batch_lookup: u8,
+        concurrent: u8,
     }
 
     #[repr(C)]
@@ -36,7 +37,7 @@ pub mod memtable {
         fn peers_new(options: *const PeersOptions) -> *mut c_void;
         fn peers_free(peer: *mut c_void);
         fn peers_memory(peer: *mut c_void, allocated: *mut u64, used: *mut u64);
-        fn peers_insert(peer: *mut c_void, entries: *const PeersEntries, promise: u8, concurrent: u8) -> u64;
+        fn peers_insert(peer: *mut c_void, entries: *const PeersEntries, promise: u8) -> u64;
         fn peers_batches_new(entries: *const PeersEntries, batch: usize, protection: u8) -> *mut c_void;
         fn peers_batches_free(batches: *mut c_void);
         fn peers_batches_write(peer: *mut c_void, batches: *mut c_void) -> u64;
@@ -110,10 +111,9 @@ pub mod memtable {
         peer: *mut c_void,
         protection: u8,
         promise: u8,
-        concurrent: u8,
     }
 
-    // SAFETY: the shim passes `allow_concurrent` where threads insert side by side, and RocksDB's reads take no lock.
+    // SAFETY: the shim passes `allow_concurrent` where the table has room for threads, and RocksDB's reads take no lock.
     unsafe impl Sync for RocksDb {}
 
     fn flat(entries: &Entries) -> PeersEntries {
@@ -147,13 +147,13 @@ pub mod memtable {
                 on_seek: checks.on_seek.into(),
                 order_checks: checks.order.into(),
                 batch_lookup: (extra == Extra::BatchLookup).into(),
+                concurrent: (room.threads > 1).into(),
             };
             RocksDb {
                 // SAFETY: the options live through the call.
                 peer: unsafe { peers_new(&raw const options) },
                 protection: checks.protection,
                 promise: (extra == Extra::Promise).into(),
-                concurrent: (room.threads > 1).into(),
             }
         }
 
@@ -198,7 +198,7 @@ pub mod memtable {
         fn insert(&self, entries: &Entries) -> u64 {
             let flat = flat(entries);
             // SAFETY: the arrays hold `count` keys, values and numbers of the stated lengths and live through the call.
-            unsafe { peers_insert(self.peer, &raw const flat, self.promise, self.concurrent) }
+            unsafe { peers_insert(self.peer, &raw const flat, self.promise) }
         }
 
         pub fn batches(&self, entries: &Entries, batch: usize) -> Batches {

@@ -312,7 +312,8 @@ fn draw(text: &mut String, title: &str, labels: &[String], curves: &[Curve]) -> 
     writeln!(text, "</svg>")
 }
 
-const CANDIDATES: [&str; 5] = ["ours-8", "rocksdb-8", "crossbeam-skiplist", "artmap", "btreemap-rwlock"];
+const CANDIDATES: [&str; 6] =
+    ["ours-8", "rocksdb-8", "crossbeam-skiplist", "artmap", "masstree", "btreemap-rwlock"];
 
 /// Records with default keys and values since the newest whole one, oldest first, so that newer ones replace older ones.
 fn usual(records: &Records) -> impl Iterator<Item = &Kept<Record>> {
@@ -348,25 +349,37 @@ fn size(records: &Records) -> Plot {
 const ALONG_THREADS: u64 = 250_000;
 
 fn threads(records: &Records) -> Plot {
-    let mut points: Vec<(u64, &str, f64)> = Vec::new();
-    let mut sources = Vec::new();
-    for kept in usual(records) {
-        let Some(section) = kept.record.sections.iter().find(|section| section.entries == ALONG_THREADS)
-        else {
-            continue;
-        };
-        sources.push(kept.stem.as_str());
-        for candidate in CANDIDATES {
-            if let Some(time) = section.time(&kept.record.candidates, "insert at random", candidate) {
-                let threads = kept.record.threads as u64;
-                points.retain(|(count, name, _)| (*count, *name) != (threads, candidate));
-                points.push((threads, candidate, time));
-            }
-        }
-    }
-    let curves = by_candidate(points);
+    let rows = [
+        ("1", "insert at random"),
+        ("2", "insert at random, 2 threads"),
+        ("8", "insert at random, 8 threads"),
+    ];
     let title = "Insert at random against the number of threads, 250000 entries";
-    plot(title, "performance-threads.svg", curves, &sources, "records hold one number of threads only")
+    let at = |section: &&Section| section.entries == ALONG_THREADS;
+    let section = records.usual().and_then(|kept| kept.record.sections.iter().find(at));
+    along(records, section, &rows, &CANDIDATES, (title, "performance-threads.svg"))
+}
+
+/// Times along rows of one section.
+fn along(
+    records: &Records,
+    section: Option<&Section>,
+    rows: &[(&str, &str)],
+    candidates: &[&str],
+    (title, file): (&'static str, &'static str),
+) -> Plot {
+    let missing = "the newest record has no such rows";
+    let Some((kept, section)) = records.usual().zip(section) else {
+        return plot(title, file, Vec::new(), &[], missing);
+    };
+    let curve = |candidate: &&str| {
+        let point = |(label, row): &(&str, &str)| {
+            Some(((*label).to_owned(), section.time(&kept.record.candidates, row, candidate)?))
+        };
+        ((**candidate).to_owned(), rows.iter().filter_map(point).collect::<Vec<_>>())
+    };
+    let curves = candidates.iter().map(curve).filter(|(_, points)| !points.is_empty()).collect();
+    plot(title, file, curves, &[&kept.stem], missing)
 }
 
 /// One curve per candidate, by ascending number.
@@ -384,26 +397,15 @@ fn by_candidate(mut points: Vec<(u64, &str, f64)>) -> Vec<Curve> {
 }
 
 fn tombstones(records: &Records) -> Plot {
-    let (title, file) = ("Get hit against the number of range tombstones", "performance-tombstones.svg");
-    let missing = "no record has rows with tombstones";
-    let Some(kept) = records.usual() else { return plot(title, file, Vec::new(), &[], missing) };
-    let Some(section) = kept.record.sections.first() else {
-        return plot(title, file, Vec::new(), &[], missing);
-    };
     let rows = [
         ("0", "get hit"),
         ("1000", "get hit, 1000 range tombstones"),
         ("10000", "get hit, 10000 range tombstones"),
         ("10000, frozen", "get hit, 10000 range tombstones, frozen"),
     ];
-    let curve = |candidate: &&str| {
-        let point = |(label, row): &(&str, &str)| {
-            Some(((*label).to_owned(), section.time(&kept.record.candidates, row, candidate)?))
-        };
-        ((**candidate).to_owned(), rows.iter().filter_map(point).collect::<Vec<_>>())
-    };
-    let curves = ["ours-8", "rocksdb-8"].iter().map(curve).collect();
-    plot(title, file, curves, &[&kept.stem], missing)
+    let section = records.usual().and_then(|kept| kept.record.sections.first());
+    let names = ("Get hit against the number of range tombstones", "performance-tombstones.svg");
+    along(records, section, &rows, &["ours-8", "rocksdb-8"], names)
 }
 
 fn protection(records: &Records) -> Plot {
