@@ -440,17 +440,20 @@ fn render_dots(
     stem: &str,
 ) -> std::fmt::Result {
     let bottom = TOP + LINE * rows.len() as f64;
-    let (width, height) = (LEFT + WIDTH + 30.0, bottom + 46.0);
+    // Long names of rows begin further to the left.
+    let longest = rows.iter().map(|(_, label)| label.len()).max().unwrap_or(0);
+    let left = (LEFT - 24.0 - 7.7 * longest as f64).min(0.0);
+    let (width, height) = (LEFT + WIDTH + 30.0 - left, bottom + 46.0);
     writeln!(
         text,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\""
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{left} 0 {width} {height}\" role=\"img\""
     )?;
     writeln!(text, " font-family=\"system-ui,sans-serif\" font-size=\"15\">")?;
     let entries = section.entries;
     writeln!(text, "<title>How many times as fast this crate is, {entries} entries: {stem}</title>")?;
     writeln!(
         text,
-        "<style>{STYLE}</style>\n<rect class=\"page\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>"
+        "<style>{STYLE}</style>\n<rect class=\"page\" x=\"{left}\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>"
     )?;
     legend(text, candidates)?;
     let speed = |row: &str, rival: &str| Some(section.speed(candidates, row, rival, "ours-8")?[1]);

@@ -124,7 +124,7 @@ fn render(page: &mut String, records: &Records, plots: &[Plot]) -> std::fmt::Res
     }
     let others: Vec<_> = records.others().collect();
     if !others.is_empty() {
-        writeln!(page, "\n## Other sizes, keys, values and threads")?;
+        writeln!(page, "\n## Other sizes, keys and values")?;
     }
     for kept in others {
         writeln!(page, "\n{}", origin(&kept.stem, &kept.record.environment))?;
@@ -173,11 +173,10 @@ fn peers(page: &mut String, kept: &Kept<Record>) -> std::fmt::Result {
 }
 
 fn ratios(page: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
-    let Record { keys, values, threads, .. } = record;
-    let plural = if *threads == 1 { "" } else { "s" };
+    let Record { keys, values, .. } = record;
     writeln!(
         page,
-        "\n### {} entries, {keys}-byte keys, {values}-byte values, {threads} thread{plural}: how many times as fast\n",
+        "\n### {} entries, {keys}-byte keys, {values}-byte values: how many times as fast\n",
         section.entries
     )?;
     record::ratios(page, record, section)
