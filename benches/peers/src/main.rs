@@ -133,6 +133,12 @@ impl Arguments {
     fn wants(&self, row: &str) -> bool {
         self.rows.is_empty() || self.rows.iter().any(|part| row.contains(part.as_str()))
     }
+
+    /// Whether rows of several threads are made: at the largest size, unless other rows alone were asked for.
+    fn wants_threads(&self, entries: u64) -> bool {
+        let asked = self.rows.is_empty() || self.rows.iter().any(|part| part.contains("threads"));
+        asked && self.entries.iter().max() == Some(&entries)
+    }
 }
 
 fn main() -> anyhow::Result<()> {

@@ -55,7 +55,7 @@ pub fn section(arguments: &Arguments, candidates: &[Candidate], entries: u64) ->
     stage.batched("insert at random, batches of 32", Order::Random)?;
     let counted = stage.at_random()?;
     stage.mixed()?;
-    if arguments.entries.iter().max() == Some(&entries) {
+    if arguments.wants_threads(entries) {
         stage.at_once()?;
     }
     stage.checksums()?;
