@@ -176,7 +176,6 @@ pub use memtable::write::writer::{Displaced, Inserted};
 pub mod batch {
     pub use crate::memtable::batch::batch::BatchEntry;
     pub use crate::memtable::batch::batch::{RangeOrder, SequenceMode};
-    pub use crate::memtable::batch::encoding::SinkLimits;
     pub use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
 }
 

@@ -113,11 +113,6 @@ impl ChecksumKind {
         }
     }
 
-    /// The kind with this name, if there is one.
-    fn from_name(name: &str) -> Option<ChecksumKind> {
-        ChecksumKind::ALL.iter().copied().find(|kind| kind.name() == name)
-    }
-
     /// The checksum of a block followed by its compression type, which is the last byte of `data`. A block trailer
     /// stores this value, plus the modifier of the context if there is one. The checksum `xxh3` of empty data is 0.
     /// O(length); allocates nothing.
@@ -232,7 +227,7 @@ impl FromStr for ChecksumKind {
     /// # Errors
     /// `InvalidArgument`, which repeats the name, if no kind has it. Upper case is not accepted.
     fn from_str(name: &str) -> Result<Self> {
-        ChecksumKind::from_name(name).ok_or_else(|| {
+        ChecksumKind::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
             let known = ChecksumKind::NAMES.join(", ");
             Error::InvalidArgument(format!("unknown checksum kind {name:?}; the known ones are {known}"))
         })
@@ -251,26 +246,8 @@ impl serde::Serialize for ChecksumKind {
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 impl<'de> serde::Deserialize<'de> for ChecksumKind {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        deserializer.deserialize_str(NameVisitor)
-    }
-}
-
-#[cfg(feature = "serde")]
-struct NameVisitor;
-
-#[cfg(feature = "serde")]
-impl serde::de::Visitor<'_> for NameVisitor {
-    type Value = ChecksumKind;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the name of a checksum kind: {}", ChecksumKind::NAMES.join(", "))
-    }
-
-    fn visit_str<E: serde::de::Error>(self, name: &str) -> std::result::Result<ChecksumKind, E> {
-        ChecksumKind::from_name(name).ok_or_else(|| {
-            let known = ChecksumKind::NAMES.join(", ");
-            E::custom(format_args!("unknown checksum kind {name:?}; the known ones are {known}"))
-        })
+        let name = <String as serde::Deserialize>::deserialize(deserializer)?;
+        name.parse().map_err(serde::de::Error::custom)
     }
 }
 

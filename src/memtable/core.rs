@@ -176,12 +176,6 @@ impl Core {
     }
 }
 
-/// The error of a write to a frozen table.
-#[cold]
-pub(crate) fn frozen() -> Error {
-    Error::Frozen
-}
-
 // The point entries of a table: their list, its directory, and its policy for duplicates.
 //
 // Any thread.

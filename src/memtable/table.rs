@@ -15,13 +15,12 @@ use std::any::Any;
 use std::ops::{Deref, RangeBounds};
 use std::sync::Arc;
 
-use crate::error::{Result, trace};
+use crate::error::{Error, Result, trace};
 use crate::integrity::digest::{Kvos, Protected};
 use crate::key::{Comparator, KeyComparator, Kind, SequenceNumber};
-use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{ControlWord, entry_bytes_max};
 use crate::memtable::batch::batch::WriteBatch;
-use crate::memtable::core::{Core, frozen};
+use crate::memtable::core::Core;
 use crate::memtable::lifecycle::flush::{FlushIter, FlushSink, FlushSummary, Versions, flush};
 use crate::memtable::lifecycle::scrub::{Salvage, ScrubProgress, ScrubReport, salvage, scrub};
 use crate::memtable::lookup::accelerators::{Statistics, Stats};
@@ -37,8 +36,8 @@ use crate::memtable::scan::cursor::{Borrowed, Cursor, SortedSource, TableSource,
 use crate::memtable::scan::range::{Range, RangeStats, approximate_range_stats};
 use crate::memtable::scan::visibility::{AtSnapshot, Visible};
 use crate::memtable::write::write_batch::{BatchWritten, PreparedBatch, ReservedBatch};
-use crate::memtable::write::write_batch::{prepare, reserve, write_batch, write_batch_in};
-use crate::memtable::write::writer::{Inserted, admit, apply, insert, insert_parts, writes};
+use crate::memtable::write::write_batch::{prepare, reserve, write_batch};
+use crate::memtable::write::writer::{Inserted, insert, insert_parts, writes};
 use crate::sync::Ordering;
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::node::Load;
@@ -299,7 +298,7 @@ impl MemTable {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<Inserted> {
-        insert(self.core(), sequence, kind, key.as_ref(), value.as_ref())
+        insert(self.core(), None, sequence, kind, key.as_ref(), value.as_ref())
     }
 
     /// Inserts an entry in its general form: the value is the concatenation of several slices, which are copied straight into the
@@ -402,7 +401,7 @@ impl MemTable {
     /// If the comparator panics. The table stays usable and may have any number of the batch's entries, so the caller
     /// must not publish their sequence numbers.
     pub fn write_batch(&self, first_sequence: SequenceNumber, batch: &WriteBatch) -> Result<BatchWritten> {
-        write_batch(self.core(), first_sequence, batch)
+        write_batch(self.core(), None, first_sequence, batch)
     }
 
     /// Makes the checks of [`write_batch`](Self::write_batch) that do not depend on other writes, and keeps what it read, for an
@@ -1160,10 +1159,10 @@ impl Writer {
     pub(crate) fn reserving(core: &Arc<Core>, bytes: u64) -> Result<Self> {
         // The control word is not used here, because a damaged one counts as frozen; the shard's gate decides.
         if core.sealed.get().is_some() {
-            return Err(frozen());
+            return Err(Error::Frozen);
         }
         let writer = Writer::new(core);
-        let mut entered = core.shards.enter(&writer.shard).ok_or_else(frozen)?;
+        let mut entered = core.shards.enter(&writer.shard).ok_or(Error::Frozen)?;
         core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
         let units = entered.inside.inserter.sub.left();
         drop(entered);
@@ -1194,19 +1193,7 @@ impl Writer {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<Inserted> {
-        self.insert_slices(sequence, kind, key.as_ref(), value.as_ref())
-    }
-
-    fn insert_slices(
-        &mut self,
-        sequence: SequenceNumber,
-        kind: Kind,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<Inserted> {
-        let fields = Fields::new(sequence, kind, key, value, None);
-        admit(&self.core, &fields)?;
-        apply(&self.core, &mut self.core.shards.enter(&self.shard).ok_or_else(frozen)?, &fields)
+        insert(&self.core, Some(&self.shard), sequence, kind, key.as_ref(), value.as_ref())
     }
 
     /// Inserts an entry in its general form: a value in slices, a digest of the caller; see
@@ -1253,7 +1240,7 @@ impl Writer {
         first_sequence: SequenceNumber,
         batch: &WriteBatch,
     ) -> Result<BatchWritten> {
-        write_batch_in(&self.core, || self.core.shards.enter(&self.shard), first_sequence, batch)
+        write_batch(&self.core, Some(&self.shard), first_sequence, batch)
     }
 }
 

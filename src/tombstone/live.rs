@@ -404,7 +404,7 @@ pub(crate) struct Search<'a> {
 
 impl Search<'_> {
     /// Finds, for each key, the newest record that covers it and is visible at the snapshot.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn newest(&self, asked: &mut [Asked<'_>]) -> Checked<()> {
         let Some(SummaryNode { coverage_node, covered }) = self.tree.summary() else {
             return self.range(0, self.extent.count, asked);

@@ -1,6 +1,6 @@
 //! The write batch: its literal encoding, round trips, limits, and damage of every bit.
 
-use paranoid_memtable::batch::{RangeOrder, SequenceMode, SinkLimits};
+use paranoid_memtable::batch::RangeOrder;
 use paranoid_memtable::integrity::{Place, Protected};
 use paranoid_memtable::{Corruption, Error, Kind, WriteBatch};
 use proptest::prelude::*;
@@ -320,8 +320,6 @@ fn refused_arguments_change_nothing() {
     for (start, end) in [(b"b".as_slice(), b"a".as_slice()), (b"a", b""), (b"ab", b"a")] {
         assert!(matches!(batch.delete_range(start, end), Err(Error::InvalidArgument(_))), "{start:?}");
     }
-    assert!(matches!(batch.rollback_to_save_point(), Err(Error::InvalidArgument(_))));
-    assert!(matches!(batch.pop_save_point(), Err(Error::InvalidArgument(_))));
     assert!(matches!(batch.clone().with_max_bytes(sample_bytes().len() - 1), Err(Error::InvalidArgument(_))));
     assert_eq!(batch.as_bytes(), sample_bytes());
 }
@@ -352,21 +350,6 @@ fn a_batch_is_full_after_its_last_byte() {
             }
         }
     }
-}
-
-/// The bound for a batch is the sum of those for its entries, each of which holds at least its key and value.
-#[test]
-fn arena_bytes_are_those_of_all_entries() {
-    let batch = sample();
-    assert!(!batch.is_empty() && WriteBatch::new().is_empty());
-    let each = ops(&batch).unwrap().into_iter().map(|(kind, key, value)| {
-        let mut alone = WriteBatch::new();
-        alone.insert(kind, &key, &value).unwrap();
-        let bytes = alone.arena_bytes().unwrap();
-        assert!(bytes > (key.len() + value.len()) as u64, "{kind:?}: {bytes}");
-        bytes
-    });
-    assert_eq!(each.sum::<u64>(), batch.arena_bytes().unwrap());
 }
 
 #[test]
@@ -425,31 +408,6 @@ fn a_bit_flipped_after_the_log_verified_is_corruption() {
     assert_eq!(ops(&batch).unwrap().len(), 4);
 }
 
-#[test]
-fn sink_limits_at_their_ends() {
-    let mut batch = WriteBatch::new();
-    batch.put(b"key", b"value").unwrap();
-    batch.merge(b"key", b"value").unwrap();
-    let refused = |batch: &WriteBatch, first, limits| match batch.check_limits(first, &limits) {
-        Err(Error::InvalidArgument(text)) => text,
-        other => panic!("{other:?}"),
-    };
-    let limits = SinkLimits { sequence_max: (1 << 56) - 1, ..SinkLimits::NONE };
-    assert_eq!(batch.check_limits((1 << 56) - 2, &limits).unwrap(), Some((1 << 56) - 1));
-    assert!(refused(&batch, (1 << 56) - 1, limits).contains("entry 1"));
-    assert!(refused(&batch, u64::MAX, SinkLimits::NONE).contains("2^64"));
-    let whole = batch.clone().with_sequence_mode(SequenceMode::WholeBatch);
-    assert_eq!(whole.check_limits((1 << 56) - 1, &limits).unwrap(), Some((1 << 56) - 1));
-    assert_eq!(batch.check_limits(1, &SinkLimits { entry_len_max: 8, ..SinkLimits::NONE }).unwrap(), Some(2));
-    assert!(
-        refused(&batch, 1, SinkLimits { entry_len_max: 7, ..SinkLimits::NONE }).contains("key and value")
-    );
-    assert!(
-        refused(&batch, 1, SinkLimits { kinds: Some(&[Kind::PUT]), ..SinkLimits::NONE }).contains("MERGE")
-    );
-    assert_eq!(WriteBatch::new().check_limits(1, &SinkLimits::NONE).unwrap(), None);
-}
-
 fn any_op() -> impl Strategy<Value = Op> {
     let bytes = |len| prop::collection::vec(any::<u8>(), 0..len);
     (prop::sample::select(KINDS.to_vec()), bytes(200), bytes(300)).prop_map(|(kind, key, value)| {
@@ -499,7 +457,7 @@ proptest! {
     }
 }
 
-/// Changes of a batch against a model: entries, appended batches, save points, rollbacks, a limit. Lengths that cannot be.
+/// Changes of a batch against a model: entries, appended batches, a limit. Lengths that cannot be.
 mod changes {
     use paranoid_memtable::batch::RangeOrder;
     use paranoid_memtable::integrity::Place;
@@ -508,18 +466,11 @@ mod changes {
 
     use super::{Op, any_op, corruption, ops, oracle};
 
-    /// A batch as it should be: the operations, and how many there were at each save point.
-    #[derive(Default)]
-    struct Model {
-        ops: Vec<Op>,
-        save_points: Vec<usize>,
-    }
-
     /// One change of a batch, with its outcome compared with the model's.
     fn change(
         (batch, max_bytes): (&mut WriteBatch, usize),
-        model: &mut Model,
-        other: &(Model, WriteBatch),
+        model: &mut Vec<Op>,
+        other: &(Vec<Op>, WriteBatch),
         step: u8,
         op: &Op,
     ) {
@@ -527,28 +478,18 @@ mod changes {
         let len = oracle(0, std::slice::from_ref(op)).len() - 12;
         match step {
             0 => {
-                batch.set_save_point();
-                model.save_points.push(model.ops.len());
-            }
-            1 => match (batch.rollback_to_save_point(), model.save_points.pop()) {
-                (Ok(()), Some(count)) => model.ops.truncate(count),
-                (Err(Error::InvalidArgument(_)), None) => {}
-                (result, wanted) => panic!("{result:?}, wanted {wanted:?}"),
-            },
-            2 => assert_eq!(batch.pop_save_point().is_ok(), model.save_points.pop().is_some()),
-            3 => {
                 let fits = batch.as_bytes().len() + other.1.as_bytes().len() - 12 <= max_bytes;
                 assert_eq!(batch.append(&other.1).is_ok(), fits);
-                model.ops.extend(other.0.ops.iter().filter(|_| fits).cloned());
+                model.extend(other.0.iter().filter(|_| fits).cloned());
             }
-            4 if op.1.is_empty() => {
+            1 if op.1.is_empty() => {
                 batch.clear();
-                *model = Model::default();
+                model.clear();
             }
             _ => match batch.insert(op.0, &op.1, &op.2) {
                 Ok(()) => {
                     assert!(batch.as_bytes().len() <= max_bytes);
-                    model.ops.push(op.clone());
+                    model.push(op.clone());
                 }
                 Err(Error::BatchFull { needed, max }) => {
                     assert_eq!((needed, max), ((before.len() + len) as u64, max_bytes as u64));
@@ -558,15 +499,15 @@ mod changes {
                 Err(other) => panic!("{other}"),
             },
         }
-        assert_eq!(batch.as_bytes(), oracle(batch.sequence(), &model.ops));
-        assert_eq!(ops(batch).unwrap(), model.ops);
+        assert_eq!(batch.as_bytes(), oracle(batch.sequence(), model));
+        assert_eq!(&ops(batch).unwrap(), model);
     }
 
     proptest! {
-        /// Save points, rollbacks, appended batches and a limit against a list of operations.
+        /// Appended batches and a limit against a list of operations.
         #[test]
         fn changes_follow_a_model(
-            steps in prop::collection::vec((0u8..12, any_op()), 0..40),
+            steps in prop::collection::vec((0u8..9, any_op()), 0..40),
             theirs in prop::collection::vec(any_op(), 0..4),
             protections in prop::sample::select(vec![(0u8, 0u8), (0, 8), (8, 0), (8, 8)]),
             room in prop::sample::select(vec![0usize, 60, 700, 2000, usize::MAX - 12]),
@@ -576,8 +517,8 @@ mod changes {
             for (kind, key, value) in &theirs {
                 other.insert(*kind, key, value).unwrap();
             }
-            let other = (Model { ops: theirs, save_points: vec![] }, other);
-            let (mut batch, mut model) = (empty(protections.0).with_max_bytes(12 + room).unwrap(), Model::default());
+            let other = (theirs, other);
+            let (mut batch, mut model) = (empty(protections.0).with_max_bytes(12 + room).unwrap(), vec![]);
             batch.set_sequence(7);
             for (step, op) in &steps {
                 change((&mut batch, 12 + room), &mut model, &other, *step, op);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use paranoid_memtable::Directory;
-use paranoid_memtable::batch::{RangeOrder, SequenceMode, SinkLimits};
+use paranoid_memtable::batch::{RangeOrder, SequenceMode};
 #[cfg(feature = "fault-injection")]
 use paranoid_memtable::fault::{FaultInjector, Past, Region};
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix};
@@ -331,7 +331,6 @@ fn plain(out: &mut Outputs) {
     show!(out, "Kind", &Kind::from_u8(0x99));
     show!(out, "SequenceMode", &SequenceMode::WholeBatch);
     show!(out, "RangeOrder", &RangeOrder::OfTable);
-    show!(out, "SinkLimits", &SinkLimits::NONE);
     show!(out, "Versions", &Versions::All);
     show!(out, "Raw", &Raw);
     show!(out, "CappedPrefix", &CappedPrefix::new(3));

@@ -22,9 +22,8 @@ use std::iter::FusedIterator;
 use crate::error::{Corruption, Error, Place, Result, not_a_range};
 use crate::integrity::digest::{DIAGNOSIS_LEN_MAX, Kvo, Protected, key_part, single_bit, value_part};
 use crate::key::{Kind, SequenceNumber};
-use crate::memtable::arena::layout::entry_bytes_max;
 use crate::memtable::batch::encoding::{
-    COUNT_AT, HEADER_LEN, Header, LIMITS, Record, Records, SinkLimits, admit, append, damage, record_len,
+    COUNT_AT, HEADER_LEN, Header, LIMITS, Record, Records, admit, append, damage, record_len,
 };
 
 /// How the entries of a batch get their sequence numbers.
@@ -71,14 +70,6 @@ pub enum RangeOrder {
     OfTable,
 }
 
-/// What a batch was at a save point.
-#[derive(Debug, Clone, Copy)]
-struct SavePoint {
-    bytes: usize,
-    digests: usize,
-    count: u32,
-}
-
 /// A write batch: entries that are written together, in RocksDB's encoding.
 ///
 /// Limits: keys (and the ends of ranges) up to 2^24 - 1 bytes, values up to 2^32 - 1 bytes, up to 2^32 - 1 entries.
@@ -104,7 +95,6 @@ pub struct WriteBatch {
     mode: SequenceMode,
     range_order: RangeOrder,
     max_bytes: usize,
-    save_points: Vec<SavePoint>,
 }
 
 impl Default for WriteBatch {
@@ -156,7 +146,6 @@ impl WriteBatch {
             mode: SequenceMode::default(),
             range_order: RangeOrder::default(),
             max_bytes: usize::MAX,
-            save_points: Vec::new(),
         }
     }
 
@@ -396,62 +385,7 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Remembers the entries that the batch has now, for [`rollback_to_save_point`](Self::rollback_to_save_point). A
-    /// batch may have any number of save points, one within the other. O(1).
-    ///
-    /// ```
-    /// use paranoid_memtable::WriteBatch;
-    /// let mut batch = WriteBatch::new();
-    /// batch.put(b"kept", b"1")?;
-    /// batch.set_save_point();
-    /// batch.put(b"taken back", b"2")?;
-    /// batch.rollback_to_save_point()?;
-    /// assert_eq!(batch.len(), 1);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    pub fn set_save_point(&mut self) {
-        let digests = self.caller_digests.as_ref().map_or(0, Vec::len);
-        self.save_points.push(SavePoint { bytes: self.buffer.len(), digests, count: self.header.count });
-    }
-
-    /// Removes the entries that were added after the newest save point, and that save point. O(1).
-    ///
-    /// # Errors
-    /// `InvalidArgument` if there is no save point.
-    pub fn rollback_to_save_point(&mut self) -> Result<()> {
-        let SavePoint { bytes, digests, count } = self.newest_save_point()?;
-        self.buffer.truncate(bytes);
-        if let Some(all) = &mut self.caller_digests {
-            all.truncate(digests);
-        }
-        self.set_header(Header { count, ..self.header });
-        Ok(())
-    }
-
-    /// Forgets the newest save point and keeps all entries. O(1).
-    ///
-    /// ```
-    /// use paranoid_memtable::{Error, WriteBatch};
-    /// let mut batch = WriteBatch::new();
-    /// batch.set_save_point();
-    /// batch.put(b"k", b"v")?;
-    /// batch.pop_save_point()?;
-    /// assert!(matches!(batch.rollback_to_save_point(), Err(Error::InvalidArgument(_))));
-    /// assert_eq!(batch.len(), 1);
-    /// # Ok::<(), Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// `InvalidArgument` if there is no save point.
-    pub fn pop_save_point(&mut self) -> Result<()> {
-        self.newest_save_point().map(drop)
-    }
-
-    fn newest_save_point(&mut self) -> Result<SavePoint> {
-        self.save_points.pop().ok_or_else(|| Error::InvalidArgument("the batch has no save point".into()))
-    }
-
-    /// Removes all entries and save points and keeps the buffers, the protection, the mode, the order and the limit.
+    /// Removes all entries and keeps the buffers, the protection, the mode, the order and the limit.
     /// The sequence number becomes 0.
     ///
     /// ```
@@ -468,7 +402,6 @@ impl WriteBatch {
         if let Some(digests) = &mut self.caller_digests {
             digests.clear();
         }
-        self.save_points.clear();
         self.set_header(Header::default());
     }
 
@@ -482,67 +415,6 @@ impl WriteBatch {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// An upper bound of the arena bytes that the entries take in any table: reserve as many, or compare with
-    /// [`remaining`](crate::TableReader::remaining), before the batch goes to the log. O(length): every entry is
-    /// verified on the way.
-    ///
-    /// ```
-    /// use paranoid_memtable::{MemTable, WriteBatch};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let (table, mut batch) = (MemTable::default(), WriteBatch::new());
-    /// batch.put(b"apple", b"red")?;
-    /// batch.delete_range(b"b", b"c")?;
-    /// table.prepare(&batch)?;
-    /// assert!(batch.arena_bytes()? <= table.remaining());
-    /// let mut writer = table.try_reserve(batch.arena_bytes()?)?;
-    /// writer.write_batch(1, &batch)?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `Corruption` if the batch was damaged in memory.
-    pub fn arena_bytes(&self) -> Result<u64> {
-        self.entries().try_fold(0u64, |sum, entry| {
-            let entry = entry?;
-            let (key_len, value_len) = (entry.key().len() as u64, entry.value().len() as u64);
-            Ok(sum.saturating_add(entry_bytes_max(key_len, value_len)))
-        })
-    }
-
-    /// Whether a sink can hold the entries if the first of them gets this sequence number; returns the last number
-    /// that the batch takes, `None` for an empty batch. An engine asks before it numbers and logs the batch, together
-    /// with [`MemTable::prepare`](crate::MemTable::prepare). O(length): every entry is verified on the way.
-    ///
-    /// ```
-    /// use paranoid_memtable::batch::{SequenceMode, SinkLimits};
-    /// use paranoid_memtable::{Error, Kind, WriteBatch};
-    /// let mut batch = WriteBatch::new();
-    /// batch.insert(Kind::custom(1), b"k", b"v")?;
-    /// assert_eq!(batch.check_limits(7, &SinkLimits::NONE)?, Some(7));
-    /// let error = batch.check_limits(7, &SinkLimits { kinds: Some(&[Kind::PUT]), ..SinkLimits::NONE }).unwrap_err();
-    /// assert!(error.to_string().contains("entry 0"), "{error}");
-    /// # Ok::<(), Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// `InvalidArgument`, which names the entry; `Corruption` if the batch was damaged in memory.
-    pub fn check_limits(&self, first: SequenceNumber, limits: &SinkLimits) -> Result<Option<SequenceNumber>> {
-        let mut last = None;
-        for (number, entry) in (0u64..).zip(self.entries()) {
-            let entry = entry?;
-            let sequence = self.sequence_of(number, first)?;
-            let entry_len = entry.key().len() as u64 + entry.value().len() as u64;
-            if let Some(reason) = limits.refuses(entry.kind(), entry_len, sequence) {
-                let kind = entry.kind();
-                return Err(Error::InvalidArgument(format!(
-                    "entry {number} of the batch ({kind:?}, sequence number {sequence}): {reason}"
-                )));
-            }
-            last = Some(sequence);
-        }
-        Ok(last)
     }
 
     /// The sequence number of entry `number` if the first one has `first`.

@@ -269,7 +269,7 @@ impl<'b> Records<'b> {
     }
 }
 
-// What batches and tables refuse whatever the order of keys, and what a sink of flushed entries can hold.
+// What batches and tables refuse whatever the order of keys.
 //
 // Pure functions and plain data; any thread.
 
@@ -308,53 +308,4 @@ pub(crate) fn admit_lengths(kind: Kind, key_len: usize, value_len: usize, limits
         return Err(Error::ValueTooLarge { len, max: value_len_max });
     }
     Ok(())
-}
-
-/// What a sink of flushed entries can hold. An engine compares each batch with it before the batch is numbered and
-/// logged: what is in the log must be writable to a file later.
-///
-/// ```
-/// use paranoid_memtable::batch::SinkLimits;
-/// use paranoid_memtable::{Error, Kind, WriteBatch};
-/// // Table files of RocksDB: sequence numbers of 56 bits, no custom kinds.
-/// const KINDS: &[Kind] = &[Kind::PUT, Kind::DELETE, Kind::SINGLE_DELETE, Kind::MERGE, Kind::RANGE_DELETE];
-/// let files = SinkLimits { sequence_max: (1 << 56) - 1, kinds: Some(KINDS), ..SinkLimits::NONE };
-/// let mut batch = WriteBatch::new();
-/// batch.put(b"apple", b"red")?;
-/// batch.put(b"pear", b"green")?;
-/// assert_eq!(batch.check_limits(7, &files)?, Some(8)); // the last number that the batch takes
-/// assert!(matches!(batch.check_limits((1 << 56) - 1, &files), Err(Error::InvalidArgument(_))));
-/// # Ok::<(), Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SinkLimits {
-    /// Largest sequence number.
-    pub sequence_max: SequenceNumber,
-    /// Most bytes of key and value together.
-    pub entry_len_max: u64,
-    /// The kinds that the sink can hold; `None` for all that tables take.
-    pub kinds: Option<&'static [Kind]>,
-}
-
-impl SinkLimits {
-    /// No limits but those of tables.
-    pub const NONE: SinkLimits =
-        SinkLimits { sequence_max: SequenceNumber::MAX, entry_len_max: u64::MAX, kinds: None };
-
-    /// Why the sink cannot hold this entry, if it cannot.
-    pub(super) fn refuses(
-        &self,
-        kind: Kind,
-        entry_len: u64,
-        sequence: SequenceNumber,
-    ) -> Option<&'static str> {
-        if sequence > self.sequence_max {
-            return Some("its sequence number is over the sink's limit");
-        }
-        if entry_len > self.entry_len_max {
-            return Some("key and value together are over the sink's limit");
-        }
-        let has_kind = self.kinds.is_none_or(|kinds| kinds.contains(&kind));
-        (!has_kind).then_some("the sink has no such kind")
-    }
 }

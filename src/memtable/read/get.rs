@@ -102,23 +102,12 @@ pub struct ValueRef<'a> {
     value: BytesIn<'a>,
     sequence: SequenceNumber,
     kind: Kind,
-    owner: &'a dyn Pins,
-}
-
-/// Creates owners of the arena, for pinned values.
-pub(crate) trait Pins: Send + Sync {
-    fn pin(&self) -> Arc<dyn KeepsArena>;
+    owner: &'a Arc<Core>,
 }
 
 impl KeepsArena for Core {
     fn arena(&self) -> &Arena {
         &self.arena
-    }
-}
-
-impl Pins for Arc<Core> {
-    fn pin(&self) -> Arc<dyn KeepsArena> {
-        Arc::<Core>::clone(self)
     }
 }
 
@@ -162,7 +151,7 @@ impl<'a> ValueRef<'a> {
     /// Never.
     #[must_use]
     pub fn to_pinned(&self) -> PinnedValue {
-        match Pinned::new(self.owner.pin(), self.value) {
+        match Pinned::new(Arc::<Core>::clone(self.owner), self.value) {
             Some(pinned) => PinnedValue { pinned: Arc::new(pinned) },
             None => unreachable!("a value is pinned in its own table"),
         }
@@ -225,7 +214,7 @@ impl From<PinnedValue> for bytes::Bytes {
 #[cfg(feature = "bytes")]
 pub(crate) fn pin(core: &Arc<Core>, entry: &Entry<'_>) -> Result<(bytes::Bytes, bytes::Bytes)> {
     entry.parts()?;
-    let pinned = Pinned::of_entry(core.pin(), &entry.entry);
+    let pinned = Pinned::of_entry(Arc::<Core>::clone(core), &entry.entry);
     let pinned = pinned.ok_or_else(|| Error::InvalidArgument("the entry is one of another table".into()))?;
     let mut value = bytes::Bytes::from_owner(pinned);
     Ok((value.split_to(entry.user_key().len()), value))

@@ -114,17 +114,12 @@ impl Inserter {
         if self.owner != search.sentinel {
             return None;
         }
-        match self.next {
-            Next::After => self.find_after(search, target, NEAR_HOPS),
-            Next::Elsewhere if search.directory == 0 => self.find_after(search, target, 0),
-            Next::Elsewhere => None,
-            Next::Before => self.find_before(search, target),
-        }
-    }
-
-    /// The bracket around a position at most so many hops after the last insert.
-    #[inline(always)]
-    fn find_after<'a>(&mut self, search: &Search<'a>, target: &Target<'_>, hops: u32) -> Option<Bracket<'a>> {
+        let hops = match self.next {
+            Next::After => NEAR_HOPS,
+            Next::Elsewhere if search.directory == 0 => 0,
+            Next::Elsewhere => return None,
+            Next::Before => return self.find_before(search, target),
+        };
         let near = search.find_near(self.last(), hops, target, &mut Trail::from(&mut self.splice));
         self.keep_to(if near.is_some() { Next::After } else { Next::Elsewhere });
         near

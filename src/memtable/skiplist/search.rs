@@ -351,8 +351,7 @@ impl<'a> Search<'a> {
     /// Finds and certifies the bracket around a position, with the checks that the table asks for.
     #[inline(never)]
     pub(crate) fn find(&self, target: &Target<'_>, trail: &mut Trail<'_>) -> Result<Bracket<'a>, Gap> {
-        let hint = self.ask_directory(target);
-        self.find_by(hint.as_ref(), target, trail)
+        self.find_by(self.hint(target).as_ref(), target, trail)
     }
 
     /// [`find`](Self::find), after the directory was asked.
@@ -378,8 +377,7 @@ impl<'a> Search<'a> {
     /// The first entry at or after a position.
     #[inline(never)]
     pub(crate) fn find_at_or_after(&self, target: &Target<'_>) -> Result<Option<Verified<'a>>, Gap> {
-        let hint = self.ask_directory(target);
-        self.first_by(hint.as_ref(), target)
+        self.first_by(self.hint(target).as_ref(), target)
     }
 
     /// [`find_at_or_after`](Self::find_at_or_after), after the directory was asked.
@@ -417,11 +415,11 @@ impl<'a> Search<'a> {
         trail: &mut Trail<'_>,
     ) -> Result<Bracket<'a>, Gap> {
         let mut walk = self.start();
-        let progress = match self.seek_checks {
-            SeekChecks::Bracket => self.walk(&mut walk, 0, target, trail, Checks::Bracket),
-            SeekChecks::EveryNode => self.walk(&mut walk, 0, target, trail, Checks::EveryNode),
+        let checks = match self.seek_checks {
+            SeekChecks::Bracket => Checks::Bracket,
+            SeekChecks::EveryNode => Checks::EveryNode,
         };
-        if let Progress::Arrived = progress
+        if let Progress::Arrived = self.walk(&mut walk, 0, target, trail, checks)
             && let Some(bracket) = self.certify(walk.at, walk.greater)
         {
             return Ok(bracket);

@@ -35,12 +35,12 @@ use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{ControlWord, Head, entry_bytes_max};
 use crate::memtable::batch::batch::{SequenceMode, WriteBatch};
-use crate::memtable::core::{Core, frozen};
-use crate::memtable::parts::writer_shards::{Entered, Leased};
+use crate::memtable::core::Core;
+use crate::memtable::parts::writer_shards::{Entered, Leased, WriterShard};
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
 use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail, find_many};
-use crate::memtable::write::writer::{Inserted, admit, apply_any, apply_point, apply_range};
+use crate::memtable::write::writer::{Inserted, admit, apply_any, apply_point, apply_range, enter};
 use crate::tombstone::node::Load;
 
 /// The result of writing a batch.
@@ -565,27 +565,16 @@ struct Ways<'a> {
 /// The splice of a search, and the bracket that it certified.
 type Way<'a> = (Splice, Bracket<'a>);
 
-/// Writes a batch from any thread.
+/// Writes a batch inside this shard or a free one, which is entered once the batch is checked.
 pub(crate) fn write_batch(
     core: &Core,
+    shard: Option<&WriterShard>,
     first_sequence: SequenceNumber,
     batch: &WriteBatch,
 ) -> Result<BatchWritten> {
-    let mut leased = None;
-    write_batch_in(core, || core.shards.enter_free(&mut leased), first_sequence, batch)
-}
-
-/// Writes a batch inside the shard that is entered once the batch is checked.
-#[inline(always)]
-pub(crate) fn write_batch_in<'t>(
-    core: &Core,
-    enter: impl FnOnce() -> Option<Entered<'t>>,
-    first_sequence: SequenceNumber,
-    batch: &WriteBatch,
-) -> Result<BatchWritten> {
-    let mut writes = Writes::None;
+    let (mut writes, mut leased) = (Writes::None, None);
     read_batch(core, first_sequence, batch, &mut writes)?;
-    apply_batch(core, &mut enter().ok_or_else(frozen)?, &writes)
+    apply_batch(core, &mut enter(core, shard, &mut leased)?, &writes)
 }
 
 /// Makes every check of a batch that does not depend on other writes.
@@ -611,7 +600,7 @@ pub(crate) fn reserve<'t, 'b>(
         ));
     }
     let mut leased = None;
-    let mut entered = core.shards.enter_free(&mut leased).ok_or_else(frozen)?;
+    let mut entered = enter(core, None, &mut leased)?;
     core.reserve(&mut entered.inside, batch.arena_bytes, batch.load)?;
     Ok(ReservedBatch { core, entered, _leased: leased, batch })
 }

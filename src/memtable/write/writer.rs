@@ -16,9 +16,9 @@ use crate::memtable::arena::arena::View;
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{ControlWord, KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::batch::encoding::{Limits, admit_lengths};
-use crate::memtable::core::{Core, frozen};
+use crate::memtable::core::Core;
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShard};
+use crate::memtable::parts::writer_shards::{Entered, Leased, Totals, WriterShard};
 use crate::memtable::skiplist::inserter::NodeSpace;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Placement, Quick};
 use crate::memtable::skiplist::search::{Bracket, Search};
@@ -301,9 +301,24 @@ macro_rules! writes {
 
 pub(crate) use writes;
 
-/// Inserts an entry from any thread.
+/// Enters this shard, as its lessee, or a free one.
+#[inline(always)]
+pub(crate) fn enter<'s>(
+    core: &'s Core,
+    shard: Option<&'s WriterShard>,
+    leased: &mut Option<Leased<'s>>,
+) -> Result<Entered<'s>> {
+    let entered = match shard {
+        Some(shard) => core.shards.enter(shard),
+        None => core.shards.enter_free(leased),
+    };
+    entered.ok_or(Error::Frozen)
+}
+
+/// Inserts an entry inside this shard or a free one.
 pub(crate) fn insert(
     core: &Core,
+    shard: Option<&WriterShard>,
     sequence: SequenceNumber,
     kind: Kind,
     key: &[u8],
@@ -311,7 +326,7 @@ pub(crate) fn insert(
 ) -> Result<Inserted> {
     let (fields, mut leased) = (Fields::new(sequence, kind, key, value, None), None);
     admit(core, &fields)?;
-    apply(core, &mut core.shards.enter_free(&mut leased).ok_or_else(frozen)?, &fields)
+    apply(core, &mut enter(core, shard, &mut leased)?, &fields)
 }
 
 /// Inserts an entry whose value is the concatenation of several slices, inside this shard or a free one. The end of a
@@ -338,11 +353,7 @@ pub(crate) fn insert_parts(
     }
     admit(core, &fields)?;
     let mut leased = None;
-    let entered = match shard {
-        Some(shard) => core.shards.enter(shard),
-        None => core.shards.enter_free(&mut leased),
-    };
-    apply_any(core, &mut entered.ok_or_else(frozen)?, &fields)
+    apply_any(core, &mut enter(core, shard, &mut leased)?, &fields)
 }
 
 /// [`apply`], compiled once for calls that are rare.
