@@ -312,13 +312,18 @@ pub(crate) fn enter<'s>(
         Some(shard) => core.shards.enter(shard),
         None => core.shards.enter_free(leased),
     };
-    entered.ok_or(Error::Frozen)
+    entered.ok_or_else(frozen)
 }
 
-/// Inserts an entry inside this shard or a free one.
+/// The error of a write to a frozen table.
+#[cold]
+fn frozen() -> Error {
+    Error::Frozen
+}
+
+/// Inserts an entry from any thread.
 pub(crate) fn insert(
     core: &Core,
-    shard: Option<&WriterShard>,
     sequence: SequenceNumber,
     kind: Kind,
     key: &[u8],
@@ -326,7 +331,21 @@ pub(crate) fn insert(
 ) -> Result<Inserted> {
     let (fields, mut leased) = (Fields::new(sequence, kind, key, value, None), None);
     admit(core, &fields)?;
-    apply(core, &mut enter(core, shard, &mut leased)?, &fields)
+    apply(core, &mut core.shards.enter_free(&mut leased).ok_or_else(frozen)?, &fields)
+}
+
+/// Inserts an entry inside a leased shard.
+pub(crate) fn insert_in(
+    core: &Core,
+    shard: &WriterShard,
+    sequence: SequenceNumber,
+    kind: Kind,
+    key: &[u8],
+    value: &[u8],
+) -> Result<Inserted> {
+    let fields = Fields::new(sequence, kind, key, value, None);
+    admit(core, &fields)?;
+    apply(core, &mut core.shards.enter(shard).ok_or_else(frozen)?, &fields)
 }
 
 /// Inserts an entry whose value is the concatenation of several slices, inside this shard or a free one. The end of a
