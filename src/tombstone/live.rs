@@ -30,8 +30,8 @@ use crate::key::{KeyComparator, SequenceNumber};
 use crate::sync::{Mutex, Published};
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::log::{
-    COUNTS, Checked, Checks, CommonPrefix, Cover, End, Extent, Lift, Log, Probe, Record, Tally, boundary,
-    damage, high, low, pair,
+    COUNTS, Checked, Checks, CommonPrefix, Cover, End, Extent, KeyCopy, Lift, Log, Probe, Record, Tally,
+    boundary, damage, high, low, pair,
 };
 use crate::tombstone::node::{
     BLOCK, Builder, Child, CoverageNode, Head, NOBODY, NodeId, Piece, Pieces, SUMMARY_RECORDS_MAX,
@@ -122,8 +122,9 @@ impl LiveIndex {
         let record = tree.log.named(index)?;
         for (end, key) in [(End::Start, black_box(start)), (End::Stop, black_box(end))] {
             let is_image = record.prefix(end) == comparator.image(key, record.skip() as usize);
-            let is_right = tree.log.with_key(&record, end, |stored| is_image && stored == key)?;
-            is_right.then_some(()).ok_or(damage(0, 0, 0))?;
+            if !is_image || tree.log.key(&record, end, &mut KeyCopy::new())? != key {
+                return Err(damage(0, 0, 0).into());
+            }
         }
         Ok(tree)
     }
@@ -184,7 +185,7 @@ impl LiveIndex {
         self.ask(comparator, question.snapshot, &mut asked)?;
         if let (Some(index), Some(tree)) = (asked[0].found, self.tree.get()) {
             for (end, buffer) in [(End::Start, &mut run.start), (End::Stop, &mut run.end)] {
-                tree.log.with_boundary(boundary(index, end), |key| key.clone_into(buffer))?;
+                tree.log.boundary_key(boundary(index, end), &mut KeyCopy::new())?.clone_into(buffer);
             }
             run.sequence = asked[0].best;
         }
@@ -245,7 +246,7 @@ impl LiveIndex {
         let (mut start, mut end) = (Vec::new(), Vec::new());
         for at in (0..head.len).map_while(|at| usize::try_from(at).ok()) {
             let (piece, _) = node.piece(self.checks, cover, at)?;
-            tree.log.with_boundary(piece.name, |key| key.clone_into(&mut end))?;
+            tree.log.boundary_key(piece.name, &mut KeyCopy::new())?.clone_into(&mut end);
             if let Some(sequence) = newest {
                 fragments.push(&start, &end, &[sequence]);
             }
@@ -799,12 +800,14 @@ impl Job {
 
     /// Among the children with the smallest prefix, those with the smallest key, as one bit per child.
     fn ties(&self, log: &Log, comparator: &KeyComparator, lead: Lead) -> Checked<u64> {
-        let mut first: u64 = 0;
+        let (mut first, mut copies) = (0u64, [KeyCopy::new(), KeyCopy::new()]);
         for (other, side) in self.sides.iter().enumerate().filter(|(at, _)| self.nexts[*at] == lead.prefix) {
             let order = match self.sides.get(first.trailing_zeros() as usize) {
-                Some(known) => log.with_boundary(high(side.refs), |key| {
-                    log.with_boundary(high(known.refs), |known| comparator.compare(key, known))
-                })??,
+                Some(known) => {
+                    let [left, right] = &mut copies;
+                    let left = log.boundary_key(high(side.refs), left)?;
+                    comparator.compare(left, log.boundary_key(high(known.refs), right)?)
+                }
                 None => Order::Less,
             };
             match order {

@@ -300,14 +300,8 @@ impl Log {
         Ok(place)
     }
 
-    /// Calls `judge` with a verified copy of one key of `record`: all keys are read here.
-    #[inline(always)]
-    pub(crate) fn with_key<R>(
-        &self,
-        record: &Record,
-        end: End,
-        judge: impl FnOnce(&[u8]) -> R,
-    ) -> Checked<R> {
+    /// Copies one key of `record` and verifies the copy: all keys are read here.
+    pub(crate) fn key<'c>(&self, record: &Record, end: End, copy: &'c mut KeyCopy) -> Checked<&'c [u8]> {
         let (place, len) = key_at(end, self.place(record)?, record.lengths);
         let damage =
             |expected, found| damage(u64::from(place) * 8, expected, found).with_sequence(record.sequence);
@@ -315,35 +309,29 @@ impl Log {
         let Some((hash, words)) = self.keys.run(place, words).and_then(<[_]>::split_last) else {
             return Err(damage(u64::from(len), 0));
         };
-        let verify = |buffer: &mut [[u8; 8]]| {
-            for (bytes, word) in buffer.iter_mut().zip(words) {
-                // ORDERING: relaxed; ordered by the acquire load of the record that names the place.
-                *bytes = word.load(Ordering::Relaxed).to_le_bytes();
-            }
-            let copy = buffer.as_flattened().get(..len as usize).unwrap_or_default();
-            let expected = self.checks.key(place, copy);
+        let buffer = copy.room(words.len());
+        for (bytes, word) in buffer.iter_mut().zip(words) {
             // ORDERING: relaxed; ordered by the acquire load of the record that names the place.
-            let found = hash.load(Ordering::Relaxed);
-            if found == expected { Ok(judge(copy)) } else { Err(damage(expected, found)) }
-        };
-        match len {
-            0..=32 => verify(&mut [[0; 8]; 4]),
-            33..=256 => verify(&mut [[0; 8]; 32]),
-            _ => verify(&mut vec![[0; 8]; words.len()]),
+            *bytes = word.load(Ordering::Relaxed).to_le_bytes();
         }
+        let key = buffer.as_flattened().get(..len as usize).unwrap_or_default();
+        let expected = self.checks.key(place, key);
+        // ORDERING: relaxed; ordered by the acquire load of the record that names the place.
+        let found = hash.load(Ordering::Relaxed);
+        if found == expected { Ok(key) } else { Err(damage(expected, found)) }
     }
 
-    /// Calls `judge` with a verified copy of the key of a boundary.
-    pub(crate) fn with_boundary<R>(&self, name: u32, judge: impl FnOnce(&[u8]) -> R) -> Checked<R> {
+    /// Copies the key of a boundary and verifies the copy.
+    pub(crate) fn boundary_key<'c>(&self, name: u32, copy: &'c mut KeyCopy) -> Checked<&'c [u8]> {
         let end = if name & 1 == 0 { End::Start } else { End::Stop };
-        self.with_key(&self.named(name >> 1)?, end, judge)
+        self.key(&self.named(name >> 1)?, end, copy)
     }
 
     /// Verifies a record and its keys, unless its push is still running.
     pub(crate) fn verify(&self, index: u32, complete: u32) -> Checked<()> {
         let Some(record) = self.record(index, complete)? else { return Ok(()) };
-        self.with_key(&record, End::Start, |_| ())?;
-        self.with_key(&record, End::Stop, |_| ())
+        self.key(&record, End::Start, &mut KeyCopy::new())?;
+        self.key(&record, End::Stop, &mut KeyCopy::new()).map(|_| ())
     }
 
     /// Bytes of both keys of `record`.
@@ -362,7 +350,7 @@ impl Log {
         probe: &Probe<'_>,
     ) -> Checked<Order> {
         match prefix.cmp(&probe.prefix) {
-            Order::Equal => self.with_boundary(name, |key| comparator.compare(key, probe.key)),
+            Order::Equal => Ok(comparator.compare(self.boundary_key(name, &mut KeyCopy::new())?, probe.key)),
             order => Ok(order),
         }
     }
@@ -402,6 +390,26 @@ impl Log {
         for segment in self.records.segments() {
             segment.iter().for_each(|words| visit("tombstone record", words));
         }
+    }
+}
+
+/// Room for a copy of a key; a long one is allocated.
+pub(crate) struct KeyCopy {
+    short: [[u8; 8]; 32],
+    long: Vec<[u8; 8]>,
+}
+
+impl KeyCopy {
+    pub(crate) fn new() -> Self {
+        KeyCopy { short: [[0; 8]; 32], long: Vec::new() }
+    }
+
+    fn room(&mut self, words: usize) -> &mut [[u8; 8]] {
+        if words <= self.short.len() {
+            return &mut self.short[..words];
+        }
+        self.long.resize(words, [0; 8]);
+        &mut self.long
     }
 }
 
@@ -1133,7 +1141,7 @@ mod tests {
             for (word, bit) in [(3, 0), (3, 63), (4, 0), (4, 33)] {
                 flip(&words[word], bit);
                 let record = log.record(index, 40).unwrap().unwrap();
-                let report = log.with_key(&record, End::Start, |_| ()).unwrap_err();
+                let report = log.key(&record, End::Start, &mut KeyCopy::new()).unwrap_err();
                 assert_eq!((report.offset, report.sequence), (at, Some(record.sequence)), "word {word}");
                 flip(&words[word], bit);
             }
@@ -1160,11 +1168,11 @@ mod tests {
                 let words = len.div_ceil(8) + 1;
                 // No key lies across two segments.
                 place = if end == End::Start { low(record.keys) } else { place };
-                let key = log.with_key(record, end, <[u8]>::to_vec).unwrap();
+                let key = log.key(record, end, &mut KeyCopy::new()).unwrap().to_vec();
                 assert_eq!(key, vec![if end == End::Start { b'a' } else { b'z' }; len as usize]);
                 for word in place..place + words {
                     flip(log.keys.get(word).unwrap(), 3);
-                    let report = log.with_key(record, end, |_| ()).unwrap_err();
+                    let report = log.key(record, end, &mut KeyCopy::new()).unwrap_err();
                     let found = (report.place, report.offset, report.sequence);
                     assert_eq!(found, (Place::Fragment, 8 * u64::from(place), Some(record.sequence)));
                     flip(log.keys.get(word).unwrap(), 3);
@@ -1178,7 +1186,7 @@ mod tests {
             }
         });
         for record in &records {
-            let report = log.with_key(record, End::Start, |_| ()).unwrap_err();
+            let report = log.key(record, End::Start, &mut KeyCopy::new()).unwrap_err();
             let found = (report.offset, report.expected, report.sequence);
             let len = u64::from(high(record.lengths) & LEN_BITS);
             assert_eq!(found, (8 * u64::from(low(record.keys)), len, Some(record.sequence)));
