@@ -414,12 +414,12 @@ impl<'a> Search<'a> {
         target: &Target<'_>,
         trail: &mut Trail<'_>,
     ) -> Result<Bracket<'a>, Gap> {
-        let mut walk = self.start();
-        let checks = match self.seek_checks {
-            SeekChecks::Bracket => Checks::Bracket,
-            SeekChecks::EveryNode => Checks::EveryNode,
+        let from = (self.start(), 0);
+        let (walk, progress) = match self.seek_checks {
+            SeekChecks::Bracket => self.walk(from, target, trail, Checks::Bracket),
+            SeekChecks::EveryNode => self.walk_rarely(from, target, trail, Checks::EveryNode),
         };
-        if let Progress::Arrived = self.walk(&mut walk, 0, target, trail, checks)
+        if let Progress::Arrived = progress
             && let Some(bracket) = self.certify(walk.at, walk.greater)
         {
             return Ok(bracket);
@@ -427,29 +427,41 @@ impl<'a> Search<'a> {
         self.find_carefully(target, trail)
     }
 
-    /// Walks from the sentinel down to the lowest level that is wanted.
+    /// Walks from the sentinel down to the lowest level that is wanted. Takes and returns values, so that they stay in registers.
     #[inline(always)]
     fn walk(
         &self,
-        walk: &mut Walk,
-        lowest: u32,
+        (mut walk, lowest): (Walk, u32),
         target: &Target<'_>,
         trail: &mut Trail<'_>,
         checks: Checks,
-    ) -> Progress {
-        let mut progress = self.choose(walk, self.sentinel, trail);
+    ) -> (Walk, Progress) {
+        let mut progress = self.choose(&mut walk, self.sentinel, trail);
         while matches!(progress, Progress::On) && walk.level >= lowest {
             // Prefetched before the comparison, whatever its result, because a single search has no other work while
             // it waits for memory.
             self.prefetch_below(walk.candidate, walk.level);
-            progress = self.step(walk, target, trail, checks);
+            progress = self.step(&mut walk, target, trail, checks);
         }
-        progress
+        (walk, progress)
+    }
+
+    /// [`walk`](Self::walk), compiled once for walks that are rare or verify every node.
+    #[inline(never)]
+    fn walk_rarely(
+        self,
+        from: (Walk, u32),
+        target: &Target<'_>,
+        trail: &mut Trail<'_>,
+        checks: Checks,
+    ) -> (Walk, Progress) {
+        self.walk(from, target, trail, checks)
     }
 
     /// Records the way to a target on the levels above 0. What it records is a hint: who links there verifies both sides.
     pub(crate) fn find_above(&self, target: &Target<'_>, trail: &mut Trail<'_>) {
-        if let Progress::Stopped(_) = self.walk(&mut self.start(), 1, target, trail, Checks::Bracket) {
+        let (_, progress) = self.walk_rarely((self.start(), 1), target, trail, Checks::Bracket);
+        if let Progress::Stopped(_) = progress {
             // Damage: its neighbours are found with care.
             let _ = self.find_by_towers(target, trail);
         }
@@ -609,8 +621,9 @@ impl<'a> Search<'a> {
 
     /// `None`: another writer came between the two nodes where the walk ended.
     fn try_carefully(&self, target: &Target<'_>, trail: &mut Trail<'_>) -> Option<Result<Bracket<'a>, Gap>> {
-        let mut walk = Walk { level: HEIGHT_MAX as u32 - 1, ..self.start() };
-        if let Progress::Stopped(from) = self.walk(&mut walk, 0, target, trail, Checks::StepOver) {
+        let top = Walk { level: HEIGHT_MAX as u32 - 1, ..self.start() };
+        let (walk, progress) = self.walk_rarely((top, 0), target, trail, Checks::StepOver);
+        if let Progress::Stopped(from) = progress {
             return Some(self.find_backwards(from, &walk, target));
         }
         if walk.damaged_node != 0 {
