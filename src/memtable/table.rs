@@ -1016,8 +1016,8 @@ impl TableReader {
     /// assert_eq!(report.entries, 1);
     /// # Ok(()) }
     /// ```
-    pub fn scrub(&self, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
-        scrub(self.core(), progress)
+    pub fn scrub(&self, mut progress: impl FnMut(ScrubProgress)) -> ScrubReport {
+        scrub(self.core(), &mut progress)
     }
 }
 

@@ -106,7 +106,7 @@ impl ScrubReport {
 const PROGRESS_EVERY: u64 = 1024;
 
 /// Implements [`TableReader::scrub`](crate::TableReader::scrub). O(entries).
-pub(crate) fn scrub(core: &Core, progress: impl FnMut(ScrubProgress)) -> ScrubReport {
+pub(crate) fn scrub(core: &Core, progress: &mut dyn FnMut(ScrubProgress)) -> ScrubReport {
     let sealed = core.sealed.get();
     let (report, seen) = (ScrubReport::default(), Totals::default());
     let mut scrub = Scrub { core, sealed, report, seen, progress };
@@ -131,13 +131,13 @@ pub(crate) fn scrub(core: &Core, progress: impl FnMut(ScrubProgress)) -> ScrubRe
 }
 
 /// A running scrub.
-struct Scrub<'a, P> {
+struct Scrub<'a> {
     core: &'a Core,
     /// The sealed sums, if the table was frozen when the scrub began (SCRUB-2).
     sealed: Option<&'a Totals>,
     report: ScrubReport,
     seen: Totals,
-    progress: P,
+    progress: &'a mut dyn FnMut(ScrubProgress),
 }
 
 /// A node that the walk along level 0 met.
@@ -148,7 +148,7 @@ struct Met {
     height: Option<u32>,
 }
 
-impl<'a, P: FnMut(ScrubProgress)> Scrub<'a, P> {
+impl<'a> Scrub<'a> {
     fn find(&mut self, corruption: Corruption) {
         if self.report.findings.last() != Some(&corruption) {
             trace::damage(&corruption);
@@ -235,11 +235,7 @@ impl<'a, P: FnMut(ScrubProgress)> Scrub<'a, P> {
                 break;
             }
             let right = self.entry(search, next, left.as_ref());
-            let height = right.map(|entry| {
-                let (secret, node) = (search.view.secret, entry.node());
-                search.towers().height(secret, key_part(entry.key()), node.sequence(), node.revision())
-            });
-            met.push(Met { node: next, height });
+            met.push(Met { node: next, height: right.map(|entry| height(search, &entry)) });
             (left, at) = (right, next);
             intact = if right.is_some() { next } else { intact };
         }
@@ -321,10 +317,7 @@ impl<'a, P: FnMut(ScrubProgress)> Scrub<'a, P> {
             return None;
         }
         if let Ok(entry) = search.view.open(target).and_then(|node| node.verify(&search.view)) {
-            let secret = search.view.secret;
-            let met = entry.node();
-            let height =
-                search.towers().height(secret, key_part(entry.key()), met.sequence(), met.revision());
+            let height = height(search, &entry);
             if height <= level {
                 let report =
                     Corruption::new(Place::Link, bytes_of(node), u64::from(height), u64::from(level));
@@ -349,6 +342,12 @@ impl<'a, P: FnMut(ScrubProgress)> Scrub<'a, P> {
             }
         }
     }
+}
+
+/// The height of an entry's tower, computed anew.
+fn height(search: &Search<'_>, entry: &Verified<'_>) -> u32 {
+    let (part, node) = (key_part(entry.key()), entry.node());
+    search.towers().height(search.view.secret, part, node.sequence(), node.revision())
 }
 
 // Salvage: recovers every entry that still verifies, even where links are damaged.

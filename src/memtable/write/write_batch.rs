@@ -212,26 +212,19 @@ impl Drop for ReservedBatch<'_, '_> {
 
 /// The entries of a batch. One alone needs no memory of its own.
 #[derive(Default)]
-enum Writes<'b> {
-    #[default]
-    None,
-    One(Fields<'b>),
-    Many(Vec<Fields<'b>>),
+struct Writes<'b> {
+    one: Option<Fields<'b>>,
+    many: Vec<Fields<'b>>,
 }
 
 impl<'b> Writes<'b> {
-    /// Room for so many entries.
-    #[inline(always)]
-    fn with_room(room: usize) -> Self {
-        if room > 1 { Writes::Many(Vec::with_capacity(room)) } else { Writes::None }
-    }
-
     /// Adds an entry. Without room for many, the last one is kept: such a batch is refused at its end.
     #[inline(always)]
     fn push(&mut self, write: Fields<'b>) {
-        match self {
-            Writes::Many(writes) => writes.push(write),
-            Writes::None | Writes::One(_) => *self = Writes::One(write),
+        if self.many.capacity() > 0 {
+            self.many.push(write);
+        } else {
+            self.one = Some(write);
         }
     }
 }
@@ -240,21 +233,13 @@ impl<'b> std::ops::Deref for Writes<'b> {
     type Target = [Fields<'b>];
 
     fn deref(&self) -> &Self::Target {
-        match self {
-            Writes::None => &[],
-            Writes::One(write) => std::slice::from_ref(write),
-            Writes::Many(writes) => writes,
-        }
+        if self.many.is_empty() { self.one.as_slice() } else { &self.many }
     }
 }
 
 impl std::ops::DerefMut for Writes<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        match self {
-            Writes::None => &mut [],
-            Writes::One(write) => std::slice::from_mut(write),
-            Writes::Many(writes) => writes,
-        }
+        if self.many.is_empty() { self.one.as_mut_slice() } else { &mut self.many }
     }
 }
 
@@ -266,7 +251,9 @@ fn read_batch<'b>(
     writes: &mut Writes<'b>,
 ) -> Result<()> {
     let (mut entries, mut number, mut left_out) = (batch.reader()?, 0, 0);
-    *writes = Writes::with_room(batch.len());
+    if batch.len() > 1 {
+        writes.many.reserve_exact(batch.len());
+    }
     while let Some(entry) = entries.step()? {
         let sequence = batch.sequence_of(number, first)?;
         let (kind, key, value) = (entry.kind(), entry.key(), entry.value());
@@ -572,7 +559,7 @@ pub(crate) fn write_batch(
     first_sequence: SequenceNumber,
     batch: &WriteBatch,
 ) -> Result<BatchWritten> {
-    let (mut writes, mut leased) = (Writes::None, None);
+    let (mut writes, mut leased) = (Writes::default(), None);
     read_batch(core, first_sequence, batch, &mut writes)?;
     apply_batch(core, &mut enter(core, shard, &mut leased)?, &writes)
 }
@@ -580,8 +567,14 @@ pub(crate) fn write_batch(
 /// Makes every check of a batch that does not depend on other writes.
 pub(crate) fn prepare<'b>(core: &'b Core, batch: &'b WriteBatch) -> Result<PreparedBatch<'b>> {
     // With a first sequence number of 0 none of them overflows.
-    let mut prepared =
-        PreparedBatch { core, batch, writes: Writes::None, first: 0, arena_bytes: 0, load: Load::default() };
+    let mut prepared = PreparedBatch {
+        core,
+        batch,
+        writes: Writes::default(),
+        first: 0,
+        arena_bytes: 0,
+        load: Load::default(),
+    };
     read_batch(core, 0, batch, &mut prepared.writes)?;
     let bytes = |write: &Fields<'_>| entry_bytes_max(write.key.len() as u64, write.value_len as u64);
     prepared.arena_bytes = prepared.writes.iter().map(bytes).fold(0, u64::saturating_add);
