@@ -102,7 +102,6 @@ impl<T> std::ops::Deref for Alone<T> {
 /// A cell that is filled once, by one release store, and never changes after that.
 ///
 /// Loom does not see into `OnceLock`, so in models a flag that it understands publishes the value.
-#[derive(Debug)]
 pub(crate) struct Published<T> {
     #[cfg(loom)]
     ready: AtomicU32,
@@ -173,7 +172,6 @@ pub(crate) fn yield_now() {
 }
 
 /// A process-wide counter, the only kind of static in this crate. Loom does not model it.
-#[derive(Debug)]
 pub(crate) struct Counter(std::sync::atomic::AtomicU64);
 
 impl Counter {

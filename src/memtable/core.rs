@@ -181,7 +181,6 @@ impl Core {
 // Any thread.
 
 /// The point entries of a table.
-#[derive(Debug)]
 pub(crate) struct PointEntries {
     pub(crate) list: List,
     upkeep: Upkeep,

@@ -65,7 +65,6 @@ pub struct FaultInjector<'t> {
 }
 
 /// The bytes that a break replaced.
-#[derive(Debug)]
 struct Broken {
     address: usize,
     old: Vec<u8>,

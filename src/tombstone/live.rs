@@ -62,7 +62,6 @@ impl CoveringRun {
 }
 
 /// A mutable table's tombstone index.
-#[derive(Debug)]
 pub(crate) struct LiveIndex {
     checks: Checks,
     tally: Tally,
@@ -395,7 +394,7 @@ impl<'k> Asked<'k> {
 }
 
 /// A running query of one key or several. Each record and node head is verified once for all keys.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) comparator: &'a KeyComparator,
@@ -621,7 +620,6 @@ pub(crate) enum Progress {
 }
 
 /// A child of a running merge that still has pieces to read.
-#[derive(Debug)]
 struct Side {
     child: usize,
     /// Whether the sequence numbers of the children overlap. If not, the later child has the newer tombstone.
@@ -653,7 +651,6 @@ impl Side {
 }
 
 /// A merge of nodes and records, done in steps.
-#[derive(Debug)]
 pub(crate) struct Job {
     children: Vec<Child>,
     /// The children that have pieces left, oldest first; `nexts` holds the prefix where the next piece of each
@@ -856,7 +853,7 @@ impl Lead {
 }
 
 /// Makes and merges coverage nodes.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Merger {
     /// Blocks before this one have a node or are skipped.
     next_block: u32,

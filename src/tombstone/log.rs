@@ -94,7 +94,6 @@ impl Record {
 pub(crate) type RecordWords = [AtomicU64; RECORD_WORDS];
 
 /// The log of one index.
-#[derive(Debug)]
 pub(crate) struct Log {
     records: Segments<RecordWords, FIRST_RECORDS>,
     keys: Segments<AtomicU64, FIRST_KEY_WORDS>,
@@ -450,7 +449,6 @@ const GROUPS: usize = if cfg!(loom) { 2 } else { 26 };
 const SLOTS: usize = 4 * GROUPS;
 
 /// A growing array whose first segments hold `FIRST` items each.
-#[derive(Debug)]
 pub(crate) struct Segments<T, const FIRST: u32> {
     slots: [Published<Box<[T]>>; SLOTS],
 }
@@ -748,7 +746,6 @@ pub(crate) fn damage(offset: u64, expected: u64, found: u64) -> Corruption {
 // to `ended` or more is noticed, or that a lost record is told from one that is being written.
 
 /// A counter (COUNTER-1) in a cache line of its own.
-#[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Counter {
     word: AtomicU64,
@@ -818,7 +815,6 @@ pub(crate) struct Extent {
 }
 
 /// Two counters that vouch for each other.
-#[derive(Debug)]
 pub(crate) struct Tally {
     begun: Counter,
     ended: Counter,
@@ -920,7 +916,6 @@ const WORDS: usize = COMMON_PREFIX_LEN_MAX / 8;
 const SKIP_MIN: u32 = 6;
 
 /// Bytes that all bounds begin with.
-#[derive(Debug)]
 pub(crate) struct CommonPrefix {
     len: AtomicU64,
     check: AtomicU64,

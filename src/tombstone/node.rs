@@ -113,7 +113,6 @@ fn pieces_of(record: &Record) -> [(u64, u64); 2] {
 }
 
 /// Up to `RUN` pieces: their prefixes, names with painters, and checks.
-#[derive(Debug)]
 #[repr(align(64))]
 struct Block([AtomicU64; BLOCK_WORDS]);
 
@@ -155,7 +154,6 @@ impl Block {
 }
 
 /// The newest record over each key.
-#[derive(Debug)]
 pub(crate) struct CoverageNode {
     head: [AtomicU64; HEAD_WORDS],
     blocks: Box<[Block]>,
@@ -301,7 +299,6 @@ fn run_before(run: &[AtomicU64; RUN], prefix: u64) -> usize {
 }
 
 /// Collects the pieces of a node, in order.
-#[derive(Debug)]
 pub(crate) struct Builder {
     blocks: Vec<Block>,
     /// The block that is being filled.
@@ -531,14 +528,12 @@ impl Load {
 }
 
 /// A node over all records before `covered`.
-#[derive(Debug)]
 pub(crate) struct SummaryNode {
     pub(crate) coverage_node: CoverageNode,
     pub(crate) covered: u32,
 }
 
 /// Log and nodes of one index.
-#[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) log: Log,
     /// By `kept_at`.
@@ -682,7 +677,7 @@ impl Child {
 }
 
 /// The pieces of a child.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) enum Pieces<'a> {
     Node(&'a CoverageNode),
     Record(&'a Record),

@@ -92,7 +92,6 @@ impl SubChunk {
 }
 
 /// Units that belong to one unpublished node (ARENA-3).
-#[derive(Debug)]
 pub(crate) struct Reservation {
     start: u32,
     units: u32,
@@ -627,7 +626,6 @@ mod model {
 // Any thread. Counts are exact once no writer is inside.
 
 /// Units counted against the hard limit.
-#[derive(Debug)]
 pub(crate) struct Room {
     /// All that is counted.
     counted: AtomicU64,

@@ -253,7 +253,6 @@ impl Shape {
 }
 
 /// A table's control words.
-#[derive(Debug)]
 pub(crate) struct Control {
     words: ControlWords<COUNT>,
 }

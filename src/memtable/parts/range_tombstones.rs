@@ -39,7 +39,6 @@ use crate::tombstone::node::Load;
 use crate::memtable::lookup::lines::{FaultWords, VisitWords};
 
 /// The range tombstones of a table: the list of their entries, and the index that answers for it.
-#[derive(Debug)]
 pub(crate) struct RangeTombstones {
     pub(crate) list: List,
     /// The index. The freeze finishes it.

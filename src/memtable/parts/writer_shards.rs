@@ -65,7 +65,6 @@ pub(crate) struct Totals {
 }
 
 /// One shard's counters (WRITER-SHARDS-2).
-#[derive(Debug)]
 struct Counters {
     totals: [AtomicU64; 6],
     smallest: AtomicU64,
@@ -225,7 +224,6 @@ const AWARE: usize = 1;
 const UNDER: usize = 2;
 
 /// A writer shard, in cache lines of its own.
-#[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct WriterShard {
     inside: Mutex<Inside>,
@@ -240,7 +238,6 @@ pub(crate) struct WriterShard {
 }
 
 /// A write that is inside the gate.
-#[derive(Debug)]
 pub(crate) struct Entered<'s> {
     pub(crate) inside: MutexGuard<'s, Inside>,
     shard: &'s WriterShard,
@@ -392,7 +389,6 @@ impl WriterShard {
 }
 
 /// A shard that was leased for one write. Dropped once the write has left it.
-#[derive(Debug)]
 pub(crate) struct Leased<'s>(&'s WriterShard);
 
 impl Drop for Leased<'_> {
@@ -402,7 +398,6 @@ impl Drop for Leased<'_> {
 }
 
 /// All shards of a table.
-#[derive(Debug)]
 pub(crate) struct WriterShards {
     first: [WriterShard; FIRST],
     more: Link,
@@ -415,7 +410,6 @@ pub(crate) struct WriterShards {
 }
 
 /// Shards that were made later. Each block has as many as all before it, so that there are few blocks.
-#[derive(Debug)]
 struct Block {
     shards: Box<[Arc<WriterShard>]>,
     next: Link,

@@ -264,7 +264,6 @@ impl Inserter {
 // Space belongs to one writer.
 
 /// The units of one node, and the node's place in them.
-#[derive(Debug)]
 pub(crate) struct NodeSpace {
     pub(super) reservation: Reservation,
     /// Free units before the node.

@@ -47,7 +47,6 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 const ATTEMPTS_MAX: u32 = 1 << 20;
 
 /// A skiplist over an arena.
-#[derive(Debug)]
 pub(crate) struct List {
     course: Course,
 }
@@ -98,7 +97,6 @@ pub(crate) struct Placement<'a> {
 }
 
 /// What [`List::insert_between`] did.
-#[derive(Debug)]
 pub(crate) enum Quick<'a> {
     /// The entry is in the list, which has no equal one.
     Placed(Placement<'a>),

@@ -164,7 +164,6 @@ pub(crate) struct Gap {
 }
 
 /// What a list tells its searches.
-#[derive(Debug)]
 pub(crate) struct Course {
     /// Levels in use: a hint that only grows.
     pub(crate) top: AtomicU32,
@@ -192,7 +191,7 @@ impl Course {
 }
 
 /// The parameters of a walk.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
     pub(crate) view: View<'a>,
     pub(crate) comparator: &'a KeyComparator,
@@ -234,7 +233,6 @@ pub(crate) struct Walk {
 }
 
 /// How a step ended.
-#[derive(Debug)]
 pub(crate) enum Progress {
     /// The walk has a candidate.
     On,
