@@ -521,13 +521,13 @@ mod control {
     }
 
     const STAGES: [Stage; 7] = [
-        stage(12, Frozen::After, (61, 1)),
-        stage(12, Frozen::Before, (61, 1)),
-        stage(40, Frozen::After, (211, 5)),
-        stage(40, Frozen::Before, (211, 5)),
-        stage(1300, Frozen::After, (20_011, 2003)),
-        stage(1300, Frozen::Before, (20_011, 2003)),
-        Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::After, (211, 5)) },
+        stage(12, Frozen::After, (151, 1)),
+        stage(12, Frozen::Before, (151, 1)),
+        stage(40, Frozen::After, (521, 5)),
+        stage(40, Frozen::Before, (521, 5)),
+        stage(1300, Frozen::After, (50_021, 2003)),
+        stage(1300, Frozen::Before, (50_021, 2003)),
+        Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::After, (521, 5)) },
     ];
 
     fn model_of(stage: &Stage) -> Model {
@@ -739,7 +739,7 @@ mod control {
             let _watchdog =
                 Watchdog::new("corruption::control::a_control_word_that_went_back_is_noticed", seed);
             let model = model_of(&stage);
-            let share = if cfg!(debug_assertions) && stage.entries > 12 { 5 } else { 1 };
+            let share = if cfg!(debug_assertions) && stage.entries > 12 { 11 } else { 1 };
             let all = earlier(&model, stage.frozen);
             for (number, group) in all.iter().skip(seed as usize % share).step_by(share) {
                 let mut old: Old = Vec::new();
