@@ -486,7 +486,8 @@ mod checksums {
             for name in ["XXH3", "", "md5"] {
                 let text = read(name).unwrap_err().to_string();
                 let known = "none, crc32c, xxhash, xxhash64, xxh3, crc32";
-                assert_eq!(text, format!("unknown checksum kind {name:?}; the known ones are {known}"));
+                let told = format!("unknown checksum kind {name:?}; the known ones are {known}");
+                assert!(text.ends_with(&told), "{text}");
             }
         }
 
@@ -494,7 +495,7 @@ mod checksums {
         fn numbers_are_refused() {
             let source: U8Deserializer<ValueError> = 4u8.into_deserializer();
             let text = ChecksumKind::deserialize(source).unwrap_err().to_string();
-            assert!(text.contains("expected the name of a checksum kind: none, "), "{text}");
+            assert!(text.contains("expected a string"), "{text}");
         }
     }
 }

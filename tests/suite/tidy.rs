@@ -419,7 +419,7 @@ mod weight {
 
     /// Most code lines and files of a package's sources, by folder.
     pub(crate) const LIMITS: [(&str, u64, u64); 3] =
-        [("src/", 15_337, 75), ("set/src/", 4_413, 18), ("sst/src/", 3_500, 21)];
+        [("src/", 15_084, 75), ("set/src/", 4_413, 18), ("sst/src/", 3_500, 21)];
 
     /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.
     pub(crate) const WORDS_MAX: u64 = 9_000;
@@ -434,10 +434,10 @@ mod weight {
     pub(crate) const TESTS_MAX: u64 = 45;
 
     /// Most Rust files of the programs that measure and damage tables: `benches/` and `tools/` together.
-    pub(crate) const PROGRAMS_MAX: u64 = 49;
+    pub(crate) const PROGRAMS_MAX: u64 = 45;
 
-    /// Most lines of the list of public items: 600, and the set's calls for single entries.
-    pub(crate) const PUBLIC_MAX: u64 = 603;
+    /// Most lines of the list of public items.
+    pub(crate) const PUBLIC_MAX: u64 = 594;
 
     /// Code lines and files.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
