@@ -119,7 +119,7 @@ impl<B> Shared<B> {
             ..
         } = options;
         let model = MemTable::new(table)?;
-        let active = Slot::new(first_table, model.fork()?, buffers.count_table());
+        let active = Slot::new(first_table, last, model.fork()?, buffers.count_table());
         active.bytes.count(Phase::Active, 0);
         let tables = Arc::new(Tables { active, immutables: Vec::new(), base });
         if let Some(journal) = &journal {
@@ -394,22 +394,28 @@ impl<B> Shared<B> {
         sealed
     }
 
-    /// Closes the active table and puts an empty one in its place (COMMIT-4).
+    /// Closes the active table and puts an empty one in its place.
     pub(crate) fn replace_active(&self, commit: &mut Commit<B>) -> Result<()> {
         let next = self.next_slot(commit)?;
+        self.begin_table(commit, next, commit.last);
+        Ok(())
+    }
+
+    /// Closes the tables at `end`, and puts an empty one in the place of the active one (COMMIT-4).
+    pub(crate) fn begin_table(&self, commit: &mut Commit<B>, next: Arc<Slot>, end: SequenceNumber) {
         let sealed = Arc::clone(&commit.tables.active);
-        sealed.last.close(commit.last);
         self.buffers.take_seal();
         commit.closed = commit.last;
         commit.unasked = 0;
         let active = next.number;
         commit.active = Pointers::to(&next);
-        commit.tables = commit.tables.switched(next);
-        // What the shards held are pointers: all tables are in the new view as well.
+        let (tables, gone) = commit.tables.switched(next, end);
+        commit.tables = tables;
+        // What the shards held are pointers: all tables are in the new view as well, or in `gone`.
         drop(self.tables.swap(&commit.tables));
         self.reports.note(|| SetEvent::Switched { sealed: sealed.number, active });
         sealed.bytes.seal(sealed.table.bytes_once_frozen(), &commit.tables.active.bytes);
-        Ok(())
+        gone.iter().for_each(|slot| slot.count(Phase::Pinned));
     }
 
     /// Closes the active table unless it is empty.
@@ -465,24 +471,14 @@ impl<B> Shared<B> {
 
     /// Makes an empty table and tells the journal.
     pub(crate) fn next_slot(&self, commit: &mut Commit<B>) -> Result<Arc<Slot>> {
-        let table = self.fork()?;
-        Ok(Slot::new(self.switch_journal(commit)?, table, self.buffers.count_table()))
-    }
-
-    /// Tells the journal of a new table; returns its number.
-    pub(crate) fn switch_journal(&self, commit: &mut Commit<B>) -> Result<u64> {
+        let table = self.model.fork()?;
         let end = || Error::InvalidArgument("table numbers end at 2^64 - 1".into());
         let number = commit.last_table.checked_add(1).ok_or_else(end)?;
         if let Some(journal) = &self.journal {
             journal.switch(number)?;
         }
         commit.last_table = number;
-        Ok(number)
-    }
-
-    /// An empty table.
-    pub(crate) fn fork(&self) -> Result<MemTable> {
-        self.model.fork()
+        Ok(Slot::new(number, commit.last, table, self.buffers.count_table()))
     }
 }
 

@@ -11,8 +11,8 @@
 //! * SET-FLUSH-2: a version is left out only if every snapshot that could see it sees a newer version of its key, as in
 //!   the flush of one table (FLUSH-3), or a range tombstone of these tables that covers it: those are handed out. Bases of
 //!   merge operands and what a single delete may need are kept.
-//! * SET-FLUSH-3: a table that was set aside (RESUME-2) ends at its last number: what was abandoned above is not handed
-//!   out. That number is among the snapshots, so that no abandoned version hides one below.
+//! * SET-FLUSH-3: a table ends at its last number: what was abandoned above (TABLES-4) is not handed out. That number is
+//!   among the snapshots of the table's own flush, so that no abandoned version hides one below.
 //!
 //! One thread at a time pulls; the tables are frozen.
 
@@ -101,7 +101,9 @@ impl<'j> SetFlush<'j> {
         outcome: &'j mut Outcome,
     ) -> Result<Self> {
         let at_first = |(slot, table): (&'j Arc<Slot>, &'j ImmutableMemTable)| {
-            let mut items = table.flush_iter(Versions::SeenBy(snapshots))?;
+            // SET-FLUSH-3.
+            let seen = [snapshots, &[slot.last.get()]].concat();
+            let mut items = table.flush_iter(Versions::SeenBy(&seen))?;
             items.next_entry()?;
             Ok(Source { slot, items, ranges: table.source() })
         };
@@ -225,7 +227,7 @@ impl<'j> SetFlush<'j> {
             return Ok(false);
         };
         for source in &mut self.sources {
-            let cover = source.ranges.cover(key, snapshot)?;
+            let cover = source.ranges.cover(key, source.slot.read_at(snapshot))?;
             if cover.is_some_and(|cover| cover.sequence > sequence) {
                 return Ok(true);
             }

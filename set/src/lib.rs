@@ -136,7 +136,7 @@
 //! | `MemoryRefused` | the system has no memory for the batch; nothing is changed | flush, free memory, and write again |
 //! | [`WriteStall`](paranoid_memtable::Error::WriteStall) | a budget is used up, its [`StallCause`](paranoid_memtable::StallCause) says which; nothing is changed | flush, and write again; drop what pins memory |
 //! | an error of the journal | the batch is refused; nothing is changed | as the journal says |
-//! | [`ReadOnly`](paranoid_memtable::Error::ReadOnly) | a batch with numbers was not finished, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), or open anew from base and journal; if `resume` answers `Corruption`, first [`salvage`](FlushJob::salvage) |
+//! | [`ReadOnly`](paranoid_memtable::Error::ReadOnly) | a batch with numbers was not finished, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), after a flush that met damage first [`salvage`](FlushJob::salvage); or open anew from base and journal |
 //! | `Sink` | the file was not written; the set is unchanged | discard the file, flush again |
 //! | [`Merge`](paranoid_memtable::Error::Merge) | the merge operator refused this key | report it |
 //!

@@ -100,18 +100,15 @@ impl<'s> MergingCursor<'s> {
         sequence: SequenceNumber,
         sources: Vec<Box<dyn SortedSource + 's>>,
     ) -> Self {
-        MergingCursor::under(comparator.into(), sequence, sources)
+        let sources = sources.into_iter().map(|items| Source::new(items, sequence)).collect();
+        MergingCursor::under(comparator.into(), sources)
     }
 
     /// A cursor over these sources, newest first, in an order that is known already.
-    pub(crate) fn under(
-        comparator: KeyComparator,
-        sequence: SequenceNumber,
-        sources: Vec<Box<dyn SortedSource + 's>>,
-    ) -> Self {
+    pub(crate) fn under(comparator: KeyComparator, sources: Vec<Source<'s>>) -> Self {
         MergingCursor {
             comparator,
-            sources: sources.into_iter().map(|items| Source::new(items, sequence)).collect(),
+            sources,
             lower: Bound::Unbounded,
             upper: Bound::Unbounded,
             state: State::Nowhere,

@@ -13,17 +13,14 @@
 use std::sync::Arc;
 
 use paranoid_memtable::batch::RangeOrder;
-use paranoid_memtable::flush::{FlushEntry, Versions};
-use paranoid_memtable::integrity::Place;
-use paranoid_memtable::{Corruption, Error, Kind, MemTable, Result, SequenceNumber, WriteBatch, shown};
+use paranoid_memtable::{Error, Kind, Result, SequenceNumber, WriteBatch, shown};
 
-use crate::commit::{Commit, Shared};
+use crate::commit::Shared;
 use crate::flush_job::{FlushJob, FlushThread};
 use crate::options::{Durability, SetEvent, SetOptions, WriteOptions};
-use crate::publication::Pointers;
-use crate::tables::{Registry, Slot, Snapshot, Tables};
+use crate::tables::{Registry, Snapshot};
 use crate::view::View;
-use crate::write_buffer_manager::{Command, Membership, Phase};
+use crate::write_buffer_manager::{Command, Membership};
 
 /// The write path of an engine: one active table, the immutable ones that are not flushed yet, and the engine's own
 /// version of its files, the base `B`.
@@ -375,8 +372,9 @@ impl<B> MemTableSet<B> {
     /// are abandoned: nobody was told that they were written, the journal is told to pass over them, and no read sees them.
     /// Batches that were only buffered when a sync failed may be lost in a crash until their tables are flushed: a
     /// [`FileJournal`](crate::FileJournal) does not sync that file again.
-    /// What is before them in the same table is copied to a new one, verified. Returns the abandoned numbers, first and
-    /// last; `None` if there are none. Waits until all batches that have numbers have ended. O(entries of one table);
+    /// What is before them in the same table stays there; that table can be flushed then, up to there, and an empty one is active,
+    /// one more than [`max_write_buffer_number`](crate::SetOptionsBuilder::max_write_buffer_number) if it must be. Returns the
+    /// abandoned numbers, first and last; `None` if there are none. Waits until all batches that have numbers have ended;
     /// readers go on. A flush thread that failed tries again.
     ///
     /// ```
@@ -387,10 +385,10 @@ impl<B> MemTableSet<B> {
     /// ```
     ///
     /// # Errors
-    /// `ReadOnly` because of `Corruption` if a flush met damage and the tables are still there, or if the table to be copied
-    /// is damaged: the next job has it, up to the abandoned numbers, to be flushed or [salvaged](FlushJob::salvage), and then
-    /// the set resumes. Errors of the journal; `MemTableFull`. The set stays read-only then, and nothing is lost: it can be
-    /// opened anew from its base and its journal.
+    /// `ReadOnly` because of `Corruption` if a flush met damage and the tables are still there: they are
+    /// [salvaged](FlushJob::salvage), and then the set resumes. Errors of the journal; `MemoryRefused` if the system has no memory
+    /// for a table. The set stays read-only then, and nothing is lost. It can be opened anew from its base and its journal as well;
+    /// then batches that nobody was told of may be there.
     pub fn resume(&self) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
         let abandoned = resume(&self.shared)?;
         self.shared.buffers.thread().change(|thread| thread.obey(Command::Retry));
@@ -514,17 +512,14 @@ impl SetStats {
 //
 // ```text
 //   tables      .. 4 (..=90)   5 (91..=120)   6 (121..)        stop at 105; the last number taken is 130
-//   affected                   5, 6
-//   resumed     .. 4           7 (91..=104, copied and verified; 131..)        105..=130 are abandoned
+//   resumed     .. 4 (..=90)   5 (91..=104)   7 (131..)        105..=130 are abandoned
 // ```
-// * RESUME-1: it waits until every batch that has numbers has ended, so that nothing is written to the affected tables
-//   any more.
-// * RESUME-2: what is below the stop is copied by a verifying flush of its table. If that meets damage the table is set
-//   aside: it ends below the stop, is flushed or salvaged up to there, and the set stays read-only until it is gone.
-// * RESUME-3: the journal knows that the numbers are abandoned before one after them is given, and keeps what the copied
-//   entries were logged in until their new table is flushed (COMMIT-5).
-// * RESUME-4: the table that was active is closed below the stop before the abandoned numbers count as visible. So no
-//   view of the former tables reads at one of them.
+// * RESUME-1: it waits until every batch that has numbers has ended, so that nothing is written to these tables any more.
+// * RESUME-2: the table that has numbers on both sides of the stop is closed below it: what it has above is never read and
+//   never flushed (TABLES-4). Later tables go.
+// * RESUME-3: the journal knows that the numbers are abandoned before one after them is given.
+// * RESUME-4: tables are closed below the stop before the abandoned numbers count as visible. So no view of the former
+//   tables reads at one of them.
 // * RESUME-5: tables that a flush found damaged are gone, replaced by a base with what was salvaged of them.
 //
 // Any thread; readers go on.
@@ -537,99 +532,23 @@ pub(crate) fn resume<B>(shared: &Shared<B>) -> Result<Option<(SequenceNumber, Se
         return Err(refusal.clone());
     }
     // RESUME-1: the commit mutex is held, so no number is given meanwhile.
-    let Some(stop) = shared.registry.publication.wait_until_ended(commit.last) else {
-        if commit.refusal.is_some() {
-            shared.replace_active(&mut commit)?;
-            commit.refusal = None;
-            shared.syncs.restart();
-        }
+    let stop = shared.registry.publication.wait_until_ended(commit.last);
+    let abandoned = stop.map(|stop| (stop.first, commit.last));
+    if abandoned.is_none() && commit.refusal.is_none() {
         return Ok(None);
-    };
-    let table = shared.fork()?;
-    // The table that has numbers on both sides of the stop. Older ones stay, later ones have abandoned numbers alone.
-    let affected = commit.tables.newest_first().filter(|slot| slot.last.get() >= stop.first);
-    if let Some(slot) = affected.min_by_key(|slot| slot.number).map(Arc::clone)
-        && let Err(error) = copy_below(&table, &slot, stop.first, &shared.registry.numbers())
-    {
-        let cause = Error::read_only(error);
-        if cause.corruption().is_some() {
-            set_aside(shared, &mut commit, &slot, stop.first, &cause)?;
-        }
-        return Err(cause);
     }
-    // RESUME-3.
-    let number = shared.switch_journal(&mut commit)?;
-    if let Some(journal) = shared.journal() {
-        journal.abandon(stop.first, commit.last)?;
+    let next = shared.next_slot(&mut commit)?;
+    if let (Some((first, last)), Some(journal)) = (abandoned, shared.journal()) {
+        // RESUME-3.
+        journal.abandon(first, last)?;
     }
-    let slot = Slot::new(number, table, shared.buffers.count_table());
-    exchange(shared, &mut commit, &slot, stop.first);
-    slot.count(Phase::Active);
-    let before = commit.tables.immutables.first().map_or(0, |slot| slot.last.get());
-    commit.closed = if slot.table.is_empty() { commit.last } else { before };
-    commit.replayed = Some(slot.number);
+    // RESUME-2, RESUME-4.
+    let end = abandoned.map_or(commit.last, |(first, _)| first - 1);
+    shared.begin_table(&mut commit, next, end);
     commit.refusal = None;
     shared.syncs.restart();
-    shared.registry.publication.restart(commit.last);
-    Ok(Some((stop.first, commit.last)))
-}
-
-/// Copies what a table has below the stop, verified (RESUME-2). Versions that neither a snapshot nor a read below the
-/// stop sees are left out.
-fn copy_below(to: &MemTable, slot: &Slot, first: SequenceNumber, snapshots: &[SequenceNumber]) -> Result<()> {
-    let frozen = slot.table.freeze()?;
-    let mut seen = snapshots.to_vec();
-    seen.push(first - 1);
-    let mut items = frozen.flush_iter(Versions::SeenBy(&seen))?;
-    while let Some(entry) = items.next_entry()? {
-        if entry.sequence < first {
-            copy_entry(to, &entry)?;
-        }
+    if abandoned.is_some() {
+        shared.registry.publication.restart(commit.last);
     }
-    let ended = items.end(|start, end, sequence| match sequence {
-        _ if sequence >= first => Ok(()),
-        _ => to.delete_range(sequence, start, end).map(drop),
-    });
-    ended.map(drop)
-}
-
-/// Copies an entry: what the new table computes over its own bytes is compared with what the old one stored.
-fn copy_entry(to: &MemTable, entry: &FlushEntry<'_>) -> Result<()> {
-    let FlushEntry { user_key, sequence, kind, value, protection } = *entry;
-    let Some(digest) = protection.check(user_key, value, sequence, kind) else {
-        return Err(Corruption::new(Place::Value, 0, 0, 0).with_sequence(sequence).into());
-    };
-    to.insert_parts(sequence, kind, user_key, &[value], Some(digest)).map(drop)
-}
-
-/// Leaves a damaged table to a flush, up to the stop, and puts an empty one in the place of the affected ones (RESUME-2).
-fn set_aside<B>(
-    shared: &Shared<B>,
-    commit: &mut Commit<B>,
-    slot: &Slot,
-    first: SequenceNumber,
-    cause: &Error,
-) -> Result<()> {
-    let next = shared.next_slot(commit)?;
-    slot.last.close(first - 1);
-    exchange(shared, commit, &next, first);
-    slot.bytes.seal(slot.table.bytes_once_frozen(), &next.bytes);
-    commit.closed = commit.last;
-    commit.refusal = Some(cause.clone());
-    commit.damaged = commit.damaged.max(Some(slot.number));
-    Ok(())
-}
-
-/// Replaces the tables that do not end below the stop.
-fn exchange<B>(shared: &Shared<B>, commit: &mut Commit<B>, active: &Arc<Slot>, first: SequenceNumber) {
-    let former = commit.tables.newest_first().map(Arc::clone);
-    let (immutables, affected): (Vec<_>, Vec<_>) = former.partition(|slot| slot.last.get() < first);
-    // RESUME-4.
-    commit.tables.active.last.close(first - 1);
-    affected.iter().for_each(|slot| slot.count(Phase::Pinned));
-    let (active, base) = (Arc::clone(active), Arc::clone(&commit.tables.base));
-    commit.unasked = 0;
-    commit.active = Pointers::to(&active);
-    commit.tables = Arc::new(Tables { active, immutables, base });
-    drop(shared.tables.swap(&commit.tables));
+    Ok(abandoned)
 }

@@ -3,13 +3,14 @@
 //! ```text
 //!   Tables    active 7   |   immutables 6, 5, 4 (newest first)   |   base: the engine's own version
 //!               |                  |
-//!   Slot      number, table, its bytes, the last sequence number once the table is closed
+//!   Slot      number, table, its bytes, the last sequence number before it, and its own last one once it is closed
 //! ```
 //! * TABLES-1: the sequence numbers of a table are above those of every older one. So the first table that answers, in
 //!   this order, has the newest answer.
 //! * TABLES-2: a table's last number is stored before the next table is given its first one. So who has seen a number
 //!   of the next table sees that this one is closed.
-//! * TABLES-3: each number up to the last one of the active table is in one of the tables, or in the base.
+//! * TABLES-3: each number up to the last one of the active table is in one of the tables, or in the base, or was abandoned.
+//! * TABLES-4: what a table has above its last number was abandoned by a resume: no read and no flush passes that number.
 //!
 //! Any thread; `Tables` never change.
 
@@ -45,7 +46,7 @@ impl LastNumber {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// No number after `last` is given to the table.
+    /// No number after `last` is given to the table, or read in it.
     pub(crate) fn close(&self, last: SequenceNumber) {
         // ORDERING: Relaxed: the commit mutex and the Release in `Publication::advance` publish it, see `get`.
         self.0.store(last, Ordering::Relaxed);
@@ -55,6 +56,8 @@ impl LastNumber {
 /// A table of a set.
 pub(crate) struct Slot {
     pub(crate) number: u64,
+    /// No number up to this one is in the table.
+    before: SequenceNumber,
     pub(crate) table: MemTable,
     pub(crate) last: LastNumber,
     pub(crate) bytes: Arc<TableBytes>,
@@ -62,9 +65,20 @@ pub(crate) struct Slot {
 
 impl Slot {
     /// A table without entries; `bytes` is told how many it has, and when its memory is freed.
-    pub(crate) fn new(number: u64, table: MemTable, bytes: Arc<TableBytes>) -> Arc<Self> {
+    pub(crate) fn new(
+        number: u64,
+        before: SequenceNumber,
+        table: MemTable,
+        bytes: Arc<TableBytes>,
+    ) -> Arc<Self> {
         table.attach(Arc::<TableBytes>::clone(&bytes));
-        Arc::new(Slot { number, table, last: LastNumber::new(), bytes })
+        Arc::new(Slot { number, before, table, last: LastNumber::new(), bytes })
+    }
+
+    /// The number at which a view of `sequence` reads this table (TABLES-4).
+    #[inline]
+    pub(crate) fn read_at(&self, sequence: SequenceNumber) -> SequenceNumber {
+        sequence.min(self.last.get())
     }
 
     /// Counts the table's bytes, as a freeze leaves them, and says where it is on its way. O(writers).
@@ -87,11 +101,11 @@ impl<B> Tables<B> {
         std::iter::once(&self.active).chain(&self.immutables)
     }
 
-    /// These tables once `next` is active.
-    pub(crate) fn switched(&self, next: Arc<Slot>) -> Arc<Self> {
-        let older = self.immutables.iter().map(Arc::clone);
-        let immutables = std::iter::once(Arc::clone(&self.active)).chain(older).collect();
-        Arc::new(Tables { active: next, immutables, base: Arc::clone(&self.base) })
+    /// These tables, closed at `end`, once `next` is active; and those that have no number up to there, which go.
+    pub(crate) fn switched(&self, next: Arc<Slot>, end: SequenceNumber) -> (Arc<Self>, Vec<Arc<Slot>>) {
+        self.newest_first().for_each(|slot| slot.last.close(slot.read_at(end)));
+        let (immutables, gone) = self.newest_first().map(Arc::clone).partition(|slot| slot.before < end);
+        (Arc::new(Tables { active: next, immutables, base: Arc::clone(&self.base) }), gone)
     }
 
     /// These tables without those up to number `flushed`, which the new base has.

@@ -22,7 +22,7 @@ use paranoid_memtable::scan::{KeyRange, SortedSource};
 use paranoid_memtable::sibling::Direction;
 use paranoid_memtable::{Lookup, Result, SequenceNumber, TableReader, ValueRef, shown};
 
-use crate::merging_cursor::{MergeOperator, MergedEntry, MergingCursor, apply};
+use crate::merging_cursor::{MergeOperator, MergedEntry, MergingCursor, Source, apply};
 use crate::publication::{Loaded, Publication, Swapped};
 use crate::tables::{LastNumber, Tables};
 
@@ -123,7 +123,8 @@ impl<B> View<B> {
     fn find(&self, key: &[u8]) -> Result<Lookup<ValueRef<'_>, PendingMerge<'_>>> {
         let mut operands = Vec::new();
         for slot in self.tables.newest_first() {
-            if let Some(lookup) = decide(slot.table.get(key, self.sequence)?, &mut operands)? {
+            let sequence = slot.read_at(self.sequence);
+            if let Some(lookup) = decide(slot.table.get(key, sequence)?, &mut operands)? {
                 return Ok(lookup);
             }
         }
@@ -163,7 +164,7 @@ impl<B> View<B> {
         for slot in self.tables.newest_first() {
             let open: Vec<_> = all.iter_mut().filter(|(_, _, found)| found.is_none()).collect();
             let asked: Vec<&[u8]> = open.iter().map(|(key, ..)| *key).collect();
-            let answers = slot.table.multi_get(&asked, self.sequence);
+            let answers = slot.table.multi_get(&asked, slot.read_at(self.sequence));
             for ((_, operands, found), answer) in open.into_iter().zip(answers) {
                 *found = answer.and_then(|answer| decide(answer, operands)).transpose();
             }
@@ -216,10 +217,11 @@ impl<B> View<B> {
     /// # Errors
     /// None at present: what is damaged is an error of the move that comes to it.
     pub fn merging_cursor<'s>(&self, sources: Vec<Box<dyn SortedSource + 's>>) -> Result<MergingCursor<'s>> {
-        let tables =
-            self.tables.newest_first().map(|slot| -> Box<dyn SortedSource + 's> { slot.table.source() });
-        let all = tables.chain(sources).collect();
-        Ok(MergingCursor::under(self.tables.active.table.key_comparator().clone(), self.sequence, all))
+        let tables = self.tables.newest_first();
+        let tables = tables.map(|slot| Source::new(slot.table.source(), slot.read_at(self.sequence)));
+        let below = sources.into_iter().map(|items| Source::new(items, self.sequence));
+        let comparator = self.tables.active.table.key_comparator().clone();
+        Ok(MergingCursor::under(comparator, tables.chain(below).collect()))
     }
 
     /// What this view sees between two bounds in its tables and in the engine's own sources, as an iterator from both

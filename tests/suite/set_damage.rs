@@ -313,8 +313,8 @@ fn a_pulled_flush_hands_out_nothing_that_was_damaged_meanwhile() {
     assert!(ended > 0, "an entry that was handed out may be damaged");
 }
 
-/// Sets that are damaged where they stopped: the table that has numbers on both sides of the stop is salvaged up to there,
-/// nothing above it is handed out, and the set resumes.
+/// Sets that are damaged where they stopped: they resume, and the table that has numbers on both sides of the stop is flushed or
+/// salvaged up to there; nothing above it is handed out.
 mod set_stopped_damage {
     use std::sync::Arc;
 
@@ -329,7 +329,7 @@ mod set_stopped_damage {
     const BATCH: [&[u8]; 6] = [b"aa", b"b", b"bb", b"m", b"n", b"z"];
 
     fn options() -> MemTableOptions {
-        let options = MemTableOptions::builder().write_buffer_size(16 << 10).seed(5);
+        let options = MemTableOptions::builder().write_buffer_size(32 << 10).seed(5);
         options.whole_key_filter(0.04).build().unwrap()
     }
 
@@ -401,39 +401,34 @@ mod set_stopped_damage {
             }
         }
 
-        /// Resumes a set that is damaged where it stopped. Returns whether a salvage was needed.
+        /// Resumes a set that is damaged where it stopped, and flushes the table that it closed there. Returns whether a salvage
+        /// was needed.
         fn resume(&mut self, piece: &Piece, abandoned: (u64, u64)) -> bool {
-            let resumed = self.set.resume();
-            if let Err(error) = &resumed {
-                assert!(error.corruption().is_some(), "{error}");
-                self.salvage(piece);
-                assert_eq!(self.set.resume().unwrap(), Some(abandoned));
-            } else {
-                assert_eq!(resumed.as_ref().unwrap(), &Some(abandoned));
-            }
-            resumed.is_err()
-        }
-
-        /// What is known and verifies is handed out, and nothing else.
-        fn salvage(&mut self, piece: &Piece) {
+            assert_eq!(self.set.resume().unwrap(), Some(abandoned));
             self.check(|_| false);
-            assert!(self.set.write(&WriteBatch::new()).is_err() && self.set.resume().is_err());
-            let mut job = self.set.begin_flush().unwrap().expect("the damaged table can be flushed");
+            let mut job = self.set.begin_flush().unwrap().expect("the closed table can be flushed");
             let mut saved = History::default();
-            if job.flush(&mut saved).is_err() {
+            let is_damaged = job.flush(&mut saved).is_err();
+            if is_damaged {
+                assert!(self.set.write(&WriteBatch::new()).is_err() && self.set.resume().is_err());
                 saved = History::default();
                 job.salvage(&mut saved).unwrap();
+                let owner = piece.owner.as_ref();
+                let is_lost = |key: &[u8]| owner.is_none_or(|owner| *owner.key == *key);
+                for (key, sequence) in self.known.points.keys() {
+                    let is_saved = saved.points.contains_key(&(key.clone(), *sequence));
+                    assert!(is_saved || is_lost(key), "{key:?} {piece:?}");
+                }
             }
+            // What is known and verifies is handed out, and nothing else.
             let is_known = |entry: &(&_, &_)| self.known.points.get(entry.0) == Some(entry.1);
             assert!(saved.points.iter().all(|entry| is_known(&entry)), "{saved:?}");
             assert!(saved.ranges.is_subset(&self.known.ranges), "{saved:?}");
-            let owner = piece.owner.as_ref();
-            let is_lost = |key: &[u8]| owner.is_none_or(|owner| *owner.key == *key);
-            for (key, sequence) in self.known.points.keys() {
-                let is_saved = saved.points.contains_key(&(key.clone(), *sequence));
-                assert!(is_saved || is_lost(key), "{key:?} {piece:?}");
-            }
             job.install(saved).unwrap();
+            if is_damaged {
+                assert_eq!(self.set.resume().unwrap(), None);
+            }
+            is_damaged
         }
     }
 

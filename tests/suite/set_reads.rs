@@ -165,13 +165,20 @@ mod set_model {
             }
         }
 
-        /// A failed sync: the batch is never seen, and the set goes on once it is told to.
+        /// A failed sync: the batch is never seen or flushed and hides nothing, and the set goes on once it is told to.
         fn stop_and_resume(&mut self) {
             let Some(journal) = &self.journal else { return };
             journal.0.lock().unwrap().sync_fails = Some(Error::Frozen);
             let mut batch = WriteBatch::new();
             for _ in 0..1 + self.rng.below(3) {
-                batch.put(key(self.rng.below(KEYS)), b"abandoned").unwrap();
+                let key = key(self.rng.below(KEYS));
+                let added = match self.rng.below(4) {
+                    0 => batch.delete(&key),
+                    1 => batch.merge(&key, b"abandoned"),
+                    2 => batch.delete_range(&key, b"k9"),
+                    _ => batch.put(&key, b"abandoned"),
+                };
+                added.unwrap();
             }
             let refused = self.set.write_with(&batch, Durability::Synced);
             assert!(matches!(refused, Err(Error::ReadOnly { cause }) if matches!(*cause, Error::Frozen)));

@@ -251,6 +251,9 @@ fn a_batch_that_is_interrupted_stops_the_set() {
         assert_eq!(set.write(&batch).unwrap(), 3);
         let view = set.view();
         assert!(keys.iter().all(|key| matches!(view.get(*key).unwrap(), Lookup::Value(_))));
+        let mut flushed = History::default();
+        set.begin_flush().unwrap().expect("what is below the stop").flush(&mut flushed).unwrap();
+        assert!(flushed.points.keys().map(|version| version.0.as_slice()).eq([b"e"]), "{flushed:?}");
     }
     assert!(interrupted > 0);
 }

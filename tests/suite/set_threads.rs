@@ -573,7 +573,7 @@ mod set_listener {
         assert!(set.write(&put(3)).is_err());
         assert_eq!(told(), ["stopped true"]);
         set.resume().unwrap();
-        assert_eq!(told(), ["resumed Some((2, 2))"]);
+        assert_eq!(told(), ["switched 2 3", "resumed Some((2, 2))"]);
         while set.write(&put(4)).is_ok() {}
         let (stalls, flushes) = (set.stats().stalls, set.stats().flushes);
         assert_eq!((stalls, flushes), (1, 1));
