@@ -51,8 +51,6 @@ pub(crate) struct Shared<B> {
     pub(crate) commit: Alone<Mutex<Commit<B>>>,
     pub(crate) buffers: Membership,
     pub(crate) reports: Reports,
-    /// Why the journal has what is flushed, if the last removal failed.
-    pub(crate) journal_error: Mutex<Option<Error>>,
     tables_max: u64,
     stall_timeout: Duration,
 }
@@ -145,7 +143,6 @@ impl<B> Shared<B> {
             commit: Alone(Mutex::new(commit)),
             buffers,
             reports: Reports::new(listener),
-            journal_error: Mutex::new(None),
             tables_max,
             stall_timeout,
         })
@@ -219,8 +216,6 @@ impl<B> Shared<B> {
     /// Numbers a batch under the commit mutex, once it has space in the active table, writes it there, and publishes it.
     fn try_commit(&self, batch: &mut PreparedBatch<'_>, request: &mut Request) -> Result<SequenceNumber> {
         let mut commit = self.commit.lock();
-        #[cfg(holds)]
-        let hold = holds::Hold::begin();
         self.admit(&commit)?;
         let Taken { first, last } = self.numbers(&commit, request)?;
         request.tried = commit.tables.active.bytes.id();
@@ -237,8 +232,6 @@ impl<B> Shared<B> {
             };
             self.number(&mut commit, request, first, last)?;
             let unfinished = Unfinished { shared: self, first, last, cause: None };
-            #[cfg(holds)]
-            drop(hold);
             drop(commit);
             let written = reserved.write(first);
             // While this thread waits for others, it holds neither a shard nor a table.
@@ -533,39 +526,4 @@ fn difference(copy: &[u8], original: &[u8]) -> Option<u64> {
     }
     let place = copy.iter().zip(original).position(|(copy, original)| copy != original);
     Some(place.unwrap_or_else(|| copy.len().min(original.len())) as u64)
-}
-
-/// How long writers hold the commit mutex: in builds with `--cfg holds`, for the program that records it.
-///
-/// A thread's holds are kept for that thread.
-#[cfg(holds)]
-pub(crate) mod holds {
-    use std::cell::RefCell;
-
-    thread_local! {
-        static HOLDS: RefCell<(fn() -> u64, Vec<u64>)> = const { RefCell::new((|| 0, Vec::new())) };
-    }
-
-    /// Times this thread's holds by this clock from now on, with room for so many. Returns those since the last call.
-    pub fn time_holds(clock: fn() -> u64, room: usize) -> Vec<u64> {
-        HOLDS.with(|holds| holds.replace((clock, Vec::with_capacity(room))).1)
-    }
-
-    /// Times a hold until its drop.
-    pub(crate) struct Hold(u64);
-
-    impl Hold {
-        pub(crate) fn begin() -> Self {
-            Hold(HOLDS.with(|holds| (holds.borrow().0)()))
-        }
-    }
-
-    impl Drop for Hold {
-        fn drop(&mut self) {
-            HOLDS.with(|holds| {
-                let (clock, spans) = &mut *holds.borrow_mut();
-                spans.push(clock() - self.0);
-            });
-        }
-    }
 }

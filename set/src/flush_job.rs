@@ -285,8 +285,7 @@ impl<B> FlushJob<B> {
 
     /// Replaces the flushed tables by `base`, which has what this job handed out, in one store: no reader misses an
     /// entry or has it twice. Then the journal is told what it may forget. If it cannot, the job is installed nevertheless: the
-    /// error goes to the [`Listener`](crate::Listener) and to [`journal_error`](crate::MemTableSet::journal_error), and
-    /// the next install tries again.
+    /// [`Listener`](crate::Listener) is told of the error, and the next install tries again.
     ///
     /// # Errors
     /// `InvalidArgument` if no pass of this job reached its end, and `ReadOnly` if the last one met damage and nothing was
@@ -310,12 +309,10 @@ impl<B> FlushJob<B> {
         self.end = FlushEnd::Installed;
         // COMMIT-5.
         let forgotten = oldest.filter(|oldest| replayed.is_none_or(|replayed| replayed < *oldest));
-        if let (Some(table), Some(journal)) = (forgotten, shared.journal()) {
-            let failed = journal.obsolete_before(table).err();
-            shared.journal_error.lock().clone_from(&failed);
-            if let Some(cause) = failed {
-                shared.reports.tell(|| SetEvent::JournalKept { cause });
-            }
+        if let (Some(table), Some(journal)) = (forgotten, shared.journal())
+            && let Err(cause) = journal.obsolete_before(table)
+        {
+            shared.reports.tell(|| SetEvent::JournalKept { cause });
         }
         Ok(())
     }

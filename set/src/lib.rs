@@ -191,8 +191,6 @@ pub(crate) mod table_set;
 #[cfg(all(test, loom))]
 mod loom;
 
-#[cfg(holds)]
-pub use commit::holds::time_holds;
 pub use file_journal::journal::Journal;
 pub use file_journal::{
     FileJournal, FileStorage, FindingReason, JournalFinding, JournalRecovery, RecoveryMode, Replayed,

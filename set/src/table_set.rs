@@ -417,20 +417,6 @@ impl<B> MemTableSet<B> {
         SetStats::of(&self.view(), &self.shared.registry, &self.shared.buffers)
     }
 
-    /// The error with which the journal refused to remove files whose batches are flushed; `None` if the last removal succeeded.
-    /// The set works on with a journal that is longer than it needs to be, and the next [`install`](FlushJob::install) tries again.
-    ///
-    /// ```
-    /// use paranoid_set::{MemTableSet, SetOptions};
-    /// let set = MemTableSet::open(SetOptions::default(), ())?;
-    /// assert!(set.journal_error().is_none());
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn journal_error(&self) -> Option<Error> {
-        self.shared.journal_error.lock().clone()
-    }
-
     /// What made the set read-only, as the error that writes get; `None` while it takes writes.
     ///
     /// ```
@@ -480,10 +466,6 @@ pub struct SetStats {
     /// Bytes of memory of flushed tables that the set keeps for the next ones:
     /// [`recycled_arenas`](crate::SetOptionsBuilder::recycled_arenas).
     pub recycled_bytes: u64,
-    /// Number of stalls so far: of writes that waited for memory, and of those that were refused.
-    pub stalls: u64,
-    /// Number of flushes that were installed so far.
-    pub flushes: u64,
     /// Number of different sequence numbers at which there are snapshots.
     pub snapshots: u64,
     /// The sequence number of the oldest snapshot.
@@ -500,8 +482,6 @@ impl SetStats {
             allocated_bytes: view.readers().map(|table| table.allocated_bytes()).sum(),
             pinned_bytes: counted.pinned_bytes,
             recycled_bytes: counted.recycled_bytes,
-            stalls: counted.stalls,
-            flushes: counted.flushes,
             snapshots: snapshots.len() as u64,
             oldest_snapshot: snapshots.first().copied(),
         }

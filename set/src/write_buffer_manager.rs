@@ -95,10 +95,6 @@ pub struct WriteBufferStats {
     pub recycled_bytes: u64,
     /// Number of writers that wait for a flush.
     pub waiting: u64,
-    /// Number of stalls so far of the sets that are there: of writes that waited, and of those that were refused.
-    pub stalls: u64,
-    /// Number of flushes that were installed so far by the sets that are there.
-    pub flushes: u64,
 }
 
 /// What the sets of a manager share.
@@ -125,8 +121,6 @@ struct Member {
     is_flushing: bool,
     seal: Seal,
     thread: ThreadState,
-    stalls: u64,
-    flushes: u64,
 }
 
 /// How a flush ended.
@@ -296,11 +290,7 @@ impl State {
     /// The counts of one set, or of all, but for what is recycled.
     fn stats(&self, only: Option<u64>) -> WriteBufferStats {
         let mut stats = WriteBufferStats { waiting: self.waiting, ..WriteBufferStats::default() };
-        for member in self.members(only) {
-            stats.sets += 1;
-            stats.stalls += member.stalls;
-            stats.flushes += member.flushes;
-        }
+        stats.sets = self.members(only).count() as u64;
         for table in self.tables.values().filter(|table| only.is_none_or(|set| set == table.set)) {
             stats.tables += 1;
             match table.phase {
@@ -396,8 +386,6 @@ impl Membership {
             is_flushing: false,
             seal: Seal::No,
             thread: ThreadState::default(),
-            stalls: 0,
-            flushes: 0,
         };
         state.sets.insert(set, member);
         drop(state);
@@ -473,7 +461,6 @@ impl Membership {
     pub(crate) fn end_flush(&self, end: FlushEnd) {
         self.buffers.with(self.set, |member| {
             member.is_flushing = false;
-            member.flushes += u64::from(end == FlushEnd::Installed);
             if end == FlushEnd::Left {
                 member.thread.leave();
             }
@@ -485,9 +472,6 @@ impl Membership {
     pub(crate) fn wait(&self, cause: StallCause, need: &Need, since: &mut Option<Instant>) -> Waited {
         let mut state = self.buffers.state.lock();
         state.waiting += 1;
-        if let Some(member) = state.sets.get_mut(&self.set) {
-            member.stalls += 1;
-        }
         let waited = loop {
             let is_over = match cause {
                 StallCause::Tables => {

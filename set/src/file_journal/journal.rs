@@ -633,8 +633,7 @@ pub trait Journal: Send + Sync {
     /// does not need it.
     ///
     /// # Errors
-    /// Any error is told to the [`Listener`](crate::Listener) and kept for
-    /// [`journal_error`](crate::MemTableSet::journal_error). What should be removed now must be removed by a later call.
+    /// Any error is told to the [`Listener`](crate::Listener). What should be removed now must be removed by a later call.
     fn obsolete_before(&self, table: u64) -> Result<(), Error>;
 
     /// Sequence numbers `first..=last` were given to batches that were not acknowledged: a recovery passes over those
