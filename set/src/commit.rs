@@ -250,7 +250,7 @@ impl<B> Shared<B> {
     /// Commits a batch without records. It takes no number; a sync that it asks for covers earlier batches.
     fn commit_nothing(&self, request: &Request) -> Result<SequenceNumber> {
         self.admit(&self.commit.lock())?;
-        self.sync_if_wanted(request, self.syncs.appended()).map_err(|error| self.refuse(error))?;
+        self.sync_if_wanted(request, self.syncs.appended()).map_err(|error| self.refuse(error, None))?;
         Ok(self.registry.publication.visible())
     }
 
@@ -311,7 +311,12 @@ impl<B> Shared<B> {
             if let Some(number) = encoded.first_chunk_mut::<8>() {
                 *number = first.to_le_bytes();
             }
-            journal.append(encoded).inspect_err(|error| self.note_lost_journal(commit, error))?;
+            let appended = journal.append(encoded);
+            if let Err(error @ Error::ReadOnly { .. }) = &appended {
+                // The journal may lose what it has taken.
+                self.refuse_because(commit, error);
+            }
+            appended?;
             self.syncs.note_appended(last);
         }
         if request.replayed.is_some() {
@@ -327,15 +332,6 @@ impl<B> Shared<B> {
         }
         commit.last = last;
         Ok(())
-    }
-
-    /// Makes the set read-only if an append says that the journal may lose what it has taken.
-    #[cold]
-    fn note_lost_journal(&self, commit: &mut Commit<B>, error: &Error) {
-        if matches!(error, Error::ReadOnly { .. }) && commit.refusal.is_none() {
-            commit.refusal = Some(error.clone());
-            self.reports.note(|| SetEvent::Stopped { cause: error.clone() });
-        }
     }
 
     /// Each time that batches took a share of the write buffer, asks for room, and replaces the active table if it is full or due to
@@ -429,24 +425,25 @@ impl<B> Shared<B> {
         self.model.key_comparator()
     }
 
-    /// Makes the set read-only; returns the error that says so.
-    pub(crate) fn refuse(&self, cause: Error) -> Error {
+    /// Makes the set read-only, because of damage that a flush found in tables up to number `damaged` or for another reason; returns the
+    /// error that says so.
+    pub(crate) fn refuse(&self, cause: Error, damaged: Option<u64>) -> Error {
         let error = Error::read_only(cause);
-        self.commit.lock().refusal.get_or_insert_with(|| {
-            self.reports.note(|| SetEvent::Stopped { cause: error.clone() });
-            error.clone()
-        });
+        let mut commit = self.commit.lock();
+        self.refuse_because(&mut commit, &error);
+        commit.damaged = commit.damaged.max(damaged);
+        drop(commit);
         self.reports.deliver();
         error
     }
 
-    /// Makes the set read-only because a flush found damage in tables up to number `last`.
-    pub(crate) fn refuse_damage(&self, cause: Error, last: u64) -> Error {
-        let error = Error::read_only(cause);
-        let mut commit = self.commit.lock();
-        commit.refusal.get_or_insert_with(|| error.clone());
-        commit.damaged = commit.damaged.max(Some(last));
-        error
+    /// Makes the set read-only; what is noted is still to be delivered.
+    #[cold]
+    fn refuse_because(&self, commit: &mut Commit<B>, error: &Error) {
+        if commit.refusal.is_none() {
+            commit.refusal = Some(error.clone());
+            self.reports.note(|| SetEvent::Stopped { cause: error.clone() });
+        }
     }
 
     /// What made the set read-only.

@@ -197,7 +197,7 @@ impl<B> FlushJob<B> {
         let FlushJob { shared, slots, snapshots, frozen, outcome, .. } = self;
         let frozen = frozen.as_deref().unwrap_or_default();
         let begun = SetFlush::new(slots, frozen, shared.comparator(), snapshots, outcome);
-        begun.map_err(|error| shared.refuse_damage(error, slots.last().map_or(0, |slot| slot.number)))
+        begun.map_err(|error| shared.refuse(error, slots.last().map(|slot| slot.number)))
     }
 
     /// Begins a pass, which fails if the freeze met damage.
@@ -275,12 +275,8 @@ impl<B> FlushJob<B> {
 
     /// Makes the set read-only if the last pass met damage, and returns the error that says so.
     fn refuse_damage(&self) -> Result<()> {
-        match (&self.outcome, self.slots.last()) {
-            (Outcome::Failed(error), Some(last)) => {
-                Err(self.shared.refuse_damage(error.clone(), last.number))
-            }
-            _ => Ok(()),
-        }
+        let Outcome::Failed(error) = &self.outcome else { return Ok(()) };
+        Err(self.shared.refuse(error.clone(), self.slots.last().map(|slot| slot.number)))
     }
 
     /// Replaces the flushed tables by `base`, which has what this job handed out, in one store: no reader misses an

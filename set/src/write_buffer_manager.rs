@@ -12,6 +12,9 @@
 //!   entries, of no table that was flushed, and of no set that was dropped.
 //! * WRITE-BUFFERS-3: the lock of the manager is the last one that a thread takes. Under it nobody is called, and no
 //!   table is dropped.
+//! * WRITE-BUFFERS-4: there is one budget, the buffer size. From seven eighths of it on, with the batch that comes, the largest
+//!   active table is to be sealed, until what no set was asked for is less than half. So a writer that is stalled finds
+//!   half of the budget on its way to a flush.
 //!
 //! Any thread. Counts follow the tables with a delay of a 64th of a write buffer per set.
 
@@ -30,7 +33,8 @@ const LONG: Duration = Duration::from_secs(3600);
 /// A budget of memory for the tables of one or several sets.
 ///
 /// Bytes of tables that are not flushed stall writers once they reach the buffer size. Before that, from seven eighths
-/// on, the set with the largest active table is asked to seal it: its next write or [`begin_flush`] does so. Bytes that
+/// on, the sets with the largest active tables are asked to seal them, until less than half of the buffer size is in active
+/// tables that nobody asked for: the next write or [`begin_flush`] of such a set does so. Bytes that
 /// were flushed and are still held, by views, cursors or pinned values, are counted apart: they stall nobody, unless
 /// there is a hard cap.
 ///
@@ -261,15 +265,16 @@ impl Buffers {
         is_full.then_some(StallCause::Unflushed)
     }
 
-    /// Asks to seal the largest active table if active ones have most of the buffer size, or all that a flush could
-    /// free.
+    /// Asks the set with the largest active table to seal it (WRITE-BUFFERS-4). `bytes` are those of a batch that comes.
     fn seal_early(&self, state: &mut State, bytes: u64) {
-        let unflushed = state.stats(None).unflushed_bytes;
-        let active: u64 = state.unasked().map(|table| table.bytes).sum();
-        let is_most = active > self.buffer_size - self.buffer_size / 8;
-        let is_half = unflushed >= self.buffer_size && active >= self.buffer_size / 2;
-        let is_all = unflushed == active && self.obstacle(state, bytes).is_some();
-        if (is_most || is_half || is_all) && state.ask_for_seal(|_| true) {
+        let unflushed = state.stats(None).unflushed_bytes.saturating_add(bytes);
+        let unasked = state.unasked().map(|table| table.bytes).sum::<u64>().saturating_add(bytes);
+        if unflushed <= self.buffer_size - self.buffer_size / 8 || unasked < self.buffer_size / 2 {
+            return;
+        }
+        let largest = state.unasked().max_by_key(|table| table.bytes).map(|table| table.set);
+        if let Some(member) = largest.and_then(|set| state.sets.get_mut(&set)) {
+            member.seal = Seal::Wanted;
             self.changed.notify_all();
         }
     }
@@ -309,14 +314,6 @@ impl State {
         let is_unasked = |set: &u64| self.sets.get(set).is_some_and(|set| set.seal == Seal::No);
         let active = self.tables.values().filter(|table| table.phase == Phase::Active && table.bytes > 0);
         active.filter(move |table| is_unasked(&table.set))
-    }
-
-    /// Asks the one of these sets with the largest active table to seal it; returns whether there is one.
-    fn ask_for_seal(&mut self, is_meant: impl Fn(&Member) -> bool) -> bool {
-        let tables = self.unasked().filter(|table| self.sets.get(&table.set).is_some_and(&is_meant));
-        let largest = tables.max_by_key(|table| table.bytes).map(|table| table.set);
-        let set = largest.and_then(|set| self.sets.get_mut(&set));
-        set.map(|set| set.seal = Seal::Wanted).is_some()
     }
 
     /// Whether its thread is about to flush this set.
@@ -479,16 +476,13 @@ impl Membership {
                 }
                 _ => self.buffers.obstacle(&state, need.bytes) != Some(cause),
             };
-            let now = Instant::now();
-            let left = need.deadline.map_or(LONG, |deadline| deadline.saturating_duration_since(now));
             if is_over {
                 break Waited::Room;
-            } else if !state.is_flush_coming(cause, self.set) {
-                let is_live = |member: &Member| member.thread.is_live();
-                if cause == StallCause::Unflushed && state.ask_for_seal(is_live) {
-                    self.buffers.changed.notify_all();
-                    continue;
-                }
+            }
+            self.buffers.seal_early(&mut state, need.bytes);
+            let now = Instant::now();
+            let left = need.deadline.map_or(LONG, |deadline| deadline.saturating_duration_since(now));
+            if !state.is_flush_coming(cause, self.set) {
                 break Waited::ForNothing;
             } else if left.is_zero() {
                 break Waited::TooLong;

@@ -532,7 +532,7 @@ mod events {
 
     use paranoid_memtable::fault::{FaultInjector, Region};
     use paranoid_memtable::flush::Versions;
-    use paranoid_memtable::{Error, MemTable, MemTableOptions};
+    use paranoid_memtable::{Error, MemTable, MemTableOptions, TableReader};
     use paranoid_set::{MemTableSet, SetOptions};
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
@@ -577,7 +577,6 @@ mod events {
     }
 
     #[test]
-    #[expect(unsafe_code, reason = "the fault injector's door")]
     fn a_table_tells_of_freezes_flushes_and_damage() {
         let table = MemTable::default();
         table.put(1, "key", "value").unwrap();
@@ -596,10 +595,7 @@ mod events {
                 format!("paranoid_memtable message=table flushed {flushed}"),
             ]
         );
-        // SAFETY: nobody else uses the table until the injector is gone.
-        let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
-        let piece = injector.pieces().iter().position(|piece| piece.region == Region::Value).unwrap();
-        injector.flip(piece, 0);
+        flip_a_value(&table);
         let told = lines(|| {
             assert!(table.get("key", 1).is_err());
         });
@@ -646,5 +642,19 @@ mod events {
             assert!(matches!(refused, Some(Error::WriteStall { .. })), "{refused:?}");
         });
         assert_eq!(told, ["paranoid_set message=write stalled cause=no further table may be begun"]);
+        let view = set.view();
+        flip_a_value(view.readers().next_back().unwrap());
+        let told = lines(|| drop(set.begin_flush().unwrap().unwrap().items().unwrap_err()));
+        let [_, found, stopped] = told.as_slice() else { panic!("{told:?}") };
+        assert!(found.starts_with("paranoid_memtable message=damage found"), "{told:?}");
+        assert!(stopped.starts_with("paranoid_set message=set stopped cause="), "{told:?}");
+    }
+
+    #[expect(unsafe_code, reason = "the fault injector's door")]
+    fn flip_a_value(table: &TableReader) {
+        // SAFETY: nobody else uses the table until the injector is gone.
+        let mut injector = unsafe { FaultInjector::open(table) }.unwrap();
+        let piece = injector.pieces().iter().position(|piece| piece.region == Region::Value).unwrap();
+        injector.flip(piece, 0);
     }
 }
