@@ -35,7 +35,7 @@ use crate::file_journal::journal::Journal;
 use crate::options::{Durability, Reports, SEQUENCE_MAX, SetEvent, SetOptions, WriteOptions};
 use crate::publication::{Pointers, Publication, Stopped, Swapped, SyncLeader};
 use crate::tables::{Registry, Slot, Tables};
-use crate::write_buffer_manager::{Membership, Need, Phase, Seal, Waited};
+use crate::write_buffer_manager::{Command, Membership, Need, Phase, Seal, Waited};
 
 /// The table is asked whether it is full each time that batches took this share of its write buffer.
 const QUESTIONS: u64 = 64;
@@ -199,16 +199,24 @@ impl<B> Shared<B> {
         Ok(durability)
     }
 
-    /// Commits a batch. If there is no room for another table, waits for the flush that is under way.
+    /// Commits a batch.
     fn commit(&self, batch: &mut PreparedBatch<'_>, request: &mut Request) -> Result<SequenceNumber> {
         if request.numbers == 0 {
             return self.commit_nothing(request);
         }
+        self.once_there_is_room(request, |request| self.try_commit(batch, request))
+    }
+
+    /// Does something that needs room. While there is none, waits for the flush that is under way.
+    fn once_there_is_room<T>(
+        &self,
+        request: &mut Request,
+        mut act: impl FnMut(&mut Request) -> Result<T>,
+    ) -> Result<T> {
         loop {
-            match self.try_commit(batch, request) {
-                Ok(last) => return Ok(last),
+            match act(request) {
                 Err(Error::WriteStall { cause, .. }) => self.wait_for_room(cause, request)?,
-                Err(error) => return Err(error),
+                done => return done,
             }
         }
     }
@@ -407,14 +415,36 @@ impl<B> Shared<B> {
         gone.iter().for_each(|slot| slot.count(Phase::Pinned));
     }
 
-    /// Closes the active table unless it is empty.
-    pub(crate) fn switch(&self) -> Result<()> {
-        let mut commit = self.commit.lock();
-        self.admit(&commit)?;
-        let sealed = if commit.is_active_empty() { Ok(()) } else { self.replace_full(&mut commit) };
-        drop(commit);
+    /// Closes the active table unless it is empty. Returns the newest of the immutable ones, by its number in the buffers.
+    pub(crate) fn switch(&self) -> Result<Option<u64>> {
+        let sealed = self.once_there_is_room(&mut Request::default(), |request| {
+            let mut commit = self.commit.lock();
+            self.admit(&commit)?;
+            let active = commit.tables.active.bytes.id();
+            // Another thread may have closed the table meanwhile.
+            let is_open = [0, active].contains(&request.tried) && !commit.is_active_empty();
+            request.tried = active;
+            if is_open {
+                self.replace_full(&mut commit)?;
+            }
+            Ok(commit.tables.immutables.first().map(|slot| slot.bytes.id()))
+        });
         self.reports.deliver();
         sealed
+    }
+
+    /// Closes the active table, and waits until the base has what was written before.
+    pub(crate) fn flush_and_wait(&self) -> Result<()> {
+        let thread = self.buffers.thread();
+        thread.change(|thread| thread.obey(Command::Retry));
+        let Some(newest) = self.switch()? else { return Ok(()) };
+        if self.buffers.wait_for_flush(newest) {
+            // An install counts its tables, and shows its base before it lets the mutex go.
+            drop(self.commit.lock());
+            return Ok(());
+        }
+        let nobody = "nothing flushes the set: start a flush thread, or begin a flush and install it";
+        Err(thread.error().unwrap_or_else(|| Error::InvalidArgument(nobody.into())))
     }
 
     pub(crate) fn journal(&self) -> Option<&dyn Journal> {

@@ -537,6 +537,7 @@ impl FlushThread {
         let (of_thread, own) = (Arc::clone(shared), place.clone());
         let run = move || {
             let _ended = Ended(&own);
+            own.change(ThreadState::run);
             while of_thread.buffers.wait_for_work() {
                 let flushed = FlushJob::begin(&of_thread).and_then(|job| job.map_or(Ok(()), &mut flush));
                 own.change(|thread| thread.end_work(flushed));
@@ -616,6 +617,6 @@ struct Ended<'p>(&'p ThreadOf);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.0.change(|thread| *thread = ThreadState::default());
+        self.0.change(ThreadState::end);
     }
 }

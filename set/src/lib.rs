@@ -61,7 +61,7 @@
 //!
 //! A full active table is replaced by an empty one at the next write. A thread of the engine, or one that
 //! [`start_flush_thread`](MemTableSet::start_flush_thread) makes, takes the immutable ones as a
-//! [`FlushJob`], writes one file of them, and installs the new base. Only `install` changes the set: a job that is dropped
+//! [`FlushJob`], writes one file of them, and installs the new base. [`flush_and_wait`](MemTableSet::flush_and_wait) returns when that is done. Only `install` changes the set: a job that is dropped
 //! before, because the disk is full for example, leaves every table where it was.
 //!
 //! ```
@@ -134,7 +134,7 @@
 //! | `Corruption` from a read | the answer may be under damaged memory; others are not affected | report it; flush, to know |
 //! | `MemTableFull` | the batch fits no empty table | split it |
 //! | `MemoryRefused` | the system has no memory for the batch; nothing is changed | flush, free memory, and write again |
-//! | [`WriteStall`](paranoid_memtable::Error::WriteStall) | a budget is used up, its [`StallCause`](paranoid_memtable::StallCause) says which; nothing is changed | flush, and write again; drop what pins memory |
+//! | [`WriteStall`](paranoid_memtable::Error::WriteStall) | a budget is used up, its [`StallCause`](paranoid_memtable::StallCause) says which; nothing is changed | flush, and write again; drop what pins memory; if it has `waited` for no time, nothing flushes: [start a flush thread](MemTableSet::start_flush_thread) or [begin a flush](MemTableSet::begin_flush) |
 //! | an error of the journal | the batch is refused; nothing is changed | as the journal says |
 //! | [`ReadOnly`](paranoid_memtable::Error::ReadOnly) | a batch with numbers was not finished, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), after a flush that met damage first [`salvage`](FlushJob::salvage); or open anew from base and journal |
 //! | `Sink` | the file was not written; the set is unchanged | discard the file, flush again |

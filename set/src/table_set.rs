@@ -1,7 +1,7 @@
 //! The handle of a set: what an engine calls.
 //!
 //! ```text
-//!   MemTableSet --+-- write, write_with, replay, skip_to, switch     commit
+//!   MemTableSet --+-- write, write_with, replay, skip_to, switch, flush_and_wait     commit
 //!                 +-- view, view_at, snapshot, stats        view, snapshot, stats
 //!                 +-- begin_flush                           flush_job
 //!                 +-- resume                                resume
@@ -256,7 +256,8 @@ impl<B> MemTableSet<B> {
 
     /// Replaces the active table by an empty one, unless it is empty; returns how many tables can be flushed. The set
     /// does so by itself when the table is full: it asks [`should_flush`](paranoid_memtable::MemTable::should_flush) each time that
-    /// batches took a 64th of the write buffer.
+    /// batches took a 64th of the write buffer. Where there may be no further table, it waits for a flush as a write does, for
+    /// [`stall_timeout`](crate::SetOptionsBuilder::stall_timeout) at most.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -272,11 +273,41 @@ impl<B> MemTableSet<B> {
     /// ```
     ///
     /// # Errors
-    /// `MemoryRefused` if the system has no memory for a table, `WriteStall` if there may be no further one, errors of
-    /// [`Journal::switch`](crate::Journal::switch), and `ReadOnly`.
+    /// `MemoryRefused` if the system has no memory for a table, `WriteStall` if there may be no further one and no flush ends in
+    /// time, errors of [`Journal::switch`](crate::Journal::switch), and `ReadOnly`.
     pub fn switch(&self) -> Result<usize> {
         self.shared.switch()?;
         Ok(self.view().readers().count() - 1)
+    }
+
+    /// Replaces the active table, and waits until all that was written before this call is flushed and the base that has it is
+    /// installed, by the flush thread or by a job of another thread. A flush thread that failed tries again.
+    ///
+    /// ```
+    /// use paranoid_memtable::Error;
+    /// use paranoid_set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), 0)?;
+    /// set.put("k", "v")?;
+    /// assert!(matches!(set.flush_and_wait(), Err(Error::InvalidArgument(_))), "nothing flushes it");
+    /// let thread = set.start_flush_thread(|mut job| {
+    ///     let mut items = job.items()?;
+    ///     while let Some(_item) = items.next()? {} // into a file
+    ///     drop(items);
+    ///     let last = job.last_sequence();
+    ///     job.install(last)
+    /// })?;
+    /// set.flush_and_wait()?;
+    /// assert_eq!((**set.view().base(), set.stats().entries), (1, 0));
+    /// # thread.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`switch`](Self::switch); that of the flush thread, if its flush fails; `InvalidArgument` if the set has no flush thread and no
+    /// job that takes the table. The table stays, and can be flushed later.
+    pub fn flush_and_wait(&self) -> Result<()> {
+        self.shared.flush_and_wait()
     }
 
     /// What the set shows now. Takes no lock that a writer holds; tens of nanoseconds.
@@ -338,8 +369,8 @@ impl<B> MemTableSet<B> {
     /// [`WriteBufferManager`](crate::WriteBufferManager) asks for one. The function writes a file and installs the
     /// job. If it returns an error, or the job is dropped without an install, every table stays, writers that are stalled
     /// are refused, and the thread waits until [`retry`](FlushThread::retry), or until the set resumes. An engine with its
-    /// own threads calls [`begin_flush`](Self::begin_flush) instead. A write by the function itself could wait for that
-    /// very flush, until its deadline.
+    /// own threads calls [`begin_flush`](Self::begin_flush) instead. A write or a switch by the function itself, or by a listener on its
+    /// thread, does not wait for a flush of this set: it is refused at once.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};

@@ -22,6 +22,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use paranoid_memtable::sibling::{Condvar, Mutex};
@@ -333,10 +334,11 @@ impl State {
         of_set.filter(|table| [Phase::Active, Phase::Sealed].contains(&table.phase)).count() as u64
     }
 
-    /// Whether a flush is under way that may end a stall of this set (WRITE-BUFFERS-1).
+    /// Whether a flush is under way that may end a stall of this set (WRITE-BUFFERS-1). No flush thread waits for itself.
     fn is_flush_coming(&self, cause: StallCause, set: u64) -> bool {
-        let is_coming =
-            |(set, member): (&u64, &Member)| member.is_flushing || self.is_thread_due(*set, member);
+        let is_coming = |(set, member): (&u64, &Member)| {
+            !member.thread.is_this_one() && (member.is_flushing || self.is_thread_due(*set, member))
+        };
         match cause {
             StallCause::Tables => self.sets.get_key_value(&set).is_some_and(is_coming),
             StallCause::Unflushed => self.sets.iter().any(is_coming),
@@ -494,6 +496,21 @@ impl Membership {
         waited
     }
 
+    /// Waits until a table was flushed; `false` if nobody flushes it.
+    pub(crate) fn wait_for_flush(&self, table: u64) -> bool {
+        let mut state = self.buffers.state.lock();
+        while state.tables.get(&table).is_some_and(|table| table.phase == Phase::Sealed) {
+            let is_leaving = |member: &Member| member.thread.is_leaving();
+            if !state.is_flush_coming(StallCause::Tables, self.set)
+                && !state.sets.get(&self.set).is_some_and(is_leaving)
+            {
+                return false;
+            }
+            state = self.buffers.changed.wait(state);
+        }
+        true
+    }
+
     /// Number of tables that are not flushed, the active one included.
     pub(crate) fn unflushed_tables(&self) -> u64 {
         self.buffers.state.lock().unflushed_tables(self.set)
@@ -575,6 +592,8 @@ impl Drop for TableBytes {
 pub(crate) struct ThreadState {
     at: At,
     error: Option<Error>,
+    /// Once it runs.
+    id: Option<ThreadId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -604,8 +623,29 @@ impl ThreadState {
         if self.at != At::None {
             return false;
         }
-        *self = ThreadState { at: At::Ready, error: None };
+        *self = ThreadState { at: At::Ready, ..ThreadState::default() };
         true
+    }
+
+    /// Notes that the thread is this one.
+    pub(crate) fn run(&mut self) {
+        self.id = Some(thread::current().id());
+    }
+
+    /// Whether it is the calling thread.
+    fn is_this_one(&self) -> bool {
+        self.id.is_some_and(|id| id == thread::current().id())
+    }
+
+    /// Notes that the thread ends.
+    pub(crate) fn end(&mut self) {
+        let error = thread::panicking().then_some(Error::FlushPanicked);
+        *self = ThreadState { error, ..ThreadState::default() };
+    }
+
+    /// Whether another thread's function is about to return, or to panic, after it left its flush.
+    fn is_leaving(&self) -> bool {
+        self.at == At::Left && !self.is_this_one()
     }
 
     /// Whether the thread flushes sealed tables without a command.
@@ -625,7 +665,7 @@ impl ThreadState {
 
     pub(crate) fn obey(&mut self, command: Command) {
         match (command, self.at) {
-            (Command::Retry, At::Failed) => *self = ThreadState { at: At::Ready, error: None },
+            (Command::Retry, At::Failed) => (self.at, self.error) = (At::Ready, None),
             (Command::Retry, _) | (Command::Close, At::None) => {}
             (Command::Close, at) => {
                 if at == At::Left {

@@ -343,6 +343,106 @@ mod set_flush_thread {
         assert_eq!(value(&set, 1), Some(last + 1));
     }
 
+    /// A switch waits for the flush thread where there may be no further table, as a write does.
+    #[test]
+    fn a_switch_waits_for_the_flush_thread() {
+        let _watchdog =
+            Watchdog::new("set_threads::set_flush_thread::a_switch_waits_for_the_flush_thread", 0);
+        let set = open(options().max_write_buffer_number(2));
+        let thread = start(&set);
+        let rounds = amount_or_few(1000, 100, 4);
+        scope(|threads| {
+            for key in [1, 2] {
+                let set = &set;
+                threads.spawn(move || {
+                    for n in 1..=rounds {
+                        set.write(&put(key, n)).unwrap();
+                        set.switch().unwrap();
+                    }
+                });
+            }
+        });
+        set.flush_and_wait().unwrap();
+        assert_eq!((set.stats().tables, set.stats().entries), (1, 0));
+        assert_eq!([1, 2].map(|key| value(&set, key)), [Some(rounds); 2]);
+        thread.close().unwrap();
+    }
+
+    /// What a flush function does.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Does {
+        Fails,
+        Leaves,
+        Flushes,
+        AsksItself,
+        Panics,
+    }
+
+    /// Whoever waits for a flush has it when the call returns, or its error; nobody waits for nothing, or for itself.
+    #[test]
+    fn a_flush_that_is_waited_for_is_done_or_an_error() {
+        let _watchdog =
+            Watchdog::new("set_threads::set_flush_thread::a_flush_that_is_waited_for_is_done_or_an_error", 0);
+        let set = open(options().max_write_buffer_number(3));
+        set.flush_and_wait().unwrap();
+        set.write(&put(1, 1)).unwrap();
+        let nobody = set.flush_and_wait().unwrap_err();
+        assert!(matches!(&nobody, Error::InvalidArgument(text) if text.contains("flush thread")), "{nobody}");
+        let (of_thread, (send, next)) = (set.clone(), channel());
+        let thread = set.start_flush_thread(move |job| match next.try_recv().unwrap_or(Does::Flushes) {
+            Does::Fails => Err(broken_disk()),
+            Does::Leaves => Ok(()),
+            Does::Flushes => flush(&of_thread, job),
+            Does::AsksItself => {
+                let refused = of_thread.flush_and_wait();
+                assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
+                while of_thread.write(&put(1, 1)).is_ok() {}
+                flush(&of_thread, job)
+            }
+            Does::Panics => panic!("the function of a flush thread panics"),
+        });
+        let thread = thread.unwrap();
+        // The table of before.
+        while set.stats().tables > 1 {
+            yield_now();
+        }
+        use Does::{AsksItself, Fails, Flushes, Leaves, Panics};
+        for (n, does) in (2..).zip([Fails, Flushes, Leaves, Flushes, AsksItself, Flushes, Panics]) {
+            set.write(&put(2, n)).unwrap();
+            send.send(does).unwrap();
+            let waited = set.flush_and_wait();
+            let is_expected = match (does, &waited) {
+                (Fails, Err(error)) => matches!(error, Error::Sink(_)),
+                (Leaves, Err(error)) => matches!(error, Error::InvalidArgument(_)),
+                (Panics, Err(error)) => matches!(error, Error::FlushPanicked),
+                (Flushes | AsksItself, Ok(())) => true,
+                _ => false,
+            };
+            assert!(is_expected, "{does:?}: {waited:?}");
+            let flushed = set.view().base().read(&2u64.to_be_bytes(), u64::MAX, Default::default()).value;
+            let is_flushed = flushed.is_some_and(|value| value[..8] == n.to_be_bytes());
+            assert_eq!(is_flushed, waited.is_ok(), "{does:?}");
+        }
+        assert!(matches!(thread.close(), Err(Error::FlushPanicked)));
+        // Jobs of another thread.
+        for installs in [true, false] {
+            set.write(&put(3, 1)).unwrap();
+            set.switch().unwrap();
+            let job = set.begin_flush().unwrap().unwrap();
+            scope(|threads| {
+                let waits = threads.spawn(|| set.flush_and_wait());
+                yield_now();
+                if installs {
+                    flush(&set, job).unwrap()
+                } else {
+                    drop(job)
+                }
+                assert_eq!(waits.join().unwrap().is_ok(), installs);
+            });
+        }
+        assert_eq!(value(&set, 3), Some(1));
+    }
+
     /// What ends a thread, or keeps it from flushing.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Event {
