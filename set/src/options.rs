@@ -281,7 +281,7 @@ impl SetOptionsBuilder {
         self
     }
 
-    /// The longest that a write waits for a flush (default: 10 seconds), if it has no
+    /// The longest that a write or a switch waits for a flush (default: 10 seconds), if it has no
     /// [`deadline`](WriteOptions::deadline) of its own. Then it is refused with `WriteStall`.
     pub fn stall_timeout(mut self, most: Duration) -> Self {
         self.options.stall_timeout = most;
@@ -431,13 +431,13 @@ pub enum SetEvent {
         /// The error of [`Journal::obsolete_before`](crate::Journal::obsolete_before).
         cause: Error,
     },
-    /// A write found a budget used up.
+    /// A write or a switch found a budget used up.
     #[non_exhaustive]
     StallBegun {
         /// Which one.
         cause: StallCause,
     },
-    /// That write goes on, or is refused.
+    /// That write or switch goes on, or is refused.
     #[non_exhaustive]
     StallEnded {
         /// How long it waited; zero if nobody could make room.
