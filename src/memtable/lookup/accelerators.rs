@@ -44,6 +44,14 @@ impl Accelerators {
         self.keys.is_some() || self.prefixes.is_some()
     }
 
+    /// Prefetches what the filter of whole keys stores of a key with this K, which is added soon.
+    #[inline(never)]
+    pub(crate) fn prefetch(&self, view: &View<'_>, key_part: u64) {
+        if let Some(bits) = self.keys.as_ref().and_then(|filter| filter.bits(view.secret, key_part)) {
+            bits.prefetch(view);
+        }
+    }
+
     /// Adds key and prefix of a node that is not published yet to the filters.
     #[inline]
     pub(crate) fn announce(&self, view: &View<'_>, key: &[u8], hash: u64) -> Result<(), Corruption> {
@@ -305,7 +313,6 @@ impl<const HOLDS: usize> Filter<HOLDS> {
     #[inline(always)]
     pub(crate) fn add(&self, view: &View<'_>, key_part: u64) -> Result<(), Corruption> {
         let Bits { line, place, mask } = self.bits(view.secret, key_part).ok_or_else(lost)?;
-        line.prefetch(view);
         let word = line.word(view, place).ok_or_else(lost)?;
         // ORDERING: Relaxed: the Release in `publish_link` orders the bit before the node, even if another thread set
         // it: a reader that sees the node sees what this load saw.

@@ -382,28 +382,55 @@ pub(crate) fn get<'t>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
-    if !core.accelerators.has_filters() && core.accelerators.statistics.is_none() {
-        let search = core.point_search()?;
-        let target = Target::new(search.comparator, key, snapshot);
-        // Without closures, which might not be inlined.
-        if let Some(hint) = search.ask_directory(&target)
-            && let Some(ahead) = search.ahead_of(&hint)
+    if core.accelerators.statistics.is_some() {
+        get_any(core, key, snapshot)
+    } else if core.accelerators.has_filters() {
+        get_filtered(core, key, snapshot)
+    } else {
+        get_led(core, &core.point_search()?, key, snapshot)
+    }
+}
+
+/// [`get`], after the filter was asked.
+#[inline(never)]
+fn get_filtered<'t>(
+    core: &'t Arc<Core>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
+    let search = core.point_search()?;
+    if is_filtered(core, &search.view, core.accelerators.bits(search.view.secret, key)) {
+        return get_found(core, key, snapshot, None);
+    }
+    get_led(core, &search, key, snapshot)
+}
+
+/// [`get`], by the directory. Without closures, which might not be inlined.
+#[inline(always)]
+fn get_led<'t>(
+    core: &'t Arc<Core>,
+    search: &Search<'t>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
+    let target = Target::new(search.comparator, key, snapshot);
+    if let Some(hint) = search.ask_directory(&target)
+        && let Some(ahead) = search.ahead_of(&hint)
+    {
+        if let Some(entry) = search.version(&ahead, &target)
+            && entry.kind() == Kind::PUT
+            && !core.tombstones.may_be_any(&core.arena)
         {
-            if let Some(entry) = search.version(&ahead, &target)
-                && entry.kind() == Kind::PUT
-                && !core.tombstones.may_be_any(&core.arena)
-            {
-                return answer(core, Some(entry), None, &search);
-            }
-            if let Some(first) = search.first_of(ahead, &target) {
-                return get_found(core, key, snapshot, first);
-            }
+            return answer(core, Some(entry), None, search);
+        }
+        if let Some(first) = search.first_of(ahead, &target) {
+            return get_found(core, key, snapshot, first);
         }
     }
     get_any(core, key, snapshot)
 }
 
-/// [`get`], wherever no directory leads to the place of the key, or a filter is asked first.
+/// [`get`], wherever no directory leads to the place of the key, or reads are counted.
 #[inline(never)]
 fn get_any<'t>(
     core: &'t Arc<Core>,

@@ -142,14 +142,15 @@ impl List {
         policy: DuplicatePolicy,
     ) -> Result<Placement<'a>> {
         let bracket = inserter.find(search, fields)?;
-        match self.insert_between(search, inserter, fields, &bracket)? {
+        match self.insert_between(search, inserter, fields, &bracket, || Ok(()))? {
             Quick::Placed(placement) => Ok(placement),
             Quick::Not(space) => self.insert_any(search, inserter, fields, policy, space),
         }
     }
 
     /// Inserts most entries: those without an equal, at the first attempt, where a search has certified the place. All
-    /// other cases are left to [`insert_any`](Self::insert_any).
+    /// other cases are left to [`insert_any`](Self::insert_any). Calls `announce` right before the entry is published: what
+    /// it changes has had the most time to arrive in the cache, and what is built need not wait for it.
     #[inline(always)]
     pub(crate) fn insert_between<'a>(
         &self,
@@ -157,13 +158,14 @@ impl List {
         inserter: &mut Inserter,
         fields: &Fields<'_>,
         bracket: &Bracket<'a>,
+        announce: impl FnOnce() -> Result<(), Corruption>,
     ) -> Result<Quick<'a>> {
         if bracket.entry.is_some_and(|entry| search.is_equal(&entry, fields)) {
             return Ok(Quick::Not(None));
         }
         let height = search.height(fields, 0);
         let mut space = self.take_space(search, inserter, fields, (height, bracket))?;
-        match self.attempt(search, &mut space, fields, bracket, None) {
+        match self.attempt(search, &mut space, fields, (bracket, None), announce) {
             Ok(Some(placement)) => Ok(Quick::Placed(placement)),
             Ok(None) => Ok(Quick::Not(Some(space))),
             Err(error) => {
@@ -215,7 +217,7 @@ impl List {
                 Some(taken) => taken,
                 None => space.insert(self.take_space(search, inserter, fields, (height, &bracket))?),
             };
-            if let Some(placement) = self.attempt(search, taken, fields, &bracket, displaced)? {
+            if let Some(placement) = self.attempt(search, taken, fields, (&bracket, displaced), || Ok(()))? {
                 // What is published is never given back.
                 *space = None;
                 return Ok(placement);
@@ -247,8 +249,8 @@ impl List {
         search: &Search<'a>,
         space: &mut NodeSpace,
         fields: &Fields<'_>,
-        bracket: &Bracket<'a>,
-        displaced: Option<Verified<'a>>,
+        (bracket, displaced): (&Bracket<'a>, Option<Verified<'a>>),
+        announce: impl FnOnce() -> Result<(), Corruption>,
     ) -> Result<Option<Placement<'a>>> {
         let view = &search.view;
         let revision = next_revision(displaced.as_ref());
@@ -260,6 +262,7 @@ impl List {
         let node = built.offset;
         check_claim(view, &built, fields)?;
         check_built(view, node, black_box(fields))?;
+        announce()?;
         let is_linked = view.publish_link((bracket.pred, 0), bracket.succ, (node, before))?;
         if !is_linked {
             space.wipe(view)?;

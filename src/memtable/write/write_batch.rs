@@ -468,6 +468,9 @@ fn apply_batch(core: &Core, entered: &mut Entered<'_>, writes: &[Fields<'_>]) ->
     }
 }
 
+/// How many entries before an entry is linked the filter's line for it is prefetched.
+const AHEAD: usize = 2;
+
 /// Links the entries one after the other; calls `linked` for each.
 fn link_batch<'a>(
     core: &'a Core,
@@ -481,6 +484,11 @@ fn link_batch<'a>(
     let mut bracket = Bracket { pred: points.sentinel, succ: points.sentinel, entry: None, pred_part: 0 };
     let mut last = None;
     for (place, write) in writes.iter().enumerate() {
+        if core.accelerators.has_filters()
+            && let Some(later) = writes.get(place + AHEAD)
+        {
+            core.accelerators.prefetch(&points.view, later.key_part);
+        }
         let way = ways.found.get(place).and_then(Option::as_ref);
         if Head::Ranges.holds(write.kind) {
             if let Some((way, _)) = way {

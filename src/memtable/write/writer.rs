@@ -88,6 +88,9 @@ pub(crate) fn apply(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) 
         return apply_range(core, entered, write);
     }
     let search = core.point_search()?;
+    if core.accelerators.has_filters() {
+        core.accelerators.prefetch(&search.view, write.key_part);
+    }
     let inserter = &mut entered.inside.inserter;
     // Not by `find`, whose result would be copied once more.
     let bracket = match inserter.find_beside_last(&search, &search.target(write)) {
@@ -106,10 +109,9 @@ pub(crate) fn apply_point<'a>(
     write: &Fields<'_>,
     bracket: &Bracket<'a>,
 ) -> Result<Inserted> {
-    if core.accelerators.has_filters() {
-        core.accelerators.announce(&search.view, write.key, write.key_part)?;
-    }
-    let quick = core.points.list.insert_between(search, &mut entered.inside.inserter, write, bracket)?;
+    let announce = || announce(core, &search.view, write);
+    let inserter = &mut entered.inside.inserter;
+    let quick = core.points.list.insert_between(search, inserter, write, bracket, announce)?;
     let Placement { digest, bytes, tower, .. } = match quick {
         Quick::Placed(placement) => placement,
         Quick::Not(space) => return apply_point_any(core, entered, search, write, space),
@@ -121,6 +123,15 @@ pub(crate) fn apply_point<'a>(
     Ok(Inserted { bytes, displaced: None })
 }
 
+/// Adds an entry that is not published yet to the filters.
+#[inline(always)]
+fn announce(core: &Core, view: &View<'_>, write: &Fields<'_>) -> Result<(), Corruption> {
+    if core.accelerators.has_filters() {
+        core.accelerators.announce(view, write.key, write.key_part)?;
+    }
+    Ok(())
+}
+
 /// Inserts a point entry that has an equal one in the table, or that lost a race.
 #[inline(never)]
 fn apply_point_any(
@@ -130,6 +141,7 @@ fn apply_point_any(
     write: &Fields<'_>,
     space: Option<NodeSpace>,
 ) -> Result<Inserted> {
+    announce(core, &search.view, write)?;
     let inserter = &mut entered.inside.inserter;
     let placement = core.points.list.insert_any(search, inserter, write, core.options.duplicates, space)?;
     entered.learn(&core.shards.watches);
