@@ -160,7 +160,7 @@ impl LiveIndex {
 
     /// Finds the newest tombstone over each of several keys, in any order. Every word read is verified once for all
     /// keys.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn ask(
         &self,
         comparator: &KeyComparator,
@@ -404,7 +404,7 @@ pub(crate) struct Search<'a> {
 
 impl Search<'_> {
     /// Finds, for each key, the newest record that covers it and is visible at the snapshot.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn newest(&self, asked: &mut [Asked<'_>]) -> Checked<()> {
         let Some(SummaryNode { coverage_node, covered }) = self.tree.summary() else {
             return self.range(0, self.extent.count, asked);

@@ -321,6 +321,7 @@ impl Log {
     }
 
     /// Copies the key of a boundary and verifies the copy.
+    #[inline(always)]
     pub(crate) fn boundary_key<'c>(&self, name: u32, copy: &'c mut KeyCopy) -> Checked<&'c [u8]> {
         let end = if name & 1 == 0 { End::Start } else { End::Stop };
         self.key(&self.named(name >> 1)?, end, copy)
@@ -394,13 +395,13 @@ impl Log {
 
 /// Room for a copy of a key; a long one is allocated.
 pub(crate) struct KeyCopy {
-    short: [[u8; 8]; 32],
+    short: [[u8; 8]; 16],
     long: Vec<[u8; 8]>,
 }
 
 impl KeyCopy {
     pub(crate) fn new() -> Self {
-        KeyCopy { short: [[0; 8]; 32], long: Vec::new() }
+        KeyCopy { short: [[0; 8]; 16], long: Vec::new() }
     }
 
     fn room(&mut self, words: usize) -> &mut [[u8; 8]] {
