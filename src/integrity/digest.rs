@@ -151,6 +151,12 @@ pub(crate) fn value_part(value: &[u8]) -> u64 {
     hash_under::<SEED_VALUE>(value)
 }
 
+/// V, computed without a call for values of at most [`UNROLLED`] bytes.
+#[inline(always)]
+pub(crate) fn value_part_here(value: &[u8]) -> u64 {
+    hash(value, SEED_VALUE)
+}
+
 /// O of every kind.
 static KIND_PARTS: [u64; 256] = {
     let mut parts = [0; 256];
@@ -339,20 +345,14 @@ impl FixedFields {
     /// Both digests, untruncated, and the K and V that these are made of.
     #[inline(always)]
     pub(crate) fn digests(&self, kind: Kind, key: &[u8], value: &[u8]) -> ([u64; 2], Parts) {
-        let parts = Parts { key: key_part(key), value: value_part(value) };
-        let digests = [self.key_digest(parts.key, kind), self.value_digest_of(parts.value, parts.key)];
+        let parts = Parts { key: key_part(key), value: value_part_here(value) };
+        let digests = [self.key_digest(parts.key, kind), self.value_digest(parts.value, parts.key)];
         (digests, parts)
-    }
-
-    /// The value digest, untruncated, from the value and K.
-    #[inline(always)]
-    pub(crate) fn value_digest(&self, value: &[u8], key_part: u64) -> u64 {
-        self.value_digest_of(value_part(value), key_part)
     }
 
     /// The value digest, untruncated, from V and K.
     #[inline(always)]
-    fn value_digest_of(&self, value_part: u64, key_part: u64) -> u64 {
+    pub(crate) fn value_digest(&self, value_part: u64, key_part: u64) -> u64 {
         value_part ^ key_part ^ self.bits
     }
 
@@ -414,6 +414,8 @@ pub(crate) const fn splitmix(n: u64) -> u64 {
 
 const STEPS: usize = 8;
 const STEP: usize = 16;
+/// Inputs of up to this many bytes are hashed without a loop.
+pub(crate) const UNROLLED: usize = STEPS * STEP;
 const ACCUMULATORS: usize = 4;
 const BLOCK: usize = ACCUMULATORS * STEP;
 
@@ -507,7 +509,7 @@ fn long_under<const SEED: u64>(bytes: &[u8]) -> u64 {
 
 #[inline]
 fn long(bytes: &[u8], seed: u64) -> u64 {
-    if bytes.len() <= STEPS * STEP { tail(bytes, bytes, seed, seed) } else { longest(bytes, seed) }
+    if bytes.len() <= UNROLLED { tail(bytes, bytes, seed, seed) } else { longest(bytes, seed) }
 }
 
 /// Out of line, so that shorter inputs save no registers for it.

@@ -67,14 +67,14 @@ impl<'a> View<'a> {
     }
 
     /// The node that `node` names as its predecessor at level 0: a hint, to be confirmed by that node's own link.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn back_hint(&self, node: u32) -> Option<u32> {
         let back = self.load_back(node)?;
         self.is_tagged(node, back).then_some(back.target())
     }
 
     /// Loads a back word whose target may be followed if its tag matches.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn load_back(&self, node: u32) -> Option<BackWord> {
         // ORDERING: Acquire pairs with the Release in `exchange_back`: the target's bytes are visible after it, and
         // so is every link that leads to the target.
@@ -82,7 +82,7 @@ impl<'a> View<'a> {
     }
 
     /// Whether a back word's tag matches its target.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_tagged(&self, node: u32, back: BackWord) -> bool {
         back.tag() == self.secret.back_tag(node, back.target())
     }

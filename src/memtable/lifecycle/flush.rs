@@ -461,7 +461,7 @@ impl<'t> FlushIter<'t> {
         };
         let comparator = &self.core.comparator;
         while let Some(entry) = next_of(search, *at)? {
-            if search.prefetch_beside(read_ahead, *at, entry.offset()) {
+            if search.prefetch_beside(read_ahead, *at, &entry) {
                 search.read_on(read_ahead, entry.offset(), Direction::Forward);
             }
             *at = entry.offset();

@@ -92,6 +92,15 @@ impl<'a> Entry<'a> {
     /// `Corruption` if the value is damaged.
     #[inline]
     pub fn value(&self) -> Result<&'a [u8]> {
+        match self.entry.try_value(self.width) {
+            Some(value) => Ok(value),
+            None => self.any_value(),
+        }
+    }
+
+    /// [`value`](Self::value) of an entry of any size, or the report of its damage.
+    #[inline(never)]
+    fn any_value(&self) -> Result<&'a [u8]> {
         Ok(self.entry.value(self.width)?)
     }
 

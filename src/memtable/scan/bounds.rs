@@ -12,7 +12,7 @@
 use std::cmp::Ordering;
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-use crate::key::{Direction, KeyComparator, SequenceNumber, Side, Target};
+use crate::key::{Direction, KeyComparator, KeyOrder, SequenceNumber, Side, Target, bytes_at};
 use crate::memtable::arena::node::Node;
 
 /// A position between entries. It owns a copy of its key, so later damage of the table does not move it.
@@ -23,6 +23,8 @@ pub(crate) struct ScanBound {
     /// Among entries of this key and sequence number.
     revision: u32,
     side: Side,
+    /// The first bytes of the key.
+    image: u64,
 }
 
 impl ScanBound {
@@ -39,7 +41,7 @@ impl ScanBound {
     /// The position beside all revisions of a version of a key, on their far side in this direction.
     pub(crate) fn beside_version(way: Direction, key: &[u8], sequence: SequenceNumber) -> ScanBound {
         let (revision, side) = way.pick(((u32::MAX, Side::Before), (0, Side::After)));
-        ScanBound { key: key.into(), sequence, revision, side }
+        ScanBound { key: key.into(), sequence, revision, side, image: bytes_at(key, 0) }
     }
 
     /// The position right beside a stored entry, on its far side in this direction.
@@ -82,12 +84,22 @@ impl ScanBound {
     /// The position beyond everything in this direction.
     pub(crate) fn extreme(way: Direction) -> ScanBound {
         let side = way.pick((Side::Start, Side::End));
-        ScanBound { key: Box::default(), sequence: 0, revision: 0, side }
+        ScanBound { key: Box::default(), sequence: 0, revision: 0, side, image: 0 }
     }
 
     /// Compares this position with another one.
     pub(crate) fn order(&self, comparator: &KeyComparator, other: &ScanBound) -> Ordering {
         self.target(comparator).order(comparator, &other.target(comparator))
+    }
+
+    /// Whether this position is further in this direction than a key: than every one, or by the first bytes of both.
+    #[inline(always)]
+    pub(crate) fn is_clearly_beyond(&self, comparator: &KeyComparator, way: Direction, key: &[u8]) -> bool {
+        if self.is_extreme() || comparator.key_order() != KeyOrder::Bytes {
+            return self.is_extreme();
+        }
+        let (key, end) = (bytes_at(key, 0), self.image);
+        way.pick((end < key, key < end))
     }
 
     /// Whether a stored entry comes before this position.

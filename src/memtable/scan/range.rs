@@ -124,7 +124,7 @@ impl RangeEnd {
     #[inline(always)]
     fn advance<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
         if self.state == End::Moving {
-            return self.walk.advance_any(core, way);
+            return self.walk.advance(core, way);
         }
         self.state = End::Moving;
         self.walk.begin(core, way, self.place.as_ref())
@@ -211,11 +211,11 @@ impl RangeEnd {
                 self.come_to_version(core, keys, entry)
             }
             End::Keys => {
-                let entry = self.walk.advance_any(core, keys)?;
+                let entry = self.walk.advance(core, keys)?;
                 self.come_to_key(core, keys, entry)
             }
             End::Versions | End::Moving => {
-                let entry = self.walk.advance_any(core, versions)?;
+                let entry = self.walk.advance(core, versions)?;
                 self.come_to_version(core, keys, entry)
             }
         }
@@ -301,27 +301,38 @@ impl Ends {
         }
     }
 
-    /// Takes a step of one end. While the other end has not moved, an entry is returned at once; all other cases are
-    /// handled in functions that are not inlined.
+    /// A step of the front, compiled in this crate.
+    #[inline(never)]
+    fn next<'a>(&mut self, core: &'a Core) -> Option<Result<Entry<'a>>> {
+        self.step(core, Direction::Forward)
+    }
+
+    /// A step of the back.
+    #[inline(never)]
+    fn next_back<'a>(&mut self, core: &'a Core) -> Option<Result<Entry<'a>>> {
+        self.step(core, Direction::Backward)
+    }
+
+    /// Takes a step of one end. While the other end has not moved, most steps are fast ones of its walk.
     #[inline(always)]
     fn step<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Result<Entry<'a>>> {
         let (moving, other) = self.moving_and_other(way);
         let alone = moving.state == End::Moving && other.state == End::Fresh;
+        if alone
+            && !self.is_over
+            && let Some(entry) = self.moving_and_other(way).0.walk.step_fast(core, way)
+        {
+            return Some(Ok(entry));
+        }
+        self.step_any(core, way)
+    }
+
+    /// Takes any step of an end.
+    #[inline(never)]
+    fn step_any<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Result<Entry<'a>>> {
         if self.is_over {
             return None;
         }
-        if !alone {
-            return self.step_with_both(core, way);
-        }
-        match self.moving_and_other(way).0.walk.advance(core, way) {
-            Ok(Some(entry)) => Some(Ok(entry)),
-            moved => self.finish_alone(way, moved),
-        }
-    }
-
-    /// Takes the first step of an end, or any step once both ends have moved.
-    #[inline(never)]
-    fn step_with_both<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Result<Entry<'a>>> {
         let keys = self.keys;
         let (moving, other) = self.moving_and_other(way);
         if keys == Direction::Backward {
@@ -470,7 +481,7 @@ impl<H: Handle, L: Visibility> Range<H, L> {
     /// `Corruption` for a damaged place that this end reaches; the next call goes on after it.
     #[inline]
     pub fn next_entry(&mut self) -> Result<Option<Entry<'_>>> {
-        self.ends.step(self.handle.core(), Direction::Forward).transpose()
+        self.ends.next(self.handle.core()).transpose()
     }
 
     /// The next entry from the back, borrowed until the next call; see [`next_entry`](Self::next_entry).
@@ -492,7 +503,7 @@ impl<H: Handle, L: Visibility> Range<H, L> {
     /// Those of [`next_entry`](Self::next_entry).
     #[inline]
     pub fn next_back_entry(&mut self) -> Result<Option<Entry<'_>>> {
-        self.ends.step(self.handle.core(), Direction::Backward).transpose()
+        self.ends.next_back(self.handle.core()).transpose()
     }
 
     /// Moves the front, forward or backward, so that its next entry is the first one of the range whose user key is
@@ -629,7 +640,7 @@ impl<H: Handle, L: Visibility> Iterator for Range<H, L> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let Range { handle, ends, .. } = self;
-        handle.yielded(|core| ends.step(core, Direction::Forward))
+        handle.yielded(|core| ends.next(core))
     }
 }
 
@@ -637,7 +648,7 @@ impl<H: Handle, L: Visibility> DoubleEndedIterator for Range<H, L> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         let Range { handle, ends, .. } = self;
-        handle.yielded(|core| ends.step(core, Direction::Backward))
+        handle.yielded(|core| ends.next_back(core))
     }
 }
 

@@ -29,6 +29,7 @@ use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::options::OrderChecks;
 use crate::key::{Direction, KeyComparator, KeyEquality, KeyOrder, Kind, SequenceNumber, Side, Target};
 use crate::memtable::arena::arena::Frame;
+use crate::memtable::arena::layout::Head;
 use crate::memtable::arena::node::{Node, Verified};
 use crate::memtable::core::Core;
 use crate::memtable::lookup::accelerators::Event;
@@ -48,6 +49,8 @@ pub(crate) struct Walk {
     heading: (Direction, StepLimit),
     /// How far memory was prefetched.
     read_ahead: ReadAhead,
+    /// The node that order checks have come to, and the image of its key, which was verified.
+    compared: (u32, u64),
     /// The position of a seek that met damage, until the walk has passed it.
     sought: Option<Box<ScanBound>>,
     /// Entries that the walk has passed without showing them.
@@ -82,6 +85,7 @@ impl Walk {
             state: State::Nowhere,
             heading: (Direction::Forward, StepLimit::default()),
             read_ahead: ReadAhead::default(),
+            compared: (0, 0),
             sought: None,
             hidden: 0,
         }
@@ -190,6 +194,9 @@ impl Walk {
     /// Takes one step of a cursor, and returns the entry that it leads to.
     #[inline(always)]
     pub(crate) fn step<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
+        if core.comparator.key_order() == KeyOrder::Bytes {
+            return self.advance(core, way);
+        }
         let shown = self.advance(core, way)?;
         self.past_others(core, way, shown)
     }
@@ -197,18 +204,24 @@ impl Walk {
     /// Takes one step of a walk without a prefix, and returns the entry that it leads to.
     #[inline(always)]
     pub(crate) fn advance<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
-        if let State::At(stand) = &mut self.state
-            && let Some(entry) = self.scope.step_fast(core, stand, way, &mut self.read_ahead)
-        {
-            return Ok(Some(entry));
+        match way {
+            Direction::Forward => self.next(core),
+            Direction::Backward => self.prev(core),
         }
-        self.step_slow(core, way)
     }
 
-    /// [`advance`](Self::advance), compiled once for walks that do more than this in each step.
+    /// A step forward, compiled in this crate.
     #[inline(never)]
-    pub(crate) fn advance_any<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
-        self.advance(core, way)
+    fn next<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
+        let fast = self.step_fast(core, Direction::Forward);
+        if fast.is_some() { Ok(fast) } else { self.step_slow(core, Direction::Forward) }
+    }
+
+    /// A step backward.
+    #[inline(never)]
+    fn prev<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
+        let fast = self.step_fast(core, Direction::Backward);
+        if fast.is_some() { Ok(fast) } else { self.step_slow(core, Direction::Backward) }
     }
 
     /// Goes from `entry`, a version of a key on which the walk is, to the last one shown in this direction. A snapshot sees
@@ -294,26 +307,56 @@ impl Walk {
 impl Walk {
     /// Passes entries without the walk's prefix from one that a move led to on, in orders where keys with a common prefix are
     /// not adjacent.
-    #[inline(always)]
+    #[inline(never)]
     fn past_others<'a>(
         &mut self,
         core: &'a Core,
         way: Direction,
         mut shown: Option<Entry<'a>>,
     ) -> Result<Option<Entry<'a>>> {
-        if core.comparator.key_order() != KeyOrder::Bytes {
-            while let (Some(entry), Some(prefix)) = (shown, &self.scope.prefix)
-                && !entry.user_key().starts_with(prefix)
-            {
-                shown = self.advance_any(core, way)?;
-            }
+        while let (Some(entry), Some(prefix)) = (shown, &self.scope.prefix)
+            && core.comparator.key_order() != KeyOrder::Bytes
+            && !entry.user_key().starts_with(prefix)
+        {
+            shown = self.advance(core, way)?;
         }
         Ok(shown)
     }
 
+    /// A step from an entry to the adjacent one, if the two entries alone show that it is visible: the walk then stands on
+    /// that entry. `None` in all other cases, which `step_slow` handles. Nothing that is called here and not inlined takes
+    /// the search or a reference to the entry, so that both stay in registers.
+    #[inline(always)]
+    pub(crate) fn step_fast<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Entry<'a>> {
+        let State::At(stand) = &mut self.state else { return None };
+        let (scope, at) = (&self.scope, stand.offset());
+        if !scope.visible.is_plain(core, way) {
+            return None;
+        }
+        let search = scope.list(core)?;
+        let entry = match way {
+            Direction::Forward => search.try_next(at)?,
+            Direction::Backward => search.try_prev(at)?,
+        };
+        let to = entry.offset();
+        if search.prefetch_beside(&mut self.read_ahead, at, &entry) {
+            scope.read_on(core, &mut self.read_ahead, to, way);
+        }
+        let far = scope.bounds.end(way);
+        let is_next = scope.shows_neighbour(core, stand, &entry)
+            && (far.is_clearly_beyond(&core.comparator, way, entry.key())
+                || is_inside(core, entry, far, way))
+            && (search.order_checks == OrderChecks::Off
+                || scope.come_in_order(core, way, &mut self.compared, (at, &entry)));
+        is_next.then(|| {
+            *stand = Parked::new(&entry);
+            Entry::new(entry, &search.view)
+        })
+    }
+
     /// Any step, from the place of the walk.
     #[inline(never)]
-    fn step_slow<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
+    pub(crate) fn step_slow<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
         if matches!(self.state, State::Nowhere | State::Failed(_)) {
             return Ok(None);
         }
@@ -330,7 +373,7 @@ impl Walk {
             State::At(stand) => {
                 let (at, outcome) = (stand.offset(), pass.step_from(stand));
                 if let Ok(Some(to)) = &outcome
-                    && search.prefetch_beside(&mut self.read_ahead, at, to.offset())
+                    && search.prefetch_beside(&mut self.read_ahead, at, to)
                 {
                     self.scope.read_on(core, &mut self.read_ahead, to.offset(), way);
                 }
@@ -390,7 +433,8 @@ impl Scope {
     #[inline(always)]
     fn list<'a>(&self, core: &'a Core) -> Option<Search<'a>> {
         let view = self.kept.as_ref()?.on(&core.arena)?;
-        Some(core.points.list.search(view, &core.comparator))
+        let sentinel = view.head(Head::Points);
+        Some(Search { sentinel, ..core.points.list.search(view, &core.comparator) })
     }
 
     /// The table's list, opened with the values kept from the last seek, or anew.
@@ -403,40 +447,6 @@ impl Scope {
     #[inline(always)]
     fn pass<'s, 'a>(&'s self, core: &'a Core, search: &'s Search<'a>, way: Direction) -> Pass<'s, 'a> {
         Pass { core, search, visible: self.visible, bounds: &self.bounds, way, hidden: 0 }
-    }
-
-    /// A step from an entry to the adjacent one, if the two entries alone show that it is visible: the walk then stands on
-    /// that entry. `None` in all other cases, which `step_slow` handles. Nothing that is called here and not inlined takes
-    /// the search or a reference to the entry, so that both stay in registers.
-    #[inline(always)]
-    fn step_fast<'a>(
-        &self,
-        core: &'a Core,
-        stand: &mut Parked,
-        way: Direction,
-        read_ahead: &mut ReadAhead,
-    ) -> Option<Entry<'a>> {
-        if !self.visible.is_plain(core, way) {
-            return None;
-        }
-        let at = stand.offset();
-        let search = self.list(core)?;
-        let entry = match way {
-            Direction::Forward => search.try_next(at)?,
-            Direction::Backward => search.try_prev(at)?,
-        };
-        let to = entry.node().offset();
-        if search.prefetch_beside(read_ahead, at, to) {
-            self.read_on(core, read_ahead, to, way);
-        }
-        let far = self.bounds.end(way);
-        let is_next = self.shows_neighbour(core, stand, &entry)
-            && (far.is_extreme() || is_inside(core, entry, far, way))
-            && (search.order_checks == OrderChecks::Off || self.are_in_order(core, at, to, way));
-        is_next.then(|| {
-            *stand = Parked::new(&entry);
-            Entry::new(entry, &search.view)
-        })
     }
 
     /// Whether the entry after a shown one is shown, too: at a snapshot, if it is the first version of another key that is
@@ -454,6 +464,22 @@ impl Scope {
     fn has_other_key(&self, core: &Core, stand: &Parked, key: &[u8]) -> bool {
         let entry = self.list(core).and_then(|search| stand.verify(&search.view).ok());
         entry.is_some_and(|entry| !core.comparator.are_equal(entry.key(), key))
+    }
+
+    /// Whether a step in this direction from a node keeps the order: by the image of its key, if that was compared last, or by both
+    /// nodes.
+    #[inline(always)]
+    fn come_in_order(
+        &self,
+        core: &Core,
+        way: Direction,
+        compared: &mut (u32, u64),
+        (at, next): (u32, &Verified<'_>),
+    ) -> bool {
+        let (left, right) = (*compared, core.comparator.image(next.key(), 0));
+        *compared = (next.offset(), right);
+        let is_clear = left.0 == at && way.pick((right < left.1, left.1 < right));
+        is_clear || self.are_in_order(core, at, next.offset(), way)
     }
 
     /// Whether a step in this direction between two nodes of the list keeps their order.

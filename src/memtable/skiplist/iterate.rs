@@ -125,10 +125,13 @@ impl<'a> Search<'a> {
     }
 
     /// The entry before `at`, or the last one if `at` is the sentinel, without order checks. `None` if there is none, or
-    /// if it cannot be certified as it is; `prev` then tells.
+    /// if it cannot be certified as it is, or the hint is late; `prev` then tells.
     #[inline(always)]
     pub(crate) fn try_prev(&self, at: u32) -> Option<Verified<'a>> {
-        let prev = self.confirmed_back(at).filter(|prev| *prev != self.sentinel)?;
+        let prev = self.view.back_hint(at).filter(|prev| *prev != self.sentinel)?;
+        if self.view.try_link(prev, 0)? != at {
+            return None;
+        }
         self.view.try_open(prev)?.try_verify(&self.view)
     }
 
@@ -170,7 +173,7 @@ impl<'a> Search<'a> {
     }
 
     /// The node whose level-0 link names `at`, found from the hint: the last one before it on the way from there.
-    #[inline]
+    #[cold]
     fn confirmed_back(&self, at: u32) -> Option<u32> {
         let back = self.view.load_back(at).filter(|back| self.view.is_tagged(at, *back))?;
         let hint = back.target();

@@ -19,9 +19,9 @@ use crate::prefetch::prefetch_lines;
 /// Neighbours at most this far apart, in arena units, were probably written one after the other.
 pub(super) const NEAR_UNITS: u32 = 128;
 /// Such neighbours are prefetched this many bytes ahead, farther than the processor does by itself.
-const NEAR_AHEAD: i32 = 2048;
+const NEAR_AHEAD: usize = 2048;
 /// Lines that a writer reaches in a few entries are this many bytes ahead.
-const WRITER_AHEAD: i32 = 1024;
+const WRITER_AHEAD: usize = 1024;
 /// How many named nodes the read-ahead is ahead in the directory.
 const AHEAD: i32 = 6;
 /// After this many steps to nodes elsewhere without meeting its path the read-ahead starts again, because it went astray or
@@ -64,12 +64,14 @@ impl ReadAhead {
     /// steps it rests; the first step out of the run starts it again.
     #[inline(always)]
     fn is_due_beside(&mut self, node: u32) -> bool {
-        self.run += 1;
-        if self.run > LONG_RUN {
-            (self.run, self.steps) = (LONG_RUN, PATIENCE);
+        if self.run == LONG_RUN {
             return false;
         }
-        node == self.expected
+        self.run += 1;
+        if self.run == LONG_RUN {
+            self.steps = PATIENCE;
+        }
+        self.run < LONG_RUN && node == self.expected
     }
 }
 
@@ -88,18 +90,19 @@ impl<'a> Search<'a> {
         self.first_by(hint.as_ref(), target)
     }
 
-    /// After a step from `at` to `to`, prefetches what lies beside `to` on the far side. `true`: the caller must move
+    /// After a step from `at` to `entry`, prefetches what lies beside that on the far side. `true`: the caller must move
     /// the read-ahead, with `read_on`.
     #[inline(always)]
-    pub(crate) fn prefetch_beside(&self, read_ahead: &mut ReadAhead, at: u32, to: u32) -> bool {
+    pub(crate) fn prefetch_beside(&self, read_ahead: &mut ReadAhead, at: u32, entry: &Verified<'_>) -> bool {
+        let (to, key) = (entry.offset(), entry.key().as_ptr());
         if to.wrapping_sub(at) <= NEAR_UNITS {
-            self.prefetch_at(to, NEAR_AHEAD);
+            prefetch_lines(key.addr().wrapping_add(NEAR_AHEAD), 3);
         } else if at.wrapping_sub(to) <= NEAR_UNITS {
-            self.prefetch_at(to, -NEAR_AHEAD);
+            prefetch_lines(key.addr().wrapping_sub(NEAR_AHEAD), 3);
         } else {
             return self.directory != 0 && read_ahead.is_due_elsewhere(to);
         }
-        self.directory != 0 && read_ahead.is_due_beside(to)
+        read_ahead.is_due_beside(to) && self.directory != 0
     }
 
     /// Moves the read-ahead after a step to a node that it was due for: compiled once for each direction.
@@ -176,17 +179,11 @@ impl<'a> Search<'a> {
         (read_ahead.next, read_ahead.expected) = self.named_after(place, direction);
     }
 
-    /// Prefetches the lines of the entry that is expected `distance` bytes away.
-    #[inline(always)]
-    fn prefetch_at(&self, from: u32, distance: i32) {
-        if let Some(address) = self.view.locate_near(from) {
-            prefetch_lines(address.wrapping_add_signed(distance as isize), 3);
-        }
-    }
-
     /// Prefetches lines that a writer reaches in a few entries.
     #[inline(always)]
     pub(crate) fn prefetch_ahead(&self, unit: u32) {
-        self.prefetch_at(unit, WRITER_AHEAD);
+        if let Some(address) = self.view.locate_near(unit) {
+            prefetch_lines(address.wrapping_add(WRITER_AHEAD), 3);
+        }
     }
 }
