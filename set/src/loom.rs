@@ -154,6 +154,34 @@ fn loom_the_end_of_a_flush_wakes_who_waits() {
     });
 }
 
+/// Who waits until a table is flushed comes back when it is, or when nobody flushes it. Red for `flush_end_wakes_nobody`.
+#[test]
+fn loom_the_end_of_a_flush_frees_who_asked_for_it() {
+    for end in [FlushEnd::Installed, FlushEnd::Left] {
+        check(move || {
+            let set = Arc::new(Membership::new(
+                Buffers::new(u64::MAX, u64::MAX),
+                ArenaRecycler::new(0, 0).unwrap(),
+            ));
+            let (table, next) = (set.count_table(), set.count_table());
+            table.seal(1, &next);
+            assert!(set.begin_flush());
+            let (ending, waiting, id) = (Arc::clone(&set), Arc::clone(&set), table.id());
+            let ender = spawn(move || {
+                if end == FlushEnd::Installed {
+                    table.count(Phase::Pinned, 1);
+                }
+                ending.end_flush(end);
+                table
+            });
+            let waiter = spawn(move || waiting.wait_for_flush(id));
+            let table = ender.join().unwrap();
+            assert_eq!(waiter.join().unwrap(), end == FlushEnd::Installed);
+            drop((table, next));
+        });
+    }
+}
+
 /// A writer of batches without bytes, and without a deadline.
 const NEED: Need = Need { bytes: 0, tables_max: 2, tried: 0, deadline: None };
 
