@@ -49,6 +49,8 @@ pub(crate) struct Shared<B> {
     pub(crate) tables: Swapped<Tables<B>>,
     pub(crate) syncs: SyncLeader,
     pub(crate) commit: Alone<Mutex<Commit<B>>>,
+    /// Held by the thread that makes a new base (FLUSH-JOB-4).
+    pub(crate) installs: Mutex<()>,
     pub(crate) buffers: Membership,
     pub(crate) reports: Reports,
     tables_max: u64,
@@ -141,6 +143,7 @@ impl<B> Shared<B> {
             tables: Swapped::new(tables),
             syncs: SyncLeader::new(last),
             commit: Alone(Mutex::new(commit)),
+            installs: Mutex::new(()),
             buffers,
             reports: Reports::new(listener),
             tables_max,

@@ -12,6 +12,8 @@
 //! * FLUSH-JOB-2: there is one job at a time, and only a job whose pass reached its end may install.
 //! * FLUSH-JOB-3: a resume closes tables below the numbers that it abandons, or takes them away, before these count as visible. So
 //!   a job takes tables that are still there after their last number was visible, and asks for that number again.
+//! * FLUSH-JOB-4: one base at a time is made of the current one, by a flush or by `replace_base`, and installed before the next
+//!   one is begun: so none loses what another has brought. The commit mutex is taken for the store alone.
 //!
 //! One thread at a time has a job; readers and writers go on.
 
@@ -62,7 +64,7 @@ use crate::write_buffer_manager::{Command, FlushEnd, ThreadOf, ThreadState};
 /// let mut job: FlushJob<Vec<Vec<u8>>> = set.begin_flush()?.expect("an immutable table");
 /// let mut keys = Keys(Vec::new());
 /// assert_eq!(job.flush(&mut keys)?.entries, 1);
-/// job.install(keys.0)?;
+/// job.install(|_| Ok(keys.0))?;
 /// let view = set.view();
 /// assert_eq!((view.readers().count(), view.base().as_slice()), (1, &[b"k".to_vec()][..]));
 /// # Ok(()) }
@@ -250,7 +252,7 @@ impl<B> FlushJob<B> {
     /// assert!(job.flush(&mut Keys(vec![])).is_err() && set.resume().is_err());
     /// let mut keys = Keys(vec![]);
     /// assert_eq!(job.salvage(&mut keys)?.missing, 1);
-    /// job.install(keys.0)?;
+    /// job.install(|_| Ok(keys.0))?;
     /// assert_eq!(set.resume()?, None);
     /// assert_eq!(set.view().base().as_slice(), [b"b", b"c"]);
     /// # Ok(()) }
@@ -279,32 +281,22 @@ impl<B> FlushJob<B> {
         Err(self.shared.refuse(error.clone(), self.slots.last().map(|slot| slot.number)))
     }
 
-    /// Replaces the flushed tables by `base`, which has what this job handed out, in one store: no reader misses an
-    /// entry or has it twice. Then the journal is told what it may forget. If it cannot, the job is installed nevertheless: the
+    /// Replaces the flushed tables by the base that `next` makes of the current one and of what this job handed out, in one store: no
+    /// reader misses an entry or has it twice. `next` runs as that of [`replace_base`](crate::MemTableSet::replace_base) does. Then the
+    /// journal is told what it may forget. If it cannot, the job is installed nevertheless: the
     /// [`Listener`](crate::Listener) is told of the error, and the next install tries again.
     ///
     /// # Errors
-    /// `InvalidArgument` if no pass of this job reached its end, and `ReadOnly` if the last one met damage and nothing was
-    /// salvaged; the tables stay then.
-    pub fn install(mut self, base: B) -> Result<()> {
+    /// `InvalidArgument` if no pass of this job reached its end, `ReadOnly` if the last one met damage and nothing was
+    /// salvaged, and the error of `next`; the tables stay then.
+    pub fn install(mut self, next: impl FnOnce(&B) -> Result<B>) -> Result<()> {
         self.refuse_damage()?;
         if !matches!(self.outcome, Outcome::Finished | Outcome::Salvaged) {
             return Err(Error::InvalidArgument("a flush is installed after it has reached its end".into()));
         }
-        let (shared, base) = (&self.shared, Arc::new(base));
-        let Some(flushed) = self.slots.last().map(|slot| slot.number) else { return Ok(()) };
-        let mut commit = shared.commit.lock();
-        commit.tables = commit.tables.installed(flushed, base);
-        let old = shared.tables.swap(&commit.tables);
-        let oldest = commit.tables.newest_first().map(|slot| slot.number).min();
-        let replayed = commit.replayed;
-        commit.damaged = commit.damaged.filter(|damaged| *damaged > flushed);
-        drop(commit);
-        // Without a lock: these may be the last pointers to the flushed tables.
-        drop(old);
+        let (shared, flushed) = (&self.shared, self.slots.last().map(|slot| slot.number));
+        let forgotten = replace_base(shared, flushed, next)?;
         self.end = FlushEnd::Installed;
-        // COMMIT-5.
-        let forgotten = oldest.filter(|oldest| replayed.is_none_or(|replayed| replayed < *oldest));
         if let (Some(table), Some(journal)) = (forgotten, shared.journal())
             && let Err(cause) = journal.obsolete_before(table)
         {
@@ -312,6 +304,29 @@ impl<B> FlushJob<B> {
         }
         Ok(())
     }
+}
+
+/// Replaces the base by what `next` makes of it, and takes away the tables up to number `flushed` (FLUSH-JOB-4). Returns the table
+/// before which the journal may forget everything.
+pub(crate) fn replace_base<B>(
+    shared: &Shared<B>,
+    flushed: Option<u64>,
+    next: impl FnOnce(&B) -> Result<B>,
+) -> Result<Option<u64>> {
+    let turn = shared.installs.lock();
+    let base = Arc::new(next(&shared.tables.load().base)?);
+    let mut commit = shared.commit.lock();
+    commit.tables = commit.tables.installed(flushed, base);
+    let old = shared.tables.swap(&commit.tables);
+    let oldest = commit.tables.newest_first().map(|slot| slot.number).min();
+    let replayed = commit.replayed;
+    commit.damaged = commit.damaged.filter(|damaged| Some(*damaged) > flushed);
+    drop(commit);
+    drop(turn);
+    // Without a lock: these may be the last pointers to the flushed tables.
+    drop(old);
+    // COMMIT-5.
+    Ok(oldest.filter(|oldest| replayed.is_none_or(|replayed| replayed < *oldest)))
 }
 
 /// The immutable ones of these tables that are complete, oldest first. Waits until their last numbers are visible.
@@ -507,7 +522,7 @@ fn hand_out(ranges: &[Salvaged<'_>], comparator: &KeyComparator, sink: &mut impl
 ///     while let Some(_item) = items.next()? {} // into a file
 ///     drop(items);
 ///     let last = job.last_sequence();
-///     job.install(last)?;
+///     job.install(|_| Ok(last))?;
 ///     done.send(last).map_err(|error| Error::Sink(std::sync::Arc::new(error)))
 /// })?;
 /// let mut batch = WriteBatch::new();

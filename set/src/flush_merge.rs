@@ -62,7 +62,7 @@ struct Source<'j> {
 /// }
 /// assert_eq!(values, [b"new"], "no snapshot sees the old one");
 /// drop(items);
-/// job.install(())?;
+/// job.install(|_| Ok(()))?;
 /// # Ok(()) }
 /// ```
 pub struct SetFlush<'j> {

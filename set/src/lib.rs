@@ -84,9 +84,7 @@
 //!         }
 //!     }
 //!     drop(items);
-//!     let mut files = set.view().base().to_vec();
-//!     files.push(file); // synced, and named in the engine's manifest
-//!     job.install(files)?;
+//!     job.install(|files| Ok([&files[..], &[file]].concat()))?; // synced, and named in the engine's manifest
 //! }
 //! assert_eq!(set.view().base().as_slice(), [b"apple"]);
 //! assert_eq!(set.stats().tables, 1);

@@ -249,7 +249,7 @@ impl SetOptionsBuilder {
     ///     let mut items = job.items()?;
     ///     while let Some(_item) = items.next()? {} // into a file
     ///     drop(items);
-    ///     job.install(())?;
+    ///     job.install(|_| Ok(()))?;
     ///     assert_eq!(set.stats().recycled_bytes > 0, is_kept);
     /// }
     /// # Ok(()) }

@@ -16,7 +16,7 @@ use paranoid_memtable::batch::RangeOrder;
 use paranoid_memtable::{Error, Kind, Result, SequenceNumber, WriteBatch, shown};
 
 use crate::commit::Shared;
-use crate::flush_job::{FlushJob, FlushThread};
+use crate::flush_job::{FlushJob, FlushThread, replace_base};
 use crate::options::{Durability, SetEvent, SetOptions, WriteOptions};
 use crate::tables::{Registry, Snapshot};
 use crate::view::View;
@@ -295,7 +295,7 @@ impl<B> MemTableSet<B> {
     ///     while let Some(_item) = items.next()? {} // into a file
     ///     drop(items);
     ///     let last = job.last_sequence();
-    ///     job.install(last)
+    ///     job.install(|_| Ok(last))
     /// })?;
     /// set.flush_and_wait()?;
     /// assert_eq!((**set.view().base(), set.stats().entries), (1, 0));
@@ -340,6 +340,52 @@ impl<B> MemTableSet<B> {
         Ok(View::at(&self.shared.tables, snapshot.sequence()))
     }
 
+    /// Replaces the base by what `next` makes of the current one, without a flush: the files of a compaction in place of those that
+    /// it read. Views, cursors and ranges that exist go on over the base that they began with. One base at a time is made, by this
+    /// call or by a flush's [`install`](FlushJob::install): no call loses what another has brought, and `next` may write the engine's
+    /// manifest. Readers and writers go on meanwhile. `next` must not install a base itself: it would wait for its own end.
+    ///
+    /// ```
+    /// use paranoid_set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), vec!["file 3", "file 2", "file 1"])?;
+    /// let before = set.view();
+    /// let merged = ["file 2", "file 1"]; // into file 4, with what is visible at `set.snapshots()`
+    /// set.replace_base(|files| {
+    ///     let kept = files.iter().filter(|file| !merged.contains(file));
+    ///     Ok(kept.copied().chain(["file 4"]).collect()) // named in the engine's manifest
+    /// })?;
+    /// assert_eq!(set.view().base().as_slice(), ["file 3", "file 4"]);
+    /// assert_eq!(before.base().len(), 3);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// That of `next`: the base stays.
+    pub fn replace_base(&self, next: impl FnOnce(&B) -> Result<B>) -> Result<()> {
+        replace_base(&self.shared, None, next).map(drop)
+    }
+
+    /// The sequence numbers of all snapshots, ascending, each once: what a compaction of the base keeps readable.
+    /// They are asked for after the view whose files it merges was taken: a snapshot that is made later sees the newest version of
+    /// whatever these files have. A flush takes its own list, [`FlushJob::snapshots`].
+    ///
+    /// ```
+    /// use paranoid_set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), "files")?;
+    /// let (one, _same) = (set.snapshot(), set.snapshot());
+    /// set.put("k", "v")?;
+    /// let later = set.snapshot();
+    /// let files = set.view().base().clone();
+    /// assert_eq!((*files, set.snapshots()), ("files", vec![one.sequence(), later.sequence()]));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<SequenceNumber> {
+        self.shared.registry.numbers()
+    }
+
     /// A snapshot of what is visible now. It sees every batch whose write has returned.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
@@ -379,9 +425,9 @@ impl<B> MemTableSet<B> {
     ///     let mut items = job.items()?;
     ///     while let Some(_item) = items.next()? {} // into a file
     ///     drop(items);
-    ///     job.install(())
+    ///     job.install(|_| Ok(()))
     /// })?;
-    /// assert!(set.start_flush_thread(|job| job.install(())).is_err(), "one is enough");
+    /// assert!(set.start_flush_thread(|job| job.install(|_| Ok(()))).is_err(), "one is enough");
     /// thread.close()?;
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
@@ -437,10 +483,9 @@ impl<B> MemTableSet<B> {
     /// let mut batch = WriteBatch::new();
     /// batch.put(b"k", b"v")?;
     /// set.write(&batch)?;
-    /// let snapshot = set.snapshot();
+    /// let _snapshot = set.snapshot();
     /// let stats = set.stats();
-    /// assert_eq!((stats.visible, stats.tables, stats.entries), (1, 1, 1));
-    /// assert_eq!((stats.snapshots, stats.oldest_snapshot), (1, Some(snapshot.sequence())));
+    /// assert_eq!((stats.visible, stats.tables, stats.entries, stats.snapshots), (1, 1, 1, 1));
     /// # Ok(()) }
     /// ```
     #[must_use]
@@ -478,7 +523,7 @@ shown! {
 /// use paranoid_set::{MemTableSet, SetOptions, SetStats};
 /// let set = MemTableSet::open(SetOptions::default(), ())?;
 /// let stats: SetStats = set.stats();
-/// assert_eq!((stats.tables, stats.entries, stats.oldest_snapshot), (1, 0, None));
+/// assert_eq!((stats.tables, stats.entries, stats.snapshots), (1, 0, 0));
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -497,15 +542,13 @@ pub struct SetStats {
     /// Bytes of memory of flushed tables that the set keeps for the next ones:
     /// [`recycled_arenas`](crate::SetOptionsBuilder::recycled_arenas).
     pub recycled_bytes: u64,
-    /// Number of different sequence numbers at which there are snapshots.
+    /// Number of different sequence numbers at which there are [snapshots](crate::MemTableSet::snapshots).
     pub snapshots: u64,
-    /// The sequence number of the oldest snapshot.
-    pub oldest_snapshot: Option<SequenceNumber>,
 }
 
 impl SetStats {
     pub(crate) fn of<B>(view: &View<B>, registry: &Registry, buffers: &Membership) -> Self {
-        let (snapshots, counted) = (registry.numbers(), buffers.stats());
+        let counted = buffers.stats();
         SetStats {
             visible: view.sequence(),
             tables: view.readers().count() as u64,
@@ -513,8 +556,7 @@ impl SetStats {
             allocated_bytes: view.readers().map(|table| table.allocated_bytes()).sum(),
             pinned_bytes: counted.pinned_bytes,
             recycled_bytes: counted.recycled_bytes,
-            snapshots: snapshots.len() as u64,
-            oldest_snapshot: snapshots.first().copied(),
+            snapshots: registry.numbers().len() as u64,
         }
     }
 }

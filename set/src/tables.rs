@@ -108,9 +108,9 @@ impl<B> Tables<B> {
         (Arc::new(Tables { active: next, immutables, base: Arc::clone(&self.base) }), gone)
     }
 
-    /// These tables without those up to number `flushed`, which the new base has.
-    pub(crate) fn installed(&self, flushed: u64, base: Arc<B>) -> Arc<Self> {
-        let is_flushed = |slot: &Arc<Slot>| slot.number <= flushed;
+    /// These tables over a new base, without those up to number `flushed`, which the new base has.
+    pub(crate) fn installed(&self, flushed: Option<u64>, base: Arc<B>) -> Arc<Self> {
+        let is_flushed = |slot: &Arc<Slot>| Some(slot.number) <= flushed;
         let (gone, immutables): (Vec<_>, _) = self.immutables.iter().map(Arc::clone).partition(is_flushed);
         gone.iter().for_each(|slot| slot.count(Phase::Pinned));
         Arc::new(Tables { active: Arc::clone(&self.active), immutables, base })

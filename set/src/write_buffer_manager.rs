@@ -63,7 +63,7 @@ const LONG: Duration = Duration::from_secs(3600);
 /// let mut items = job.items()?;
 /// while let Some(_item) = items.next()? {} // into a file
 /// drop(items);
-/// job.install(())?;
+/// job.install(|_| Ok(()))?;
 /// busy.write(&batch)?;
 /// # Ok(()) }
 /// ```

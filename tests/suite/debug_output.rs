@@ -564,7 +564,7 @@ mod sets {
         );
         show!(out, "MergingCursor", &cursor);
         show!(out, "SetEvent", &event(letter));
-        show!(out, "FlushThread", &set.start_flush_thread(|job| job.install(vec![])).unwrap());
+        show!(out, "FlushThread", &set.start_flush_thread(|job| job.install(|_| Ok(vec![]))).unwrap());
         show!(out, "SetRange", &view.range(..).unwrap());
         set.switch().unwrap();
         let mut job = set.begin_flush().unwrap().unwrap();

@@ -661,7 +661,7 @@ mod stores {
             if let Some(mut job) = self.set.begin_flush().unwrap() {
                 let mut base = History::clone(self.set.view().base());
                 job.flush(&mut base).unwrap();
-                job.install(base).unwrap();
+                job.install(|_| Ok(base)).unwrap();
             }
         }
     }

@@ -59,7 +59,7 @@ fn without_a_flush_the_answer_comes_at_once() {
         let last = set.snapshot().sequence();
         let mut job = set.begin_flush().unwrap().unwrap();
         job.flush(&mut Everything).unwrap();
-        job.install(()).unwrap();
+        job.install(|_| Ok(())).unwrap();
         assert_eq!(set.write(&batch).unwrap(), last + 1, "a refused batch takes no number");
     }
     assert!(set.read_only().is_none());
@@ -91,7 +91,7 @@ fn writers_wait_for_the_flush_that_is_under_way() {
                 let flushed = job.flush(&mut Gate(begun, gate));
                 assert_eq!(flushed.is_ok(), installs);
                 if installs {
-                    job.install(()).unwrap()
+                    job.install(|_| Ok(())).unwrap()
                 }
             });
             wait_for_begin.recv().unwrap();
@@ -234,7 +234,7 @@ mod set_budgets {
         while items.next().unwrap().is_some() {}
         drop(items);
         let base = job.last_sequence();
-        job.install(base).unwrap();
+        job.install(|_| Ok(base)).unwrap();
     }
 
     /// Flushes what can be flushed; returns how many tables that was.

@@ -97,7 +97,7 @@ fn flush(set: &MemTableSet<History>, over: &AtomicBool) {
         };
         let mut base = History::clone(set.view().base());
         job.flush(&mut base).unwrap();
-        job.install(base).unwrap();
+        job.install(|_| Ok(base)).unwrap();
     }
 }
 
@@ -194,7 +194,7 @@ mod set_flush_thread {
     fn flush(set: &Set, mut job: FlushJob<History>) -> Result<(), Error> {
         let mut base = History::clone(set.view().base());
         job.flush(&mut base)?;
-        job.install(base)
+        job.install(|_| Ok(base))
     }
 
     fn start(set: &Set) -> FlushThread {
@@ -566,11 +566,14 @@ mod set_flush_thread {
             while items.next()?.is_some() {}
             drop(items);
             let tables = job.tables();
-            job.install(tables)?;
+            job.install(|_| Ok(tables))?;
             done.send(tables).map_err(|_| broken_disk())
         });
         let thread = thread.unwrap();
-        assert!(matches!(set.start_flush_thread(|job| job.install(0)), Err(Error::InvalidArgument(_))));
+        assert!(matches!(
+            set.start_flush_thread(|job| job.install(|_| Ok(0))),
+            Err(Error::InvalidArgument(_))
+        ));
         set.write(&put(1, 1)).unwrap();
         set.switch().unwrap();
         drop(set);
@@ -619,7 +622,7 @@ mod set_listener {
         let mut base = History::clone(set.view().base());
         job.flush(&mut base).unwrap();
         let tables = job.tables();
-        job.install(base).unwrap();
+        job.install(|_| Ok(base)).unwrap();
         tables
     }
 
@@ -723,7 +726,7 @@ mod set_listener {
             let thread = set.start_flush_thread(move |mut job| {
                 let mut base = History::clone(of_thread.view().base());
                 job.flush(&mut base)?;
-                job.install(base)
+                job.install(|_| Ok(base))
             });
             let thread = thread.unwrap();
             let writes = amount_or_few(500, 60, 4);

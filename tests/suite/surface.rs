@@ -797,7 +797,7 @@ mod reports {
         set.write(&batch).unwrap();
         set.switch().unwrap();
         let job = set.begin_flush().unwrap().unwrap();
-        let early = job.install(History::default());
+        let early = job.install(|_| Ok(History::default()));
         assert!(matches!(early, Err(Error::InvalidArgument(_))), "{early:?}");
         assert_eq!(set.view().readers().count(), 2, "the table stays");
         batch.set_sequence(1);
@@ -807,7 +807,7 @@ mod reports {
         let mut job = set.begin_flush().unwrap().unwrap();
         let mut base = History::default();
         job.flush(&mut base).unwrap();
-        job.install(base).unwrap();
+        job.install(|_| Ok(base)).unwrap();
         assert_eq!(set.view().readers().count(), 1);
     }
 }

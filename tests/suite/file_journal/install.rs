@@ -227,7 +227,7 @@ impl Engine {
         self.tables = tables;
         let mut base = History::clone(self.set.view().base());
         add_table(&mut base, &bytes);
-        job.install(base)
+        job.install(|_| Ok(base))
     }
 
     fn write(&self, written: &mut Written, rng: &mut Rng) -> Result<(), Error> {
