@@ -499,7 +499,7 @@ impl From<Arc<dyn Comparator>> for KeyComparator {
 
 impl KeyComparator {
     /// The chosen order itself.
-    pub(crate) fn get(&self) -> &dyn Comparator {
+    pub fn get(&self) -> &dyn Comparator {
         self.chosen.as_deref().unwrap_or(&Bytewise)
     }
 

@@ -190,7 +190,7 @@ pub mod read {
 pub mod scan {
     pub use crate::memtable::scan::bounds::KeyRange;
     pub use crate::memtable::scan::cursor::{Borrowed, Handle, Owned};
-    pub use crate::memtable::scan::cursor::{Cover, SortedSource, SourceKey};
+    pub use crate::memtable::scan::cursor::{Cover, SortedSource, SourceKey, SourceMove};
     pub use crate::memtable::scan::range::RangeStats;
     pub use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 }

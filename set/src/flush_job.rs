@@ -31,7 +31,7 @@ use paranoid_memtable::tombstone::Fragmenter;
 use paranoid_memtable::{Corruption, Error, ImmutableMemTable, Kind, Result, SequenceNumber, shown};
 
 use crate::commit::Shared;
-use crate::flush_merge::{Outcome, SetFlush};
+use crate::compaction::{Compaction, Outcome};
 use crate::options::SetEvent;
 use crate::tables::{Slot, Tables};
 use crate::write_buffer_manager::{Command, FlushEnd, ThreadOf, ThreadState};
@@ -189,16 +189,16 @@ impl<B> FlushJob<B> {
     ///
     /// # Errors
     /// `ReadOnly` because of `Corruption` if the beginning of a table, or what an earlier pass met, is damaged.
-    pub fn items(&mut self) -> Result<SetFlush<'_>> {
+    pub fn items(&mut self) -> Result<Compaction<'_>> {
         self.refuse_damage()?;
         self.merge()
     }
 
-    fn merge(&mut self) -> Result<SetFlush<'_>> {
+    fn merge(&mut self) -> Result<Compaction<'_>> {
         self.begin_pass()?;
         let FlushJob { shared, slots, snapshots, frozen, outcome, .. } = self;
         let frozen = frozen.as_deref().unwrap_or_default();
-        let begun = SetFlush::new(slots, frozen, shared.comparator(), snapshots, outcome);
+        let begun = Compaction::of_tables(slots, frozen, shared.comparator(), snapshots, outcome);
         begun.map_err(|error| shared.refuse(error, slots.last().map(|slot| slot.number)))
     }
 

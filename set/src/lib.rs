@@ -183,12 +183,13 @@ pub(crate) mod tables;
 pub(crate) mod merging_cursor;
 pub(crate) mod view;
 pub(crate) mod commit;
-pub(crate) mod flush_merge;
+pub(crate) mod compaction;
 pub(crate) mod flush_job;
 pub(crate) mod table_set;
 #[cfg(all(test, loom))]
 mod loom;
 
+pub use compaction::Compaction;
 pub use file_journal::journal::Journal;
 pub use file_journal::{
     FileJournal, FileStorage, FindingReason, JournalFinding, JournalRecovery, RecoveryMode, Replayed,
@@ -197,7 +198,6 @@ pub use file_journal::{
 pub use flush_job::FlushJob;
 pub use flush_job::FlushThread;
 pub use flush_job::SalvageSummary;
-pub use flush_merge::SetFlush;
 pub use merging_cursor::MergeOperator;
 pub use merging_cursor::MergedEntry;
 pub use merging_cursor::MergingCursor;

@@ -23,7 +23,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use paranoid_memtable::read::Base;
-use paranoid_memtable::scan::{KeyRange, SortedSource, SourceKey};
+use paranoid_memtable::scan::{KeyRange, SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::sibling::{Direction, KeyComparator};
 use paranoid_memtable::{Comparator, Error, KeyEquality, Kind, Result, SequenceNumber, shown};
 
@@ -384,7 +384,10 @@ impl<'s> MergingCursor<'s> {
             source.go(Direction::Forward, Move::To(&shown.key))?;
             source.state = Reach::Moved;
         }
-        let covered = source.items.cover(&shown.key, source.visible)?.map_or(0, |cover| cover.sequence);
+        let covered = source
+            .items
+            .cover(comparator.get(), &shown.key, source.visible)?
+            .map_or(0, |cover| cover.sequence);
         while source.is_at(comparator, &shown.key) && source.sequence >= covered {
             let kind = source.kind.unwrap_or(Kind::DELETE);
             if kind.is_point_delete() {
@@ -408,7 +411,7 @@ impl<'s> MergingCursor<'s> {
             return Ok(ControlFlow::Continue(()));
         }
         shown.base = Some(Kind::DELETE);
-        let cover = source.items.cover(&shown.key, source.visible)?;
+        let cover = source.items.cover(comparator.get(), &shown.key, source.visible)?;
         let span = cover.and_then(|cover| cover.span.map(|span| (span, cover.hides_own)));
         let span = span.filter(|((start, end), _)| {
             comparator.compare(start, &shown.key).is_le() && comparator.compare(&shown.key, end).is_lt()
@@ -610,6 +613,13 @@ pub trait MergeOperator: Send + Sync {
         base: Option<&[u8]>,
         operands: &[&[u8]],
     ) -> std::result::Result<Vec<u8>, Box<dyn StdError + Send + Sync>>;
+
+    /// One operand that does to every base what these operands of `key` do, oldest first; `None` if there is no such operand, as by
+    /// default. A [`Compaction`](crate::Compaction) keeps it in their place.
+    fn combine(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        let _ = (key, operands);
+        None
+    }
 }
 
 /// Applies operands, newest first as reads find them; `below` is what is below their base, if that is not known.
@@ -682,17 +692,17 @@ impl<'s> Source<'s> {
     /// Makes a move, and copies where it led.
     pub(crate) fn go(&mut self, way: Direction, to: Move<'_>) -> Result<()> {
         (self.kind, self.state) = (None, Reach::Failed);
-        let found = match (way, to) {
-            (Direction::Forward, Move::Start) => self.items.first(),
-            (Direction::Backward, Move::Start) => self.items.last(),
-            (Direction::Forward, Move::Step) => self.items.next(),
-            (Direction::Backward, Move::Step) => self.items.prev(),
-            (Direction::Forward, Move::To(key)) => self.items.seek(key, self.visible),
-            (Direction::Backward, Move::To(key)) => self.items.seek_for_prev(key),
-            (Direction::Forward, Move::Beyond(key)) => self.items.seek(key, 0),
-            (Direction::Backward, Move::Beyond(key)) => self.items.seek_before(key),
-        }?;
-        if let Some(SourceKey { user_key, sequence, kind }) = found {
+        let to = match (way, to) {
+            (Direction::Forward, Move::Start) => SourceMove::First,
+            (Direction::Backward, Move::Start) => SourceMove::Last,
+            (Direction::Forward, Move::Step) => SourceMove::Next,
+            (Direction::Backward, Move::Step) => SourceMove::Prev,
+            (Direction::Forward, Move::To(key)) => SourceMove::Seek(key, self.visible),
+            (Direction::Backward, Move::To(key)) => SourceMove::SeekForPrev(key),
+            (Direction::Forward, Move::Beyond(key)) => SourceMove::Seek(key, 0),
+            (Direction::Backward, Move::Beyond(key)) => SourceMove::SeekBefore(key),
+        };
+        if let Some(SourceKey { user_key, sequence, kind }) = self.items.go(to)? {
             self.key.clear();
             self.key.extend_from_slice(user_key);
             (self.sequence, self.kind) = (sequence, Some(kind));

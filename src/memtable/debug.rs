@@ -24,7 +24,7 @@ use crate::memtable::lifecycle::scrub::{Salvage, ScrubReport};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::entry::{Entry, EntryBytes};
 use crate::memtable::read::get::{Base, Operand, Operands, PinnedValue, ValueRef};
-use crate::memtable::scan::cursor::{Cover, Cursor, Handle, SourceKey};
+use crate::memtable::scan::cursor::{Cover, Cursor, Handle, SourceKey, SourceMove};
 use crate::memtable::scan::range::Range;
 use crate::memtable::scan::visibility::Visibility;
 use crate::memtable::scan::walk::Walk;
@@ -112,6 +112,9 @@ shown! {
     }
     "Walk": impl [] Walk, |walk| { "visible": walk.scope.visible, "valid": walk.is_valid() }
     "SourceKey": impl [] SourceKey<'_>, |key| { "sequence": key.sequence, "kind": key.kind }
+    "SourceMove": impl [] SourceMove<'_>, |to| {
+        "is_seek": matches!(to, SourceMove::Seek(..) | SourceMove::SeekForPrev(_) | SourceMove::SeekBefore(_))
+    }
     "Cover": impl [] Cover<'_>, |cover| { "sequence": cover.sequence }
     "Entry": impl [] Entry<'_>, |entry| {
         "sequence": entry.sequence(),

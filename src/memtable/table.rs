@@ -986,14 +986,15 @@ impl TableReader {
     /// All versions of all keys, and the range tombstones, as a source of a merge, which keeps the table's memory.
     ///
     /// ```
-    /// use paranoid_memtable::MemTable;
+    /// use paranoid_memtable::{Bytewise, MemTable};
+    /// use paranoid_memtable::scan::SourceMove;
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let table = MemTable::default();
     /// table.put(1, b"b", b"value")?;
     /// table.delete_range(2, b"a", b"c")?;
     /// let mut source = table.source();
-    /// assert_eq!(source.first()?.map(|key| key.user_key), Some(&b"b"[..]));
-    /// let cover = source.cover(b"b", u64::MAX)?.expect("a range tombstone");
+    /// assert_eq!(source.go(SourceMove::First)?.map(|key| key.user_key), Some(&b"b"[..]));
+    /// let cover = source.cover(&Bytewise, b"b", u64::MAX)?.expect("a range tombstone");
     /// assert_eq!((cover.sequence, cover.span), (2, Some((&b"a"[..], &b"c"[..]))));
     /// # Ok(()) }
     /// ```

@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use paranoid_memtable::scan::{Cover, SortedSource, SourceKey};
-use paranoid_memtable::{Error as MemtableError, Result, SequenceNumber};
+use paranoid_memtable::scan::{Cover, SortedSource, SourceKey, SourceMove};
+use paranoid_memtable::{Comparator, Error as MemtableError, Result, SequenceNumber};
 
 use crate::cursor::{TableCursor, TableEntry};
 use crate::error::Error;
@@ -23,48 +23,19 @@ impl From<Error> for MemtableError {
     }
 }
 
-impl TableCursor {
-    /// Where a move led.
-    fn here(&self) -> Option<SourceKey<'_>> {
-        let TableEntry { user_key, sequence, kind, .. } = self.entry()?;
-        Some(SourceKey { user_key, sequence, kind })
-    }
-}
-
 impl SortedSource for TableCursor {
-    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<Option<SourceKey<'_>>> {
-        TableCursor::seek(self, key, sequence)?;
-        Ok(self.here())
-    }
-
-    fn seek_before(&mut self, key: &[u8]) -> Result<Option<SourceKey<'_>>> {
-        TableCursor::seek_for_prev(self, key, SequenceNumber::MAX)?;
-        Ok(self.here())
-    }
-
-    fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<SourceKey<'_>>> {
-        TableCursor::seek_for_prev(self, key, 0)?;
-        Ok(self.here())
-    }
-
-    fn first(&mut self) -> Result<Option<SourceKey<'_>>> {
-        TableCursor::first(self)?;
-        Ok(self.here())
-    }
-
-    fn last(&mut self) -> Result<Option<SourceKey<'_>>> {
-        TableCursor::last(self)?;
-        Ok(self.here())
-    }
-
-    fn next(&mut self) -> Result<Option<SourceKey<'_>>> {
-        TableCursor::next(self)?;
-        Ok(self.here())
-    }
-
-    fn prev(&mut self) -> Result<Option<SourceKey<'_>>> {
-        TableCursor::prev(self)?;
-        Ok(self.here())
+    fn go(&mut self, to: SourceMove<'_>) -> Result<Option<SourceKey<'_>>> {
+        match to {
+            SourceMove::First => self.first(),
+            SourceMove::Last => self.last(),
+            SourceMove::Next => self.next(),
+            SourceMove::Prev => self.prev(),
+            SourceMove::Seek(key, sequence) => self.seek(key, sequence),
+            SourceMove::SeekForPrev(key) => self.seek_for_prev(key, 0),
+            SourceMove::SeekBefore(key) => self.seek_for_prev(key, SequenceNumber::MAX),
+        }?;
+        let here = self.entry();
+        Ok(here.map(|TableEntry { user_key, sequence, kind, .. }| SourceKey { user_key, sequence, kind }))
     }
 
     fn value_into(&self, value: &mut Vec<u8>) -> Result<()> {
@@ -73,7 +44,21 @@ impl SortedSource for TableCursor {
         Ok(())
     }
 
-    fn cover(&mut self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Cover<'_>>> {
+    fn range_tombstones(
+        &mut self,
+        take: &mut dyn FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
+    ) -> Result<()> {
+        // A file may have empty ranges, which delete nothing.
+        let mut ranges = self.table().range_tombstones().filter(|(start, end, _)| start < end);
+        ranges.try_for_each(|(start, end, sequence)| take(start, end, sequence))
+    }
+
+    fn cover(
+        &mut self,
+        _: &dyn Comparator,
+        key: &[u8],
+        snapshot: SequenceNumber,
+    ) -> Result<Option<Cover<'_>>> {
         let covering = self.table().covering_tombstone(key, snapshot)?;
         Ok(covering.map(|sequence| Cover { sequence, span: None, hides_own: false }))
     }

@@ -492,7 +492,7 @@ mod sets {
     use std::sync::Arc;
 
     use paranoid_memtable::StallCause;
-    use paranoid_memtable::scan::{Cover, SourceKey};
+    use paranoid_memtable::scan::{Cover, SourceKey, SourceMove};
     use paranoid_memtable::{ChecksumKind, Kind, Lookup, WriteBatch};
     use paranoid_set::{
         Durability, FileJournal, FileStorage, Listener, MemTableSet, RecoveryMode, SalvageSummary, SetEvent,
@@ -557,6 +557,7 @@ mod sets {
         let entry = cursor.first().unwrap().unwrap();
         show!(out, "MergedEntry", entry);
         show!(out, "SourceKey", &SourceKey { user_key: entry.user_key(), sequence: 1, kind: Kind::PUT });
+        show!(out, "SourceMove", &SourceMove::SeekForPrev(entry.user_key()));
         show!(
             out,
             "Cover",
@@ -568,7 +569,7 @@ mod sets {
         show!(out, "SetRange", &view.range(..).unwrap());
         set.switch().unwrap();
         let mut job = set.begin_flush().unwrap().unwrap();
-        show!(out, "SetFlush", &job.items().unwrap());
+        show!(out, "Compaction", &job.items().unwrap());
         show!(out, "FlushJob", &job);
         show!(out, "SalvageSummary", &SalvageSummary::default());
         let torn = [("000001.journal".to_string(), b"torn".to_vec())].into();

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use paranoid_memtable::fault::{FaultInjector, Part, Piece, Region};
 use paranoid_memtable::flush::{FlushItem, FlushSink, FlushSummary};
 use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
-use paranoid_set::{FlushJob, MemTableSet, SetFlush, SetOptions, View};
+use paranoid_set::{Compaction, FlushJob, MemTableSet, SetOptions, View};
 
 use crate::support::rng::{Watchdog, replay_line, seed_or};
 use crate::support::sets::{History, Known, finish};
@@ -253,7 +253,7 @@ fn every_flipped_bit_of_a_table_is_harmless_or_salvaged() {
 }
 
 /// What a pulled flush of a set has handed out.
-fn pull(items: &mut SetFlush<'_>, into: &mut History, most: usize) -> Result<bool, String> {
+fn pull(items: &mut Compaction<'_>, into: &mut History, most: usize) -> Result<bool, String> {
     for _ in 0..most {
         match items.next() {
             Ok(Some(FlushItem::Entry(entry))) => {

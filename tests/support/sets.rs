@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::read::Base;
-use paranoid_memtable::scan::{Cover, SortedSource, SourceKey};
+use paranoid_memtable::scan::{Cover, SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{Error, Kind, Lookup, ValueRef, WriteBatch};
+use paranoid_memtable::{Comparator, Error, Kind, Lookup, ValueRef, WriteBatch};
 use paranoid_set::{Journal, PendingMerge, Storage, StorageFile, View};
 
 use super::rng::Rng;
@@ -215,46 +215,39 @@ impl<'h> HistorySource<'h> {
     pub fn new(history: &'h History) -> Self {
         HistorySource { history, at: None }
     }
+}
 
-    fn go(&mut self, to: Option<(&'h Version, &'h (Kind, Vec<u8>))>) -> Result<Option<SourceKey<'_>>, Error> {
-        self.at = to.map(|(version, _)| version);
-        Ok(to.map(|((key, Reverse(sequence)), (kind, _))| SourceKey {
+impl SortedSource for HistorySource<'_> {
+    fn go(&mut self, to: SourceMove<'_>) -> Result<Option<SourceKey<'_>>, Error> {
+        let points = &self.history.points;
+        let found = match (to, self.at) {
+            (SourceMove::First, _) => points.iter().next(),
+            (SourceMove::Last, _) => points.iter().next_back(),
+            (SourceMove::Next, Some(at)) => points.range((Bound::Excluded(at), Bound::Unbounded)).next(),
+            (SourceMove::Prev, Some(at)) => points.range(..at).next_back(),
+            (SourceMove::Next | SourceMove::Prev, None) => None,
+            (SourceMove::Seek(key, sequence), _) => points.range((key.to_vec(), Reverse(sequence))..).next(),
+            (SourceMove::SeekForPrev(key), _) => points.range(..=(key.to_vec(), Reverse(0))).next_back(),
+            (SourceMove::SeekBefore(key), _) => points.range(..(key.to_vec(), Reverse(u64::MAX))).next_back(),
+        };
+        self.at = found.map(|(version, _)| version);
+        Ok(found.map(|((key, Reverse(sequence)), (kind, _))| SourceKey {
             user_key: key,
             sequence: *sequence,
             kind: *kind,
         }))
     }
-}
-
-impl SortedSource for HistorySource<'_> {
-    fn seek(&mut self, key: &[u8], sequence: u64) -> Result<Option<SourceKey<'_>>, Error> {
-        self.go(self.history.points.range((key.to_vec(), Reverse(sequence))..).next())
-    }
-    fn seek_before(&mut self, key: &[u8]) -> Result<Option<SourceKey<'_>>, Error> {
-        self.go(self.history.points.range(..(key.to_vec(), Reverse(u64::MAX))).next_back())
-    }
-    fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<SourceKey<'_>>, Error> {
-        self.go(self.history.points.range(..=(key.to_vec(), Reverse(0))).next_back())
-    }
-    fn first(&mut self) -> Result<Option<SourceKey<'_>>, Error> {
-        self.go(self.history.points.iter().next())
-    }
-    fn last(&mut self) -> Result<Option<SourceKey<'_>>, Error> {
-        self.go(self.history.points.iter().next_back())
-    }
-    fn next(&mut self) -> Result<Option<SourceKey<'_>>, Error> {
-        let after = self.at.map(|at| (Bound::Excluded(at.clone()), Bound::Unbounded));
-        self.go(after.and_then(|after| self.history.points.range(after).next()))
-    }
-    fn prev(&mut self) -> Result<Option<SourceKey<'_>>, Error> {
-        let before = self.at.map(|at| ..at.clone());
-        self.go(before.and_then(|before| self.history.points.range(before).next_back()))
-    }
     fn value_into(&self, value: &mut Vec<u8>) -> Result<(), Error> {
         value.clone_from(&self.history.points[self.at.expect("it stands on an entry")].1);
         Ok(())
     }
-    fn cover(&mut self, key: &[u8], snapshot: u64) -> Result<Option<Cover<'_>>, Error> {
+    fn range_tombstones(
+        &mut self,
+        take: &mut dyn FnMut(&[u8], &[u8], u64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.history.ranges.iter().try_for_each(|(start, end, sequence)| take(start, end, *sequence))
+    }
+    fn cover(&mut self, _: &dyn Comparator, key: &[u8], snapshot: u64) -> Result<Option<Cover<'_>>, Error> {
         let covers = |range: &&(Vec<u8>, Vec<u8>, u64)| {
             range.2 <= snapshot && range.0.as_slice() <= key && key < range.1.as_slice()
         };

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
-use crate::key::{Direction, Kind, SequenceNumber, Target};
+use crate::key::{Comparator, Direction, Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::{Verified, bytes_of, misplaced};
 use crate::memtable::core::Core;
@@ -648,105 +648,88 @@ pub struct Cover<'s> {
     pub hides_own: bool,
 }
 
+/// Where a sorted source is to go.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// use paranoid_memtable::scan::{SortedSource, SourceMove};
+/// let table = MemTable::default();
+/// table.put(1, b"apple", b"red")?;
+/// table.put(2, b"pear", b"green")?;
+/// let mut source = table.source();
+/// let mut key = |to| Ok::<_, paranoid_memtable::Error>(source.go(to)?.map(|key| key.user_key.to_vec()));
+/// assert_eq!(key(SourceMove::Seek(b"b", u64::MAX))?, Some(b"pear".to_vec()));
+/// assert_eq!(key(SourceMove::Prev)?, Some(b"apple".to_vec()));
+/// assert_eq!(key(SourceMove::SeekBefore(b"apple"))?, None);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum SourceMove<'k> {
+    /// To the first entry.
+    First,
+    /// To the last entry.
+    Last,
+    /// To the next entry.
+    Next,
+    /// To the entry before.
+    Prev,
+    /// To the first entry at or after a key and a sequence number: the newest version of the key up to that number, or else the
+    /// newest one of the next key.
+    Seek(&'k [u8], SequenceNumber),
+    /// To the last entry whose user key is this one or before it.
+    SeekForPrev(&'k [u8]),
+    /// To the last entry whose user key is before this one.
+    SeekBefore(&'k [u8]),
+}
+
 /// A sorted source of entries: a table, a table file, all files of a level. User keys ascend, the versions of a key descend. The merging
-/// cursor of `paranoid-set` merges such sources, and `paranoid-sst` has one of a table file.
+/// cursor and the compactions of `paranoid-set` merge such sources, and `paranoid-sst` has one of a table file.
 ///
 /// A move that fails returns its error once; the next one goes on at the other side of what could not be read, or stands
 /// past the end if nothing is known to be there.
 ///
 /// ```
-/// use paranoid_memtable::scan::{Cover, SortedSource, SourceKey};
+/// use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};
 /// use paranoid_memtable::{Kind, Result, SequenceNumber};
 ///
 /// /// Keys with one version each, in memory. Positions are from 0 to the length, inclusive.
 /// struct Level(Vec<(&'static str, &'static str)>, usize);
-/// impl Level {
-///     fn go(&mut self, place: usize) -> Result<Option<SourceKey<'_>>> {
-///         self.1 = place;
-///         let entry = self.0.get(place);
-///         Ok(entry.map(|(key, _)| SourceKey { user_key: key.as_bytes(), sequence: 1, kind: Kind::PUT }))
-///     }
-/// }
 /// impl SortedSource for Level {
-///     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<Option<SourceKey<'_>>> {
-///         self.go(self.0.partition_point(|it| it.0.as_bytes() < key || it.0.as_bytes() == key && sequence < 1))
-///     }
-///     fn seek_before(&mut self, key: &[u8]) -> Result<Option<SourceKey<'_>>> {
-///         self.go(self.0.partition_point(|it| it.0.as_bytes() < key).wrapping_sub(1))
-///     }
-///     fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<SourceKey<'_>>> {
-///         self.go(self.0.partition_point(|it| it.0.as_bytes() <= key).wrapping_sub(1))
-///     }
-///     fn first(&mut self) -> Result<Option<SourceKey<'_>>> {
-///         self.go(0)
-///     }
-///     fn last(&mut self) -> Result<Option<SourceKey<'_>>> {
-///         self.go(self.0.len().wrapping_sub(1))
-///     }
-///     fn next(&mut self) -> Result<Option<SourceKey<'_>>> {
-///         self.go(self.1.wrapping_add(1))
-///     }
-///     fn prev(&mut self) -> Result<Option<SourceKey<'_>>> {
-///         self.go(self.1.wrapping_sub(1))
+///     fn go(&mut self, to: SourceMove<'_>) -> Result<Option<SourceKey<'_>>> {
+///         let count = |is_passed: &dyn Fn(&[u8]) -> bool| self.0.partition_point(|it| is_passed(it.0.as_bytes()));
+///         self.1 = match to {
+///             SourceMove::First => 0,
+///             SourceMove::Last => self.0.len().wrapping_sub(1),
+///             SourceMove::Next => self.1.wrapping_add(1),
+///             SourceMove::Prev => self.1.wrapping_sub(1),
+///             SourceMove::Seek(key, sequence) => count(&|it| it < key || it == key && sequence < 1),
+///             SourceMove::SeekForPrev(key) => count(&|it| it <= key).wrapping_sub(1),
+///             SourceMove::SeekBefore(key) => count(&|it| it < key).wrapping_sub(1),
+///         };
+///         let entry = self.0.get(self.1);
+///         Ok(entry.map(|(key, _)| SourceKey { user_key: key.as_bytes(), sequence: 1, kind: Kind::PUT }))
 ///     }
 ///     fn value_into(&self, value: &mut Vec<u8>) -> Result<()> {
 ///         value.clear();
 ///         value.extend_from_slice(self.0[self.1].1.as_bytes());
 ///         Ok(())
 ///     }
-///     fn cover(&mut self, _: &[u8], _: SequenceNumber) -> Result<Option<Cover<'_>>> {
-///         Ok(None)
+///     fn range_tombstones(&mut self, _: &mut dyn FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>) -> Result<()> {
+///         Ok(())
 ///     }
 /// }
 /// # fn main() -> Result<()> {
 /// let mut level = Level(vec![("a", "1"), ("b", "2")], 0);
-/// assert_eq!(level.seek(b"aa", 9)?.map(|key| key.user_key), Some(&b"b"[..]));
-/// assert!(level.next()?.is_none());
+/// assert_eq!(level.go(SourceMove::Seek(b"aa", 9))?.map(|key| key.user_key), Some(&b"b"[..]));
+/// assert!(level.go(SourceMove::Next)?.is_none());
 /// # Ok(()) }
 /// ```
 pub trait SortedSource: Send {
-    /// Goes to the first entry at or after (`key`, `sequence`): the newest version of `key` up to `sequence`, or else
-    /// the newest one of the next key.
+    /// Makes a move, and returns the entry that it leads to.
     ///
     /// # Errors
-    /// What could not be read, as for every move.
-    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<Option<SourceKey<'_>>>;
-
-    /// Goes to the last entry whose user key is before `key`.
-    ///
-    /// # Errors
-    /// Those of [`seek`](Self::seek).
-    fn seek_before(&mut self, key: &[u8]) -> Result<Option<SourceKey<'_>>>;
-
-    /// Goes to the last entry whose user key is `key` or before it.
-    ///
-    /// # Errors
-    /// Those of [`seek`](Self::seek).
-    fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<SourceKey<'_>>>;
-
-    /// Goes to the first entry.
-    ///
-    /// # Errors
-    /// Those of [`seek`](Self::seek).
-    fn first(&mut self) -> Result<Option<SourceKey<'_>>>;
-
-    /// Goes to the last entry.
-    ///
-    /// # Errors
-    /// Those of [`seek`](Self::seek).
-    fn last(&mut self) -> Result<Option<SourceKey<'_>>>;
-
-    /// Goes to the next entry.
-    ///
-    /// # Errors
-    /// Those of [`seek`](Self::seek).
-    fn next(&mut self) -> Result<Option<SourceKey<'_>>>;
-
-    /// Goes to the entry before.
-    ///
-    /// # Errors
-    /// Those of [`seek`](Self::seek).
-    fn prev(&mut self) -> Result<Option<SourceKey<'_>>>;
+    /// What could not be read.
+    fn go(&mut self, to: SourceMove<'_>) -> Result<Option<SourceKey<'_>>>;
 
     /// Clears the buffer and copies the value of the entry into it on which the source stands; the copy is verified.
     /// Called only while it stands on one.
@@ -755,12 +738,34 @@ pub trait SortedSource: Send {
     /// What could not be read.
     fn value_into(&self, value: &mut Vec<u8>) -> Result<()>;
 
-    /// The newest range tombstone up to `snapshot` that covers `key`. The answer does not depend on where the source
-    /// stands.
+    /// Passes start, end and sequence number of every range tombstone to `take`, in any order. The source stands where it stood.
+    ///
+    /// # Errors
+    /// What could not be read, and errors of `take`.
+    fn range_tombstones(
+        &mut self,
+        take: &mut dyn FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
+    ) -> Result<()>;
+
+    /// The newest range tombstone up to `snapshot` that covers `key` in this order of keys. The answer does not depend on where the
+    /// source stands. O(range tombstones), unless a source has its own.
     ///
     /// # Errors
     /// What could not be read.
-    fn cover(&mut self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Cover<'_>>>;
+    fn cover(
+        &mut self,
+        order: &dyn Comparator,
+        key: &[u8],
+        snapshot: SequenceNumber,
+    ) -> Result<Option<Cover<'_>>> {
+        let mut newest = None;
+        self.range_tombstones(&mut |start, end, sequence| {
+            let covers = order.compare(start, key).is_le() && order.compare(key, end).is_lt();
+            newest = newest.max((covers && sequence <= snapshot).then_some(sequence));
+            Ok(())
+        })?;
+        Ok(newest.map(|sequence| Cover { sequence, span: None, hides_own: false }))
+    }
 }
 
 /// All versions of a table as a source. Whether a key is covered, and how far, is asked of the table's index.
@@ -776,38 +781,43 @@ impl TableSource {
     }
 }
 
-fn key_of(entry: Option<Entry<'_>>) -> Option<SourceKey<'_>> {
-    let entry = entry?;
-    Some(SourceKey { user_key: entry.user_key(), sequence: entry.sequence(), kind: entry.kind() })
-}
-
 impl SortedSource for TableSource {
-    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<Option<SourceKey<'_>>> {
-        self.cursor.seek_version(key, sequence).map(key_of)
+    fn go(&mut self, to: SourceMove<'_>) -> Result<Option<SourceKey<'_>>> {
+        let entry = match to {
+            SourceMove::First => self.cursor.first(),
+            SourceMove::Last => self.cursor.last(),
+            SourceMove::Next => self.cursor.next(),
+            SourceMove::Prev => self.cursor.prev(),
+            SourceMove::Seek(key, sequence) => self.cursor.seek_version(key, sequence),
+            SourceMove::SeekForPrev(key) => self.cursor.seek_for_prev(key),
+            SourceMove::SeekBefore(key) => self.cursor.seek_before(key),
+        };
+        let (user_key, sequence, kind) = match entry? {
+            Some(entry) => (entry.user_key(), entry.sequence(), entry.kind()),
+            None => return Ok(None),
+        };
+        Ok(Some(SourceKey { user_key, sequence, kind }))
     }
-    fn seek_before(&mut self, key: &[u8]) -> Result<Option<SourceKey<'_>>> {
-        self.cursor.seek_before(key).map(key_of)
-    }
-    fn seek_for_prev(&mut self, key: &[u8]) -> Result<Option<SourceKey<'_>>> {
-        self.cursor.seek_for_prev(key).map(key_of)
-    }
-    fn first(&mut self) -> Result<Option<SourceKey<'_>>> {
-        self.cursor.first().map(key_of)
-    }
-    fn last(&mut self) -> Result<Option<SourceKey<'_>>> {
-        self.cursor.last().map(key_of)
-    }
-    fn next(&mut self) -> Result<Option<SourceKey<'_>>> {
-        self.cursor.next().map(key_of)
-    }
-    fn prev(&mut self) -> Result<Option<SourceKey<'_>>> {
-        self.cursor.prev().map(key_of)
-    }
+
     fn value_into(&self, value: &mut Vec<u8>) -> Result<()> {
         value.clear();
         self.cursor.entry()?.map_or(Ok(()), |entry| entry.value_into(value))
     }
-    fn cover(&mut self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<Cover<'_>>> {
+
+    fn range_tombstones(
+        &mut self,
+        take: &mut dyn FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
+    ) -> Result<()> {
+        let core = &self.cursor.handle.0;
+        each_tombstone(core, |entry, end, _| take(entry.key(), end, entry.node().sequence()))
+    }
+
+    fn cover(
+        &mut self,
+        _: &dyn Comparator,
+        key: &[u8],
+        snapshot: SequenceNumber,
+    ) -> Result<Option<Cover<'_>>> {
         let core = &self.cursor.handle.0;
         let question = Question::new(key, snapshot);
         let covering = core.tombstones.covering_run(core.ground(), question, &mut self.run)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use paranoid_memtable::read::{Base, DeletedBy};
-use paranoid_memtable::scan::SortedSource;
+use paranoid_memtable::scan::{SortedSource, SourceMove};
 use paranoid_memtable::{ChecksumKind, Kind, Lookup, SequenceNumber};
 use paranoid_sst::{Error, MergeOperands, Result, SortedTable, SortedTableOptions, TableCursor, TableSource};
 
@@ -214,8 +214,8 @@ fn cursor_passes(table: &SortedTable, refused: &dyn Fn(Option<Error>, &str)) {
         assert_eq!(cursor.entry().unwrap().user_key, b"a");
     }
     let mut source = table.cursor();
-    assert!(SortedSource::seek(&mut source, b"b", 9).is_err());
-    assert_eq!(SortedSource::next(&mut source).unwrap().unwrap().user_key, b"c");
+    assert!(source.go(SourceMove::Seek(b"b", 9)).is_err());
+    assert_eq!(source.go(SourceMove::Next).unwrap().unwrap().user_key, b"c");
 }
 
 /// A store of Pebble 1.1 was told to delete from `b` to `d`, and flushed: the file has a data block without entries.

@@ -184,7 +184,7 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("MergedEntry", "*", SET),
     ("SetRange", "*", SET),
     ("FlushJob", "*", SET),
-    ("SetFlush", "*", SET),
+    ("Compaction", "*", SET),
     ("Snapshot", "*", PLAIN),
     ("FileJournal", "*", "bytes of files: suite file_journal flips all of them"),
     ("JournalRecovery", "*", "as FileJournal"),

@@ -190,7 +190,7 @@ impl Trial<'_> {
         });
         let mut source = table.source();
         for key in &model.probes {
-            match source.cover(key, model.snapshots[1]) {
+            match source.cover(table.comparator(), key, model.snapshots[1]) {
                 Err(error) => self.refused(&error, "cover"),
                 Ok(found) if found.map(|cover| cover.sequence) == model.cover(key, model.snapshots[1]) => {}
                 Ok(_) => self.wrong(|| format!("cover of {}", key.escape_ascii())),
