@@ -5,6 +5,7 @@
 mod support;
 
 mod batch;
+mod compactions;
 #[cfg(feature = "fault-injection")]
 mod corruption;
 mod debug_output;

@@ -55,23 +55,28 @@ impl History {
     }
 
     /// Adds what a read at the snapshot finds here to what newer entries said.
-    pub fn read(&self, key: &[u8], snapshot: u64, mut known: Known) -> Known {
+    pub fn read(&self, key: &[u8], snapshot: u64, known: Known) -> Known {
+        self.read_on(key, snapshot, known).0
+    }
+
+    /// As `read`, and whether nothing older matters.
+    pub fn read_on(&self, key: &[u8], snapshot: u64, mut known: Known) -> (Known, bool) {
         let cover = self.cover(key, snapshot);
         let from = (key.to_vec(), Reverse(snapshot));
         for ((_, Reverse(sequence)), (kind, value)) in
             self.points.range(from..).take_while(|((other, _), _)| other == key)
         {
             if *sequence < cover {
-                return known;
+                return (known, true);
             }
             if *kind == Kind::MERGE {
                 known.operands.push(value.clone());
                 continue;
             }
             known.value = (!kind.is_point_delete()).then(|| value.clone());
-            return known;
+            return (known, true);
         }
-        known
+        (known, cover > 0)
     }
 }
 
