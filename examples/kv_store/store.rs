@@ -18,8 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use paranoid_memtable::read::Base;
-use paranoid_memtable::{Error, Lookup, MemTableOptions, Result, WriteBatch};
+use paranoid_memtable::{Error, MemTableOptions, Result, WriteBatch};
 use paranoid_set::{Durability, FileJournal, MemTableSet, SetOptions};
 
 use crate::files::{self, Counters, TableFile, number_of, path_of};
@@ -130,8 +129,7 @@ impl Store {
         let mut files = vec![file];
         files.extend(self.set.view().base().iter().cloned());
         if files.len() > FILES_MAX {
-            let snapshots = job.snapshots().iter().copied().collect();
-            files = vec![files::compact(&self.directory, self.number(), &files, &snapshots)?];
+            files = vec![files::compact(&self.directory, self.number(), &files, job.snapshots())?];
         }
         let numbers = files.iter().map(|file| file.number).collect();
         Manifest { last_sequence: job.last_sequence(), files: numbers }.write(&self.directory)?;
@@ -148,16 +146,8 @@ impl Store {
     /// The value of a key.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let view = self.set.view();
-        let below = || files::get(view.base(), key, view.sequence());
-        match view.get(key)? {
-            Lookup::Value(value) => Ok(Some(value.to_vec())),
-            Lookup::Deleted { .. } => Ok(None),
-            Lookup::NotFound => below(),
-            Lookup::Merge(pending) => {
-                let below = if matches!(pending.base(), Base::Below) { below()? } else { None };
-                pending.apply(&Counters, key, below.as_deref()).map(Some)
-            }
-        }
+        let found = view.merging_get(key, || files::sources(view.base()))?;
+        found.map(|entry| entry.merged(&Counters)).transpose()
     }
 
     /// Shows every key from `from` up to `to`, which is not among them, and its value, as they were at one moment.

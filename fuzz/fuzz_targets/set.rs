@@ -83,10 +83,11 @@ fn check(view: &View<History>, all: &History) {
         assert_eq!(finish(view, key, found.expect("whole")), expected, "{key:?} at {at}");
         shown += usize::from(expected != Known::default());
     }
-    let range =
-        || view.merging_range(|| vec![Box::new(HistorySource::new(view.base()))], ..).expect("a range");
-    let forward: Vec<_> = range().map(|entry| entry.expect("whole").user_key().to_vec()).collect();
-    let mut backward: Vec<_> = range().rev().map(|entry| entry.expect("whole").user_key().to_vec()).collect();
+    let cursor = || view.merging_cursor(vec![Box::new(HistorySource::new(view.base()))]).expect("a cursor");
+    let forward: Vec<_> =
+        cursor().ascending().map(|entry| entry.expect("whole").user_key().to_vec()).collect();
+    let mut backward: Vec<_> =
+        cursor().descending().map(|entry| entry.expect("whole").user_key().to_vec()).collect();
     backward.reverse();
     assert_eq!(forward, backward, "at {at}");
     assert!(forward.is_sorted_by(|left, right| left < right), "each key once, in order");

@@ -29,8 +29,8 @@
 //! hides an entry nor shows it twice. It keeps the memory of its tables. A [`Snapshot`] keeps none: flushes keep the versions
 //! that it needs, and [`view_at`](MemTableSet::view_at) reads at it whenever that is wanted. What the tables do not decide
 //! ([`Lookup::NotFound`](paranoid_memtable::Lookup::NotFound), [`Base::Below`](paranoid_memtable::read::Base::Below)) the engine looks for in the view's base, at the view's
-//! number. Scans merge both: [`View::merging_cursor`] and
-//! [`View::merging_range`].
+//! number. [`View::merging_get`],
+//! [`View::merging_multi_get`] and [`View::merging_cursor`] read both in one call.
 //!
 //! ```
 //! use paranoid_memtable::{Lookup, WriteBatch};
@@ -206,6 +206,6 @@ pub use options::{Listener, SetEvent};
 pub use table_set::MemTableSet;
 pub use table_set::SetStats;
 pub use tables::Snapshot;
-pub use view::SetRange;
+pub use view::LevelSource;
 pub use view::{PendingMerge, View};
 pub use write_buffer_manager::{WriteBufferManager, WriteBufferStats};

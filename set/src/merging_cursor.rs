@@ -19,13 +19,13 @@
 
 use std::cmp::Ordering;
 use std::error::Error as StdError;
+use std::iter::FusedIterator;
 use std::ops::{Bound, ControlFlow};
-use std::sync::Arc;
 
 use paranoid_memtable::read::Base;
 use paranoid_memtable::scan::{KeyRange, SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::sibling::{Direction, KeyComparator};
-use paranoid_memtable::{Comparator, Error, KeyEquality, Kind, Result, SequenceNumber, shown};
+use paranoid_memtable::{Error, KeyEquality, Kind, Result, SequenceNumber, shown};
 
 /// A cursor over what a view sees, both ways. It is `'static` if its sources are, and `Send`; it keeps the memory of its
 /// tables alive. Made by [`View::cursor`](crate::View::cursor) and
@@ -82,28 +82,6 @@ enum State {
 }
 
 impl<'s> MergingCursor<'s> {
-    /// A cursor over the engine's own sources alone, newest first, at a sequence number: what a compaction reads. Which
-    /// sources there may be, and in which order, says [`View::merging_cursor`](crate::View::merging_cursor).
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use paranoid_memtable::Bytewise;
-    /// use paranoid_memtable::scan::SortedSource;
-    /// use paranoid_set::MergingCursor;
-    /// let files: Vec<Box<dyn SortedSource>> = Vec::new();
-    /// assert!(MergingCursor::over(Arc::new(Bytewise), u64::MAX, files).first()?.is_none());
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn over(
-        comparator: Arc<dyn Comparator>,
-        sequence: SequenceNumber,
-        sources: Vec<Box<dyn SortedSource + 's>>,
-    ) -> Self {
-        let sources = sources.into_iter().map(|items| Source::new(items, sequence)).collect();
-        MergingCursor::under(comparator.into(), sources)
-    }
-
     /// A cursor over these sources, newest first, in an order that is known already.
     pub(crate) fn under(comparator: KeyComparator, sources: Vec<Source<'s>>) -> Self {
         MergingCursor {
@@ -224,8 +202,62 @@ impl<'s> MergingCursor<'s> {
         self.step(Direction::Backward)
     }
 
+    /// The entries of this cursor's bounds as an iterator over copies, in ascending order. What cannot be read is an error of the step
+    /// that comes to it; the next one goes on after it.
+    ///
+    /// ```
+    /// use paranoid_set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// for key in ["a", "b", "c"] {
+    ///     set.put(key, "value")?;
+    /// }
+    /// let keys = set.view().cursor()?.with_bounds("b"..).ascending().map(|entry| Ok(entry?.user_key().to_vec()));
+    /// assert_eq!(keys.collect::<Result<Vec<_>, paranoid_memtable::Error>>()?, [b"b", b"c"]);
+    /// let last = set.view().cursor()?.descending().next().expect("three keys")?;
+    /// assert_eq!(last.user_key(), b"c");
+    /// # Ok(()) }
+    /// ```
+    pub fn ascending(self) -> impl FusedIterator<Item = Result<MergedEntry>> + Send + 's {
+        self.entries(Direction::Forward)
+    }
+
+    /// The entries of this cursor's bounds in descending order; see [`ascending`](Self::ascending).
+    pub fn descending(self) -> impl FusedIterator<Item = Result<MergedEntry>> + Send + 's {
+        self.entries(Direction::Backward)
+    }
+
+    fn entries(mut self, way: Direction) -> impl FusedIterator<Item = Result<MergedEntry>> + Send + 's {
+        let mut has_begun = false;
+        let next = move || {
+            let moved = match (std::mem::replace(&mut has_begun, true), way) {
+                (true, _) => self.step(way),
+                (false, Direction::Forward) => self.first(),
+                (false, Direction::Backward) => self.last(),
+            };
+            moved.map(Option::<&_>::cloned).transpose()
+        };
+        std::iter::from_fn(next).fuse()
+    }
+
+    /// Reads one key source by source, as far as the answer needs, after newer tables have said what they have of it.
+    pub(crate) fn go_on(&mut self, entry: MergedEntry) -> Result<Option<MergedEntry>> {
+        self.shown = entry;
+        for place in 0..self.sources.len() {
+            if let Some(source) = self.sources.get_mut(place)
+                && source.items.may_hold(&self.shown.key)?
+            {
+                source.go(Direction::Forward, Move::To(&self.shown.key))?;
+            }
+            if self.read(Direction::Forward, place)?.is_break() {
+                break;
+            }
+        }
+        Ok(std::mem::take(&mut self.shown).if_shown())
+    }
+
     /// Moves all sources to a bound, and goes on to the first key shown from there.
-    pub(crate) fn enter(&mut self, way: Direction, from: Bound<&[u8]>) -> Result<Option<&MergedEntry>> {
+    fn enter(&mut self, way: Direction, from: Bound<&[u8]>) -> Result<Option<&MergedEntry>> {
         let to = match from {
             Bound::Unbounded => Move::Start,
             Bound::Included(key) => Move::To(key),
@@ -256,7 +288,7 @@ impl<'s> MergingCursor<'s> {
         outcome
     }
 
-    pub(crate) fn step(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {
+    fn step(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {
         match self.state {
             State::Nowhere => {}
             State::On(at) if at == way => self.leave(way)?,
@@ -340,13 +372,8 @@ impl<'s> MergingCursor<'s> {
         key.cloned()
     }
 
-    /// The bound at which this way ends.
-    pub(crate) fn end_of(&mut self, way: Direction) -> &mut Bound<Vec<u8>> {
-        if way == Direction::Forward { &mut self.upper } else { &mut self.lower }
-    }
-
     /// Whether a key is beyond the bound at which this way ends.
-    pub(crate) fn is_outside(&self, way: Direction, key: &[u8]) -> bool {
+    fn is_outside(&self, way: Direction, key: &[u8]) -> bool {
         let bound = if way == Direction::Forward { &self.upper } else { &self.lower };
         match bound {
             Bound::Unbounded => false,
@@ -497,6 +524,11 @@ impl MergedEntry {
         self.value.clear();
         self.operands.clear();
         self.base = None;
+    }
+
+    /// This entry, if there is anything to be shown.
+    pub(crate) fn if_shown(self) -> Option<Self> {
+        self.kind.is_some().then_some(self)
     }
 
     /// Takes `value` as that of the version which ends the search.

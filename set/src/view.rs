@@ -13,14 +13,16 @@
 
 #![forbid(unsafe_code)]
 
+use std::cmp::Ordering;
 use std::iter::FusedIterator;
-use std::ops::Bound;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use paranoid_memtable::read::{Base, Operand, Operands};
-use paranoid_memtable::scan::{KeyRange, SortedSource};
-use paranoid_memtable::sibling::Direction;
-use paranoid_memtable::{Lookup, Result, SequenceNumber, TableReader, ValueRef, shown};
+use paranoid_memtable::scan::{Cover, SortedSource, SourceKey, SourceMove};
+use paranoid_memtable::{
+    Comparator, Error, Kind, Lookup, Result, SequenceNumber, TableReader, ValueRef, shown,
+};
 
 use crate::merging_cursor::{MergeOperator, MergedEntry, MergingCursor, Source, apply};
 use crate::publication::{Loaded, Publication, Swapped};
@@ -183,15 +185,6 @@ impl<B> View<B> {
         self.merging_cursor(Vec::new())
     }
 
-    /// What this view sees between two bounds in its tables alone, as an iterator from both ends; see
-    /// [`merging_range`](Self::merging_range).
-    ///
-    /// # Errors
-    /// Those of [`merging_range`](Self::merging_range).
-    pub fn range(&self, range: impl KeyRange) -> Result<SetRange<'static>> {
-        self.merging_range(Vec::new, range)
-    }
-
     /// A cursor over what this view sees in its tables and in `sources`, the engine's own files. Sources are given newest
     /// first: if two of them have one key, every version and range tombstone of the earlier one is newer. All are older than
     /// the tables. The cursor is not positioned yet. O(tables and sources).
@@ -224,35 +217,102 @@ impl<B> View<B> {
         Ok(MergingCursor::under(comparator, tables.chain(below).collect()))
     }
 
-    /// What this view sees between two bounds in its tables and in the engine's own sources, as an iterator from both
-    /// ends. `sources` is asked twice, for each end once; for what it returns see
-    /// [`merging_cursor`](Self::merging_cursor). The range borrows nothing else.
+    /// The value, or the merge operands and their base, that this view has of a key in its tables, or else in the engine's sources,
+    /// which are asked one after the other as far as the answer needs; `None` if there is none, or if the key is deleted.
+    /// `sources` is called if the tables do not decide; for what it returns see [`merging_cursor`](Self::merging_cursor).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
     /// use paranoid_set::{MemTableSet, SetOptions};
     /// # fn main() -> Result<(), paranoid_memtable::Error> {
     /// let older = MemTable::default(); // stands for the files of the view's base
-    /// older.put(0, b"a", b"value")?;
-    /// let set = MemTableSet::open(SetOptions::default(), ())?;
-    /// set.put(b"b", b"value")?;
-    /// set.put(b"c", b"value")?;
-    /// let range = set.view().merging_range(|| vec![older.source()], ..b"c".as_slice())?;
-    /// let keys: Vec<_> = range.rev().map(|entry| Ok(entry?.user_key().to_vec())).collect();
-    /// assert_eq!(keys.into_iter().collect::<Result<Vec<_>, paranoid_memtable::Error>>()?, [b"b", b"a"]);
+    /// older.put(1, b"a", b"1")?;
+    /// let set = MemTableSet::open(SetOptions::builder().last_sequence(1).build()?, ())?;
+    /// set.put(b"b", b"2")?;
+    /// let view = set.view();
+    /// let value = |key| Ok::<_, paranoid_memtable::Error>(view.merging_get(key, || vec![older.source()])?.map(|it| it.value().to_vec()));
+    /// assert_eq!((value("a")?, value("b")?, value("c")?), (Some(b"1".to_vec()), Some(b"2".to_vec()), None));
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// Those of [`merging_cursor`](Self::merging_cursor).
-    pub fn merging_range<'s>(
+    /// Those of [`get`](Self::get) and of the sources.
+    pub fn merging_get<'s>(
         &self,
-        mut sources: impl FnMut() -> Vec<Box<dyn SortedSource + 's>>,
-        range: impl KeyRange,
-    ) -> Result<SetRange<'s>> {
-        let ends = [self.merging_cursor(sources())?, self.merging_cursor(sources())?];
-        Ok(SetRange::new(ends, &range))
+        key: impl AsRef<[u8]>,
+        sources: impl FnOnce() -> Vec<Box<dyn SortedSource + 's>>,
+    ) -> Result<Option<MergedEntry>> {
+        match so_far(key.as_ref(), self.find(key.as_ref())?) {
+            ControlFlow::Break(entry) => Ok(entry.if_shown()),
+            ControlFlow::Continue(entry) => self.below(sources()).go_on(entry),
+        }
     }
+
+    /// Looks many keys up, as [`merging_get`](Self::merging_get) does; the results are in the order asked. The searches in each table
+    /// overlap, and all keys are looked for in one set of sources.
+    ///
+    /// ```
+    /// use paranoid_memtable::MemTable;
+    /// use paranoid_set::{MemTableSet, SetOptions};
+    /// let older = MemTable::default(); // stands for the files of the view's base
+    /// older.put(0, b"a", b"1")?;
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// let found = set.view().merging_multi_get(&["a", "b"], vec![older.source()]);
+    /// assert!(matches!(&found[..], [Ok(Some(entry)), Ok(None)] if entry.value() == b"1"));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn merging_multi_get<'s, K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        sources: Vec<Box<dyn SortedSource + 's>>,
+    ) -> Vec<Result<Option<MergedEntry>>> {
+        let mut below = self.below(sources);
+        let mut read = |key: &K, found| match so_far(key.as_ref(), found) {
+            ControlFlow::Break(entry) => Ok(entry.if_shown()),
+            ControlFlow::Continue(entry) => below.go_on(entry),
+        };
+        keys.iter().zip(self.multi_get(keys)).map(|(key, found)| read(key, found?)).collect()
+    }
+
+    /// A cursor over the engine's own sources.
+    fn below<'s>(&self, sources: Vec<Box<dyn SortedSource + 's>>) -> MergingCursor<'s> {
+        let sources = sources.into_iter().map(|items| Source::new(items, self.sequence));
+        MergingCursor::under(self.tables.active.table.key_comparator().clone(), sources.collect())
+    }
+}
+
+/// What the tables say of a key, as an entry: to be shown, or to be completed by older sources.
+fn so_far(
+    key: &[u8],
+    found: Lookup<ValueRef<'_>, PendingMerge<'_>>,
+) -> ControlFlow<MergedEntry, MergedEntry> {
+    let mut entry = MergedEntry::default();
+    entry.begin(key.to_vec());
+    let base = match found {
+        Lookup::NotFound => Base::Below,
+        Lookup::Deleted { .. } => Base::Deleted,
+        Lookup::Value(value) => {
+            entry.value.extend_from_slice(&value);
+            entry.take_value(value.kind(), value.sequence());
+            return ControlFlow::Break(entry);
+        }
+        Lookup::Merge(pending) => {
+            for operand in pending.operands {
+                entry.value.extend_from_slice(operand.value);
+                entry.take_operand(operand.sequence);
+            }
+            pending.base
+        }
+    };
+    match base {
+        Base::Below => return ControlFlow::Continue(entry),
+        Base::Deleted => entry.base = Some(Kind::DELETE),
+        Base::Value(value) => {
+            entry.value.extend_from_slice(value);
+            entry.base = Some(Kind::PUT);
+        }
+    }
+    ControlFlow::Break(entry)
 }
 
 /// A key, its operands so far, and its answer once that is known.
@@ -385,132 +445,154 @@ impl<'v> PendingMerge<'v> {
     }
 }
 
-// Ranges over a set: iterators with a merging cursor at each end.
+// Levels: files whose keys do not overlap, as one source.
 //
 // ```text
-//   front ->  a  b  [unread]  e  f  <- back        the two ends stop where they meet
+//   [a .. f]   [g .. m]   [p .. z]        one of them is open: the one in which the source stands
+//                  ^
 // ```
-// * SET-RANGE-1: the place of an end, which is the last key that it showed, is the bound at which the other
-//   end's cursor stops.
+// * LEVEL-1: a file is opened when a move or a question comes to it, and not before.
+// * LEVEL-2: a file that cannot be opened is an error of the move that comes to it; the next step goes on in the file beside it.
 //
-// One thread at a time moves a range; sets may be written meanwhile.
+// One thread at a time moves a source.
 
-/// What a view shows between two bounds, iterated from both ends: it lends entries, by [`next_entry`](Self::next_entry)
-/// and [`next_back_entry`](Self::next_back_entry), and is an iterator over copies of them. `Send`, and `'static` if the
-/// engine's own sources in it are; it keeps the memory of its tables alive. Made by [`View::range`](crate::View::range)
-/// and [`View::merging_range`](crate::View::merging_range).
-///
-/// What cannot be read is an error of the end that comes to it, which then goes on after it. The other end may report it
-/// once more.
+/// Files of a level, whose keys do not overlap, as one source, which opens a file when it comes to it.
 ///
 /// ```
-/// use paranoid_memtable::WriteBatch;
-/// use paranoid_set::{MemTableSet, SetOptions, SetRange};
+/// use std::sync::Arc;
+/// use paranoid_memtable::scan::{SortedSource, SourceMove};
+/// use paranoid_memtable::{Bytewise, MemTable};
+/// use paranoid_set::LevelSource;
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
-/// let set = MemTableSet::open(SetOptions::builder().max_write_buffer_number(9).build()?, ())?;
-/// for key in [b"a", b"b", b"c", b"d"] {
-///     let mut batch = WriteBatch::new();
-///     batch.put(key, b"value")?;
-///     set.write(&batch)?;
-///     set.switch()?;
-/// }
-/// let mut range: SetRange<'static> = set.view().range(b"b".as_slice()..)?;
-/// drop(set);
-/// assert_eq!(range.next_back_entry()?.map(|entry| entry.user_key()), Some(b"d".as_slice()));
-/// let rest = range.map(|entry| Ok(entry?.user_key().to_vec())).collect::<Result<Vec<_>, paranoid_memtable::Error>>()?;
-/// assert_eq!(rest, [b"b", b"c"]);
+/// let open = |place| {
+///     let file = MemTable::default(); // stands for file number `place` of the level
+///     file.put(1, [[b"b", b"k"][place]].concat(), b"value")?;
+///     Ok(file.source())
+/// };
+/// let bounds = vec![(b"a".to_vec(), b"f".to_vec()), (b"g".to_vec(), b"m".to_vec())];
+/// let mut level = LevelSource::new(Arc::new(Bytewise), bounds, open);
+/// assert_eq!(level.go(SourceMove::Seek(b"c", 9))?.map(|key| key.user_key), Some(&b"k"[..]));
+/// assert_eq!(level.go(SourceMove::Prev)?.map(|key| key.user_key), Some(&b"b"[..]));
 /// # Ok(()) }
 /// ```
-pub struct SetRange<'s> {
-    front: RangeEnd<'s>,
-    back: RangeEnd<'s>,
+pub struct LevelSource<'s> {
+    order: Arc<dyn Comparator>,
+    /// The first and the last key of each file, those of its range tombstones included.
+    bounds: Vec<(Vec<u8>, Vec<u8>)>,
+    open: Open<'s>,
+    /// The file in which the source stands, and the one that was asked for range tombstones.
+    files: [(usize, Option<Box<dyn SortedSource + 's>>); 2],
+    /// Where it stands.
+    key: Vec<u8>,
 }
 
-/// One end of a range.
-struct RangeEnd<'s> {
-    cursor: MergingCursor<'s>,
-    /// Whether the end goes on from its cursor, and not from its place.
-    is_moving: bool,
-}
+/// Opens the file at a place of a level.
+type Open<'s> = Box<dyn FnMut(usize) -> Result<Box<dyn SortedSource + 's>> + Send + 's>;
 
-impl<'s> SetRange<'s> {
-    /// A range with a cursor over one set of sources at each end.
-    pub(crate) fn new(cursors: [MergingCursor<'s>; 2], range: &impl KeyRange) -> Self {
-        let bounds = range.key_bounds();
-        let [front, back] =
-            cursors.map(|cursor| RangeEnd { cursor: cursor.with_bounds(bounds), is_moving: false });
-        SetRange { front, back }
-    }
-
-    /// The next entry from the front, lent until the next call.
-    ///
-    /// # Errors
-    /// Those of [`MergingCursor::first`]; the next call goes on after what could not be read.
-    pub fn next_entry(&mut self) -> Result<Option<&MergedEntry>> {
-        self.step(Direction::Forward)
-    }
-
-    /// The next entry from the back, lent until the next call.
-    ///
-    /// ```
-    /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_set::{MemTableSet, SetOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let set = MemTableSet::open(SetOptions::default(), ())?;
-    /// let mut batch = WriteBatch::new();
-    /// batch.put(b"a", b"1")?;
-    /// set.write(&batch)?;
-    /// let mut range = set.view().range(..)?;
-    /// assert_eq!(range.next_back_entry()?.map(|entry| entry.value()), Some(b"1".as_slice()));
-    /// assert!(range.next_entry()?.is_none(), "the ends have met");
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`next_entry`](Self::next_entry).
-    pub fn next_back_entry(&mut self) -> Result<Option<&MergedEntry>> {
-        self.step(Direction::Backward)
-    }
-
-    /// The end that goes this way, and the other one.
-    fn ends(&mut self, way: Direction) -> [&mut RangeEnd<'s>; 2] {
-        let SetRange { front, back } = self;
-        if way == Direction::Forward { [front, back] } else { [back, front] }
-    }
-
-    fn step(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {
-        let [own, other] = self.ends(way);
-        let place = other.cursor.end_of(way.opposite());
-        let entry = if std::mem::replace(&mut own.is_moving, true) {
-            own.cursor.step(way)?
-        } else {
-            own.cursor.enter(way, place.as_ref().map(Vec::as_slice))?
-        };
-        if let Some(entry) = entry {
-            *place = Bound::Excluded(entry.user_key().to_vec());
+impl<'s> LevelSource<'s> {
+    /// A source over files, of which `bounds` has the first and the last key, in ascending order. `open` is given a file's place
+    /// among them. The end of a range tombstone counts as a key of its file.
+    #[must_use]
+    pub fn new(
+        order: Arc<dyn Comparator>,
+        bounds: Vec<(Vec<u8>, Vec<u8>)>,
+        open: impl FnMut(usize) -> Result<Box<dyn SortedSource + 's>> + Send + 's,
+    ) -> Self {
+        let nowhere = usize::MAX;
+        LevelSource {
+            order,
+            bounds,
+            open: Box::new(open),
+            files: [(nowhere, None), (nowhere, None)],
+            key: Vec::new(),
         }
-        Ok(entry)
+    }
+
+    /// Number of files whose last keys are before a key.
+    fn before(&self, key: &[u8]) -> usize {
+        self.bounds.partition_point(|(_, last)| self.order.compare(last, key).is_lt())
+    }
+
+    /// The place of the file that may have a key.
+    fn place_of(&self, key: &[u8]) -> Option<usize> {
+        let place = self.before(key);
+        self.bounds.get(place).filter(|(first, _)| self.order.compare(first, key).is_le()).map(|_| place)
+    }
+
+    /// The file at a place, opened unless it is one of those that are.
+    fn file(&mut self, of: usize, place: usize) -> Result<&mut Box<dyn SortedSource + 's>> {
+        if self.files[of].0 != place && self.files[1 - of].0 == place {
+            self.files.swap(0, 1);
+        }
+        let file = &mut self.files[of];
+        if file.0 != place || file.1.is_none() {
+            *file = (place, None);
+            file.1 = Some((self.open)(place)?);
+        }
+        file.1.as_mut().ok_or_else(|| Error::InvalidArgument("a file is not open".into()))
     }
 }
 
-impl Iterator for SetRange<'_> {
-    type Item = Result<MergedEntry>;
+impl SortedSource for LevelSource<'_> {
+    fn go(&mut self, to: SourceMove<'_>) -> Result<Option<SourceKey<'_>>> {
+        let here = self.files[0].0;
+        let is_forward = matches!(to, SourceMove::First | SourceMove::Next | SourceMove::Seek(..));
+        let began = |key, how| self.bounds.partition_point(|(first, _)| self.order.compare(first, key) < how);
+        let (mut place, mut to) = match to {
+            SourceMove::First => (0, to),
+            SourceMove::Last => (self.bounds.len().wrapping_sub(1), to),
+            // A file that could not be opened is passed (LEVEL-2).
+            SourceMove::Next if self.files[0].1.is_none() => (here.saturating_add(1), SourceMove::First),
+            SourceMove::Prev if self.files[0].1.is_none() => (here.wrapping_sub(1), SourceMove::Last),
+            SourceMove::Next | SourceMove::Prev => (here, to),
+            SourceMove::Seek(key, _) => (self.before(key), to),
+            SourceMove::SeekForPrev(key) => (began(key, Ordering::Greater).wrapping_sub(1), to),
+            SourceMove::SeekBefore(key) => (began(key, Ordering::Equal).wrapping_sub(1), to),
+        };
+        let mut key = std::mem::take(&mut self.key);
+        while place < self.bounds.len() {
+            if let Some(SourceKey { user_key, sequence, kind }) = self.file(0, place)?.go(to)? {
+                key.clear();
+                key.extend_from_slice(user_key);
+                self.key = key;
+                return Ok(Some(SourceKey { user_key: &self.key, sequence, kind }));
+            }
+            (place, to) = if is_forward {
+                (place + 1, SourceMove::First)
+            } else {
+                (place.wrapping_sub(1), SourceMove::Last)
+            };
+        }
+        Ok(None)
+    }
 
-    fn next(&mut self) -> Option<Self::Item> {
-        self.next_entry().map(Option::<&_>::cloned).transpose()
+    fn value_into(&self, value: &mut Vec<u8>) -> Result<()> {
+        self.files[0].1.as_ref().map_or(Ok(()), |file| file.value_into(value))
+    }
+
+    fn range_tombstones(
+        &mut self,
+        take: &mut dyn FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
+    ) -> Result<()> {
+        (0..self.bounds.len()).try_for_each(|place| self.file(1, place)?.range_tombstones(take))
+    }
+
+    fn cover(
+        &mut self,
+        order: &dyn Comparator,
+        key: &[u8],
+        snapshot: SequenceNumber,
+    ) -> Result<Option<Cover<'_>>> {
+        let Some(place) = self.place_of(key) else { return Ok(None) };
+        let of = usize::from(self.files[0].0 != place);
+        self.file(of, place)?.cover(order, key, snapshot)
+    }
+
+    fn may_hold(&mut self, key: &[u8]) -> Result<bool> {
+        let Some(place) = self.place_of(key) else { return Ok(false) };
+        let of = usize::from(self.files[0].0 != place);
+        self.file(of, place)?.may_hold(key)
     }
 }
 
-impl DoubleEndedIterator for SetRange<'_> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        self.next_back_entry().map(Option::<&_>::cloned).transpose()
-    }
-}
-
-impl FusedIterator for SetRange<'_> {}
-
-shown! {
-    "SetRange": impl [] SetRange<'_>, |range| {
-        "front": range.front.cursor, "back": range.back.cursor
-    }
-}
+shown! { "LevelSource": impl [] LevelSource<'_>, |level| { "files": level.bounds.len() } }

@@ -62,4 +62,8 @@ impl SortedSource for TableCursor {
         let covering = self.table().covering_tombstone(key, snapshot)?;
         Ok(covering.map(|sequence| Cover { sequence, span: None, hides_own: false }))
     }
+
+    fn may_hold(&mut self, key: &[u8]) -> Result<bool> {
+        Ok(self.table().may_hold(key))
+    }
 }

@@ -280,3 +280,137 @@ mod oracle {
         }
     }
 }
+
+/// Files of a level as one source: the answers of one file, and no file is opened that is not needed.
+mod level {
+    use std::ops::Bound;
+    use std::sync::Mutex;
+
+    use paranoid_memtable::Error;
+    use paranoid_memtable::scan::SourceMove;
+    use paranoid_set::{LevelSource, MemTableSet, MergedEntry, SetOptions};
+
+    use super::*;
+    use crate::support::rng::{Rng, seed_or};
+
+    type Bounds = Vec<(Vec<u8>, Vec<u8>)>;
+
+    /// A history, and its files: each has a run of letters, with all versions and a range tombstone inside it.
+    fn files(rng: &mut Rng) -> (History, Vec<History>, Bounds) {
+        let (mut all, mut files, mut bounds) = (History::default(), vec![], vec![]);
+        for letter in b"cgkp" {
+            let mut file = History::default();
+            for sequence in 1..=rng.below(6) {
+                let key = [letter + rng.below(3) as u8];
+                let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::MERGE, Kind::DELETE]);
+                file.insert(sequence, kind, &key, b"v");
+            }
+            if rng.one_in(2) {
+                file.insert(3, Kind::RANGE_DELETE, &[*letter], &[letter + 2]);
+            }
+            all.points.extend(file.points.clone());
+            all.ranges.extend(file.ranges.clone());
+            files.push(file);
+            bounds.push((vec![*letter], vec![letter + 2]));
+        }
+        (all, files, bounds)
+    }
+
+    #[test]
+    fn a_level_is_one_source() {
+        let mut rng = Rng::new(seed_or(0x1e7e1));
+        for _ in 0..300 {
+            let (all, files, bounds) = files(&mut rng);
+            let open =
+                |place: usize| Ok(Box::new(HistorySource::new(&files[place])) as Box<dyn SortedSource>);
+            let mut level = LevelSource::new(Arc::new(Bytewise), bounds.clone(), open);
+            let mut whole = HistorySource::new(&all);
+            let mut stands = false;
+            for _ in 0..40 {
+                let key = [b'a' + rng.below(20) as u8];
+                let to = match rng.below(8) {
+                    0 => SourceMove::First,
+                    1 => SourceMove::Last,
+                    2 => SourceMove::Seek(&key, rng.below(8)),
+                    3 => SourceMove::SeekForPrev(&key),
+                    4 => SourceMove::SeekBefore(&key),
+                    5 if stands => SourceMove::Prev,
+                    _ if stands => SourceMove::Next,
+                    _ => SourceMove::First,
+                };
+                let wanted = whole.go(to).unwrap().map(|at| (at.user_key.to_vec(), at.sequence, at.kind));
+                let found = level.go(to).unwrap().map(|at| (at.user_key.to_vec(), at.sequence, at.kind));
+                assert_eq!(found, wanted);
+                stands = found.is_some();
+                let cover = |source: &mut dyn SortedSource, snapshot| {
+                    source.cover(&Bytewise, &key, snapshot).unwrap().map(|cover| cover.sequence)
+                };
+                assert_eq!(cover(&mut level, 9), cover(&mut whole, 9));
+            }
+            let snapshots = [2, 4];
+            let levels: Vec<Box<dyn SortedSource>> = vec![Box::new(level)];
+            let mut out = History::default();
+            Compaction::over(Arc::new(Bytewise), &snapshots, levels).pass_to(&mut out).unwrap();
+            let one = compacted(&[all], &snapshots, Level::Inner, None);
+            assert_eq!((out.points, out.ranges), (one.points, one.ranges));
+        }
+    }
+
+    #[test]
+    fn a_file_is_opened_when_it_is_reached() {
+        let mut file = [History::default(), History::default(), History::default()];
+        for (place, key) in [b"b", b"g", b"m"].iter().enumerate() {
+            file[place].insert(1, Kind::PUT, *key, b"v");
+        }
+        let bounds: Bounds = [(b"a", b"c"), (b"f", b"h"), (b"k", b"m")]
+            .map(|(first, last)| (first.to_vec(), last.to_vec()))
+            .into();
+        let opened = Mutex::new(vec![]);
+        let level = || {
+            opened.lock().unwrap().clear();
+            let open = |place: usize| {
+                opened.lock().unwrap().push(place);
+                Ok(Box::new(HistorySource::new(&file[place])) as Box<dyn SortedSource>)
+            };
+            vec![Box::new(LevelSource::new(Arc::new(Bytewise), bounds.clone(), open)) as Box<dyn SortedSource>]
+        };
+        let set = MemTableSet::open(SetOptions::builder().last_sequence(1).build().unwrap(), ()).unwrap();
+        set.put("z", "v").unwrap();
+        let view = set.view();
+        for (key, found, files) in
+            [("g", 1, vec![1]), ("d", 0, vec![]), ("z", 1, vec![]), ("l", 0, vec![2]), ("b", 1, vec![0])]
+        {
+            opened.lock().unwrap().clear();
+            let read = view.merging_get(key, level).unwrap();
+            assert_eq!((read.iter().count(), &*opened.lock().unwrap()), (found, &files), "{key}");
+        }
+        let mut cursor =
+            view.merging_cursor(level()).unwrap().with_bounds((Bound::Included("f"), Bound::Unbounded));
+        assert_eq!(cursor.first().unwrap().map(MergedEntry::user_key), Some(b"g".as_slice()));
+        assert_eq!(*opened.lock().unwrap(), [1]);
+        cursor.next().unwrap();
+        assert_eq!(*opened.lock().unwrap(), [1, 2]);
+    }
+
+    /// A file that cannot be opened is reported once, and passed.
+    #[test]
+    fn a_file_that_cannot_be_opened_is_passed() {
+        let mut file = [History::default(), History::default(), History::default()];
+        for (place, key) in [b"b", b"g", b"m"].iter().enumerate() {
+            file[place].insert(1, Kind::PUT, *key, b"v");
+        }
+        let bounds =
+            [(b"a", b"c"), (b"f", b"h"), (b"k", b"m")].map(|(first, last)| (first.to_vec(), last.to_vec()));
+        let open = |place: usize| match place {
+            1 => Err(Error::Frozen),
+            _ => Ok(Box::new(HistorySource::new(&file[place])) as Box<dyn SortedSource>),
+        };
+        let mut level = LevelSource::new(Arc::new(Bytewise), bounds.into(), open);
+        let mut go = |to| level.go(to).map(|at| at.map(|at| at.user_key.to_vec()));
+        assert_eq!(go(SourceMove::First).unwrap(), Some(b"b".to_vec()));
+        assert!(go(SourceMove::Next).is_err());
+        assert_eq!(go(SourceMove::Next).unwrap(), Some(b"m".to_vec()));
+        assert!(go(SourceMove::Prev).is_err());
+        assert_eq!(go(SourceMove::Prev).unwrap(), Some(b"b".to_vec()));
+    }
+}

@@ -493,10 +493,10 @@ mod sets {
 
     use paranoid_memtable::StallCause;
     use paranoid_memtable::scan::{Cover, SourceKey, SourceMove};
-    use paranoid_memtable::{ChecksumKind, Kind, Lookup, WriteBatch};
+    use paranoid_memtable::{Bytewise, ChecksumKind, Kind, Lookup, MemTable, WriteBatch};
     use paranoid_set::{
-        Durability, FileJournal, FileStorage, Listener, MemTableSet, RecoveryMode, SalvageSummary, SetEvent,
-        SetOptions, WriteBufferManager, WriteOptions,
+        Durability, FileJournal, FileStorage, LevelSource, Listener, MemTableSet, RecoveryMode,
+        SalvageSummary, SetEvent, SetOptions, WriteBufferManager, WriteOptions,
     };
 
     use super::uses::*;
@@ -566,7 +566,10 @@ mod sets {
         show!(out, "MergingCursor", &cursor);
         show!(out, "SetEvent", &event(letter));
         show!(out, "FlushThread", &set.start_flush_thread(|job| job.install(|_| Ok(vec![]))).unwrap());
-        show!(out, "SetRange", &view.range(..).unwrap());
+        let level = LevelSource::new(Arc::new(Bytewise), vec![(bytes(letter, 1), bytes(letter, 2))], |_| {
+            Ok(MemTable::default().source())
+        });
+        show!(out, "LevelSource", &level);
         set.switch().unwrap();
         let mut job = set.begin_flush().unwrap().unwrap();
         show!(out, "Compaction", &job.items().unwrap());

@@ -525,7 +525,7 @@ mod stores {
     use paranoid_memtable::{
         Directory, Error, Kind, Lookup, MemTable, MemTableOptions, ValueRef, WriteBatch,
     };
-    use paranoid_set::{MemTableSet, SetOptions, Snapshot, View};
+    use paranoid_set::{MemTableSet, MergedEntry, SetOptions, Snapshot, View};
 
     use super::linearizable::{Clock, Recorded};
     use super::{Call, Change, Known};
@@ -602,16 +602,15 @@ mod stores {
 
         /// A scan of everything, from either end.
         fn scan(view: &View<History>, keys: &[u16], rng: &mut Rng) -> Vec<(u16, Known)> {
-            let mut range =
-                view.merging_range(|| vec![Box::new(HistorySource::new(view.base()))], ..).unwrap();
-            let mut shown = vec![];
-            let backward = rng.one_in(2);
-            loop {
-                let next = if backward { range.next_back_entry() } else { range.next_entry() };
-                let Some(entry) = next.unwrap() else { break };
-                let (key, known) = crate::set_reads::set_scans::row(entry);
-                shown.push((key_back(&key), in_order(known)));
-            }
+            let cursor = view.merging_cursor(vec![Box::new(HistorySource::new(view.base()))]).unwrap();
+            let row = |entry: paranoid_memtable::Result<MergedEntry>| {
+                let (key, known) = crate::set_reads::set_scans::row(&entry.unwrap());
+                (key_back(&key), in_order(known))
+            };
+            let shown: Vec<_> = match rng.below(2) {
+                0 => cursor.descending().map(row).collect(),
+                _ => cursor.ascending().map(row).collect(),
+            };
             pick(&shown, keys)
         }
     }

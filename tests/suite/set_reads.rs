@@ -7,13 +7,14 @@ mod set_model {
 
     use paranoid_memtable::batch::SequenceMode;
     use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushSink, SinkError};
+    use paranoid_memtable::scan::SortedSource;
     use paranoid_memtable::tombstone::Fragment;
-    use paranoid_memtable::{Error, Kind, MemTableOptions, WriteBatch};
-    use paranoid_set::{Durability, MemTableSet, SetOptions, Snapshot, View};
+    use paranoid_memtable::{Bytewise, Error, Kind, MemTableOptions, WriteBatch};
+    use paranoid_set::{Compaction, Durability, MemTableSet, SetOptions, Snapshot, View};
 
     use super::set_scans::walk;
     use crate::support::rng::{Rng, Watchdog, amount_or_few, replay_line, seed_or};
-    use crate::support::sets::{History, Known, MemoryJournal, finish, read_through};
+    use crate::support::sets::{History, HistorySource, Known, MemoryJournal, finish, read_through};
 
     const KEYS: u64 = 40;
 
@@ -229,6 +230,41 @@ mod set_model {
             assert_eq!(self.set.view().readers().count(), before - flushed);
         }
 
+        /// A compaction of the base, under whatever views and snapshots there are; now and then one that fails, or ends during a flush.
+        fn compact(&mut self) {
+            let job = if self.rng.one_in(3) { self.set.begin_flush().unwrap() } else { None };
+            let view = self.set.view();
+            let mut wanted: Vec<u64> = self.snapshots.iter().map(Snapshot::sequence).collect();
+            wanted.sort_unstable();
+            wanted.dedup();
+            assert_eq!(self.set.snapshots(), wanted);
+            let sources: Vec<Box<dyn SortedSource>> = vec![Box::new(HistorySource::new(view.base()))];
+            let mut merge = Compaction::over(Arc::new(Bytewise), &self.set.snapshots(), sources);
+            if self.rng.one_in(2) {
+                merge = merge.to_lowest_level();
+            }
+            let mut base = History::default();
+            merge.pass_to(&mut base).unwrap();
+            if self.rng.one_in(4) {
+                let failed = self.set.replace_base(|_| Err(Error::Frozen));
+                assert!(
+                    matches!(failed, Err(Error::Frozen)) && Arc::ptr_eq(self.set.view().base(), view.base())
+                );
+            }
+            self.set.replace_base(|_| Ok(base)).unwrap();
+            if let Some(mut job) = job {
+                let mut flushed = History::default();
+                job.flush(&mut flushed).unwrap();
+                self.flushed = job.last_sequence();
+                job.install(|base| {
+                    flushed.points.extend(base.points.clone());
+                    flushed.ranges.extend(base.ranges.clone());
+                    Ok(flushed)
+                })
+                .unwrap();
+            }
+        }
+
         /// A new set over the base and what the journal has says what the old one did.
         fn recover(self) {
             let (Some(journal), true) = (&self.journal, self.logged) else { return };
@@ -276,6 +312,7 @@ mod set_model {
                 0..12 => trial.write(),
                 12..15 => trial.keep_or_drop(),
                 15 => drop(trial.set.switch().unwrap()),
+                16 if trial.rng.one_in(2) => trial.compact(),
                 16 => trial.flush(),
                 17 if trial.rng.one_in(4) => trial.stop_and_resume(),
                 _ if trial.rng.one_in(looks) => trial.look(),
@@ -424,11 +461,10 @@ mod set_model {
 /// moves; and what they show of damaged tables is right, or comes after an error.
 pub(crate) mod set_scans {
     use std::ops::Bound;
-    use std::sync::Arc;
     use std::task::{Context, Poll, Waker};
 
     use paranoid_memtable::read::Base;
-    use paranoid_memtable::{Bytewise, Error, Kind, WriteBatch};
+    use paranoid_memtable::{Error, Kind, WriteBatch};
     use paranoid_set::{MemTableSet, MergedEntry, MergingCursor, SetOptions, View};
 
     use crate::support::orders::CaseBlind;
@@ -535,21 +571,16 @@ pub(crate) mod set_scans {
         backward.reverse();
         assert_eq!(all_of(&mut cursor(), Way::Forward).0, expected, "{lower:?} to {upper:?}");
         assert_eq!(backward, expected, "{lower:?} to {upper:?}");
-        let mut range = view.merging_range(|| vec![Box::new(sources())], (lower, upper)).unwrap();
-        let mut rest = expected.iter();
-        loop {
-            let (found, wanted) = match rng.below(4) {
-                0 => (range.next_entry().unwrap().map(row), rest.next()),
-                1 => (range.next_back_entry().unwrap().map(row), rest.next_back()),
-                2 => (range.next().map(|entry| row(&entry.unwrap())), rest.next()),
-                _ => (range.next_back().map(|entry| row(&entry.unwrap())), rest.next_back()),
-            };
-            assert_eq!(found.as_ref(), wanted, "{lower:?} to {upper:?}");
-            if wanted.is_none() {
-                break;
-            }
+        let ascending: Rows = cursor().ascending().map(|entry| row(&entry.unwrap())).collect();
+        let mut descending: Rows = cursor().descending().map(|entry| row(&entry.unwrap())).collect();
+        descending.reverse();
+        assert_eq!((&ascending, &descending), (&expected, &expected), "{lower:?} to {upper:?}");
+        for (key, found) in keys.iter().zip(view.merging_multi_get(keys, vec![Box::new(sources())])) {
+            let expected = rows.binary_search_by(|row| row.0.cmp(key)).ok().map(|at| rows[at].clone());
+            assert_eq!(found.unwrap().as_ref().map(row), expected, "{key:?}");
+            let found = view.merging_get(key, || vec![Box::new(sources())]);
+            assert_eq!(found.unwrap().as_ref().map(row), expected, "{key:?}");
         }
-        assert!(range.next().is_none() && range.next_back().is_none(), "what is over stays over");
     }
 
     /// Compactions give old entries the number 0: an excluded bound leaves these out as well.
@@ -557,7 +588,8 @@ pub(crate) mod set_scans {
     fn an_excluded_bound_leaves_out_the_number_0() {
         let mut base = History::default();
         [b"a", b"b"].iter().for_each(|key| base.insert(0, Kind::PUT, *key, b"value"));
-        let cursor = MergingCursor::over(Arc::new(Bytewise), 1, vec![Box::new(HistorySource::new(&base))]);
+        let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
+        let cursor = set.view().merging_cursor(vec![Box::new(HistorySource::new(&base))]).unwrap();
         let mut cursor = cursor.with_bounds((Bound::Excluded(b"a"), Bound::Unbounded));
         assert_eq!(cursor.first().unwrap().map(MergedEntry::user_key), Some(b"b".as_slice()));
     }
@@ -573,7 +605,7 @@ pub(crate) mod set_scans {
         let task = is_send(async move {
             let mut cursor = view.cursor()?;
             std::future::ready(()).await;
-            let mut range = view.range(..)?;
+            let mut range = view.cursor()?.ascending();
             let first = cursor.first()?.is_none();
             std::future::ready(()).await;
             let is_empty = first && range.next().is_none() && snapshot.sequence() == 0;
@@ -675,9 +707,14 @@ pub(crate) mod set_scans {
                     assert!(rest.any(|expected| expected == row), "{what}: {row:?}");
                 }
                 assert!(errors > 0 || shown.len() == expected.len(), "{what}: rows are missing");
-                let Ok(mut range) = view.range(..) else { continue };
+                let Ok(cursor) = view.cursor() else { continue };
                 let (mut kept, mut failed) = (0, 0);
-                while let Some(entry) = if way == Way::Forward { range.next() } else { range.next_back() } {
+                let mut range: Box<dyn Iterator<Item = _>> = if way == Way::Forward {
+                    Box::new(cursor.ascending())
+                } else {
+                    Box::new(cursor.descending())
+                };
+                while let Some(entry) = range.next() {
                     match entry {
                         Ok(entry) => {
                             assert!(expected.contains(&row(&entry)), "{what}: {entry:?}");

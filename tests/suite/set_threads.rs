@@ -759,3 +759,44 @@ mod set_listener {
         }
     }
 }
+
+/// Flushes and compactions that install bases at once: none loses what another has brought, and old views go on.
+#[test]
+fn no_base_is_lost() {
+    let test = "set_threads::no_base_is_lost";
+    let _watchdog = Watchdog::new(test, 0);
+    let rounds = if cfg!(miri) { 5 } else { 200 };
+    // The base: files, oldest first, each with the last numbers of the flushes that it has.
+    let set = MemTableSet::open(SetOptions::default(), Vec::<Vec<u64>>::new()).unwrap();
+    let is_over = AtomicBool::new(false);
+    scope(|threads| {
+        threads.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                let view = set.view();
+                let [first, second, ..] = view.base().as_slice() else { continue };
+                let merged = [first.as_slice(), second].concat();
+                set.replace_base(|files| {
+                    std::thread::yield_now();
+                    Ok([&[merged], &files[2..]].concat())
+                })
+                .unwrap();
+            }
+        });
+        for _ in 0..rounds {
+            set.put("k", "v").unwrap();
+            set.switch().unwrap();
+            let mut job = set.begin_flush().unwrap().unwrap();
+            let mut items = job.items().unwrap();
+            while items.next().unwrap().is_some() {}
+            drop(items);
+            let last = job.last_sequence();
+            job.install(|files| {
+                std::thread::yield_now();
+                Ok([files.as_slice(), &[vec![last]]].concat())
+            })
+            .unwrap();
+        }
+        is_over.store(true, Ordering::Release);
+    });
+    assert_eq!(set.view().base().concat(), (1..=rounds).collect::<Vec<u64>>());
+}

@@ -96,8 +96,8 @@ mod api {
         assert!(table.cursor().with_bounds(.."a".to_string()).first().unwrap().is_none());
         assert!(table.cursor().owned().with_bounds(pair).first().unwrap().is_some());
         let owned = (Bound::Included(low.clone()), Bound::Excluded(high.clone()));
-        assert_eq!(set.view().range(owned).unwrap().count(), 1);
-        assert_eq!(set.view().range(&low..=&high).unwrap().count(), 2);
+        assert_eq!(set.view().cursor().unwrap().with_bounds(owned).ascending().count(), 1);
+        assert_eq!(set.view().cursor().unwrap().with_bounds(&low..=&high).descending().count(), 2);
         let mut cursor = set.view().cursor().unwrap().with_bounds(pair);
         assert_eq!(cursor.first().unwrap().map(|entry| entry.user_key()), Some(b"b".as_slice()));
     }

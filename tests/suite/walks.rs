@@ -701,8 +701,8 @@ fn a_finished_iterator_stays_finished() {
     ends(table.versions(("b", 2)..), 2);
     ends((&table).into_iter(), 4);
     ends(batch.entries(), 3);
-    ends(set.view().range(..).unwrap(), 2);
-    ends(set.view().range(..).unwrap().rev(), 2);
+    ends(set.view().cursor().unwrap().ascending(), 2);
+    ends(set.view().cursor().unwrap().descending(), 2);
     ends(set.view().readers(), 1);
     ends(table.range_tombstones(9).unwrap().iter(), 1);
     let Lookup::Merge(operands) = table.get("c", 9).unwrap() else { panic!("it was merged") };

@@ -766,6 +766,15 @@ pub trait SortedSource: Send {
         })?;
         Ok(newest.map(|sequence| Cover { sequence, span: None, hides_own: false }))
     }
+
+    /// Whether there may be versions of `key`: what a filter says. Point reads ask it first.
+    ///
+    /// # Errors
+    /// What could not be read.
+    fn may_hold(&mut self, key: &[u8]) -> Result<bool> {
+        let _ = key;
+        Ok(true)
+    }
 }
 
 /// All versions of a table as a source. Whether a key is covered, and how far, is asked of the table's index.

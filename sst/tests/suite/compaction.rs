@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 
-use paranoid_memtable::{Bytewise, Kind};
-use paranoid_set::MergingCursor;
+use paranoid_memtable::Kind;
+use paranoid_set::{MemTableSet, MergedEntry, SetOptions, View};
 use paranoid_sst::TableCursor;
 
 use crate::model::folder;
@@ -15,7 +14,7 @@ use crate::rng::{Rng, Watchdog, amount, seed_or};
 #[allow(unreachable_pub, dead_code, reason = "shared by path")]
 mod files;
 
-use files::{TableFile, compact, get, sources};
+use files::{TableFile, compact, sources};
 
 const KEYS: u64 = 12;
 
@@ -43,14 +42,20 @@ fn file(directory: &Path, number: u64, sequences: std::ops::Range<u64>, rng: &mu
 }
 
 fn scan(files: &[TableFile], snapshot: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut cursor = MergingCursor::over(Arc::new(Bytewise), snapshot, sources(files));
-    let mut rows = vec![];
-    let mut next = cursor.first().unwrap();
-    while let Some(entry) = next {
-        rows.push((entry.user_key().to_vec(), entry.merged(&files::Counters).unwrap()));
-        next = cursor.next().unwrap();
-    }
-    rows
+    let cursor = at(snapshot).merging_cursor(sources(files)).unwrap();
+    let row = |entry: &MergedEntry| (entry.user_key().to_vec(), entry.merged(&files::Counters).unwrap());
+    cursor.ascending().map(|entry| row(&entry.unwrap())).collect()
+}
+
+/// The view of an empty set at a number.
+fn at(snapshot: u64) -> View<()> {
+    let options = SetOptions::builder().last_sequence(snapshot).build().unwrap();
+    MemTableSet::open(options, ()).unwrap().view()
+}
+
+fn get(files: &[TableFile], key: &[u8], snapshot: u64) -> Option<Vec<u8>> {
+    let found = at(snapshot).merging_get(key, || sources(files)).unwrap();
+    found.map(|entry| entry.merged(&files::Counters).unwrap())
 }
 
 #[test]
@@ -70,7 +75,7 @@ fn a_compaction_keeps_what_snapshots_read() {
         old.reverse();
         let mut snapshots: BTreeSet<u64> = (0..rng.below(5)).map(|_| rng.below(121)).collect();
         snapshots.insert(120);
-        let new = [compact(directory, 9, &old, &snapshots).unwrap()];
+        let new = [compact(directory, 9, &old, &snapshots.iter().copied().collect::<Vec<_>>()).unwrap()];
         for snapshot in &snapshots {
             assert_eq!(
                 scan(&new, *snapshot),
@@ -78,7 +83,7 @@ fn a_compaction_keeps_what_snapshots_read() {
                 "round {round} at {snapshot}, seed {seed:#x}"
             );
             for number in 0..KEYS {
-                let read = |files: &[TableFile]| get(files, &key(number), *snapshot).unwrap();
+                let read = |files: &[TableFile]| get(files, &key(number), *snapshot);
                 assert_eq!(read(&new), read(&old), "round {round}, {number} at {snapshot}, seed {seed:#x}");
             }
         }

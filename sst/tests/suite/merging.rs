@@ -2,13 +2,11 @@
 //! that go from the newest source to the oldest. `Source` and `Merging` are what an engine would write; they use
 //! public calls only.
 
-use std::sync::Arc;
-
 use paranoid_memtable::flush::Versions;
 use paranoid_memtable::read::DeletedBy;
 use paranoid_memtable::scan::SortedSource;
-use paranoid_memtable::{Bytewise, Kind, Lookup, MemTable, MemTableOptions, OwnedCursor};
-use paranoid_set::{MergedEntry, MergingCursor};
+use paranoid_memtable::{Kind, Lookup, MemTable, MemTableOptions, OwnedCursor};
+use paranoid_set::{MemTableSet, MergedEntry, SetOptions};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableCursor};
 
 use crate::model::{Model, Row, folder};
@@ -273,7 +271,9 @@ fn files_are_sources_of_the_merging_cursor() {
         let wanted: Vec<_> = keys.iter().filter_map(newest).collect();
         let newest_first = layers.files.iter().rev();
         let sources = newest_first.map(|file| Box::new(file.cursor()) as Box<dyn SortedSource>);
-        let mut cursor = MergingCursor::over(Arc::new(Bytewise), snapshot, sources.collect());
+        let options = SetOptions::builder().last_sequence(snapshot).build().unwrap();
+        let set = MemTableSet::open(options, ()).unwrap();
+        let mut cursor = set.view().merging_cursor(sources.collect()).unwrap();
         let row = |entry: &MergedEntry| (entry.user_key().to_vec(), entry.sequence(), entry.value().to_vec());
         let (mut forward, mut backward) = (vec![], vec![]);
         let mut entry = cursor.first().unwrap();

@@ -182,7 +182,7 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("PendingMerge", "*", SET),
     ("MergingCursor", "*", SET),
     ("MergedEntry", "*", SET),
-    ("SetRange", "*", SET),
+    ("LevelSource", "*", "asks sources that it is given"),
     ("FlushJob", "*", SET),
     ("Compaction", "*", SET),
     ("Snapshot", "*", PLAIN),
