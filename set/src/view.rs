@@ -466,7 +466,7 @@ impl<'v> PendingMerge<'v> {
 /// # fn main() -> Result<(), paranoid_memtable::Error> {
 /// let open = |place| {
 ///     let file = MemTable::default(); // stands for file number `place` of the level
-///     file.put(1, [[b"b", b"k"][place]].concat(), b"value")?;
+///     file.put(1, ["b", "k"][place], b"value")?;
 ///     Ok(file.source())
 /// };
 /// let bounds = vec![(b"a".to_vec(), b"f".to_vec()), (b"g".to_vec(), b"m".to_vec())];
