@@ -80,7 +80,7 @@
 //! | read a key | [`TableReader::get`], [`multi_get`](TableReader::multi_get), [`get_into`](TableReader::get_into); more in [`read`] |
 //! | walk | [`TableReader::cursor_at`] and [`range_at`](TableReader::range_at) at a snapshot, [`cursor`](TableReader::cursor), [`range`](TableReader::range), [`versions`](TableReader::versions) and `for entry in &table` over all versions; [`owned`](Range::owned) ones keep their table alive; [`range_tombstones`](TableReader::range_tombstones); more in [`scan`] |
 //! | flush | [`MemTable::freeze`], then [`ImmutableMemTable::flush`], or [`flush_iter`](ImmutableMemTable::flush_iter) |
-//! | order and log batches, read several tables, flush them as one | the crate `paranoid-set`; the parts: [`scan::SortedSource`], [`flush::FlushIter::next_entry`], [`ArenaRecycler`] |
+//! | order and log batches, read several tables, flush them as one | the crate `paranoid-set`, and [`guide::compaction`]; the parts: [`scan::SortedSource`], [`ArenaRecycler`] |
 //! | choose what is checked | [`ParanoidOptions`]; more in [`integrity`] |
 //! | look for damage, save what is left | [`TableReader::scrub`], [`ImmutableMemTable::salvage`]; more in [`repair`] |
 //! | make reads faster | filters and the directory of [`MemTableOptions`]; [`filter::PrefixExtractor`] |
@@ -90,7 +90,7 @@
 //! | be told of damage, freezes and flushes | the feature `tracing` |
 //! | break memory in tests | `fault`, with the feature `fault-injection` |
 //!
-//! The [`guide`] has a page each about the commit protocol, options, errors, faults, misuse, performance, coming from another map,
+//! The [`guide`] has a page each about the commit protocol, compaction, options, errors, faults, misuse, performance, coming from another map,
 //! and engines that have this table in place of their own.
 //!
 //! # How far to trust it
@@ -113,6 +113,7 @@ pub mod guide {
     //! Pages for users: text only.
     //!
     //! - [`commit_protocol`]: who publishes what, and when
+    //! - [`compaction`]: compaction, snapshots and many tables
     //! - [`options`]: what each option gains and costs
     //! - [`errors`]: what each error means, and what to do
     //! - [`fault_model`]: which faults are noticed
@@ -124,6 +125,9 @@ pub mod guide {
 
     #[doc = include_str!("../docs/commit-protocol.md")]
     pub mod commit_protocol {}
+
+    #[doc = include_str!("../docs/compaction.md")]
+    pub mod compaction {}
 
     #[doc = include_str!("../docs/options.md")]
     pub mod options {}
@@ -221,7 +225,6 @@ pub mod sibling {
     pub use crate::error::trace::{IS_TRACED, stalled, stopped};
     pub use crate::key::Direction;
     pub use crate::key::KeyComparator;
-    pub use crate::memtable::lifecycle::flush::VersionFilter;
     #[cfg(loom)]
     pub use crate::sync::model;
     pub use crate::sync::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, thread_number};

@@ -366,7 +366,7 @@ impl<B> MemTableSet<B> {
         replace_base(&self.shared, None, next).map(drop)
     }
 
-    /// The sequence numbers of all snapshots, ascending, each once: what a compaction of the base keeps readable.
+    /// The sequence numbers of all snapshots, ascending, each once: what a [compaction](crate::Compaction) of the base keeps readable.
     /// They are asked for after the view whose files it merges was taken: a snapshot that is made later sees the newest version of
     /// whatever these files have. A flush takes its own list, [`FlushJob::snapshots`].
     ///

@@ -321,7 +321,7 @@ impl<'t> FlushIter<'t> {
         }
     }
 
-    /// The next entry, borrowed until the next call, for an engine that merges several tables: it takes no fragments, and
+    /// The next entry, borrowed until the next call, for a merge of several tables: it takes no fragments, and
     /// calls [`end`](Self::end) once there is no further entry.
     ///
     /// ```
@@ -347,6 +347,7 @@ impl<'t> FlushIter<'t> {
     ///
     /// # Errors
     /// Those of [`next`](Self::next).
+    #[doc(hidden)]
     #[inline]
     pub fn next_entry(&mut self) -> Result<Option<FlushEntry<'_>>> {
         match self.walk() {
@@ -362,6 +363,7 @@ impl<'t> FlushIter<'t> {
 
     /// The entry that the last step returned; `None` if it returned none. It is a copy that is not verified again: its
     /// `protection` checks it.
+    #[doc(hidden)]
     #[inline]
     #[must_use]
     pub fn entry(&self) -> Option<FlushEntry<'_>> {
@@ -375,6 +377,7 @@ impl<'t> FlushIter<'t> {
     /// # Errors
     /// `InvalidArgument` unless [`next_entry`](Self::next_entry) has just returned `None`; those of [`next`](Self::next), and
     /// those of `take`.
+    #[doc(hidden)]
     pub fn end(
         &mut self,
         take: impl FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
@@ -539,7 +542,7 @@ impl<'t> FlushIter<'t> {
 
 /// Decides which versions of a key are needed (FLUSH-3). Versions come newest first.
 #[derive(Debug)]
-pub struct VersionFilter {
+pub(crate) struct VersionFilter {
     /// Ascending. `None`: every version is needed.
     snapshots: Option<Vec<SequenceNumber>>,
     /// The snapshot stripe of the newest version that was admitted: snapshots from this index on see it.
@@ -552,7 +555,7 @@ pub struct VersionFilter {
 
 impl VersionFilter {
     /// A filter for the versions of one key after another.
-    pub fn new(versions: Versions<'_>) -> Self {
+    pub(crate) fn new(versions: Versions<'_>) -> Self {
         let mut snapshots = match versions {
             Versions::SeenBy(snapshots) => Some(snapshots.to_vec()),
             Versions::All => None,
@@ -562,22 +565,14 @@ impl VersionFilter {
     }
 
     /// Another key comes.
-    pub fn start_key(&mut self) {
+    pub(crate) fn start_key(&mut self) {
         self.stripe = None;
         self.below_single = false;
         self.admitted = None;
     }
 
-    /// The oldest snapshot that sees a version of this key, the largest number if none does. `None` if the version is kept whatever
-    /// covers it: all are needed, or a single delete may need it.
-    pub fn seen_from(&self, sequence: SequenceNumber) -> Option<SequenceNumber> {
-        let snapshots = self.snapshots.as_ref()?;
-        let first = snapshots.partition_point(|snapshot| *snapshot < sequence);
-        (!self.below_single).then(|| snapshots.get(first).copied().unwrap_or(SequenceNumber::MAX))
-    }
-
     /// Whether a reader may need this version. O(log snapshots).
-    pub fn admits(&mut self, sequence: SequenceNumber, kind: Kind) -> bool {
+    pub(crate) fn admits(&mut self, sequence: SequenceNumber, kind: Kind) -> bool {
         let Some(snapshots) = &self.snapshots else { return true };
         // Snapshots from this index on see this version, those before do not.
         let stripe = snapshots.partition_point(|snapshot| *snapshot < sequence);
