@@ -68,7 +68,7 @@ pub const CALLED: &[(&str, &[&str])] = &[
     ("ImmutableMemTable", &["flush", "flush_iter", "salvage"]),
     ("PreparedBatch", &["numbers", "bytes"]),
     ("ReservedBatch", &["write"]),
-    ("FlushIter", &["next", "next_entry", "entry", "end", "summary"]),
+    ("FlushIter", &["next", "summary"]),
     (
         "Cursor",
         &[
