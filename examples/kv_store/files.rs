@@ -1,11 +1,10 @@
 //! The table files of the store: the base of its set, below all tables.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
+use paranoid_memtable::Result;
 use paranoid_memtable::scan::SortedSource;
-use paranoid_memtable::{Bytewise, Result};
-use paranoid_set::{Compaction, MergeOperator};
+use paranoid_set::MergeOperator;
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 
 /// A table file. A view keeps the files that it began with, so a reader can go on in one whose name is gone.
@@ -67,17 +66,4 @@ impl TableFile {
 /// The files as sources of a merging cursor.
 pub(crate) fn sources(files: &[TableFile]) -> Vec<Box<dyn SortedSource>> {
     files.iter().map(|file| Box::new(file.table.cursor()) as Box<dyn SortedSource>).collect()
-}
-
-/// Merges all files into one: of each key what is read at these sequence numbers and at the newest one. A view reads at another number,
-/// but in the files that it began with.
-pub(crate) fn compact(
-    directory: &Path,
-    number: u64,
-    files: &[TableFile],
-    snapshots: &[u64],
-) -> Result<TableFile> {
-    let merge = Compaction::over(Arc::new(Bytewise), snapshots, sources(files));
-    let merge = merge.combining(&Counters).to_lowest_level();
-    TableFile::write(directory, number, |writer| merge.pass_to(writer).map(drop))
 }

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   write    batch -> journal -> active table -> visible                       MemTableSet::write_with
-//!   flush    immutable tables -> one table file -> manifest -> install         FlushJob
-//!   read     tables, newest first; then files, newest first                    View, files
+//!   flush    immutable tables -> one table file -> manifest -> base            FlushThread, FlushJob
+//!   merge    all files -> one table file -> manifest -> base                   Compaction, replace_base
+//!   read     tables, newest first; then files, newest first                    View, at a Snapshot too
 //!   open     manifest -> files -> journal -> set; then the journal's batches   JournalRecovery::replay
 //! ```
 //! What is acknowledged is never lost, because each step waits for the one before: a batch is in the journal before it is
 //! acknowledged; a table file is synced, read back and named before the manifest names it; the manifest is durable before
-//! `install` lets the journal forget the batches. A flush that fails at any step changes nothing, and its files go.
+//! the set has the new base and lets the journal forget the batches. A flush or a merge that fails at any step changes nothing, and its file goes.
 //!
 //! Any thread may call any method. A second process that opens the directory gets an error.
 
@@ -16,153 +17,144 @@ use std::fs::{self, File, OpenOptions};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
 
-use paranoid_memtable::{Error, MemTableOptions, Result, WriteBatch};
-use paranoid_set::{Durability, FileJournal, MemTableSet, SetOptions};
+use paranoid_memtable::{Bytewise, Error, MemTableOptions, Result, WriteBatch};
+use paranoid_set::{
+    Compaction, Durability, FileJournal, FlushJob, FlushThread, MemTableSet, SetOptions, Snapshot,
+};
 
-use crate::files::{self, Counters, TableFile, number_of, path_of};
+use crate::files::{Counters, TableFile, number_of, sources};
 use crate::manifest::{Manifest, io_error, sync_directory};
 
-/// Tables that are not flushed, the active one included. A write beyond waits for a flush.
-const TABLES_MAX: u64 = 4;
-/// A flush that makes more files merges all of them.
+/// More files than that are merged.
 const FILES_MAX: usize = 6;
+
+/// The base of the set: what the manifest says.
+#[derive(Debug, Default)]
+pub(crate) struct Base {
+    /// Everything up to this number is in the files.
+    last_sequence: u64,
+    /// Newest first.
+    files: Vec<TableFile>,
+}
+
+/// The directory, for the threads that write files into it.
+#[derive(Debug)]
+struct Directory {
+    path: PathBuf,
+    next_file: AtomicU64,
+    /// Held by the thread that merges.
+    merging: Mutex<()>,
+    /// An error is that of a manifest that may be on the disk or not: nobody knows then which files it names, and there is no new base
+    /// any more.
+    named: Mutex<Result<()>>,
+}
 
 /// A durable, ordered map from keys to values and counters.
 #[derive(Debug)]
 pub(crate) struct Store {
-    directory: PathBuf,
-    /// The tables, and below them the files, newest first.
-    set: MemTableSet<Vec<TableFile>>,
+    set: MemTableSet<Base>,
+    directory: Arc<Directory>,
     durability: Durability,
-    next_file: AtomicU64,
-    /// Held by the thread that flushes. An error is that of a manifest that may be on the disk or not: nobody knows then which files
-    /// it names, and there is no flush any more.
-    flushing: Mutex<Result<()>>,
-    /// Keeps other processes out, until this one ends at the latest.
+    // Threads end in this order, and then the lock.
+    flusher: FlushThread,
+    _merger: Merger,
     _lock: File,
+}
+
+/// The thread that merges files. It ends when the flush thread is gone.
+#[derive(Debug)]
+struct Merger(Option<JoinHandle<()>>);
+
+impl Drop for Merger {
+    fn drop(&mut self) {
+        let _ = self.0.take().map(JoinHandle::join);
+    }
 }
 
 impl Store {
     /// Opens the store of a directory, or makes one. With `Durability::Synced` what is acknowledged survives a crash of
     /// the machine; with `Buffered` the end of the process.
-    pub(crate) fn open(directory: &Path, write_buffer: u64, durability: Durability) -> Result<Store> {
-        if !directory.is_dir() {
-            fs::create_dir_all(directory).map_err(io_error("create", directory))?;
-            sync_directory(directory.parent().filter(|it| it.is_dir()).unwrap_or(Path::new(".")))?;
+    pub(crate) fn open(path: &Path, write_buffer: u64, durability: Durability) -> Result<Store> {
+        if !path.is_dir() {
+            fs::create_dir_all(path).map_err(io_error("create", path))?;
+            sync_directory(path.parent().filter(|it| it.is_dir()).unwrap_or(Path::new(".")))?;
         }
-        let lock_path = directory.join("LOCK");
+        let lock_path = path.join("LOCK");
         let lock = OpenOptions::new().create(true).read(true).append(true).open(&lock_path);
         let lock = lock.map_err(io_error("open", &lock_path))?;
         lock.try_lock().map_err(|error| io_error("lock", &lock_path)(error.into()))?;
-        let manifest = Manifest::open(directory, &lock_path)?;
-        let files = manifest.files.iter().map(|number| TableFile::open(directory, *number));
-        let files = files.collect::<Result<Vec<_>>>()?;
-        let last_file = remove_leftovers(directory, &files)?;
-        let (journal, recovery) = FileJournal::open(directory, manifest.last_sequence)?;
+        let Manifest { last_sequence, files } = Manifest::open(path, &lock_path)?;
+        // What was written and never named, or named no more.
+        let last_file = remove_files(path, |number| !files.contains(&number))?;
+        let files = files.iter().map(|number| TableFile::open(path, *number)).collect::<Result<_>>()?;
+        let (journal, recovery) = FileJournal::open(path, last_sequence)?;
         let options = SetOptions::builder()
             .table(MemTableOptions::builder().write_buffer_size(write_buffer).build()?)
-            .max_write_buffer_number(TABLES_MAX)
-            .last_sequence(manifest.last_sequence)
+            .last_sequence(last_sequence)
             .first_table(journal.next_table())
             .journal(Arc::new(journal))
             .build()?;
-        let set = MemTableSet::open(options, files)?;
-        let (directory, flushing) = (directory.to_path_buf(), Mutex::new(Ok(())));
-        let next_file = AtomicU64::new(1 + last_file);
-        let store = Store { directory, set, durability, next_file, flushing, _lock: lock };
-        let replayed =
-            recovery.replay(|_, batch| store.unless_full(|| store.set.replay(&batch)).map(drop))?;
-        store.set.skip_to(replayed.last_sequence)?;
+        let set = MemTableSet::open(options, Base { last_sequence, files })?;
+        let directory = Arc::new(Directory {
+            path: path.to_path_buf(),
+            next_file: AtomicU64::new(1 + last_file),
+            merging: Mutex::new(()),
+            named: Mutex::new(Ok(())),
+        });
+        let (flusher, merger) = start_threads(&set, &directory)?;
+        let replayed = recovery.replay(|_, batch| set.replay(&batch).map(drop))?;
+        set.skip_to(replayed.last_sequence)?;
         for finding in &replayed.findings {
-            eprintln!(
-                "journal: {}; {} bytes are cut off ({:?})",
-                finding.error, finding.cut_bytes, finding.reason
-            );
+            let (error, bytes, reason) = (&finding.error, finding.cut_bytes, finding.reason);
+            eprintln!("journal: {error}; {bytes} bytes are cut off ({reason:?})");
         }
-        Ok(store)
+        Ok(Store { set, directory, durability, flusher, _merger: merger, _lock: lock })
     }
 
-    /// Writes a batch: all of it or nothing, also after a crash. Returns once it is durable and every read sees it.
+    /// Writes a batch: all of it or nothing, also after a crash. Returns once it is durable and every read sees it. While a
+    /// flush fails, writes that need room are refused with its error.
     pub(crate) fn write(&self, batch: &WriteBatch) -> Result<u64> {
-        self.unless_full(|| self.set.write_with(batch, self.durability))
-    }
-
-    /// Does something that needs room in the tables. If they are full and nobody flushes them, this thread does.
-    fn unless_full<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
-        loop {
-            match act() {
-                // Also after a wait: a flush may have ended, and others have filled what it made room for.
-                Err(Error::WriteStall { .. }) => self.flush()?,
-                done => return done,
+        self.set.write_with(batch, self.durability).map_err(|error| match error {
+            Error::WriteStall { .. } => {
+                let cause = self.flusher.error();
+                self.flusher.retry();
+                cause.unwrap_or(error)
             }
-        }
+            error => error,
+        })
     }
 
-    /// Whether tables wait for a flush.
-    pub(crate) fn needs_flush(&self) -> bool {
-        self.set.stats().tables > 1
-    }
-
-    /// Makes the active table one that can be flushed.
-    pub(crate) fn switch(&self) -> Result<()> {
-        self.unless_full(|| self.set.switch().map(drop))
-    }
-
-    /// Flushes all tables that are full into one file, after the flush that another thread is at.
+    /// Flushes what was written before, and merges files if there are many.
     pub(crate) fn flush(&self) -> Result<()> {
-        // Nobody else changes the base.
-        let mut known = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
-        (*known).clone()?;
-        let done = self.flush_tables(&mut known);
-        if known.is_ok() {
-            // The files of a flush that failed would fill the disk. What cannot be removed now is removed by the next flush.
-            let _ = remove_leftovers(&self.directory, self.set.view().base());
-        }
-        done
+        self.set.flush_and_wait()?;
+        self.directory.merge(&self.set)
     }
 
-    fn flush_tables(&self, known: &mut Result<()>) -> Result<()> {
-        let Some(mut job) = self.set.begin_flush()? else { return Ok(()) };
-        let file = TableFile::write(&self.directory, self.number(), |file| job.flush(file).map(drop))?;
-        let mut files = vec![file];
-        files.extend(self.set.view().base().iter().cloned());
-        if files.len() > FILES_MAX {
-            files = vec![files::compact(&self.directory, self.number(), &files, job.snapshots())?];
-        }
-        let numbers = files.iter().map(|file| file.number).collect();
-        Manifest { last_sequence: job.last_sequence(), files: numbers }.write(&self.directory)?;
-        *known = sync_directory(&self.directory);
-        (*known).clone()?;
-        job.install(|_| Ok(files))
-    }
-
-    /// The number of the next file. One that is not used up is a leftover, and is never given again.
-    fn number(&self) -> u64 {
-        self.next_file.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.set.snapshot()
     }
 
     /// The value of a key.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let view = self.set.view();
-        let found = view.merging_get(key, || files::sources(view.base()))?;
+        let found = view.merging_get(key, || sources(&view.base().files))?;
         found.map(|entry| entry.merged(&Counters)).transpose()
     }
 
-    /// Shows every key from `from` up to `to`, which is not among them, and its value, as they were at one moment.
+    /// Shows every key between two bounds, and its value, as they were at one moment.
     pub(crate) fn scan(
         &self,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
+        at: &Snapshot,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
         mut show: impl FnMut(&[u8], &[u8]),
     ) -> Result<()> {
-        let view = self.set.view();
-        let mut cursor = view.merging_cursor(files::sources(view.base()))?.with_bounds((from, to));
-        let mut next = cursor.first()?;
-        while let Some(entry) = next {
+        let view = self.set.view_at(at)?;
+        for entry in view.merging_cursor(sources(&view.base().files))?.with_bounds(bounds).ascending() {
+            let entry = entry?;
             show(entry.user_key(), &entry.merged(&Counters)?);
-            next = cursor.next()?;
         }
         Ok(())
     }
@@ -170,21 +162,92 @@ impl Store {
     /// Number of tables and of files.
     pub(crate) fn sizes(&self) -> (usize, usize) {
         let view = self.set.view();
-        (view.readers().count(), view.base().len())
+        (view.readers().count(), view.base().files.len())
     }
 }
 
-/// Removes table files that are not these: a flush or a compaction was cut short before it was installed, or has replaced them. Returns
-/// the largest number of a table file.
-fn remove_leftovers(directory: &Path, files: &[TableFile]) -> Result<u64> {
+/// Starts the thread that flushes whatever is full, and the one that merges files after a flush.
+fn start_threads(set: &MemTableSet<Base>, directory: &Arc<Directory>) -> Result<(FlushThread, Merger)> {
+    let (wake, woken) = mpsc::channel();
+    let of_flusher = Arc::clone(directory);
+    let flusher = set.start_flush_thread(move |job| {
+        of_flusher.flush(job)?;
+        let _ = wake.send(());
+        Ok(())
+    })?;
+    let (set, directory) = (set.clone(), Arc::clone(directory));
+    let merger = thread::spawn(move || {
+        for () in woken {
+            // Nothing is lost: the old files stay.
+            directory.merge(&set).unwrap_or_else(|error| eprintln!("merge: {error}"));
+        }
+    });
+    Ok((flusher, Merger(Some(merger))))
+}
+
+impl Directory {
+    /// Writes the tables of a job into a file, in front of the others.
+    fn flush(&self, mut job: FlushJob<Base>) -> Result<()> {
+        let (number, last_sequence) = (self.next_file.fetch_add(1, Ordering::Relaxed), job.last_sequence());
+        let written = TableFile::write(&self.path, number, |file| job.flush(file).map(drop));
+        let installed = written.and_then(|new| {
+            job.install(|base| self.name(Base { last_sequence, files: [&[new], &base.files[..]].concat() }))
+        });
+        self.remove_unnamed(installed, number, &[])
+    }
+
+    /// Merges all files into one, if there are too many. Flushes go on meanwhile: their files stay, in front of the new one.
+    fn merge(&self, set: &MemTableSet<Base>) -> Result<()> {
+        let _turn = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        let view = set.view();
+        let old = view.base().files.as_slice();
+        if old.len() <= FILES_MAX {
+            return Ok(());
+        }
+        // The snapshots after the view, so that none of them is missed.
+        let merge = Compaction::over(Arc::new(Bytewise), &set.snapshots(), sources(old));
+        let merge = merge.combining(&Counters).to_lowest_level();
+        let number = self.next_file.fetch_add(1, Ordering::Relaxed);
+        let written = TableFile::write(&self.path, number, |file| merge.pass_to(file).map(drop));
+        let replaced = written.and_then(|new| {
+            set.replace_base(|base| {
+                let newer = &base.files[..base.files.len() - old.len()];
+                self.name(Base { files: [newer, &[new]].concat(), ..*base })
+            })
+        });
+        self.remove_unnamed(replaced, number, old)
+    }
+
+    /// Removes the files that a new one replaced, or the new one if it was not named.
+    fn remove_unnamed(&self, done: Result<()>, new: u64, old: &[TableFile]) -> Result<()> {
+        if self.named.lock().unwrap_or_else(PoisonError::into_inner).is_ok() {
+            let is_old = |number| old.iter().any(|file| file.number == number);
+            // What cannot be removed now is removed by the next opening.
+            let _ = remove_files(&self.path, |it| if done.is_ok() { is_old(it) } else { it == new });
+        }
+        done
+    }
+
+    /// Has the manifest name the files of a base, durably.
+    fn name(&self, base: Base) -> Result<Base> {
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        (*named).clone()?;
+        let numbers = base.files.iter().map(|file| file.number).collect();
+        Manifest { last_sequence: base.last_sequence, files: numbers }.write(&self.path)?;
+        *named = sync_directory(&self.path);
+        (*named).clone().map(|()| base)
+    }
+}
+
+/// Removes table files by their numbers. Returns the largest number of a table file.
+fn remove_files(directory: &Path, is_gone: impl Fn(u64) -> bool) -> Result<u64> {
     let mut last = 0;
     for entry in fs::read_dir(directory).map_err(io_error("list", directory))? {
         let path = entry.map_err(io_error("list", directory))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let Some(number) = number_of(name) else { continue };
         last = last.max(number);
-        let is_named = files.iter().any(|file| path == path_of(directory, file.number));
-        if !is_named && fs::symlink_metadata(&path).is_ok_and(|it| it.is_file()) {
+        if is_gone(number) && fs::symlink_metadata(&path).is_ok_and(|it| it.is_file()) {
             fs::remove_file(&path).map_err(io_error("remove", &path))?;
         }
     }

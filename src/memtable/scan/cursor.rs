@@ -742,6 +742,7 @@ pub trait SortedSource: Send {
     ///
     /// # Errors
     /// What could not be read, and errors of `take`.
+    #[expect(clippy::type_complexity, reason = "a name for it would be one more to be known")]
     fn range_tombstones(
         &mut self,
         take: &mut dyn FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
