@@ -83,8 +83,8 @@ impl Version {
 
 /// Where the entries of a source come from.
 enum Entries<'s> {
-    /// A table's own flush, and the table's last number.
-    Table(FlushIter<'s>, SequenceNumber),
+    /// A table's own flush.
+    Table(Box<FlushIter<'s>>),
     /// The source itself: how it goes on, and a copy of the entry on which it stands.
     Source(SourceMove<'static>, Option<Version>),
 }
@@ -94,12 +94,14 @@ struct Input<'s> {
     entries: Entries<'s>,
     /// Asked for range tombstones.
     source: Box<dyn SortedSource + 's>,
+    /// What is newer was abandoned (SET-FLUSH-3).
+    last: SequenceNumber,
 }
 
 impl Input<'_> {
     fn entry(&self) -> Option<FlushEntry<'_>> {
         match &self.entries {
-            Entries::Table(items, _) => items.entry(),
+            Entries::Table(items) => items.entry(),
             Entries::Source(_, version) => version.as_ref().map(Version::entry),
         }
     }
@@ -108,56 +110,36 @@ impl Input<'_> {
     fn advance(&mut self) -> Result<u64> {
         let mut abandoned = 0;
         match &mut self.entries {
-            Entries::Table(items, last) => {
-                while items.next_entry()?.is_some_and(|entry| entry.sequence > *last) {
+            Entries::Table(items) => {
+                while items.next_entry()?.is_some_and(|entry| entry.sequence > self.last) {
                     abandoned += 1;
                 }
             }
             Entries::Source(next, version) => {
-                let mut buffers = version.take().map(|version| (version.key, version.value));
-                let (key, value) = buffers.get_or_insert_default();
-                let Some(found) = self.source.go(std::mem::replace(next, SourceMove::Next))? else {
-                    return Ok(0);
-                };
-                let SourceKey { user_key, sequence, kind } = found;
+                let buffers = version.take().map(|version| (version.key, version.value));
+                let (mut key, mut value) = buffers.unwrap_or_default();
+                let found = self.source.go(std::mem::replace(next, SourceMove::Next))?;
+                let Some(SourceKey { user_key, sequence, kind }) = found else { return Ok(0) };
                 key.clear();
                 key.extend_from_slice(user_key);
-                self.source.value_into(value)?;
-                let protection = StoredProtection::of(key, value, sequence, kind);
-                let (key, value) = buffers.unwrap_or_default();
+                self.source.value_into(&mut value)?;
+                let protection = StoredProtection::of(&key, &value, sequence, kind);
                 *version = Some(Version { key, sequence, kind, value, protection });
             }
         }
         Ok(abandoned)
     }
 
-    /// Whether a range tombstone up to `snapshot` that is newer than `sequence` covers the key.
-    fn covers(
-        &mut self,
-        order: &KeyComparator,
-        key: &[u8],
-        sequence: SequenceNumber,
-        snapshot: SequenceNumber,
-    ) -> Result<bool> {
-        let snapshot = match &self.entries {
-            Entries::Table(_, last) => snapshot.min(*last),
-            Entries::Source(..) => snapshot,
-        };
-        let cover = self.source.cover(order.get(), key, snapshot)?;
-        Ok(cover.is_some_and(|cover| cover.sequence > sequence))
-    }
-
     /// Passes all range tombstones to `take`; after that a table has reached its end (SET-FLUSH-1). Returns how many entries its own
     /// flush has left out.
     fn end(&mut self, mut take: impl FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>) -> Result<u64> {
+        let last = self.last;
+        let mut take = |start: &[u8], end: &[u8], sequence| match sequence {
+            _ if sequence > last => Ok(()),
+            _ => take(start, end, sequence),
+        };
         match &mut self.entries {
-            Entries::Table(items, last) => {
-                let ended = items.end(|start, end, sequence| match sequence {
-                    _ if sequence > *last => Ok(()),
-                    _ => take(start, end, sequence),
-                })?;
-                Ok(ended.hidden)
-            }
+            Entries::Table(items) => items.end(take).map(|ended| ended.hidden),
             Entries::Source(..) => self.source.range_tombstones(&mut take).map(|()| 0),
         }
     }
@@ -266,7 +248,8 @@ impl<'s> Compaction<'s> {
         sources: Vec<Box<dyn SortedSource + 's>>,
     ) -> Self {
         let inputs = sources.into_iter();
-        let inputs = inputs.map(|source| Input { entries: Entries::Source(SourceMove::First, None), source });
+        let entries = || Entries::Source(SourceMove::First, None);
+        let inputs = inputs.map(|source| Input { entries: entries(), source, last: SequenceNumber::MAX });
         Compaction::of(inputs.collect(), comparator.into(), snapshots)
     }
 
@@ -282,8 +265,8 @@ impl<'s> Compaction<'s> {
             let last = slot.last.get();
             // SET-FLUSH-3.
             let seen = [snapshots, &[last]].concat();
-            let entries = Entries::Table(table.flush_iter(Versions::SeenBy(&seen))?, last);
-            Ok(Input { entries, source: table.source() })
+            let entries = Entries::Table(Box::new(table.flush_iter(Versions::SeenBy(&seen))?));
+            Ok(Input { entries, source: table.source(), last })
         };
         let inputs = slots.iter().zip(frozen).map(begun).collect::<Result<_>>();
         let inputs = inputs.inspect_err(|error: &Error| *told = Outcome::Failed(error.clone()))?;
@@ -529,7 +512,8 @@ impl<'s> Compaction<'s> {
         let Some(key) = &self.key else { return Ok(false) };
         let snapshot = self.snapshots.get(head.stripe).copied().unwrap_or(SequenceNumber::MAX);
         for input in &mut self.inputs {
-            if input.covers(&self.comparator, key, head.sequence, snapshot)? {
+            let cover = input.source.cover(self.comparator.get(), key, snapshot.min(input.last))?;
+            if cover.is_some_and(|cover| cover.sequence > head.sequence) {
                 return Ok(true);
             }
         }
@@ -590,10 +574,8 @@ impl<'s> Compaction<'s> {
         };
         let values = || operands.iter().map(|operand| operand.value.as_slice());
         operands.iter().try_for_each(Version::verify)?;
-        let base = match below.filter(|below| below.stripe == head.stripe) {
-            Some(base) => self.inputs.get(base.place).and_then(Input::entry).map(Version::of),
-            None => None,
-        };
+        let base = below.filter(|below| below.stripe == head.stripe);
+        let base = base.and_then(|base| self.inputs.get(base.place)?.entry().map(Version::of));
         base.iter().try_for_each(Version::verify)?;
         let is_known = base.is_some() || below.is_none() && self.level == Level::Lowest;
         let known = match &base {

@@ -128,29 +128,6 @@ impl<B> FlushJob<B> {
         self.slots.len()
     }
 
-    /// The sequence numbers at which a compaction that is installed with this job must keep what is read: those of all snapshots when
-    /// the job began, in ascending order, and then [`last_sequence`](Self::last_sequence), from which on later snapshots read.
-    ///
-    /// ```
-    /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_set::{MemTableSet, SetOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let set = MemTableSet::open(SetOptions::default(), ())?;
-    /// let mut batch = WriteBatch::new();
-    /// batch.put(b"k", b"v")?;
-    /// set.write(&batch)?;
-    /// let before = set.snapshot();
-    /// set.write(&batch)?;
-    /// set.switch()?;
-    /// let job = set.begin_flush()?.expect("an immutable table");
-    /// assert_eq!(job.snapshots(), [before.sequence(), 2]);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn snapshots(&self) -> &[SequenceNumber] {
-        &self.snapshots
-    }
-
     /// The last sequence number of the tables that this job flushes. The new base has everything up to it.
     ///
     /// ```

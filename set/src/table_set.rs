@@ -368,7 +368,7 @@ impl<B> MemTableSet<B> {
 
     /// The sequence numbers of all snapshots, ascending, each once: what a [compaction](crate::Compaction) of the base keeps readable.
     /// They are asked for after the view whose files it merges was taken: a snapshot that is made later sees the newest version of
-    /// whatever these files have. A flush takes its own list, [`FlushJob::snapshots`].
+    /// whatever these files have. A flush takes a list of its own.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};

@@ -135,7 +135,7 @@ mod cases {
             "!" => Kind::SINGLE_DELETE,
             other => panic!("{other} is no kind"),
         };
-        into.insert(rest[..at].parse().unwrap(), kind, key.as_bytes(), rest[at + 1..].as_bytes());
+        into.insert(rest[..at].parse().unwrap(), kind, key.as_bytes(), &rest.as_bytes()[at + 1..]);
     }
 
     fn history(text: &str) -> History {

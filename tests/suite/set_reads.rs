@@ -709,12 +709,12 @@ pub(crate) mod set_scans {
                 assert!(errors > 0 || shown.len() == expected.len(), "{what}: rows are missing");
                 let Ok(cursor) = view.cursor() else { continue };
                 let (mut kept, mut failed) = (0, 0);
-                let mut range: Box<dyn Iterator<Item = _>> = if way == Way::Forward {
+                let range: Box<dyn Iterator<Item = _>> = if way == Way::Forward {
                     Box::new(cursor.ascending())
                 } else {
                     Box::new(cursor.descending())
                 };
-                while let Some(entry) = range.next() {
+                for entry in range {
                     match entry {
                         Ok(entry) => {
                             assert!(expected.contains(&row(&entry)), "{what}: {entry:?}");
