@@ -115,11 +115,12 @@ impl<B> Shared<B> {
             first_table,
             tables_max,
             stall_timeout,
+            scans,
             listener,
             ..
         } = options;
         let model = MemTable::new(table)?;
-        let active = Slot::new(first_table, last, model.fork()?, buffers.count_table());
+        let active = Slot::new(first_table, last, model.fork()?, buffers.count_table(), scans);
         active.bytes.count(Phase::Active, 0);
         let tables = Arc::new(Tables { active, immutables: Vec::new(), base });
         if let Some(journal) = &journal {
@@ -380,7 +381,7 @@ impl<B> Shared<B> {
         self.replace_active(commit)
     }
 
-    /// Seals the active table if another set needs its memory.
+    /// Seals the active table if another set needs its memory, or scans pass too much of it.
     pub(crate) fn seal_if_asked(&self) -> Result<()> {
         if self.buffers.take_seal() == Seal::No {
             return Ok(());
@@ -501,7 +502,8 @@ impl<B> Shared<B> {
             journal.switch(number)?;
         }
         commit.last_table = number;
-        Ok(Slot::new(number, commit.last, table, self.buffers.count_table()))
+        let scans = commit.tables.active.scans;
+        Ok(Slot::new(number, commit.last, table, self.buffers.count_table(), scans))
     }
 }
 

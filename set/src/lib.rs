@@ -98,7 +98,7 @@
 //! [`stall_timeout`](SetOptionsBuilder::stall_timeout) or its own [`deadline`](WriteOptions::deadline); if there is none, it is
 //! refused at once. Only what is not flushed makes
 //! writers wait. Views, cursors, pinned values and jobs that keep flushed tables in memory are counted apart, as
-//! [`pinned_bytes`](SetStats::pinned_bytes). [`stats`](MemTableSet::stats) has these counts, and a [`Listener`] is told of
+//! [`pinned_bytes`](SetStats::pinned_bytes), with [how long](SetStats::pinned_for). [`stats`](MemTableSet::stats) has these counts, and a [`Listener`] is told of
 //! switches, flushes, stalls and stops.
 //!
 //! # Recovering

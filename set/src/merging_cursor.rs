@@ -21,11 +21,14 @@ use std::cmp::Ordering;
 use std::error::Error as StdError;
 use std::iter::FusedIterator;
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
 use paranoid_memtable::read::Base;
 use paranoid_memtable::scan::{KeyRange, SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::sibling::{Direction, KeyComparator};
 use paranoid_memtable::{Error, KeyEquality, Kind, Result, SequenceNumber, shown};
+
+use crate::tables::Slot;
 
 /// A cursor over what a view sees, both ways. It is `'static` if its sources are, and `Send`; it keeps the memory of its
 /// tables alive. Made by [`View::cursor`](crate::View::cursor) and
@@ -65,6 +68,14 @@ pub struct MergingCursor<'s> {
     shown: MergedEntry,
     /// Whether the cursor has a place.
     has_place: bool,
+    watched: Option<Box<Watched>>,
+}
+
+/// What a cursor has done since its last seek, until it asks for its active table, the first source, to be sealed.
+struct Watched {
+    active: Arc<Slot>,
+    moves: u64,
+    hidden: u64,
 }
 
 /// What a range tombstone hides on the cursor's way: from which source on, and how far.
@@ -92,6 +103,28 @@ impl<'s> MergingCursor<'s> {
             state: State::Nowhere,
             shown: MergedEntry::default(),
             has_place: false,
+            watched: None,
+        }
+    }
+
+    /// Counts the hidden entries of the active table, the first source, if scans are to have it sealed.
+    pub(crate) fn watching(mut self, active: &Arc<Slot>) -> Self {
+        let is_watched = active.scans.operation > 0;
+        self.watched =
+            is_watched.then(|| Box::new(Watched { active: Arc::clone(active), moves: 0, hidden: 0 }));
+        self
+    }
+
+    /// Ends a move: asks for the active table to be sealed if moves pass too many hidden entries of it.
+    fn note_move(&mut self) {
+        let (Some(watched), Some(active)) = (&mut self.watched, self.sources.first_mut()) else { return };
+        let (hidden, triggers) = (std::mem::take(&mut active.hidden), watched.active.scans);
+        watched.moves += 1;
+        watched.hidden += hidden;
+        let is_mean_high = triggers.mean > 0 && watched.hidden / watched.moves >= triggers.mean;
+        if hidden >= triggers.operation || is_mean_high && watched.hidden >= triggers.operation {
+            watched.active.bytes.ask_seal();
+            self.watched = None;
         }
     }
 
@@ -264,6 +297,9 @@ impl<'s> MergingCursor<'s> {
             Bound::Excluded(key) => Move::Beyond(key),
         };
         self.has_place = false;
+        if let Some(watched) = &mut self.watched {
+            (watched.moves, watched.hidden) = (0, 0);
+        }
         self.each(way, |source, comparator, _| source.lead(comparator, way, to))?;
         self.find(way)
     }
@@ -351,6 +387,7 @@ impl<'s> MergingCursor<'s> {
         loop {
             let Some(key) = self.next_key(way).filter(|key| !self.is_outside(way, key)) else {
                 self.state = State::Nowhere;
+                self.note_move();
                 return Ok(None);
             };
             self.shown.begin(key);
@@ -358,7 +395,11 @@ impl<'s> MergingCursor<'s> {
             self.resolve(way)?;
             if self.shown.kind.is_some() {
                 self.state = State::On(way);
+                self.note_move();
                 return Ok(self.entry());
+            }
+            if let Some(first) = self.sources.first_mut() {
+                first.hidden += u64::from(first.is_at(&self.comparator, &self.shown.key));
             }
             self.leave(way)?;
         }
@@ -678,7 +719,7 @@ pub(crate) fn apply<'o>(
 // One thread at a time.
 
 /// Steps over versions of one key before a seek passes them.
-const STEPS: usize = 4;
+const STEPS: u64 = 4;
 
 /// A source, and a copy of where it stands.
 pub(crate) struct Source<'s> {
@@ -690,6 +731,8 @@ pub(crate) struct Source<'s> {
     /// `None` if it is on no entry.
     pub(crate) kind: Option<Kind>,
     pub(crate) state: Reach,
+    /// Entries passed that no cursor of this number shows.
+    hidden: u64,
 }
 
 /// The result of a source's last move.
@@ -718,7 +761,7 @@ pub(crate) enum Move<'k> {
 impl<'s> Source<'s> {
     /// A source that is on no entry yet.
     pub(crate) fn new(items: Box<dyn SortedSource + 's>, visible: SequenceNumber) -> Self {
-        Source { items, visible, key: Vec::new(), sequence: 0, kind: None, state: Reach::Ready }
+        Source { items, visible, key: Vec::new(), sequence: 0, kind: None, state: Reach::Ready, hidden: 0 }
     }
 
     /// Makes a move, and copies where it led.
@@ -760,6 +803,7 @@ impl<'s> Source<'s> {
             self.go(Direction::Forward, if moves == STEPS { Move::Beyond(key) } else { Move::Step })?;
             moves += 1;
         }
+        self.hidden += u64::saturating_sub(moves, 1);
         self.skip_invisible()
     }
 
@@ -768,6 +812,7 @@ impl<'s> Source<'s> {
         while self.kind.is_some() && self.sequence > self.visible {
             let key = std::mem::take(&mut self.key);
             self.go(Direction::Forward, Move::To(&key))?;
+            self.hidden += 1;
         }
         Ok(())
     }

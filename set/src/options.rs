@@ -113,6 +113,7 @@ pub struct SetOptions {
     pub(crate) tables_max: u64,
     pub(crate) recycled_arenas: Option<u64>,
     pub(crate) stall_timeout: Duration,
+    pub(crate) scans: ScanTriggers,
     pub(crate) manager: Option<WriteBufferManager>,
     pub(crate) listener: Option<Arc<dyn Listener>>,
 }
@@ -127,6 +128,7 @@ impl Default for SetOptions {
             tables_max: 4,
             recycled_arenas: None,
             stall_timeout: Duration::from_secs(10),
+            scans: ScanTriggers::default(),
             manager: None,
             listener: None,
         }
@@ -166,6 +168,7 @@ shown! {
         "tables_max": options.tables_max,
         "recycled_arenas": options.recycled_arenas,
         "stall_timeout": options.stall_timeout,
+        "scans": options.scans,
     }
 }
 
@@ -288,6 +291,35 @@ impl SetOptionsBuilder {
         self
     }
 
+    /// How many hidden entries of the active table one move of a cursor or range of a [`View`](crate::View) may pass (default 0:
+    /// any number). A move that passes as many, forward or back, has the table sealed if there may be another one, by the flush
+    /// thread, the next [`begin_flush`](crate::MemTableSet::begin_flush) or a later write: the flush leaves out what hides and what is
+    /// hidden, so scans get faster. Hidden are deleted and covered keys, older
+    /// versions of a key, and versions newer than the view; a run of versions of one key counts as at most five. The name is RocksDB's.
+    ///
+    /// ```
+    /// use paranoid_set::{MemTableSet, SetOptions};
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::builder().memtable_op_scan_flush_trigger(100).build()?, ())?;
+    /// for key in 0..100_u32 {
+    ///     set.delete(key.to_be_bytes())?;
+    /// }
+    /// assert!(set.view().cursor()?.first()?.is_none());
+    /// assert!(set.begin_flush()?.is_some(), "the table of deletes is sealed");
+    /// # Ok(()) }
+    /// ```
+    pub fn memtable_op_scan_flush_trigger(mut self, hidden: u64) -> Self {
+        self.options.scans.operation = hidden;
+        self
+    }
+
+    /// The same for the mean of all moves since the last seek (default 0: any mean), once they have passed as many hidden entries as
+    /// one move may. The name is RocksDB's.
+    pub fn memtable_avg_op_scan_flush_trigger(mut self, hidden: u64) -> Self {
+        self.options.scans.mean = hidden;
+        self
+    }
+
     /// The number of the set's first table (default 1), for journals that have tables of an earlier set.
     pub fn first_table(mut self, number: u64) -> Self {
         self.options.first_table = number;
@@ -304,7 +336,8 @@ impl SetOptionsBuilder {
     /// # Errors
     /// `InvalidArgument` if the last sequence number is over 2^56 - 1, for fewer than 2 tables, and for recycled arenas
     /// where they cannot be: of tables with a write buffer below 256 KiB, whose memory comes from the heap, and under a hard
-    /// cap, which does not count them; also for options of tables that have a recycler, because the set has its own.
+    /// cap, which does not count them; also for options of tables that have a recycler, because the set has its own, and
+    /// for a trigger on the mean of scans that is not below the one on a single move.
     pub fn build(self) -> Result<SetOptions> {
         if self.options.tables_max < 2 {
             return Err(Error::InvalidArgument(format!(
@@ -328,8 +361,23 @@ impl SetOptionsBuilder {
             let own = "a set has a recycler of its own: see recycled_arenas";
             return Err(Error::InvalidArgument(own.into()));
         }
+        let ScanTriggers { operation, mean } = self.options.scans;
+        if mean > 0 && mean >= operation {
+            return Err(Error::InvalidArgument(format!(
+                "a mean of {mean} hidden entries asks for a trigger above it on one move, not {operation}"
+            )));
+        }
         Ok(self.options)
     }
+}
+
+/// How many hidden entries of the active table scans may pass before it is sealed; 0: any number.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ScanTriggers {
+    /// In one move.
+    pub(crate) operation: u64,
+    /// In the mean of all moves since a seek.
+    pub(crate) mean: u64,
 }
 
 // Listeners: an engine is told what its set does.

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use paranoid_memtable::batch::RangeOrder;
 use paranoid_memtable::{Error, Kind, Result, SequenceNumber, WriteBatch, shown};
@@ -539,6 +540,8 @@ pub struct SetStats {
     pub allocated_bytes: u64,
     /// Bytes of memory of flushed tables that views, cursors, jobs or pinned values still hold.
     pub pinned_bytes: u64,
+    /// How long the first of these tables has been held since it was flushed: a view or cursor that somebody forgot.
+    pub pinned_for: Option<Duration>,
     /// Bytes of memory of flushed tables that the set keeps for the next ones:
     /// [`recycled_arenas`](crate::SetOptionsBuilder::recycled_arenas).
     pub recycled_bytes: u64,
@@ -555,6 +558,7 @@ impl SetStats {
             entries: view.readers().map(|table| table.len() as u64).sum(),
             allocated_bytes: view.readers().map(|table| table.allocated_bytes()).sum(),
             pinned_bytes: counted.pinned_bytes,
+            pinned_for: counted.pinned_for,
             recycled_bytes: counted.recycled_bytes,
             snapshots: registry.numbers().len() as u64,
         }

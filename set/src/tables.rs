@@ -23,6 +23,7 @@ use std::sync::Arc;
 use paranoid_memtable::sibling::{AtomicU64, Mutex, Ordering};
 use paranoid_memtable::{MemTable, Result, SequenceNumber, shown};
 
+use crate::options::ScanTriggers;
 use crate::publication::Publication;
 use crate::write_buffer_manager::{Phase, TableBytes};
 
@@ -61,6 +62,7 @@ pub(crate) struct Slot {
     pub(crate) table: MemTable,
     pub(crate) last: LastNumber,
     pub(crate) bytes: Arc<TableBytes>,
+    pub(crate) scans: ScanTriggers,
 }
 
 impl Slot {
@@ -70,9 +72,10 @@ impl Slot {
         before: SequenceNumber,
         table: MemTable,
         bytes: Arc<TableBytes>,
+        scans: ScanTriggers,
     ) -> Arc<Self> {
         table.attach(Arc::<TableBytes>::clone(&bytes));
-        Arc::new(Slot { number, before, table, last: LastNumber::new(), bytes })
+        Arc::new(Slot { number, before, table, last: LastNumber::new(), bytes, scans })
     }
 
     /// The number at which a view of `sequence` reads this table (TABLES-4).

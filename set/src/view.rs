@@ -214,7 +214,7 @@ impl<B> View<B> {
         let tables = tables.map(|slot| Source::new(slot.table.source(), slot.read_at(self.sequence)));
         let below = sources.into_iter().map(|items| Source::new(items, self.sequence));
         let comparator = self.tables.active.table.key_comparator().clone();
-        Ok(MergingCursor::under(comparator, tables.chain(below).collect()))
+        Ok(MergingCursor::under(comparator, tables.chain(below).collect()).watching(&self.tables.active))
     }
 
     /// The value, or the merge operands and their base, that this view has of a key in its tables, or else in the engine's sources,

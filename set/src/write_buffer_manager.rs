@@ -96,6 +96,8 @@ pub struct WriteBufferStats {
     pub unflushed_bytes: u64,
     /// Bytes of flushed tables, and of tables of dropped sets, that something still holds.
     pub pinned_bytes: u64,
+    /// How long the first of these tables has been held since it was flushed or its set was dropped.
+    pub pinned_for: Option<Duration>,
     /// Bytes of memory that sets keep for their next tables; in none of the other counts.
     pub recycled_bytes: u64,
     /// Number of writers that wait for a flush.
@@ -143,6 +145,8 @@ struct Counted {
     set: u64,
     bytes: u64,
     phase: Phase,
+    /// When the phase was noted last.
+    since: Instant,
 }
 
 /// The phase of a table.
@@ -302,7 +306,10 @@ impl State {
             match table.phase {
                 Phase::Active => stats.active_bytes += table.bytes,
                 Phase::Sealed => stats.unflushed_bytes += table.bytes,
-                Phase::Pinned => stats.pinned_bytes += table.bytes,
+                Phase::Pinned => {
+                    stats.pinned_bytes += table.bytes;
+                    stats.pinned_for = stats.pinned_for.max(Some(table.since.elapsed()));
+                }
                 Phase::New => {}
             }
         }
@@ -395,7 +402,9 @@ impl Membership {
     pub(crate) fn count_table(&self) -> Arc<TableBytes> {
         let mut state = self.buffers.state.lock();
         let table = state.next();
-        state.tables.insert(table, Counted { set: self.set, bytes: 0, phase: Phase::New });
+        state
+            .tables
+            .insert(table, Counted { set: self.set, bytes: 0, phase: Phase::New, since: Instant::now() });
         Arc::new(TableBytes { buffers: Arc::clone(&self.buffers), table })
     }
 
@@ -528,7 +537,7 @@ impl Drop for Membership {
         let mut state = self.buffers.state.lock();
         state.sets.remove(&self.set);
         let tables = state.tables.values_mut().filter(|table| table.set == self.set);
-        tables.for_each(|table| table.phase = Phase::Pinned);
+        tables.for_each(|table| (table.phase, table.since) = (Phase::Pinned, Instant::now()));
         drop(state);
         self.buffers.changed.notify_all();
     }
@@ -554,6 +563,17 @@ impl TableBytes {
         }
     }
 
+    /// Asks its set to seal the table, if it is the active one.
+    pub(crate) fn ask_seal(&self) {
+        let mut state = self.buffers.state.lock();
+        let set =
+            state.tables.get(&self.table).filter(|table| table.phase == Phase::Active).map(|table| table.set);
+        if let Some(member) = set.and_then(|set| state.sets.get_mut(&set)) {
+            member.seal = Seal::Wanted;
+            self.buffers.changed.notify_all();
+        }
+    }
+
     /// Counts the table as sealed with so many bytes and `next` as active, in one step.
     pub(crate) fn seal(&self, bytes: u64, next: &TableBytes) {
         let mut state = self.buffers.state.lock();
@@ -565,7 +585,7 @@ impl TableBytes {
 
     fn note(&self, state: &mut State, phase: Phase, bytes: u64) {
         if let Some(table) = state.tables.get_mut(&self.table) {
-            (table.phase, table.bytes) = (phase, bytes);
+            (table.phase, table.bytes, table.since) = (phase, bytes, Instant::now());
         }
     }
 }

@@ -357,8 +357,10 @@ mod set_budgets {
                 assert!(is_capped && stats.pinned_bytes > BUFFER, "{refused} {stats:?}");
                 let Error::WriteStall { cause, waited, .. } = refused else { panic!("{refused}") };
                 assert_eq!((cause, waited), (StallCause::Pinned, Duration::ZERO));
+                let since = stats.pinned_for.unwrap();
+                assert!(set.stats().pinned_for >= Some(since), "the first is held on");
                 assert!(held.drain(..).map(len).sum::<usize>() > 0);
-                assert_eq!(manager.stats().pinned_bytes, 0);
+                assert_eq!((manager.stats().pinned_bytes, manager.stats().pinned_for), (0, None));
                 set.write(&batch(300)).unwrap();
                 let large = set.write(&batch((2 * BUFFER as usize) >> 10)).unwrap_err();
                 assert!(matches!(large, Error::MemTableFull { .. }), "{large}");
@@ -656,5 +658,149 @@ mod events {
         let mut injector = unsafe { FaultInjector::open(table) }.unwrap();
         let piece = injector.pieces().iter().position(|piece| piece.region == Region::Value).unwrap();
         injector.flip(piece, 0);
+    }
+}
+
+/// Scans that pass too many hidden entries of the active table have it sealed.
+mod scans {
+    use super::*;
+
+    /// A set with these triggers, on one move and on the mean.
+    fn set(operation: u64, mean: u64) -> MemTableSet<()> {
+        let options = SetOptions::builder()
+            .memtable_op_scan_flush_trigger(operation)
+            .memtable_avg_op_scan_flush_trigger(mean);
+        MemTableSet::open(options.build().unwrap(), ()).unwrap()
+    }
+
+    fn is_sealed(set: &MemTableSet<()>) -> bool {
+        set.begin_flush().unwrap().is_some()
+    }
+
+    /// Three deleted keys between two that are there.
+    fn deletes(operation: u64, mean: u64) -> MemTableSet<()> {
+        let set = set(operation, mean);
+        for key in ["a", "z"] {
+            set.put(key, b"v").unwrap();
+        }
+        for key in ["b0", "b1", "b2"] {
+            set.delete(key).unwrap();
+        }
+        set
+    }
+
+    #[test]
+    fn one_move_over_as_many_as_the_trigger_seals() {
+        let _watchdog = Watchdog::new("set_stalls::scans::one_move_over_as_many_as_the_trigger_seals", 0);
+        for (trigger, seals) in [(3, true), (4, false), (0, false)] {
+            let set = deletes(trigger, 0);
+            let mut cursor = set.view().cursor().unwrap();
+            assert_eq!(cursor.first().unwrap().unwrap().user_key(), b"a");
+            assert!(!is_sealed(&set), "nothing was passed");
+            assert_eq!(cursor.next().unwrap().unwrap().user_key(), b"z");
+            assert_eq!(is_sealed(&set), seals, "forward, trigger {trigger}");
+
+            let set = deletes(trigger, 0);
+            let mut cursor = set.view().cursor().unwrap();
+            assert_eq!(cursor.last().unwrap().unwrap().user_key(), b"z");
+            assert_eq!(cursor.prev().unwrap().unwrap().user_key(), b"a");
+            assert_eq!(is_sealed(&set), seals, "back, trigger {trigger}");
+
+            let set = deletes(trigger, 0);
+            assert_eq!(set.view().cursor().unwrap().seek("b").unwrap().unwrap().user_key(), b"z");
+            assert_eq!(is_sealed(&set), seals, "a seek, trigger {trigger}");
+        }
+    }
+
+    #[test]
+    fn older_versions_and_newer_ones_than_the_view_count() {
+        let _watchdog =
+            Watchdog::new("set_stalls::scans::older_versions_and_newer_ones_than_the_view_count", 0);
+        for is_new in [false, true] {
+            let set = set(3, 0);
+            set.put("a", b"v").unwrap();
+            let before = set.snapshot();
+            for key in ["b", "c", "d", "d", "d", "d"] {
+                set.put(key, b"v").unwrap();
+            }
+            let view = if is_new { set.view_at(&before).unwrap() } else { set.view() };
+            let read = view.cursor().unwrap().ascending().count();
+            assert_eq!(read, if is_new { 1 } else { 4 });
+            assert!(is_sealed(&set), "new: {is_new}");
+        }
+    }
+
+    #[test]
+    fn the_mean_since_a_seek_counts_once_they_are_enough() {
+        let _watchdog =
+            Watchdog::new("set_stalls::scans::the_mean_since_a_seek_counts_once_they_are_enough", 0);
+        for (mean, seals) in [(1, true), (2, false)] {
+            let set = set(5, mean);
+            for key in 0..8_u32 {
+                set.put([b'k', 3 * key as u8], b"v").unwrap();
+                set.delete([b'k', 3 * key as u8 + 1]).unwrap();
+                set.delete([b'k', 3 * key as u8 + 2]).unwrap();
+            }
+            // Two hidden ones a move; the first move passes none.
+            let (view, mut passed) = (set.view(), 0);
+            let mut cursor = view.cursor().unwrap();
+            for key in 0..8_u32 {
+                assert!(cursor.seek([b'k', 3 * key as u8]).unwrap().is_some());
+                passed += u32::from(cursor.next().unwrap().is_some());
+            }
+            assert!(!is_sealed(&set), "each seek begins anew");
+            let read = view.cursor().unwrap().ascending().count();
+            assert_eq!((read, passed), (8, 7));
+            assert_eq!(is_sealed(&set), seals, "mean {mean}");
+        }
+    }
+
+    #[test]
+    fn a_range_tombstone_is_one_jump_and_no_stall_comes_of_a_scan() {
+        let _watchdog =
+            Watchdog::new("set_stalls::scans::a_range_tombstone_is_one_jump_and_no_stall_comes_of_a_scan", 0);
+        let covered = set(2, 0);
+        for key in ["a", "b1", "b2", "b3", "z"] {
+            covered.put(key, b"v").unwrap();
+        }
+        covered.delete_range("b", "c").unwrap();
+        assert_eq!(covered.view().cursor().unwrap().ascending().count(), 2);
+        assert!(!is_sealed(&covered));
+
+        let options = SetOptions::builder().max_write_buffer_number(2).memtable_op_scan_flush_trigger(1);
+        let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
+        set.put("a", b"v").unwrap();
+        set.switch().unwrap();
+        set.delete("b").unwrap();
+        assert_eq!(set.view().cursor().unwrap().ascending().count(), 1);
+        set.put("c", vec![7; 32 << 20]).unwrap();
+        assert_eq!(set.stats().tables, 2, "there may be no third table");
+    }
+
+    #[test]
+    fn a_flush_thread_seals_without_a_write() {
+        let _watchdog = Watchdog::new("set_stalls::scans::a_flush_thread_seals_without_a_write", 0);
+        let (told, is_flushed) = channel();
+        let set = deletes(3, 0);
+        let thread = set.start_flush_thread(move |mut job| {
+            told.send(job.tables()).unwrap();
+            let mut items = job.items()?;
+            while items.next()?.is_some() {}
+            drop(items);
+            job.install(|()| Ok(()))
+        });
+        assert_eq!(set.view().cursor().unwrap().ascending().count(), 2);
+        assert_eq!(is_flushed.recv().unwrap(), 1);
+        thread.unwrap().close().unwrap();
+    }
+
+    #[test]
+    fn a_mean_without_a_trigger_above_it_is_refused() {
+        for (operation, mean) in [(0, 1), (5, 5), (5, 6)] {
+            let options = SetOptions::builder()
+                .memtable_op_scan_flush_trigger(operation)
+                .memtable_avg_op_scan_flush_trigger(mean);
+            assert!(matches!(options.build(), Err(Error::InvalidArgument(_))), "{operation}, {mean}");
+        }
     }
 }
