@@ -1,4 +1,4 @@
-//! A set beside plain tables and beside RocksDB's whole write path, both without a log.
+//! A set beside plain tables, and beside the whole write paths of RocksDB and fjall, with a log and without one.
 //!
 //! ```text
 //!   cd benches/peers
@@ -57,13 +57,15 @@ enum Clock {
 /// Batches that are made at once: they fit the caches, as those of an engine do when it writes them.
 const TOGETHER: usize = 256;
 const SHAPE: Shape = Shape { key: KeyShape::Bytes16, value_len: 100 };
-const PUTS: [(&str, Order, Clock, usize); 6] = [
+const PUTS: [(&str, Order, Clock, usize); 8] = [
     ("put in order", Order::Ascending, Clock::Thread, 1),
     ("put at random", Order::Random, Clock::Thread, 1),
     ("put in order, batches of 32", Order::Ascending, Clock::Thread, 32),
     ("put at random, batches of 32", Order::Random, Clock::Thread, 32),
     ("put in order, by the clock", Order::Ascending, Clock::Wall, 1),
     ("put at random, by the clock", Order::Random, Clock::Wall, 1),
+    ("put in order, logged", Order::Ascending, Clock::Thread, 1),
+    ("put at random, logged, by the clock", Order::Random, Clock::Wall, 1),
 ];
 
 /// All stores of a row, and what they are filled with.
@@ -81,11 +83,17 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let wants = |row: &str| arguments.rows.is_empty() || arguments.rows.iter().any(|part| row.contains(part));
     let mut rows = Vec::new();
     for (name, order, clock, batch) in PUTS.into_iter().filter(|(name, ..)| wants(name)) {
-        let takes_part = |candidate: &Candidate| match clock {
-            Clock::Thread => candidate.threads == 1 && candidate.kind != Kind::View,
-            Clock::Wall => {
-                candidate.protection == 8 && ![Kind::View, Kind::TableBatch].contains(&candidate.kind)
-            }
+        let is_logged = name.contains("logged");
+        let takes_part = |candidate: &Candidate| {
+            let is_base = (candidate.kind, candidate.protection) == (Kind::Set, 8);
+            let is_alike = candidate.kind.is_logged() == is_logged || is_logged && is_base;
+            is_alike
+                && match clock {
+                    Clock::Thread => candidate.threads == 1 && candidate.kind != Kind::View,
+                    Clock::Wall => {
+                        candidate.protection == 8 && ![Kind::View, Kind::TableBatch].contains(&candidate.kind)
+                    }
+                }
         };
         rows.push(Stage::new(name, entries, rounds, takes_part)?.puts(order, clock, batch));
     }
@@ -93,7 +101,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         if wants(name) {
             let is_asked = |candidate: &Candidate| {
                 (candidate.protection, candidate.threads) == (8, 1)
-                    && ![Kind::TableBatch, Kind::RocksDb].contains(&candidate.kind)
+                    && [Kind::Table, Kind::Set, Kind::View].contains(&candidate.kind)
             };
             rows.push(Stage::new(name, entries, rounds, is_asked)?.gets(first));
         }
@@ -131,7 +139,7 @@ impl Stage {
         rounds: usize,
         is_asked: impl Fn(&Candidate) -> bool,
     ) -> anyhow::Result<Stage> {
-        let room = Room { shape: SHAPE, entries: entries * 2, threads: 2 };
+        let room = Room { shape: SHAPE, entries: entries * 2, threads: 8 };
         let asked = ALL.iter().filter(|candidate| is_asked(candidate));
         let stores = asked.map(|candidate| Ok((*candidate, candidate.store(room)?)));
         let row = Row { name: name.into(), nanoseconds: vec![None; ALL.len()], ..Row::default() };
@@ -248,8 +256,8 @@ enum Target {
 use Target::{Added, Ahead, Times};
 
 const TARGETS: [(&str, &str, &str, Target); 6] = [
-    ("put at random", "set-8", "table-8", Times(1.25)),
-    ("put in order", "set-8", "table-8", Added(60.0)),
+    ("put at random", "set-8", "table-8", Times(1.15)),
+    ("put in order", "set-8", "table-8", Added(45.0)),
     ("put at random, by the clock", "set-8-two-threads", "set-8", Ahead(1.6)),
     ("get from the older table", "set-8", "table-8", Times(1.15)),
     ("put at random", "set-8", "rocksdb-8", Ahead(1.5)),
@@ -307,10 +315,11 @@ pub fn performance(text: &mut String, record: &Record) -> std::fmt::Result {
         let Record { keys, values, rounds, .. } = record;
         writeln!(
             text,
-            "\n{} entries, {keys}-byte keys, {values}-byte values, {rounds} rounds in turn; nothing is logged, and tables are \
-             not switched except where holds are timed. Batches are made before the time begins. `table`: `Writer::put`; \
-             `table-batch`: `Writer::write_batch`; `rocksdb`: `DB::Write` with `disableWAL`; `view`: one view for all gets; the \
-             number: protection bytes. Medians, in brackets quartiles.\n",
+            "\n{} entries, {keys}-byte keys, {values}-byte values, {rounds} rounds in turn; tables are not switched. \
+             Batches are made before the time begins. `table`: `Writer::put`; `table-batch`: `Writer::write_batch`; `rocksdb`: \
+             `DB::Write` with `disableWAL`; `view`: one view for all gets; the number: protection bytes. Logged, each write is \
+             in the file of the log before it returns, without a sync: `journal`: a set with a `FileJournal`; `rocksdb-logged`: \
+             `DB::Write`; `fjall`: `Keyspace::insert`. Medians, in brackets quartiles.\n",
             section.entries
         )?;
         budgets(text, record, section)?;
@@ -350,8 +359,12 @@ fn times(text: &mut String, record: &Record, section: &Section) -> std::fmt::Res
 
 /// What is compared: plain tables, a set, and RocksDB's database.
 mod candidates {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions, WriteBatch};
-    use paranoid_set::{MemTableSet, SetOptions, View};
+    use paranoid_set::{Durability, FileJournal, MemTableSet, SetOptions, View};
 
     use crate::rivals::Room;
     use crate::work::{Entries, Keys, fold};
@@ -374,6 +387,27 @@ mod candidates {
         fn fill(&self, older: &Entries, newer: &Entries);
     }
 
+    /// A folder that is removed when this is dropped.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(candidate: Candidate) -> anyhow::Result<Folder> {
+            static LAST: AtomicU64 = AtomicU64::new(0);
+            let number = LAST.fetch_add(1, Ordering::Relaxed);
+            let name = format!("paranoid-peers-{}-{}-{number}", std::process::id(), candidate.name());
+            let folder = std::env::temp_dir().join(name);
+            std::fs::create_dir_all(&folder)?;
+            Ok(Folder(folder))
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            // What is left of a folder below the system's own for temporary files does no harm.
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
     /// A kind of store.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Kind {
@@ -385,6 +419,16 @@ mod candidates {
         /// A set of which all gets use one view.
         View,
         RocksDb,
+        /// A set with a journal of files, `Durability::Buffered`.
+        Journal,
+        RocksDbLogged,
+        Fjall,
+    }
+
+    impl Kind {
+        pub fn is_logged(self) -> bool {
+            [Kind::Journal, Kind::RocksDbLogged, Kind::Fjall].contains(&self)
+        }
     }
 
     /// A store with its digests, and how many threads put entries.
@@ -414,6 +458,18 @@ mod candidates {
         candidate(Kind::RocksDb, 0, 1),
         #[cfg(feature = "rocksdb")]
         candidate(Kind::RocksDb, 8, 2),
+        candidate(Kind::Journal, 8, 1),
+        candidate(Kind::Journal, 8, 2),
+        candidate(Kind::Journal, 8, 8),
+        candidate(Kind::Fjall, 8, 1),
+        candidate(Kind::Fjall, 8, 2),
+        candidate(Kind::Fjall, 8, 8),
+        #[cfg(feature = "rocksdb")]
+        candidate(Kind::RocksDbLogged, 8, 1),
+        #[cfg(feature = "rocksdb")]
+        candidate(Kind::RocksDbLogged, 8, 2),
+        #[cfg(feature = "rocksdb")]
+        candidate(Kind::RocksDbLogged, 8, 8),
     ];
 
     impl Candidate {
@@ -424,9 +480,19 @@ mod candidates {
                 Kind::Set => "set",
                 Kind::View => "view",
                 Kind::RocksDb => "rocksdb",
+                Kind::Journal => "journal",
+                Kind::RocksDbLogged => "rocksdb-logged",
+                Kind::Fjall => return format!("fjall{}", self.threads()),
             };
-            let threads = if self.threads == 1 { "" } else { "-two-threads" };
-            format!("{kind}-{}{threads}", self.protection)
+            format!("{kind}-{}{}", self.protection, self.threads())
+        }
+
+        fn threads(self) -> &'static str {
+            match self.threads {
+                1 => "",
+                2 => "-two-threads",
+                _ => "-eight-threads",
+            }
         }
 
         /// An empty store.
@@ -442,9 +508,24 @@ mod candidates {
                 }
                 Kind::Set | Kind::View => {
                     let set = MemTableSet::open(SetOptions::builder().table(options).build()?, ())?;
-                    Box::new(Set { set, candidate: self })
+                    Box::new(Set { set, candidate: self, _folder: None })
                 }
-                Kind::RocksDb => rocksdb(self, room)?,
+                Kind::Journal => {
+                    let folder = Folder::new(self)?;
+                    let (journal, _) = FileJournal::open(&folder.0, 0)?;
+                    let options = SetOptions::builder().table(options).journal(Arc::new(journal));
+                    let set = MemTableSet::open(options.build()?, ())?;
+                    Box::new(Set { set, candidate: self, _folder: Some(folder) })
+                }
+                Kind::Fjall => {
+                    let folder = Folder::new(self)?;
+                    let database = fjall::Database::builder(&folder.0).open()?;
+                    let options =
+                        || fjall::KeyspaceCreateOptions::default().max_memtable_size(room.write_buffer());
+                    let keyspace = database.keyspace("entries", options)?;
+                    Box::new(Fjall { keyspace, _database: database, _folder: folder })
+                }
+                Kind::RocksDb | Kind::RocksDbLogged => rocksdb(self, room)?,
             })
         }
 
@@ -520,12 +601,15 @@ mod candidates {
     struct Set {
         set: MemTableSet<()>,
         candidate: Candidate,
+        _folder: Option<Folder>,
     }
 
     impl Set {
         fn write(&self, batches: &[WriteBatch]) -> u64 {
+            let durability =
+                if self.candidate.kind == Kind::Journal { Durability::Buffered } else { Durability::None };
             batches.iter().fold(0, |count, batch| {
-                self.set.write(batch).expect("room for the batch");
+                self.set.write_with(batch, durability).expect("room for the batch");
                 count + batch.len() as u64
             })
         }
@@ -562,6 +646,29 @@ mod candidates {
         }
     }
 
+    /// fjall's database, whose keyspace is never flushed.
+    struct Fjall {
+        keyspace: fjall::Keyspace,
+        _database: fjall::Database,
+        _folder: Folder,
+    }
+
+    impl Store for Fjall {
+        fn task<'a>(&'a self, work: Work<'a>) -> Task<'a> {
+            let Work::Put(entries, _) = work else { unreachable!("only its writes are compared") };
+            Box::new(move || {
+                for (_, key, value) in entries.iter() {
+                    self.keyspace.insert(key, value).expect("a disk that takes it");
+                }
+                entries.count() as u64
+            })
+        }
+
+        fn fill(&self, _: &Entries, _: &Entries) {
+            unreachable!("only its writes are compared")
+        }
+    }
+
     #[cfg(not(feature = "rocksdb"))]
     fn rocksdb(_: Candidate, _: Room) -> anyhow::Result<Box<dyn Store>> {
         anyhow::bail!("RocksDB is not built")
@@ -575,6 +682,7 @@ mod candidates {
             &folder,
             room.write_buffer(),
             candidate.protection,
+            candidate.kind.is_logged(),
         )?))
     }
 

@@ -306,7 +306,7 @@ pub mod memtable {
     }
 }
 
-/// RocksDB's whole write path without a log, through `shim/write_path.cc`.
+/// RocksDB's whole write path, through `shim/write_path.cc`.
 pub mod write_path {
     use std::ffi::{CString, c_char, c_void};
     use std::os::unix::ffi::OsStrExt;
@@ -327,7 +327,7 @@ pub mod write_path {
             protection: u8,
         ) -> *mut c_void;
         fn peers_path_batches_free(batches: *mut c_void);
-        fn peers_path_write(db: *mut c_void, batches: *mut c_void);
+        fn peers_path_write(db: *mut c_void, batches: *mut c_void, logged: u8);
     }
 
     /// A database in a folder of its own, which is removed with it.
@@ -336,6 +336,7 @@ pub mod write_path {
         db: *mut c_void,
         folder: PathBuf,
         protection: u8,
+        is_logged: bool,
     }
 
     // SAFETY: any thread may write to RocksDB's databases at any time.
@@ -346,12 +347,17 @@ pub mod write_path {
     pub struct Batches(*mut c_void);
 
     impl Database {
-        pub fn open(folder: &Path, write_buffer_size: u64, protection: u8) -> anyhow::Result<Database> {
+        pub fn open(
+            folder: &Path,
+            write_buffer_size: u64,
+            protection: u8,
+            is_logged: bool,
+        ) -> anyhow::Result<Database> {
             std::fs::create_dir_all(folder)?;
             let text = CString::new(folder.as_os_str().as_bytes())?;
             // SAFETY: the text lives through the call.
             let db = unsafe { peers_path_open(text.as_ptr(), write_buffer_size, protection) };
-            Ok(Database { db, folder: folder.to_owned(), protection })
+            Ok(Database { db, folder: folder.to_owned(), protection, is_logged })
         }
 
         pub fn batches(&self, entries: &Entries, batch: usize) -> Batches {
@@ -372,7 +378,7 @@ pub mod write_path {
 
         pub fn write(&self, batches: &Batches) {
             // SAFETY: both were made by the shim and are alive.
-            unsafe { peers_path_write(self.db, batches.0) }
+            unsafe { peers_path_write(self.db, batches.0, u8::from(self.is_logged)) }
         }
     }
 
