@@ -417,11 +417,11 @@ fn get_led<'t>(
     if let Some(hint) = search.ask_directory(&target)
         && let Some(ahead) = search.ahead_of(&hint)
     {
-        if let Some(entry) = search.version(&ahead, &target)
-            && entry.kind() == Kind::PUT
-            && !core.tombstones.may_be_any(&core.arena)
-        {
-            return answer(core, Some(entry), None, search);
+        if let Some(entry) = search.version(&ahead, &target) {
+            if entry.kind() == Kind::PUT && !core.tombstones.may_be_any(&core.arena) {
+                return answer(core, Some(entry), None, search);
+            }
+            return get_found(core, key, snapshot, Some(entry));
         }
         if let Some(first) = search.first_of(ahead, &target) {
             return get_found(core, key, snapshot, first);
