@@ -418,6 +418,7 @@ mod candidates {
         Set,
         /// A set of which all gets use one view.
         View,
+        #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "made where RocksDB is built"))]
         RocksDb,
         /// A set with a journal of files, `Durability::Buffered`.
         Journal,
