@@ -4,7 +4,7 @@
 use allocation_counter::measure;
 use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader};
 
-const EMPTY_TABLE_BYTES_MAX: u64 = 16 << 10;
+const EMPTY_TABLE_BYTES_MAX: u64 = 4 << 10;
 
 fn table(protection: u8) -> MemTable {
     let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
@@ -29,6 +29,7 @@ fn an_empty_table_is_small() {
     let made = measure(|| kept = Some(table(8)));
     println!("an empty table: {} bytes in {} allocations", made.bytes_current, made.count_current);
     assert!(made.bytes_current > 0, "the allocator does not count");
+    assert_eq!(made.count_total, 1, "{made:?}");
     assert!(made.bytes_max <= EMPTY_TABLE_BYTES_MAX, "{made:?}");
     let table = kept.take().unwrap();
     assert!(table.allocated_bytes() <= EMPTY_TABLE_BYTES_MAX, "{}", table.allocated_bytes());
@@ -36,15 +37,47 @@ fn an_empty_table_is_small() {
     assert_eq!(dropped.bytes_current + made.bytes_current as i64, 0, "all of it comes back");
 }
 
-/// One write to an empty table takes nothing from the heap: the first chunk has room.
+/// No read and no freeze of an empty table takes anything from the heap.
 #[test]
-fn a_first_write_allocates_nothing() {
+fn an_empty_table_stays_small() {
+    let used = |table: &MemTable| {
+        assert!(matches!(table.get(b"k", 9).unwrap(), Lookup::NotFound));
+        assert!(table.cursor().first().is_ok() && table.range(..).next().is_none() && table.scrub(|_| ()).entries == 0);
+        table.maintain();
+        assert_eq!(table.freeze().unwrap().len(), 0);
+    };
+    used(&table(8));
+    let table = table(8);
+    let bytes = table.allocated_bytes();
+    let read = measure(|| used(&table));
+    assert!(read.bytes_current == 0 && table.allocated_bytes() == bytes, "{read:?}");
+}
+
+/// The first write makes the shards of writers, the first chunk, and where that is noted; later ones take nothing while the
+/// chunk lasts.
+#[test]
+fn a_first_write_makes_shards_and_a_chunk() {
     table(8).put(1, b"k", b"v").unwrap();
     let table = table(8);
-    let wrote = measure(|| {
-        table.put(1, b"k", b"v").unwrap();
-    });
-    assert_eq!(wrote.count_total, 0, "{wrote:?}");
+    let put = |sequence: u64| {
+        measure(|| {
+            table.put(sequence, b"k", b"v").unwrap();
+        })
+    };
+    let (first, second) = (put(1), put(2));
+    assert!(first.count_total <= 3 && first.bytes_total < 40 << 10, "{first:?}");
+    assert_eq!(second.count_total, 0, "{second:?}");
+}
+
+/// What is allocated is at most three times what is in use, however large a table becomes.
+#[test]
+fn a_table_takes_little_ahead() {
+    let table = table(8);
+    for n in 0..3_000u64 {
+        table.put(n, n.to_be_bytes(), [7; 100]).unwrap();
+        let (allocated, used) = (table.allocated_bytes(), table.used_bytes());
+        assert!(n < 50 || allocated <= 3 * used, "{n}: {allocated} of {used}");
+    }
 }
 
 #[test]

@@ -27,6 +27,7 @@ use crate::memtable::lookup::lines::{Ground, SideStructure};
 use crate::memtable::options::{Directory, MemTableOptions};
 use crate::memtable::parts::range_tombstones::RangeTombstones;
 use crate::memtable::parts::writer_shards::{Hidden, Inside, Totals, WriterShards};
+use crate::memtable::skiplist::inserter::make_heads;
 use crate::memtable::skiplist::list::{DuplicatePolicy, List, Upkeep};
 use crate::memtable::skiplist::search::Search;
 use crate::sync::{AtomicU64, Mutex};
@@ -34,6 +35,7 @@ use crate::tombstone::live::{CoveringRun, Question};
 use crate::tombstone::node::Load;
 
 /// Everything that the handles of a table share.
+#[repr(align(128))]
 pub(crate) struct Core {
     pub(crate) options: MemTableOptions,
     pub(crate) comparator: KeyComparator,
@@ -52,30 +54,31 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(options: MemTableOptions) -> Result<Self> {
+    pub(crate) fn new(options: MemTableOptions) -> Result<Arc<Self>> {
         let secret = Secret::from_seed(options.draw_seed());
-        let mut arena = Arena::new(&ArenaOptions {
-            write_buffer_size: options.write_buffer_size,
-            hard_limit: options.hard_limit,
-            width: options.paranoid.width,
-            secret,
-        })?;
-        arena.recycler = Weak::clone(&options.recycler);
-        let points = PointEntries::new(&arena, &options)?;
-        let tombstones = RangeTombstones::new(&arena, &options, secret)?;
-        let accelerators = Accelerators::new(&options, &arena)?;
-        Ok(Core {
+        let mut core = Arc::new(Core {
             comparator: options.comparator.clone(),
-            options,
-            arena,
-            points,
-            tombstones,
+            arena: Arena::new(&ArenaOptions {
+                write_buffer_size: options.write_buffer_size,
+                hard_limit: options.hard_limit,
+                width: options.paranoid.width,
+                secret,
+            }),
+            points: PointEntries::new(&options),
+            tombstones: RangeTombstones::new(&options, secret),
             shards: WriterShards::new(secret),
-            accelerators,
+            accelerators: Accelerators::default(),
             sealed: OnceLock::new(),
             flush_mark: AtomicU64::new(0),
             attached: Mutex::new(Vec::new()),
-        })
+            options,
+        });
+        if let Some(core) = Arc::get_mut(&mut core) {
+            core.arena.recycler = Weak::clone(&core.options.recycler);
+            core.accelerators.make(&core.options, &core.arena)?;
+            make_heads(&core.arena)?;
+        }
+        Ok(core)
     }
 
     /// The arena and the comparator, which the methods of all parts take.
@@ -144,10 +147,15 @@ impl Core {
         !matches!(self.arena.control.get(ControlWord::FROZEN), Ok(0))
     }
 
-    /// Bytes of allocated memory: arena that writers were given, accelerators, tombstone indexes, and this struct.
-    pub(crate) fn allocated_bytes(&self) -> u64 {
+    /// Bytes given to writers, of side structures, and of this struct.
+    pub(crate) fn taken_bytes(&self) -> u64 {
         let sides: u64 = self.side_structures().into_iter().map(SideStructure::heap_bytes).sum();
         self.arena.room.handed_bytes() + sides + size_of::<Core>() as u64
+    }
+
+    /// Bytes of allocated memory: what is taken, and what is left of the first chunk.
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        self.taken_bytes() + self.arena.free_first_bytes()
     }
 
     /// Bytes of allocated memory once the table is frozen, at most: what engines weigh.
@@ -188,17 +196,16 @@ pub(crate) struct PointEntries {
 }
 
 impl PointEntries {
-    pub(crate) fn new(arena: &Arena, options: &MemTableOptions) -> Result<Self> {
-        let checks = (options.paranoid.checksum_on_seek, options.paranoid.order_checks);
-        let list = List::new(arena, Head::Points, checks.0, checks.1)?;
-        Ok(PointEntries {
+    pub(crate) fn new(options: &MemTableOptions) -> Self {
+        let list = List::new(Head::Points, options.paranoid.checksum_on_seek, options.paranoid.order_checks);
+        PointEntries {
             list: match options.keeps_directory() {
-                Directory::On => list.with_directory(arena)?,
+                Directory::On => list.with_directory(),
                 _ => list,
             },
             upkeep: Upkeep::default(),
             duplicates: options.duplicates,
-        })
+        }
     }
 
     /// A search of the list.

@@ -178,13 +178,13 @@ impl<'t> FaultInjector<'t> {
     /// marks.
     #[must_use]
     pub fn excluded_bytes(&self) -> usize {
-        let control = self.pieces.iter().filter(|piece| piece.part == Part::Control);
-        // Leased writer shards are outside of the struct.
-        size_of::<Core>().saturating_sub(control.map(Piece::len).sum::<usize>())
+        let core = std::ptr::from_ref(self.core).addr();
+        let inside = self.pieces.iter().filter(|piece| (core..core + size_of::<Core>()).contains(&piece.address));
+        size_of::<Core>().saturating_sub(inside.map(Piece::len).sum())
     }
 
     fn list(&mut self, view: &View<'_>, head: Head, part: Part) -> Result<()> {
-        let sentinel = view.head(head);
+        let sentinel = head.sentinel();
         let mut heights = BTreeMap::new();
         for level in (0..HEIGHT_MAX as u32).rev() {
             let mut node = raw_link(view, sentinel, level)?;

@@ -694,20 +694,18 @@ mod control {
     /// The words and lines of the control block that held something else before some write, with the number of that
     /// write; the freeze has the last number.
     fn earlier(model: &Model, frozen: Frozen) -> Vec<(usize, Vec<usize>)> {
-        let mut history: Vec<Vec<Vec<u8>>> = Vec::new();
-        let mut groups = Vec::new();
+        let lines = lines(&open(&model.table().unwrap()));
+        let mut groups: Vec<Vec<usize>> = lines.iter().flatten().map(|piece| vec![*piece]).collect();
+        groups.extend(lines.into_iter().filter(|line| line.len() > 1));
+        let first = groups[0][0];
+        // A group holds nothing before its words are made: those of writer shards come with the first write.
+        let mut history: Vec<Vec<Option<Vec<u8>>>> = Vec::new();
         let mut look = |table: &MemTable| {
             let injector = open(table);
-            if groups.is_empty() {
-                let lines = lines(&injector);
-                groups.extend(lines.iter().flatten().map(|piece| vec![*piece]));
-                groups.extend(lines.into_iter().filter(|line| line.len() > 1));
-            }
-            let first = groups.first().map_or(0, |group| group[0]);
+            let pieces = control_pieces(&injector);
             // Pieces of the arena come and go with entries, so the block is found from the end of the list.
-            let shift = control_pieces(&injector)[0] - first;
-            let held =
-                |group: &Vec<usize>| group.iter().flat_map(|piece| injector.bytes(piece + shift)).collect();
+            let bytes = |piece: &usize| pieces.get(piece - first).map(|piece| injector.bytes(*piece));
+            let held = |group: &Vec<usize>| Some(group.iter().map(bytes).collect::<Option<Vec<_>>>()?.concat());
             history.push(groups.iter().map(held).collect());
         };
         let table = model.table_watched(|_, table| look(table)).unwrap();
@@ -721,8 +719,7 @@ mod control {
         for (number, then) in history.iter().enumerate() {
             for (group, held) in then.iter().enumerate() {
                 let known = history[..number].iter().any(|before| before[group] == *held);
-                if !known && *held != now[group] {
-                    let first = groups[0][0];
+                if !known && held.is_some() && *held != now[group] {
                     found.push((number, groups[group].iter().map(|piece| piece - first).collect()));
                 }
             }

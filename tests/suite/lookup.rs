@@ -228,7 +228,7 @@ fn shares_out_of_range_are_refused() {
 #[test]
 fn side_structures_stay_within_their_share() {
     for (name, share) in [("neither", 0.0), ("keys", 0.01), ("keys and prefix", 0.07)] {
-        let build = |name| MemTable::new(configured(name).build().unwrap()).unwrap().allocated_bytes();
+        let build = |name| MemTable::new(configured(name).build().unwrap()).unwrap().used_bytes();
         let taken = build(name) - build("neither");
         // Less than a sub-chunk is taken but not used by the structures.
         let most = (f64::from(64 << 10) * share) as u64 + 4096;

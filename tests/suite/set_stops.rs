@@ -730,7 +730,7 @@ mod set_recycling {
         let mut rng = Rng::new(seed);
         let (mut met, mut free) = (0, 0);
         for _ in 0..amount(400, 40).max(10) {
-            let set = open(tables().seed(7).whole_key_filter(0.1), 1);
+            let set = open(tables().seed(7).whole_key_filter(0.2), 1);
             fill(&set, CHUNK / 2, 0);
             flush(&set);
             fill(&set, CHUNK / 2, 1);

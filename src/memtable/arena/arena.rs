@@ -1,23 +1,25 @@
 //! The bytes of a table: chunks that never move, addressed by 32-bit offsets in units of 8 bytes.
 //!
 //! ```text
-//!   offset   0        1024 ...         B                2B                        4B                 2^32
-//!            | chunk 0 |   (unused)    |    chunk 1     |         chunk 2         |    ...            |
-//!            8 KiB, heap               B units, mapped   2B units, mapped
+//!   offset   0       72        ...          B                2B                        4B                 2^32
+//!            | heads | chunk 0 |  (unused)  |    chunk 1     |         chunk 2         |    ...            |
+//!            here    | 32 KiB, heap         | B units, mapped | 2B units, mapped
 //! ```
-//! B is the write buffer size, rounded up to a power of two. A writer takes a sub-chunk from a chunk with one
+//! B is the write buffer size, rounded up to a power of two. A chunk is made by the first write that finds no room before
+//! it, so an empty table has its heads alone. A writer takes a sub-chunk from a chunk with one
 //! compare-and-swap and bumps inside it alone; a failed allocation advances nothing.
 //!
 //! Invariants:
 //! * ARENA-1: a chunk's base address and size are set once, before any offset into the chunk exists, and its memory
-//!   lives as long as the arena. Both are control words, compared with their checks before they are used.
+//!   lives as long as the arena. Both are control words, compared with their checks before they are used. The heads are a field
+//!   of the arena: a view of them borrows it, so it does not move meanwhile.
 //! * ARENA-2: an offset becomes an address only after it was found inside a chunk; a length only after it was found
 //!   to end inside the same chunk.
 //! * ARENA-3: a unit belongs to at most one `SubChunk` or `Reservation`; neither can be copied. Only the owner of a
 //!   reservation writes its bytes as plain memory, and publishing consumes it: afterwards nothing writes plainly
 //!   there again.
 //! * ARENA-4: words that change after publication (links, back words) are reached only as atomics from then on.
-//! * ARENA-5: all memory is initialised: chunks start zeroed, those of dropped arenas too (RECYCLER-1).
+//! * ARENA-5: all memory is initialised: heads and chunks start zeroed, those of dropped arenas too (RECYCLER-1).
 //!
 //! Who may call what: everything takes `&self` and may run on any thread. Not promised: that bytes after an offset
 //! are an entry; `node.rs` decides that.
@@ -31,24 +33,20 @@ use std::sync::{Arc, Weak};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Secret, Width};
 use crate::memtable::arena::layout::{
-    CHUNKS_MAX, Control, ControlWord, Head, Shape, UNIT, bytes_in_chunk, chunk_of, chunk_start, continues,
-    shift_of,
+    CHUNKS_MAX, Control, ControlWord, FIRST_UNITS, HEADS_UNITS, ROOT, Shape, UNIT, bytes_in_chunk, chunk_of,
+    chunk_start, continues, shift_of,
 };
 use crate::memtable::arena::memory::{ArenaRecycler, Mapping, Memory, hand_on, take_or_allocate};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// Units of chunk 0.
-#[cfg(not(loom))]
-pub(crate) const FIRST_UNITS: u32 = 1024;
-#[cfg(loom)]
-pub(crate) const FIRST_UNITS: u32 = 256;
-/// Units at the start of each chunk that are never handed out, so that offset 0 names nothing, and a sub-chunk at the
-/// end of a chunk is not continued in the next one.
+/// Units at the start of each chunk that are never handed out, so that a sub-chunk at the end of a chunk is not continued in
+/// the next one.
 const RESERVED_UNITS: u64 = 1;
 
 /// The bytes of a table, in chunks.
 pub(crate) struct Arena {
     pub(crate) control: Control,
+    heads: Heads,
     /// Number of units handed out per chunk, from its start.
     used: [AtomicU64; CHUNKS_MAX],
     pub(crate) room: Room,
@@ -58,6 +56,10 @@ pub(crate) struct Arena {
     #[cfg(loom)]
     model: model::Words,
 }
+
+/// The sentinels of both lists and the root of the directory (ARENA-4), at a cache line.
+#[repr(align(64))]
+struct Heads([AtomicU64; HEADS_UNITS as usize]);
 
 /// The options of an arena.
 #[derive(Debug, Clone, Copy)]
@@ -110,34 +112,36 @@ impl Reservation {
 }
 
 impl Arena {
-    /// An arena with its first chunk.
-    pub(crate) fn new(options: &ArenaOptions) -> Result<Arena> {
+    /// An arena without chunks, and with heads of zeros.
+    #[inline(always)]
+    pub(crate) fn new(options: &ArenaOptions) -> Arena {
         let shift = shift_of(options.write_buffer_size);
-        let arena = Arena {
+        Arena {
             control: Control::new(options.secret, Shape::new(options.width, shift)),
+            heads: Heads(std::array::from_fn(|_| AtomicU64::new(0))),
             used: std::array::from_fn(|_| AtomicU64::new(RESERVED_UNITS)),
-            room: Room::new(options.hard_limit, RESERVED_UNITS),
+            room: Room::new(options.hard_limit),
             owners: Mutex::new(Vec::new()),
             recycler: Weak::new(),
             #[cfg(loom)]
             model: model::Words::new(),
-        };
-        match arena.ensure_chunk(0, shift, 1)? {
-            Chunk::There => Ok(arena),
-            Chunk::TooSmall => Err(arena.room.full(u64::from(FIRST_UNITS))),
-            Chunk::Refused => Err(refused(u64::from(FIRST_UNITS))),
         }
+    }
+
+    /// Address of the heads, with its provenance exposed.
+    #[inline(always)]
+    fn heads(&self) -> usize {
+        self.heads.0.as_ptr().expose_provenance()
     }
 
     /// A view: the checked control values, which an operation reads once.
     #[inline(always)]
     pub(crate) fn view(&self) -> Result<View<'_>, Corruption> {
         let near = self.near_view();
-        if let Some(view) = near { Ok(view) } else { Ok(self.view_of_first()?) }
+        if let Some(view) = near { Ok(view) } else { Ok(self.small_view()?) }
     }
 
-    /// The view of an arena with two or more chunks. Calls that may fail would force its values out of registers, so
-    /// there are none.
+    /// The view of an arena with chunk 1. Calls that may fail would force its values out of registers, so there are none.
     #[inline(always)]
     fn near_view(&self) -> Option<View<'_>> {
         const WORDS: [ControlWord; 6] = [
@@ -156,20 +160,21 @@ impl Arena {
         self.view_from((base, first), (1 << shape.shift(), units), shape, Secret { mask, factor })
     }
 
-    /// The view of an arena with one chunk, or the report of the damaged control word.
+    /// The view of an arena without chunk 1, or the report of the damaged control word.
     #[cold]
     #[inline(never)]
-    fn view_of_first(&self) -> Result<View<'_>, Corruption> {
+    fn small_view(&self) -> Result<View<'_>, Corruption> {
         let (shape, secret) = (self.control.shape()?, self.control.secret()?);
-        let first = self.control.get(ControlWord::base(0))?;
         // A lost base reads as that of a chunk that does not exist yet; `locate_beyond` finds the damage when an
         // offset leads into the chunk.
+        let first = self.control.get_or_unset(ControlWord::base(0))?;
         let base = self.control.get_or_unset(ControlWord::base(1))?;
-        let (start, index) = if base == 0 { (0, 0) } else { (1 << shape.shift(), 1) };
-        let units = self.control.get(ControlWord::units(index))?;
-        let base = if base == 0 { first } else { base };
-        let view = self.view_from((base, first), (start, units), shape, secret);
-        view.ok_or_else(|| bad_control(0))
+        let (base, start, units) = match (base, first) {
+            (0, 0) => (self.heads() as u64, 0, HEADS_UNITS.into()),
+            (0, _) => (first, HEADS_UNITS, u64::from(FIRST_UNITS)),
+            _ => (base, 1 << shape.shift(), self.control.get(ControlWord::units(1))?),
+        };
+        self.view_from((base, first), (start, units), shape, secret).ok_or_else(|| bad_control(0))
     }
 
     #[inline(always)]
@@ -205,8 +210,10 @@ impl Arena {
     #[cold]
     fn carve_cold(&self, sub: &mut SubChunk, units: u64) -> Result<Reservation> {
         let shift = self.control.shape()?.shift();
-        // A sub-chunk is 1/256 of the buffer, between 4 and 256 KiB; while chunk 0 lasts, just the entry.
-        let wish = ((1u64 << shift) >> 8).clamp(512, 32 << 10);
+        // A sub-chunk is 1/256 of the buffer, between 4 and 256 KiB, and at most a quarter of what is handed out; while
+        // chunk 0 lasts, just the entry.
+        let quarter = self.room.handed_bytes() / (4 * UNIT as u64);
+        let wish = ((1u64 << shift) >> 8).clamp(512, 32 << 10).min(quarter.max(512));
         let left = u64::from(sub.end - sub.next);
         let (start, got) = self.hand_out(units, left, sub.end, wish, shift)?;
         if continues(start, sub.end, shift) {
@@ -277,7 +284,7 @@ impl Arena {
             return Ok(Chunk::There);
         }
         let start = chunk_start(index, shift);
-        let end = if index == 0 { u64::from(FIRST_UNITS) } else { chunk_start(index + 1, shift) };
+        let end = if index == 0 { start + u64::from(FIRST_UNITS) } else { chunk_start(index + 1, shift) };
         // One unit short of 2^32, so that an end fits 32 bits.
         let mut units = end.min(u64::from(u32::MAX)).saturating_sub(start);
         let mut outcome = Chunk::TooSmall;
@@ -334,11 +341,18 @@ impl Arena {
         Ok(())
     }
 
+    /// Bytes of chunk 0 that nobody has taken; 0 before it is made.
+    pub(crate) fn free_first_bytes(&self) -> u64 {
+        let units = self.control.get(ControlWord::units(0)).unwrap_or(0);
+        // ORDERING: Relaxed: a count, exact once no writer is inside (their exit is the partner).
+        units.saturating_sub(self.used[0].load(Ordering::Relaxed)) * UNIT as u64
+    }
+
     /// The ranges of units that were handed out, which a salvage searches. Call it while no control word is being
     /// set.
     pub(crate) fn stretches(&self) -> Result<Stretches, Corruption> {
         let shift = self.control.shape()?.shift();
-        let (mut stretches, mut damage) = (Vec::new(), None);
+        let (mut stretches, mut damage) = (vec![(0, HEADS_UNITS)], None);
         for (index, used) in self.used.iter().enumerate() {
             let there = self.control.get(ControlWord::base(index));
             match there.and_then(|base| Ok((base, self.control.get(ControlWord::units(index))?))) {
@@ -354,17 +368,21 @@ impl Arena {
         Ok((stretches, damage))
     }
 
-    /// `View::locate` for chunks of which a view knows nothing. Takes no view, so that its callers keep theirs in registers.
+    /// `View::locate` for the heads, and for chunks of which a view knows nothing. Takes no view, so that its callers keep theirs in
+    /// registers.
     #[cold]
     #[inline(never)]
     fn locate_beyond(&self, shift: u32, offset: u32) -> Option<(usize, usize)> {
+        if offset < HEADS_UNITS {
+            return Some((self.heads() + offset as usize * UNIT, (HEADS_UNITS - offset) as usize * UNIT));
+        }
         let index = chunk_of(offset, shift);
         if index >= CHUNKS_MAX {
             return None;
         }
         let word = |word| self.control.get(word).ok();
         let (base, units) = (word(ControlWord::base(index))?, word(ControlWord::units(index))?);
-        let ahead = u64::from(offset) - chunk_start(index, shift);
+        let ahead = u64::from(offset).wrapping_sub(chunk_start(index, shift));
         if base == 0 || ahead >= units {
             return None;
         }
@@ -406,7 +424,7 @@ fn bad_control(found: u64) -> Corruption {
 pub(crate) struct Frame {
     base: usize,
     end: usize,
-    /// Address of chunk 0, where the sentinels are.
+    /// Address of chunk 0, or 0 before it is made.
     first: usize,
     start: u32,
     units: u32,
@@ -420,12 +438,6 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The sentinel of a list.
-    #[inline(always)]
-    pub(crate) fn head(&self, head: Head) -> u32 {
-        self.shape.head(head)
-    }
-
     /// The view of `arena` with these values; `None` if they are another arena's.
     #[inline(always)]
     pub(crate) fn on(self, arena: &Arena) -> Option<View<'_>> {
@@ -469,10 +481,11 @@ impl<'a> View<'a> {
         self.base.wrapping_add((offset.wrapping_sub(self.start) as usize).wrapping_mul(UNIT))
     }
 
-    /// The address of a unit of chunk 0, which always has `FIRST_UNITS` (ARENA-1).
+    /// The address of a unit of chunk 0 (ARENA-1).
     #[inline(always)]
-    pub(crate) fn locate_first(&self, offset: u32) -> Option<usize> {
-        if offset < FIRST_UNITS { Some(self.first + offset as usize * UNIT) } else { None }
+    fn locate_first(&self, offset: u32) -> Option<usize> {
+        let ahead = offset.wrapping_sub(HEADS_UNITS);
+        if ahead < FIRST_UNITS && self.first != 0 { Some(self.first + ahead as usize * UNIT) } else { None }
     }
 
     /// The address of a unit, and the number of bytes from there to the end of its chunk, if the offset is inside a
@@ -482,10 +495,16 @@ impl<'a> View<'a> {
         match self.locate_near(offset) {
             Some(address) => Some((address, self.end - address)),
             None => match self.locate_first(offset) {
-                Some(address) => Some((address, (FIRST_UNITS - offset) as usize * UNIT)),
+                Some(address) => Some((address, (HEADS_UNITS + FIRST_UNITS - offset) as usize * UNIT)),
                 None => self.arena.locate_beyond(self.shape.shift(), offset),
             },
         }
+    }
+
+    /// The root word of the directory.
+    #[inline(always)]
+    pub(crate) fn root(&self) -> &'a AtomicU64 {
+        &self.arena.heads.0[ROOT as usize]
     }
 
     /// The atomic word at a unit (ARENA-4).
@@ -507,7 +526,7 @@ impl<'a> View<'a> {
     /// The atomic word at a unit: loom's twin of it.
     #[cfg(loom)]
     pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
-        self.arena.model.word(offset)
+        self.arena.heads.0.get(offset as usize).or_else(|| self.arena.model.word(offset))
     }
 
     /// `N` atomic words from a unit on, if all of them lie in one chunk (ARENA-4).
@@ -572,7 +591,7 @@ impl<'a> View<'a> {
 
 #[cfg(loom)]
 mod model {
-    use super::FIRST_UNITS;
+    use super::{FIRST_UNITS, HEADS_UNITS};
     use crate::sync::{AtomicU64, UnsafeCell};
 
     /// Loom's atomics cannot be laid over raw bytes: links live in this table, and a cell a unit watches the bytes.
@@ -591,10 +610,11 @@ mod model {
     }
 
     impl Words {
+        /// Those of the heads and of chunk 0.
         pub(super) fn new() -> Self {
             Words {
-                words: (0..FIRST_UNITS).map(|_| AtomicU64::new(0)).collect(),
-                cells: (0..FIRST_UNITS).map(|_| UnsafeCell::new(())).collect(),
+                words: (0..HEADS_UNITS + FIRST_UNITS).map(|_| AtomicU64::new(0)).collect(),
+                cells: (0..HEADS_UNITS + FIRST_UNITS).map(|_| UnsafeCell::new(())).collect(),
             }
         }
 
@@ -635,10 +655,10 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Room of which so many units are taken.
-    pub(crate) fn new(limit_bytes: u64, taken: u64) -> Room {
+    /// Room of which nothing is taken.
+    pub(crate) fn new(limit_bytes: u64) -> Room {
         let limit = (limit_bytes / UNIT as u64).min(1 << 32);
-        Room { counted: AtomicU64::new(taken), beside: AtomicU64::new(0), limit }
+        Room { counted: AtomicU64::new(0), beside: AtomicU64::new(0), limit }
     }
 
     /// Counts `wish` units, or `least` if the limit allows no more.

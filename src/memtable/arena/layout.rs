@@ -23,7 +23,7 @@
 
 use std::ops::Range;
 
-use crate::error::{Corruption, Place};
+use crate::error::Corruption;
 use crate::integrity::control_word::{ControlWords, Salt, Words};
 use crate::integrity::digest::{Secret, Width, mix};
 use crate::key::Kind;
@@ -148,9 +148,9 @@ fn tower_height(secret: Secret, key_part: u64, sequence: u64, revision: u32) -> 
 //            | units 0 | index lost | frozen | base 2 | units 2 | base 3 | ...
 //   checks   the same again on lines of their own
 //
-//   shape    protection bytes (8) | shift of B (8) | head of the points (16) | head of the ranges (16) | 0 (15) | 1
+//   shape    protection bytes (8) | shift of B (8) | 0 (47) | 1
 // ```
-// All words but the bases and sizes of later chunks and the three flags are set while the table is made.
+// All words but the bases and sizes of chunks and the three flags are set while the table is made.
 //
 // Any thread may read. The lock of the arena's owners guards bases and sizes; a flag is only ever set to 1.
 
@@ -213,7 +213,30 @@ impl Head {
     pub(crate) fn holds(self, kind: Kind) -> bool {
         (kind == Kind::RANGE_DELETE) == (self == Head::Ranges)
     }
+
+    /// The sentinel. Its links stand before it, and its back word has a line without any other word (LAYOUT-3).
+    #[inline(always)]
+    pub(crate) const fn sentinel(self) -> u32 {
+        match self {
+            Head::Points => HEAD_UNITS - LINE_UNITS,
+            Head::Ranges => 2 * HEAD_UNITS - LINE_UNITS,
+        }
+    }
 }
+
+/// Units of a head: a line for each eight links, and one for the sentinel.
+const HEAD_UNITS: u32 = (HEIGHT_MAX as u32).next_multiple_of(LINE_UNITS) + LINE_UNITS;
+/// The root word of the directory, in a line of its own.
+pub(crate) const ROOT: u32 = 2 * HEAD_UNITS;
+/// Units of both heads and the root: all that an empty table has.
+pub(crate) const HEADS_UNITS: u32 = ROOT + LINE_UNITS;
+/// Units of chunk 0, which comes after the heads.
+#[cfg(not(loom))]
+pub(crate) const FIRST_UNITS: u32 = 4096;
+#[cfg(loom)]
+pub(crate) const FIRST_UNITS: u32 = 256;
+
+const _: () = assert!(HEADS_UNITS.is_multiple_of(LINE_UNITS) && HEADS_UNITS + FIRST_UNITS <= 1 << SHIFT_MIN);
 
 /// The control word `SHAPE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,13 +249,6 @@ impl Shape {
         Shape(Shape::MARK | u64::from(shift) << 8 | width.bytes() as u64)
     }
 
-    const fn head_at(head: Head) -> u32 {
-        match head {
-            Head::Points => 16,
-            Head::Ranges => 32,
-        }
-    }
-
     /// Stored bytes of each digest.
     #[inline(always)]
     pub(crate) fn width(self) -> Option<Width> {
@@ -243,12 +259,6 @@ impl Shape {
     #[inline(always)]
     pub(crate) fn shift(self) -> u32 {
         ((self.0 >> 8) & 0xff) as u32
-    }
-
-    /// The sentinel of a list.
-    #[inline(always)]
-    pub(crate) fn head(self, head: Head) -> u32 {
-        u32::from((self.0 >> Shape::head_at(head)) as u16)
     }
 }
 
@@ -308,22 +318,13 @@ impl Control {
         self.words.set(self.salt(), word.0, value);
     }
 
-    /// Sets the head of a list, while the table is being made.
-    pub(crate) fn set_head(&self, head: Head, sentinel: u32) -> Result<(), Corruption> {
-        let sentinel =
-            u16::try_from(sentinel).map_err(|_| Corruption::new(Place::Control, 0, 0, sentinel.into()))?;
-        let shape = self.get(ControlWord::SHAPE)?;
-        self.set(ControlWord::SHAPE, shape | u64::from(sentinel) << Shape::head_at(head));
-        Ok(())
-    }
-
     /// All words, for scrubs and the fault injector.
     pub(crate) fn words(&self) -> Words<'_> {
         self.words.words(self.salt())
     }
 }
 
-// The mapping of units to chunks: chunk 0 is at offset 0, chunk 1 begins at B, and each later chunk is twice as
+// The mapping of units to chunks: chunk 0 begins after the heads, chunk 1 at B, and each later chunk is twice as
 // large as the one before.
 //
 // B is a power of two, `1 << shift`. See the picture in `arena.rs`. Pure functions.
@@ -342,7 +343,7 @@ pub(crate) fn first_chunk_bytes(write_buffer_size: u64) -> usize {
 /// First unit of a chunk's range.
 #[inline(always)]
 pub(crate) fn chunk_start(index: usize, shift: u32) -> u64 {
-    if index == 0 { 0 } else { 1u64 << (shift as usize + index - 1) }
+    if index == 0 { HEADS_UNITS as u64 } else { 1u64 << (shift as usize + index - 1) }
 }
 
 /// The chunk whose range a unit lies in.
@@ -355,7 +356,7 @@ pub(crate) fn chunk_of(offset: u32, shift: u32) -> usize {
 /// The chunk of a range of units, and the range in bytes from the chunk's start.
 pub(crate) fn bytes_in_chunk(units: Range<u32>, shift: u32) -> (usize, Range<usize>) {
     let chunk = chunk_of(units.start, shift);
-    let byte = |unit: u32| (u64::from(unit) - chunk_start(chunk, shift)) as usize * UNIT;
+    let byte = |unit: u32| u64::from(unit).saturating_sub(chunk_start(chunk, shift)) as usize * UNIT;
     (chunk, byte(units.start)..byte(units.end))
 }
 

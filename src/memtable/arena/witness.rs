@@ -398,7 +398,7 @@ mod tests {
     fn with_entry(test: impl Fn(&View<'_>, u32, usize)) {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
         let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
-        let arena = Arena::new(&options).unwrap();
+        let arena = Arena::new(&options);
         let view = arena.view().unwrap();
         let lengths = Lengths::pack(fields().key.len(), fields().kind, fields().value.len());
         let mut reservation = arena.carve(&mut SubChunk::default(), node_units(width, lengths, 1)).unwrap();

@@ -40,9 +40,10 @@ impl Table {
     fn of(keys: &'static [&'static [u8]], named: &[usize]) -> Arc<Table> {
         let (width, secret) = (Width::new(0).unwrap(), Secret::from_seed(1));
         let options = ArenaOptions { write_buffer_size: 1 << 16, hard_limit: 1 << 16, width, secret };
-        let arena = Arena::new(&options).unwrap();
-        let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
-        let list = list.with_directory(&arena).unwrap();
+        let arena = Arena::new(&options);
+        make_heads(&arena).unwrap();
+        let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::Off);
+        let list = list.with_directory();
         let mut table = Table { arena, list, keys, nodes: Vec::new() };
         let mut inserter = Inserter::default();
         for key in keys {

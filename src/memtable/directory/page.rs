@@ -21,7 +21,6 @@
 use std::borrow::Borrow;
 use std::cmp::Ordering as Order;
 
-use crate::error::Result;
 use crate::key::{KeyComparator, Target};
 use crate::memtable::arena::arena::{SubChunk, View};
 use crate::memtable::arena::layout::LINE_UNITS;
@@ -703,20 +702,13 @@ pub(super) fn pack(view: &View<'_>, at: u32, page: u32, levels: u32) -> u64 {
     u64::from(page) << 32 | u64::from(levels) << 24 | u64::from(check)
 }
 
-/// Takes a cache line for the root word of a list's directory, which is empty.
-pub(crate) fn new_root(view: &View<'_>) -> Result<u32> {
-    let units = u64::from(2 * LINE_UNITS - 1);
-    let reservation = view.arena().carve(&mut SubChunk::default(), units)?;
-    Ok(reservation.start().next_multiple_of(LINE_UNITS))
-}
-
 impl<'a> Pages<'_, 'a> {
     /// The root page and how many levels of inner pages there are; `None`: no page yet, or damage.
     #[inline(always)]
     pub(super) fn root(&self) -> Option<(u32, u32)> {
         // ORDERING: Acquire pairs with the Release in `set_root`: the page's words are visible.
-        let word = self.view.word(self.root)?.load(Ordering::Acquire);
-        if word == 0 { None } else { unpack(self.view, self.root, word) }
+        let word = self.view.root().load(Ordering::Acquire);
+        if word == 0 || self.root == 0 { None } else { unpack(self.view, self.root, word) }
     }
 
     /// Whether the key of a node begins with the bytes that a page leaves out.

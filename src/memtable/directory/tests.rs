@@ -11,7 +11,7 @@ use crate::key::{BYTEWISE, Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::{Arena, ArenaOptions, View};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::Head;
-use crate::memtable::skiplist::inserter::Inserter;
+use crate::memtable::skiplist::inserter::{Inserter, make_heads};
 use crate::memtable::skiplist::list::{DuplicatePolicy, List, Upkeep};
 use crate::memtable::skiplist::search::{Search, Trail, find_many};
 use crate::sync::{Mutex, Ordering};
@@ -30,9 +30,10 @@ impl Table {
             width,
             secret,
         };
-        let arena = Arena::new(&options).unwrap();
-        let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
-        let list = list.with_directory(&arena).unwrap();
+        let arena = Arena::new(&options);
+        make_heads(&arena).unwrap();
+        let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::Off);
+        let list = list.with_directory();
         Table { arena, list }
     }
 

@@ -444,7 +444,7 @@ fn gather(core: &Core) -> Result<Gathered<'_>, Corruption> {
     let view = core.arena.view()?;
     let mut offsets = BTreeSet::new();
     for head in [Head::Points, Head::Ranges] {
-        along_links(&view, view.head(head), &mut offsets);
+        along_links(&view, head.sentinel(), &mut offsets);
     }
     let (reach, failure) = if view.width.bytes() >= 4 {
         (Reach::Arena, through_arena(&view, &mut offsets)?)

@@ -28,15 +28,17 @@ pub(crate) struct Accelerators {
 }
 
 impl Accelerators {
-    /// Empty accelerators of the sizes that the options name.
-    pub(crate) fn new(options: &MemTableOptions, arena: &Arena) -> Result<Accelerators> {
+    /// Makes empty accelerators of the sizes that the options name.
+    pub(crate) fn make(&mut self, options: &MemTableOptions, arena: &Arena) -> Result<()> {
         let mut sub = SubChunk::default();
-        let keys = options.key_filter_bytes.map(|bytes| Filter::new(arena, &mut sub, bytes)).transpose()?;
-        let prefixes =
-            options.prefix_filter_bytes.map(|bytes| Filter::new(arena, &mut sub, bytes)).transpose()?;
-        let prefixes = prefixes.zip(options.prefix_extractor.clone());
-        let statistics = options.counts_reads().then(Statistics::new);
-        Ok(Accelerators { keys, prefixes, statistics })
+        if let Some(bytes) = options.key_filter_bytes {
+            self.keys = Some(Filter::new(arena, &mut sub, bytes)?);
+        }
+        if let Some((bytes, extractor)) = options.prefix_filter_bytes.zip(options.prefix_extractor.clone()) {
+            self.prefixes = Some((Filter::new(arena, &mut sub, bytes)?, extractor));
+        }
+        self.statistics = options.counts_reads().then(Statistics::new);
+        Ok(())
     }
 
     #[inline(always)]
@@ -389,7 +391,7 @@ mod tests {
 
     fn arena() -> Arena {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(7));
-        Arena::new(&ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret }).unwrap()
+        Arena::new(&ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret })
     }
 
     #[test]

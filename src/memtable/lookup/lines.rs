@@ -407,7 +407,7 @@ mod tests {
 
     fn arena(seed: u64) -> Arena {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(seed));
-        Arena::new(&ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret }).unwrap()
+        Arena::new(&ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret })
     }
 
     /// Lines, and every value that each of their cache lines held, noted after each atomic step.

@@ -52,11 +52,10 @@ pub(crate) struct RangeTombstones {
 const WALKS_MAX: u32 = 64;
 
 impl RangeTombstones {
-    pub(crate) fn new(arena: &Arena, options: &MemTableOptions, secret: Secret) -> Result<Self> {
-        let checks = (options.paranoid.checksum_on_seek, options.paranoid.order_checks);
-        let list = List::new(arena, Head::Ranges, checks.0, checks.1)?;
+    pub(crate) fn new(options: &MemTableOptions, secret: Secret) -> Self {
+        let list = List::new(Head::Ranges, options.paranoid.checksum_on_seek, options.paranoid.order_checks);
         let (live, finished) = (LiveIndex::new(secret), OnceLock::new());
-        Ok(RangeTombstones { list, live, finished, counted: Mutex::default() })
+        RangeTombstones { list, live, finished, counted: Mutex::default() }
     }
 
     /// A search among the tombstones by start.

@@ -41,7 +41,7 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Published, holder_numb
 use crate::tombstone::live::CoveringRun;
 use crate::tombstone::node::Load;
 
-/// Number of shards that exist from the start.
+/// Number of shards that the first write makes: homes of threads.
 #[cfg(not(loom))]
 const FIRST: usize = 8;
 #[cfg(loom)]
@@ -399,7 +399,7 @@ impl Drop for Leased<'_> {
 
 /// All shards of a table.
 pub(crate) struct WriterShards {
-    first: [WriterShard; FIRST],
+    first: Published<Box<[WriterShard; FIRST]>>,
     more: Link,
     /// The registry's lock: the gate of shards to come.
     to_come: Mutex<Gate>,
@@ -420,10 +420,16 @@ type Link = Published<Box<Block>>;
 impl WriterShards {
     /// Open shards, for a table with this secret.
     pub(crate) fn new(secret: Secret) -> Self {
-        let first = std::array::from_fn(|number| WriterShard::new(Gate::Open, secret, number));
-        let (more, to_come, closing, watches) =
-            (Link::new(), Mutex::default(), Mutex::default(), Watches::default());
+        let (first, more) = (Published::new(), Link::new());
+        let (to_come, closing, watches) = (Mutex::default(), Mutex::default(), Watches::default());
         WriterShards { first, more, to_come, closing, secret, watches }
+    }
+
+    /// The first shards, made by the first write (WRITER-SHARDS-3).
+    fn homes(&self) -> &[WriterShard; FIRST] {
+        let gate = self.to_come.lock();
+        let new = |number| WriterShard::new(*gate, self.secret, number);
+        self.first.get_or_publish(|| Box::new(std::array::from_fn(new)), |_| ())
     }
 
     /// Enters a free shard for one write. If there is none, one is made, and `leased` gives it back, even if a comparator panics:
@@ -431,17 +437,18 @@ impl WriterShards {
     #[inline(always)]
     pub(crate) fn enter_free<'s>(&'s self, leased: &mut Option<Leased<'s>>) -> Option<Entered<'s>> {
         let home = thread_number() % FIRST;
-        match self.first[home].try_enter() {
+        match self.first.get().and_then(|homes| homes[home].try_enter()) {
             Some(entered) => self.admit(entered),
             None => self.admit(self.enter_elsewhere(home, leased)),
         }
     }
 
-    /// Enters another shard than the thread's home.
+    /// Enters another shard than the thread's home, or the home in a table that has none yet.
     #[cold]
     #[inline(never)]
     fn enter_elsewhere<'s>(&'s self, home: usize, leased: &mut Option<Leased<'s>>) -> Entered<'s> {
-        let free = (1..FIRST).find_map(|i| self.first[(home + i) % FIRST].try_enter());
+        let homes = self.homes();
+        let free = (0..FIRST).find_map(|i| homes[(home + i) % FIRST].try_enter());
         free.unwrap_or_else(|| leased.insert(Leased(self.lease())).0.wait())
     }
 
@@ -504,9 +511,14 @@ impl WriterShards {
         self.blocks().flat_map(|block| &block.shards)
     }
 
-    /// All shards, in the order of their numbers.
+    /// All shards with their numbers.
+    fn numbered(&self) -> impl Iterator<Item = (usize, &WriterShard)> {
+        let homes = self.first.get().into_iter().flat_map(|homes| homes.iter());
+        (0..).zip(homes).chain((FIRST..).zip(self.made().map(|shard| &**shard)))
+    }
+
     fn all(&self) -> impl Iterator<Item = &WriterShard> {
-        self.first.iter().chain(self.made().map(|shard| &**shard))
+        self.numbered().map(|(_, shard)| shard)
     }
 
     /// Closes every gate and waits for the writers inside (WRITER-SHARDS-1, WRITER-SHARDS-3, WRITER-SHARDS-5). Sums are exact
@@ -563,11 +575,10 @@ impl WriterShards {
     /// not watched, where a shard does not know it, and where damage or a store that is under way hides the number.
     pub(crate) fn largest_under(&self, run: &CoveringRun) -> u64 {
         let watched = self.watches.number_of(run);
-        let shards = self.all().enumerate();
         let largest = |(number, shard): (usize, &WriterShard)| {
             shard.largest_under(salt_of(self.secret, number), watched)
         };
-        shards.map(largest).max().unwrap_or(0)
+        self.numbered().map(largest).max().unwrap_or(0)
     }
 
     /// Arena bytes that writers have taken and not used, without those of writers that are inside now.
@@ -580,14 +591,12 @@ impl WriterShards {
 impl SideStructure for WriterShards {
     /// The control words of every shard.
     fn each_control(&self, secret: Secret, visit: &mut dyn FnMut(Words<'_>)) {
-        let words =
-            self.all().enumerate().map(|(number, shard)| shard.control.words(salt_of(secret, number)));
-        words.for_each(visit);
+        self.numbered().for_each(|(number, shard)| visit(shard.control.words(salt_of(secret, number))));
     }
 
-    /// Shards made beyond the first ones, and watched tombstones.
+    /// Shards, and watched tombstones.
     fn heap_bytes(&self) -> u64 {
-        (self.made().count() * size_of::<WriterShard>()) as u64 + self.watches.heap_bytes()
+        (self.all().count() * size_of::<WriterShard>()) as u64 + self.watches.heap_bytes()
     }
 }
 
@@ -599,7 +608,7 @@ mod tests {
     #[test]
     fn no_sum_is_below_zero_while_a_replacement_is_counted_before_what_it_replaced() {
         let shards = WriterShards::new(Secret::from_seed(1));
-        let [first, second] = [0, 1].map(|place| shards.first[place].try_enter().unwrap());
+        let [first, second] = [0, 1].map(|place| shards.homes()[place].try_enter().unwrap());
         let (old, new) = (Totals::of(Kind::DELETE, 9, 5), Totals::of(Kind::PUT, 4, 7));
         second.count(&new.plus(&old.negated()), 1);
         assert_eq!((shards.totals().deletes, shards.totals().data_bytes), (0, 0));

@@ -433,7 +433,7 @@ impl Scope {
     #[inline(always)]
     fn list<'a>(&self, core: &'a Core) -> Option<Search<'a>> {
         let view = self.kept.as_ref()?.on(&core.arena)?;
-        let sentinel = view.head(Head::Points);
+        let sentinel = Head::Points.sentinel();
         Some(Search { sentinel, ..core.points.list.search(view, &core.comparator) })
     }
 

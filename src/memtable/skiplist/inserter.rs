@@ -15,9 +15,9 @@
 
 use crate::error::Result;
 use crate::key::Target;
-use crate::memtable::arena::arena::{Reservation, SubChunk, View};
+use crate::memtable::arena::arena::{Arena, Reservation, SubChunk, View};
 use crate::memtable::arena::encode::{Fields, Shape};
-use crate::memtable::arena::layout::{HEIGHT_MAX, LINE_UNITS, UNIT};
+use crate::memtable::arena::layout::{HEIGHT_MAX, Head, UNIT};
 use crate::memtable::arena::node::{pad_units, stand_apart};
 use crate::memtable::arena::witness::EndKeys;
 use crate::memtable::directory::name::{NAMED_EVERY, Named};
@@ -353,17 +353,16 @@ impl NodeSpace {
     }
 }
 
-/// Makes a head, all links of which name it. Its back word has a line without any other word (LAYOUT-3).
-pub(crate) fn new_sentinel(view: &View<'_>, sub: &mut SubChunk) -> Result<u32> {
-    let height = HEIGHT_MAX as u32;
-    let units = u64::from(height) + u64::from(2 * LINE_UNITS - 1);
-    let reservation = view.arena().carve(sub, units)?;
-    let sentinel = (reservation.start() + height).next_multiple_of(LINE_UNITS);
-    for level in 0..height {
-        view.set_link(sentinel, level, sentinel)?;
+/// Makes the heads of both lists, all links of which name them.
+pub(crate) fn make_heads(arena: &Arena) -> Result<()> {
+    let view = arena.view()?;
+    for sentinel in [Head::Points, Head::Ranges].map(Head::sentinel) {
+        for level in 0..HEIGHT_MAX as u32 {
+            view.set_link(sentinel, level, sentinel)?;
+        }
+        view.set_back(sentinel, sentinel);
     }
-    view.set_back(sentinel, sentinel);
-    Ok(sentinel)
+    Ok(())
 }
 
 // Links a published node at its higher levels.
@@ -447,9 +446,10 @@ mod tests {
     fn a_back_link_leads_to_no_other_list() {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
         let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
-        let arena = Arena::new(&options).unwrap();
-        let list = |head| List::new(&arena, head, SeekChecks::Bracket, OrderChecks::Off).unwrap();
-        let (points, ranges) = (list(Head::Points).with_directory(&arena).unwrap(), list(Head::Ranges));
+        let arena = Arena::new(&options);
+        make_heads(&arena).unwrap();
+        let list = |head| List::new(head, SeekChecks::Bracket, OrderChecks::Off);
+        let (points, ranges) = (list(Head::Points).with_directory(), list(Head::Ranges));
         let (in_points, in_ranges) = (
             points.search(arena.view().unwrap(), &BYTEWISE),
             ranges.search(arena.view().unwrap(), &BYTEWISE),

@@ -29,15 +29,15 @@ use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Kvo, Protected};
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::{KeyComparator, KeyEquality, SequenceNumber, Target};
-use crate::memtable::arena::arena::{Arena, SubChunk, View};
+use crate::memtable::arena::arena::{SubChunk, View};
 use crate::memtable::arena::encode::{Built, Fields};
-use crate::memtable::arena::layout::{HEADER, HEIGHT_MAX, Head, PAD_UNITS_MAX, UNIT};
+use crate::memtable::arena::layout::{HEADER, HEIGHT_MAX, Head, PAD_UNITS_MAX, ROOT, UNIT};
 use crate::memtable::arena::node::{Node, Verified, misplaced, node_units};
 use crate::memtable::arena::witness::EndKeys;
 use crate::memtable::directory::inspect::{PageAt, PageState};
 use crate::memtable::directory::name::{NAMED_EVERY, Named};
-use crate::memtable::directory::page::{LeafSlot, new_root};
-use crate::memtable::skiplist::inserter::{Inserter, NodeSpace, Tower, new_sentinel};
+use crate::memtable::directory::page::LeafSlot;
+use crate::memtable::skiplist::inserter::{Inserter, NodeSpace, Tower};
 use crate::memtable::skiplist::read_ahead::NEAR_UNITS;
 use crate::memtable::skiplist::search::{Bracket, Course, Search, Splice, Trail};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -106,30 +106,22 @@ pub(crate) enum Quick<'a> {
 }
 
 impl List {
-    /// Makes an empty list in `arena`. The control block stores the place of its head.
-    pub(crate) fn new(
-        arena: &Arena,
-        head: Head,
-        seek_checks: SeekChecks,
-        order_checks: OrderChecks,
-    ) -> Result<List> {
-        let view = arena.view()?;
-        let sentinel = new_sentinel(&view, &mut SubChunk::default())?;
-        arena.control.set_head(head, sentinel)?;
+    /// The list with this head, which `make_heads` makes.
+    pub(crate) fn new(head: Head, seek_checks: SeekChecks, order_checks: OrderChecks) -> List {
         let top = AtomicU32::new(0);
-        Ok(List { course: Course { top, seek_checks, order_checks, directory: 0, list: head } })
+        List { course: Course { top, seek_checks, order_checks, directory: 0, list: head } }
     }
 
     /// This list with a directory, while it is empty.
-    pub(crate) fn with_directory(mut self, arena: &Arena) -> Result<List> {
-        self.course.directory = new_root(&arena.view()?)?;
-        Ok(self)
+    pub(crate) fn with_directory(mut self) -> List {
+        self.course.directory = ROOT;
+        self
     }
 
     /// What a search in this list needs.
     #[inline(always)]
     pub(crate) fn search<'a>(&'a self, view: View<'a>, comparator: &'a KeyComparator) -> Search<'a> {
-        Search { view, comparator, course: &self.course, sentinel: view.head(self.course.list) }
+        Search { view, comparator, course: &self.course, sentinel: self.course.list.sentinel() }
     }
 
     /// Inserts an entry, as writers do.

@@ -15,7 +15,7 @@ use crate::key::{BYTEWISE, Kind, Side, Target};
 use crate::memtable::arena::arena::{Arena, ArenaOptions, SubChunk};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{Head, Towers};
-use crate::memtable::skiplist::inserter::Inserter;
+use crate::memtable::skiplist::inserter::{Inserter, make_heads};
 use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 use crate::memtable::skiplist::search::{Search, Trail};
 use crate::sync::model::{JoinHandle, check, spawn};
@@ -25,7 +25,7 @@ const SECRET: Secret = Secret::from_seed(1);
 fn arena() -> Arena {
     let width = Width::new(1).unwrap();
     let options = ArenaOptions { write_buffer_size: 1 << 16, hard_limit: 1 << 16, width, secret: SECRET };
-    Arena::new(&options).unwrap()
+    Arena::new(&options)
 }
 
 /// A list in its arena.
@@ -37,7 +37,8 @@ struct Table {
 impl Table {
     fn new() -> Arc<Table> {
         let arena = arena();
-        let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::On).unwrap();
+        make_heads(&arena).unwrap();
+        let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::On);
         Arc::new(Table { arena, list })
     }
 

@@ -931,7 +931,7 @@ mod tests {
     use crate::memtable::arena::arena::{Arena, ArenaOptions};
     use crate::memtable::arena::encode::Fields;
     use crate::memtable::arena::layout::Head;
-    use crate::memtable::skiplist::inserter::Inserter;
+    use crate::memtable::skiplist::inserter::{Inserter, make_heads};
     use crate::memtable::skiplist::list::{DuplicatePolicy, List};
     use crate::sync::Ordering;
 
@@ -941,9 +941,10 @@ mod tests {
     fn many_searches_end_where_single_ones_end_also_over_damage() {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
         let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
-        let arena = Arena::new(&options).unwrap();
-        let list = List::new(&arena, Head::Points, SeekChecks::Bracket, OrderChecks::Off).unwrap();
-        let list = list.with_directory(&arena).unwrap();
+        let arena = Arena::new(&options);
+        make_heads(&arena).unwrap();
+        let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::Off);
+        let list = list.with_directory();
         let search = list.search(arena.view().unwrap(), &BYTEWISE);
         let mut inserter = Inserter::default();
         let keys: Vec<[u8; 8]> = (0..40u64).map(|n| (n * 0x0101_0204).to_be_bytes()).collect();
