@@ -1,6 +1,6 @@
 //! Stress with keys that carry proof: a reader can tell torn, stale, lost and reordered entries apart without a lock.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::scope;
 
@@ -219,6 +219,50 @@ fn freeze_in_the_middle() {
     let entries = amount_or_few(4_000, 60, 3);
     rounds("freeze_in_the_middle", 20, |seed| {
         stress(seed, entries, Some(scramble(seed) % (entries * WRITERS)));
+    });
+}
+
+/// 32 threads write their first entry at once to a table that is empty, beside a cursor that was opened before, and a thread that may
+/// freeze it: every entry whose write returned is there, once.
+#[test]
+fn first_writes() {
+    const THREADS: u64 = if cfg!(miri) { 3 } else { 32 };
+    rounds("first_writes", 40, |seed| {
+        let table = &MemTable::new(options(seed, DuplicatePolicy::Reject)).unwrap();
+        let mut cursor = table.cursor();
+        assert!(cursor.first().unwrap().is_none());
+        let (start, freezes) = (&Barrier::new(THREADS as usize), seed.is_multiple_of(2));
+        let written: Vec<u64> = scope(|threads| {
+            let write = move |id: u64| {
+                start.wait();
+                if id == 0 && freezes {
+                    return table.freeze().map(|_| None).unwrap();
+                }
+                let (key, sequence) = (key_of(id, 0), sequence_of(id, 0));
+                let written = match id % 3 {
+                    0 => table.delete_range(sequence, key, [0xff; 25]),
+                    1 => table.writer().put(sequence, key, value_of(&key, sequence)),
+                    _ => table.put(sequence, key, value_of(&key, sequence)),
+                };
+                match written {
+                    Ok(_) => Some(id),
+                    Err(Error::Frozen) if freezes => None,
+                    Err(error) => panic!("{error}"),
+                }
+            };
+            let writers: Vec<_> = (0..THREADS).map(|id| threads.spawn(move || write(id))).collect();
+            writers.into_iter().filter_map(|writer| writer.join().unwrap()).collect()
+        });
+        assert!(freezes || written.len() as u64 == THREADS);
+        let puts = written.iter().filter(|id| *id % 3 != 0).count();
+        let mut met = usize::from(cursor.first().unwrap().is_some());
+        while cursor.next().unwrap().is_some() {
+            met += 1;
+        }
+        assert_eq!((met, table.range(..).count()), (puts, puts));
+        let frozen = table.freeze().unwrap();
+        assert_eq!((frozen.len(), frozen.stats().range_deletes as usize), (written.len(), written.len() - puts));
+        assert!(frozen.scrub(|_| ()).findings.is_empty());
     });
 }
 

@@ -13,7 +13,7 @@ use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::Head;
 use crate::memtable::directory::name::Named;
 use crate::memtable::directory::page::LeafSlot;
-use crate::memtable::skiplist::inserter::{Inserter, Tower};
+use crate::memtable::skiplist::inserter::{Inserter, Tower, make_heads};
 use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 use crate::memtable::skiplist::search::Search;
 use crate::sync::model::{JoinHandle, check, spawn};

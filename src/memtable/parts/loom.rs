@@ -64,7 +64,8 @@ fn check(gate: &WriterShards, writers: [JoinHandle<bool>; 2], freezer: JoinHandl
     assert_eq!(gate.sequences().is_some(), let_in > 0);
 }
 
-/// Red for `freeze_skips_busy_shards`.
+/// The first shards are made by one of the writers, before the freeze or after it. Red for `freeze_skips_busy_shards`,
+/// `homes_born_open`.
 #[test]
 fn loom_a_freeze_waits_for_who_is_inside() {
     model::check(|| {
@@ -126,6 +127,24 @@ fn loom_after_a_refusal_nothing_is_admitted() {
         });
         writer.join().unwrap();
         freezer.join().unwrap();
+    });
+}
+
+/// The first write of a table makes shards and a chunk. A reader beside it that began with neither finds the entry or nothing.
+#[test]
+fn loom_a_first_write_beside_a_reader() {
+    model::check(|| {
+        let options = MemTableOptions::builder().write_buffer_size(1 << 16).seed(1).build().unwrap();
+        let table = MemTable::new(options).unwrap();
+        let found = |table: &MemTable| table.get_entry(b"z", 9).unwrap().map(|entry| entry.sequence());
+        let writer = put_z(&table);
+        let reader = spawn({
+            let table = table.clone();
+            move || found(&table)
+        });
+        assert!(reader.join().unwrap().is_none_or(|sequence| sequence == 6));
+        writer.join().unwrap();
+        assert_eq!(found(&table), Some(6));
     });
 }
 
