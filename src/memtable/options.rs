@@ -75,7 +75,7 @@ enum Counting {
 
 /// The addressing limit: 2^32 units of 8 bytes.
 pub(crate) const ADDRESS_LIMIT: u64 = 32 << 30;
-/// The smallest table that holds its first chunk.
+/// The smallest table that holds some entries.
 const HARD_LIMIT_MIN: u64 = 4 << 10;
 
 impl Default for MemTableOptions {

@@ -4,7 +4,7 @@ use anyhow::Result;
 use measure::{Row, Section};
 
 use crate::Arguments;
-use crate::rivals::{Accelerator, Candidate, Extra, Room};
+use crate::rivals::{Accelerator, Candidate, Extra, Fresh, Room};
 use crate::work::{Entries, Keys, Presence, Shape, Slice, Tables, Way, Work, mix, picks, row, shuffled};
 
 pub const SEED: u64 = 4;
@@ -18,6 +18,9 @@ const STEPS: usize = 10;
 const AT_ONCE: [usize; 2] = [2, 8];
 /// Numbers that a range delete covers.
 const WIDTH: u64 = 10;
+
+/// Entries of small tables.
+const SMALL: [usize; 3] = [20, 100, 1_000];
 
 /// How a table is filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +58,7 @@ pub fn section(arguments: &Arguments, candidates: &[Candidate], entries: u64) ->
     stage.batched("insert at random, batches of 32", Order::Random)?;
     let counted = stage.at_random()?;
     stage.mixed()?;
+    stage.small();
     if arguments.wants_threads(entries) {
         stage.at_once()?;
     }
@@ -320,6 +324,30 @@ impl Stage<'_> {
         let gets = gets.map(|seed| picks(self.entries, count, SEED + seed));
         let ranges = vec![self.shape.ranges(&from, WIDTH, first, gets.as_deref())];
         Slice { operations: count, ranges, ..Slice::default() }
+    }
+
+    /// Small tables, as engines have them by the thousand: each is made, filled at random, and dropped.
+    fn small(&mut self) {
+        for size in SMALL {
+            let name = format!("fill and drop {size} entries");
+            if !self.wants(&name) {
+                continue;
+            }
+            let (room, times) =
+                (Room { entries: size as u64, ..self.room }, self.arguments.slice.div_ceil(size));
+            let fresh = |candidate: &Candidate| Box::new(Fresh { candidate: *candidate, room, times });
+            let tables: Tables = self.candidates.iter().map(|candidate| fresh(candidate) as _).collect();
+            let slice = |round| Slice {
+                operations: size * times,
+                entries: vec![self.shape.entries(&shuffled(size as u64, SEED + round), 1)],
+                ..Slice::default()
+            };
+            let slices: Vec<Slice> = (0..self.arguments.rounds as u64).map(slice).collect();
+            let row = row(&name, self.candidates, &tables, &slices, plain, |slice| {
+                slice.entries.iter().map(Work::Insert).collect()
+            });
+            self.rows.push(row);
+        }
     }
 
     /// Pairs of a range delete and a get, and gets among range tombstones.

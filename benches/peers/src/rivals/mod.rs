@@ -23,6 +23,29 @@ pub trait Table: Sync {
     fn freeze(&mut self) {}
 }
 
+/// A new table of a candidate for each time that some work is done.
+pub struct Fresh {
+    pub candidate: Candidate,
+    pub room: Room,
+    /// How often.
+    pub times: usize,
+}
+
+impl Table for Fresh {
+    fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
+        let once = move |_| {
+            let table = self.candidate.table(self.room).expect("memory for a small table");
+            let task = table.prepare(work).expect("work of every table");
+            task()
+        };
+        Some(Box::new(move || (0..self.times).map(once).fold(0, u64::wrapping_add)))
+    }
+
+    fn counted(&self) -> Option<u64> {
+        None
+    }
+}
+
 /// What is done in advance of inserts, outside the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
