@@ -42,7 +42,11 @@ fn an_empty_table_is_small() {
 fn an_empty_table_stays_small() {
     let used = |table: &MemTable| {
         assert!(matches!(table.get(b"k", 9).unwrap(), Lookup::NotFound));
-        assert!(table.cursor().first().is_ok() && table.range(..).next().is_none() && table.scrub(|_| ()).entries == 0);
+        assert!(
+            table.cursor().first().is_ok()
+                && table.range(..).next().is_none()
+                && table.scrub(|_| ()).entries == 0
+        );
         table.maintain();
         assert_eq!(table.freeze().unwrap().len(), 0);
     };

@@ -179,7 +179,8 @@ impl<'t> FaultInjector<'t> {
     #[must_use]
     pub fn excluded_bytes(&self) -> usize {
         let core = std::ptr::from_ref(self.core).addr();
-        let inside = self.pieces.iter().filter(|piece| (core..core + size_of::<Core>()).contains(&piece.address));
+        let inside =
+            self.pieces.iter().filter(|piece| (core..core + size_of::<Core>()).contains(&piece.address));
         size_of::<Core>().saturating_sub(inside.map(Piece::len).sum())
     }
 

@@ -705,7 +705,8 @@ mod control {
             let pieces = control_pieces(&injector);
             // Pieces of the arena come and go with entries, so the block is found from the end of the list.
             let bytes = |piece: &usize| pieces.get(piece - first).map(|piece| injector.bytes(*piece));
-            let held = |group: &Vec<usize>| Some(group.iter().map(bytes).collect::<Option<Vec<_>>>()?.concat());
+            let held =
+                |group: &Vec<usize>| Some(group.iter().map(bytes).collect::<Option<Vec<_>>>()?.concat());
             history.push(groups.iter().map(held).collect());
         };
         let table = model.table_watched(|_, table| look(table)).unwrap();

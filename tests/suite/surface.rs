@@ -593,8 +593,10 @@ mod room {
             };
             let probe = made(LIMIT);
             write(&probe, path, count).unwrap();
-            // All of it lies in the first chunk, where nothing is taken ahead.
-            let exact = LIMIT - probe.remaining();
+            // A writer takes nothing ahead where the limit does not allow it.
+            let below = (1..=(LIMIT - probe.remaining()) / 8).rev().map(|units| 8 * units);
+            let fits = |limit: &u64| write(&made(*limit), path, count).is_ok();
+            let exact = below.take_while(fits).last().unwrap();
             for (limit, fits) in [(exact - 8, false), (exact, true), (exact + 8, true)] {
                 let table = made(limit);
                 let before = (counters(&table), table.remaining());

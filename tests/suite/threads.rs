@@ -1,7 +1,7 @@
 //! Stress with keys that carry proof: a reader can tell torn, stale, lost and reordered entries apart without a lock.
 
-use std::sync::{Arc, Barrier};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread::scope;
 
 use paranoid_memtable::{
@@ -261,7 +261,10 @@ fn first_writes() {
         }
         assert_eq!((met, table.range(..).count()), (puts, puts));
         let frozen = table.freeze().unwrap();
-        assert_eq!((frozen.len(), frozen.stats().range_deletes as usize), (written.len(), written.len() - puts));
+        assert_eq!(
+            (frozen.len(), frozen.stats().range_deletes as usize),
+            (written.len(), written.len() - puts)
+        );
         assert!(frozen.scrub(|_| ()).findings.is_empty());
     });
 }

@@ -39,6 +39,8 @@ use crate::memtable::arena::layout::{
 use crate::memtable::arena::memory::{ArenaRecycler, Mapping, Memory, hand_on, take_or_allocate};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
+/// Units of a sub-chunk of chunk 0: 1 KiB, a few entries.
+const FIRST_UNITS_AT_ONCE: u64 = 128;
 /// Units at the start of each chunk that are never handed out, so that a sub-chunk at the end of a chunk is not continued in
 /// the next one.
 const RESERVED_UNITS: u64 = 1;
@@ -210,8 +212,7 @@ impl Arena {
     #[cold]
     fn carve_cold(&self, sub: &mut SubChunk, units: u64) -> Result<Reservation> {
         let shift = self.control.shape()?.shift();
-        // A sub-chunk is 1/256 of the buffer, between 4 and 256 KiB, and at most a quarter of what is handed out; while
-        // chunk 0 lasts, just the entry.
+        // A sub-chunk is 1/256 of the buffer, between 4 and 256 KiB, and at most a quarter of what is handed out.
         let quarter = self.room.handed_bytes() / (4 * UNIT as u64);
         let wish = ((1u64 << shift) >> 8).clamp(512, 32 << 10).min(quarter.max(512));
         let left = u64::from(sub.end - sub.next);
@@ -262,8 +263,8 @@ impl Arena {
                 if room < missing {
                     break;
                 }
-                let exact = index == 0 || units > wish / 2;
-                let take = if exact { missing } else { wish.max(missing).min(room) };
+                let wish = if index == 0 { FIRST_UNITS_AT_ONCE } else { wish };
+                let take = if units > wish / 2 { missing } else { wish.max(missing).min(room) };
                 let take = self.room.admit(take, missing).ok_or_else(|| self.room.full(units))?;
                 // ORDERING: Relaxed on both sides: as for the load.
                 let swapped = used.compare_exchange(next, next + take, Ordering::Relaxed, Ordering::Relaxed);
