@@ -40,7 +40,7 @@ use crate::memtable::arena::memory::{ArenaRecycler, Mapping, Memory, hand_on, ta
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Units of a sub-chunk of chunk 0: 1 KiB, a few entries.
-const FIRST_UNITS_AT_ONCE: u64 = 128;
+const FIRST_UNITS_AT_ONCE: u64 = FIRST_UNITS as u64 / 32;
 /// Units at the start of each chunk that are never handed out, so that a sub-chunk at the end of a chunk is not continued in
 /// the next one.
 const RESERVED_UNITS: u64 = 1;

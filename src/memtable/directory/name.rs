@@ -29,6 +29,8 @@ use crate::sync::Ordering;
 
 /// Ties between neighbours of a full page that are worth another measure.
 const TIES_MAX: usize = SLOTS / 16;
+/// Slots of a page that is asked for another measure before it is full: most of a small table's keys may tie.
+const EARLY: usize = 4;
 
 /// Of entries that follow each other in memory, every how many-th is named.
 pub(crate) const NAMED_EVERY: u32 = 4;
@@ -187,15 +189,18 @@ impl<'a> Pages<'_, 'a> {
         new: &New<'_, '_>,
     ) -> Option<Option<LeafSlot>> {
         let measure = locked.page.measure();
+        // NAME-4.
+        if (locked.count == SLOTS || locked.count == EARLY)
+            && let Some(skip) = self.better_skip(locked, place, new.target.key)
+        {
+            self.measure_anew(slab, locked, new.level, skip)?;
+            return Some(None);
+        }
         if locked.count == SLOTS {
-            // NAME-4.
-            if let Some(skip) = self.better_skip(locked, place, new.target.key) {
-                self.measure_anew(slab, locked, new.level, skip)?;
-            } else if place == SLOTS {
+            if place == SLOTS {
                 return self.append_page(slab, locked, new).map(|at| Some(behind(at, 0)));
-            } else {
-                self.split(slab, locked, new.level)?;
             }
+            self.split(slab, locked, new.level)?;
             return Some(None);
         }
         if measure.side(self.view, self.comparator, new.target.key).is_ne() {
@@ -227,7 +232,7 @@ impl<'a> Pages<'_, 'a> {
             Kind::Inner => locked.page.word(slot),
         };
         let ties = (1..locked.count).filter(|slot| half(*slot) == half(slot - 1)).count();
-        if ties <= TIES_MAX {
+        if ties <= if locked.count == SLOTS { TIES_MAX } else { EARLY / 2 } {
             return None;
         }
         let (first, last) = self.ends(locked)?;
