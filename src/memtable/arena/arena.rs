@@ -508,6 +508,12 @@ impl<'a> View<'a> {
         &self.arena.heads.0[ROOT as usize]
     }
 
+    /// The atomic word at a unit of the heads.
+    #[inline(always)]
+    pub(crate) fn head_word(&self, offset: u32) -> Option<&'a AtomicU64> {
+        self.arena.heads.0.get(offset as usize)
+    }
+
     /// The atomic word at a unit (ARENA-4).
     #[inline(always)]
     #[cfg(not(loom))]
@@ -527,7 +533,7 @@ impl<'a> View<'a> {
     /// The atomic word at a unit: loom's twin of it.
     #[cfg(loom)]
     pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
-        self.arena.heads.0.get(offset as usize).or_else(|| self.arena.model.word(offset))
+        self.head_word(offset).or_else(|| self.arena.model.word(offset))
     }
 
     /// `N` atomic words from a unit on, if all of them lie in one chunk (ARENA-4).

@@ -34,7 +34,7 @@ use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::arena::layout::{
     BACK_UNITS, HEADER, KEY_LEN_MAX, LINE_UNITS, REVISION_AT, SEQUENCE_AT, UNIT,
 };
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 
 #[cfg(not(loom))]
 use crate::memtable::arena::layout::BACK_AT;
@@ -133,7 +133,7 @@ impl<'a> View<'a> {
     fn back_word_at(&self, _offset: u32, address: usize) -> BackWord {
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address + BACK_AT);
         // SAFETY: ARENA-2: the caller checked that a header fits; ARENA-4: back words are only accessed as atomics.
-        let word = unsafe { crate::sync::AtomicU64::from_ptr(pointer) };
+        let word = unsafe { AtomicU64::from_ptr(pointer) };
         // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here.
         // A back link that was read without Acquire is compared with a node, and never followed.
         BackWord(word.load(Ordering::Relaxed))
@@ -185,12 +185,18 @@ impl<'a> View<'a> {
         self.back_word(node).map(BackWord::target)
     }
 
+    /// The back word of a node. What is appended stands before the sentinel.
+    #[inline(always)]
+    pub(super) fn back_slot(&self, node: u32) -> Option<&'a AtomicU64> {
+        let slot = node.wrapping_add(BACK_UNITS);
+        self.head_word(slot).or_else(|| self.word(slot))
+    }
+
     #[inline(always)]
     fn back_word(&self, node: u32) -> Option<BackWord> {
-        let word = self.word(node.wrapping_add(BACK_UNITS))?;
         // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here; the
         // target is only compared with a node.
-        Some(BackWord(word.load(Ordering::Relaxed)))
+        Some(BackWord(self.back_slot(node)?.load(Ordering::Relaxed)))
     }
 
     #[cold]

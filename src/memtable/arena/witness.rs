@@ -33,7 +33,7 @@ use crate::error::{Corruption, Place, Result};
 use crate::integrity::digest::{DIAGNOSIS_LEN_MAX, single_bit};
 use crate::key::SequenceNumber;
 use crate::memtable::arena::arena::View;
-use crate::memtable::arena::layout::{BACK_UNITS, HEADER};
+use crate::memtable::arena::layout::HEADER;
 use crate::memtable::arena::node::{BackWord, Node, bytes_of, no_node};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -60,12 +60,6 @@ enum Walked {
 }
 
 impl<'a> View<'a> {
-    /// The back word of a node.
-    #[inline(always)]
-    fn back_slot(&self, node: u32) -> Option<&'a AtomicU64> {
-        self.word(node.wrapping_add(BACK_UNITS))
-    }
-
     /// The node that `node` names as its predecessor at level 0: a hint, to be confirmed by that node's own link.
     #[inline(always)]
     pub(crate) fn back_hint(&self, node: u32) -> Option<u32> {
