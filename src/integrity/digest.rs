@@ -6,6 +6,7 @@
 //!
 //!   digest of a caller       K ^ V ^ O                    Protected<Kvo>
 //!   with its sequence        K ^ V ^ O ^ S                Protected<Kvos>
+//!   in a batch               K ^ V ^ O ^ C                Protected<Kvoc>; C(column family), 0 for the default one
 //!   stored key digest        K ^ O ^ S ^ F                low protection bytes
 //!   stored value digest      V ^ K ^ S ^ F                low protection bytes
 //!   key digest that left     K ^ O ^ S                    } StoredProtection: low protection bytes
@@ -29,6 +30,7 @@ const SEED_KEY: u64 = splitmix(101);
 const SEED_VALUE: u64 = splitmix(102);
 const SEED_KIND: u64 = splitmix(103);
 const SEED_SEQUENCE: u64 = splitmix(104);
+const SEED_FAMILY: u64 = splitmix(109);
 
 /// Covers key, value and kind.
 ///
@@ -51,6 +53,10 @@ pub struct Kvo;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kvos;
+
+/// Covers key, value, kind and column family: what a batch keeps for each of its records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kvoc;
 
 /// A 64-bit digest over the fields that `Cover` names. A caller computes it over its own buffers and passes it along
 /// with them.
@@ -131,6 +137,22 @@ impl Protected<Kvo> {
     }
 }
 
+impl Protected<Kvo> {
+    /// Adds the column family to what is covered.
+    #[inline(always)]
+    pub(crate) fn with_family(self, family: u32) -> Protected<Kvoc> {
+        Protected::from_bits(self.bits ^ family_part(family))
+    }
+}
+
+impl Protected<Kvoc> {
+    /// Takes the column family out again.
+    #[inline(always)]
+    pub(crate) fn without_family(self, family: u32) -> Protected<Kvo> {
+        Protected::from_bits(self.bits ^ family_part(family))
+    }
+}
+
 impl Protected<Kvos> {
     /// Takes the sequence number out again.
     #[must_use]
@@ -176,6 +198,12 @@ fn kind_part(kind: Kind) -> u64 {
 #[inline(always)]
 fn sequence_part(sequence: SequenceNumber) -> u64 {
     mix(sequence, SEED_SEQUENCE)
+}
+
+/// C.
+#[inline(always)]
+fn family_part(family: u32) -> u64 {
+    if family == 0 { 0 } else { mix(u64::from(family), SEED_FAMILY) }
 }
 
 /// The two digests that a table stored with an entry, with the entry's place taken out. A later stage, such as a

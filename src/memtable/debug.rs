@@ -90,6 +90,7 @@ shown! {
         "sequence_mode": batch.sequence_mode(),
     }
     "BatchEntry": impl [] BatchEntry<'_>, |entry| {
+        "family": entry.family(),
         "kind": entry.kind(),
         "key_len": entry.key().len(),
         "value_len": entry.value().len(),

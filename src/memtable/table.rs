@@ -35,7 +35,7 @@ use crate::memtable::scan::bounds::{KeyRange, scan_bounds, version_bounds};
 use crate::memtable::scan::cursor::{Borrowed, Cursor, SortedSource, TableSource, range_tombstones};
 use crate::memtable::scan::range::{Range, RangeStats, approximate_range_stats};
 use crate::memtable::scan::visibility::{AtSnapshot, Visible};
-use crate::memtable::write::write_batch::{BatchWritten, PreparedBatch, ReservedBatch};
+use crate::memtable::write::write_batch::{BatchWritten, PreparedBatch, ReservedBatch, Take};
 use crate::memtable::write::write_batch::{prepare, reserve, write_batch};
 use crate::memtable::write::writer::{Inserted, insert, insert_in, insert_parts, writes};
 use crate::sync::Ordering;
@@ -394,6 +394,7 @@ impl MemTable {
     ///
     /// # Errors
     /// Those of [`insert`](Self::insert) for any entry, `MemTableFull` if there is no contiguous room for the batch,
+    /// `InvalidArgument` if an entry is of a column family other than 0 (then see [`write_batch_of`](Self::write_batch_of)),
     /// and `Corruption` if the batch was damaged in memory: the table is then unchanged. `BatchInterrupted` if the
     /// batch stopped after its first entry was linked, because damage was found or another writer inserted one of its
     /// keys with the same sequence number. The caller must then not publish the batch's sequence numbers.
@@ -402,7 +403,38 @@ impl MemTable {
     /// If the comparator panics. The table stays usable and may have any number of the batch's entries, so the caller
     /// must not publish their sequence numbers.
     pub fn write_batch(&self, first_sequence: SequenceNumber, batch: &WriteBatch) -> Result<BatchWritten> {
-        write_batch(self.core(), None, first_sequence, batch)
+        write_batch(self.core(), None, first_sequence, (batch, Take::All))
+    }
+
+    /// Writes the entries of one column family of a batch, for an engine with a table for each family. They take the numbers
+    /// that they have in the whole batch, as in RocksDB: the entries of other families are passed over and counted. All of the
+    /// batch is verified, and this family alone is admitted. A family of which the batch has nothing writes nothing.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, Lookup, MemTable, WriteBatch};
+    /// let (fruit, colours, mut batch) = (MemTable::default(), MemTable::default(), WriteBatch::new());
+    /// batch.put(b"apple", b"red")?;
+    /// batch.insert_in(3, Kind::PUT, b"red", b"apple")?;
+    /// fruit.write_batch_of(0, 7, &batch)?;
+    /// colours.write_batch_of(3, 7, &batch)?;
+    /// assert!(matches!(fruit.get(b"apple", 7)?, Lookup::Value(value) if *value == *b"red"));
+    /// assert_eq!(colours.stats().largest_sequence, Some(8));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`write_batch`](Self::write_batch), which refuses batches with entries of other families. An engine that
+    /// has written one table and is refused by another must not publish the batch's numbers.
+    ///
+    /// # Panics
+    /// If the comparator panics, as in `write_batch`.
+    pub fn write_batch_of(
+        &self,
+        family: u32,
+        first_sequence: SequenceNumber,
+        batch: &WriteBatch,
+    ) -> Result<BatchWritten> {
+        write_batch(self.core(), None, first_sequence, (batch, Take::Family(family)))
     }
 
     /// Makes the checks of [`write_batch`](Self::write_batch) that do not depend on other writes, and keeps what it read, for an
@@ -431,7 +463,7 @@ impl MemTable {
     ///
     /// # Errors
     /// `KeyTooLarge` and `ValueTooLarge` by this table's limits, `InvalidArgument` (a range that ends before its start
-    /// in this table's order; the text names the entry), `DuplicateInBatch` for two entries of one key that share the batch's only sequence
+    /// in this table's order, an entry of a column family other than 0; the text names the entry), `DuplicateInBatch` for two entries of one key that share the batch's only sequence
     /// number, `Corruption` if the batch was damaged in memory.
     pub fn prepare<'b>(&'b self, batch: &'b WriteBatch) -> Result<PreparedBatch<'b>> {
         prepare(self.core(), batch)
@@ -1243,7 +1275,7 @@ impl Writer {
         first_sequence: SequenceNumber,
         batch: &WriteBatch,
     ) -> Result<BatchWritten> {
-        write_batch(&self.core, Some(&self.shard), first_sequence, batch)
+        write_batch(&self.core, Some(&self.shard), first_sequence, (batch, Take::All))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  buffer    sequence (8) | count (4) | record | record | ..
-//!  digests   [ K^V^O of record 0, of record 1, .. ]      beside the buffer, only with 8 protection bytes
+//!  digests   [ K^V^O^C of record 0, of record 1, .. ]    beside the buffer, only with 8 protection bytes
 //! ```
 //! * BATCH-1: a digest is computed from the caller's slices before they are copied, so it notices what the copy does
 //!   to the bytes. Digests of a batch from a log are computed before the log's checksum is compared over the very
@@ -20,10 +20,10 @@
 use std::iter::FusedIterator;
 
 use crate::error::{Corruption, Error, Place, Result, not_a_range};
-use crate::integrity::digest::{DIAGNOSIS_LEN_MAX, Kvo, Protected, key_part, single_bit, value_part};
+use crate::integrity::digest::{DIAGNOSIS_LEN_MAX, Kvo, Kvoc, Protected, key_part, single_bit, value_part};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::batch::encoding::{
-    COUNT_AT, HEADER_LEN, Header, LIMITS, Record, Records, admit, append, damage, record_len,
+    COUNT_AT, HEADER_LEN, Header, LIMITS, Record, Records, admit, append, damage, record_len, tag_of,
 };
 
 /// How the entries of a batch get their sequence numbers.
@@ -90,7 +90,7 @@ pub enum RangeOrder {
 pub struct WriteBatch {
     buffer: Vec<u8>,
     /// One per record, with protection.
-    caller_digests: Option<Vec<Protected<Kvo>>>,
+    caller_digests: Option<Vec<Protected<Kvoc>>>,
     header: Header,
     mode: SequenceMode,
     range_order: RangeOrder,
@@ -138,7 +138,7 @@ impl WriteBatch {
         }
     }
 
-    fn of(buffer: Vec<u8>, header: Header, caller_digests: Option<Vec<Protected<Kvo>>>) -> Self {
+    fn of(buffer: Vec<u8>, header: Header, caller_digests: Option<Vec<Protected<Kvoc>>>) -> Self {
         WriteBatch {
             buffer,
             caller_digests,
@@ -325,20 +325,47 @@ impl WriteBatch {
     /// ```
     #[inline]
     pub fn insert(&mut self, kind: Kind, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.insert_slices(kind, key.as_ref(), value.as_ref())
+        self.insert_record(Record { family: 0, kind, key: key.as_ref(), value: value.as_ref() })
     }
 
-    fn insert_slices(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+    /// Adds an entry of a column family, as RocksDB numbers them; 0 is the default one, into which all other methods
+    /// write. A table takes one family of a batch: [`MemTable::write_batch_of`](crate::MemTable::write_batch_of).
+    ///
+    /// # Errors
+    /// Those of [`WriteBatch::insert`], and `InvalidArgument` for a custom kind in a family other than 0: RocksDB's
+    /// encoding has no record for it.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, WriteBatch};
+    /// let mut batch = WriteBatch::new();
+    /// batch.insert_in(7, Kind::PUT, b"k", b"v")?;
+    /// assert_eq!(batch.as_bytes()[12..], [5, 7, 1, b'k', 1, b'v']);
+    /// assert_eq!(batch.entries().next().expect("one entry")?.family(), 7);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn insert_in(
+        &mut self,
+        family: u32,
+        kind: Kind,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.insert_record(Record { family, kind, key: key.as_ref(), value: value.as_ref() })
+    }
+
+    fn insert_record(&mut self, record: Record<'_>) -> Result<()> {
+        let Record { family, kind, key, value } = record;
         admit(kind, key, value, LIMITS)?;
         if kind == Kind::RANGE_DELETE && self.range_order == RangeOrder::Bytes && key > value {
             return Err(not_a_range());
         }
-        let count = self.grown(1, record_len(kind, key, value))?;
+        let tag = tag_of(family, kind)?;
+        let count = self.grown(1, record_len(&record))?;
         // BATCH-1: before the bytes are copied.
         if let Some(digests) = &mut self.caller_digests {
-            digests.push(Protected::of(key, value, kind));
+            digests.push(Protected::of(key, value, kind).with_family(family));
         }
-        append(&mut self.buffer, kind, key, value);
+        append(&mut self.buffer, tag, &record);
         self.set_header(Header { count, ..self.header });
         Ok(())
     }
@@ -477,7 +504,7 @@ impl WriteBatch {
     /// # Errors
     /// `Corruption` (`Place::Encoding`) with the byte offset of the first error: a short header, an unknown tag, a
     /// length that leads past the end or is not spelled as short as possible, a wrong count. `NotSupported` with the
-    /// record's name if RocksDB wrote one that is of a column family, a two-phase commit, a blob, a timestamp or wide
+    /// record's name if RocksDB wrote one that is of a two-phase commit, a blob, a timestamp or wide
     /// columns. `KeyTooLarge` for a complete record with a key over the limit.
     ///
     /// ```
@@ -608,6 +635,7 @@ impl WriteBatch {
 /// ```
 #[derive(Clone, Copy)]
 pub struct BatchEntry<'b> {
+    family: u32,
     kind: Kind,
     key: &'b [u8],
     value: &'b [u8],
@@ -617,6 +645,22 @@ pub struct BatchEntry<'b> {
 }
 
 impl<'b> BatchEntry<'b> {
+    /// The column family of the entry; 0 is the default one.
+    ///
+    /// ```
+    /// use paranoid_memtable::{Kind, WriteBatch};
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"k", b"v")?;
+    /// batch.insert_in(7, Kind::DELETE, b"k", b"")?;
+    /// let families: Vec<u32> = batch.entries().map(|entry| Ok(entry?.family())).collect::<Result<_, paranoid_memtable::Error>>()?;
+    /// assert_eq!(families, [0, 7]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn family(&self) -> u32 {
+        self.family
+    }
+
     /// The kind of the entry.
     #[must_use]
     pub fn kind(&self) -> Kind {
@@ -657,7 +701,7 @@ impl<'b> BatchEntry<'b> {
 pub(crate) struct EntryReader<'b> {
     buffer: &'b [u8],
     /// With protection: one per record, those that are no entries included.
-    caller_digests: Option<&'b [Protected<Kvo>]>,
+    caller_digests: Option<&'b [Protected<Kvoc>]>,
     header: Header,
     records: Records<'b>,
     /// Entries handed out.
@@ -672,7 +716,7 @@ impl<'b> EntryReader<'b> {
     pub(super) fn open(
         buffer: &'b [u8],
         header: Header,
-        caller_digests: Option<&'b [Protected<Kvo>]>,
+        caller_digests: Option<&'b [Protected<Kvoc>]>,
     ) -> Result<Self> {
         header.compare(Header::read(buffer)?)?;
         let records = Records::new(buffer);
@@ -681,10 +725,11 @@ impl<'b> EntryReader<'b> {
 
     /// Verifies all records and returns the digest of each, also of those that are no entries: the batch's own, or one that is
     /// computed here if the batch has none. O(length).
-    pub(super) fn record_digests(mut self) -> Result<Vec<Protected<Kvo>>> {
+    pub(super) fn record_digests(mut self) -> Result<Vec<Protected<Kvoc>>> {
         let mut digests = Vec::with_capacity(self.caller_digests.map_or(0, <[_]>::len));
-        while let Some(BatchEntry { kind, key, value, caller_digest, .. }) = self.step_record()? {
-            digests.push(caller_digest.unwrap_or_else(|| Protected::of(key, value, kind)));
+        while let Some(BatchEntry { family, kind, key, value, caller_digest, .. }) = self.step_record()? {
+            let digest = caller_digest.unwrap_or_else(|| Protected::of(key, value, kind));
+            digests.push(digest.with_family(family));
         }
         self.end().map(|()| digests)
     }
@@ -706,13 +751,14 @@ impl<'b> EntryReader<'b> {
     fn step_record(&mut self) -> Result<Option<BatchEntry<'b>>> {
         let at = self.records.offset();
         let record = self.records.advance().map_err(|error| self.diagnosed(at, error))?;
-        let Some(Record { kind, key, value }) = record else { return Ok(None) };
+        let Some(record) = record else { return Ok(None) };
+        let Record { family, kind, key, value } = record;
         let key_part = key_part(key);
-        let caller_digest = self.check_caller_digest(at, kind, key_part, value)?;
+        let caller_digest = self.check_caller_digest(at, &record, key_part)?;
         self.passed += 1;
         // Does not overflow, because a batch with this many entries has failed the check of its count before.
         self.read = self.read.saturating_add(u32::from(kind.is_known()));
-        Ok(Some(BatchEntry { kind, key, value, key_part, caller_digest }))
+        Ok(Some(BatchEntry { family, kind, key, value, key_part, caller_digest }))
     }
 
     /// Compares the number of entries read with the count in the header.
@@ -729,19 +775,19 @@ impl<'b> EntryReader<'b> {
     fn check_caller_digest(
         &self,
         at: usize,
-        kind: Kind,
+        record: &Record<'_>,
         key_part: u64,
-        value: &[u8],
     ) -> Result<Option<Protected<Kvo>>> {
         let Some(digests) = self.caller_digests else { return Ok(None) };
         let Some(&caller_digest) = digests.get(self.passed) else {
             return Err(damage(at, self.passed as u64 + 1, digests.len() as u64));
         };
-        let computed = Protected::of_parts(key_part, value_part(value), kind);
+        let computed = Protected::of_parts(key_part, value_part(record.value), record.kind);
+        let computed = computed.with_family(record.family);
         if computed != caller_digest {
             return Err(self.diagnosed(at, damage(at, computed.to_bits(), caller_digest.to_bits())));
         }
-        Ok(Some(caller_digest))
+        Ok(Some(caller_digest.without_family(record.family)))
     }
 
     /// The error for the record at `at`. A batch with digests holds no record that was refused when it was added, so a
@@ -763,7 +809,9 @@ impl<'b> EntryReader<'b> {
         let end = self.buffer.len().min(at + DIAGNOSIS_LEN_MAX);
         let bytes = self.buffer.get(at..end).unwrap_or_default();
         let matches_caller_digest = |bytes: &[u8]| match Records::bare(bytes).advance() {
-            Ok(Some(Record { kind, key, value })) => Protected::of(key, value, kind) == caller_digest,
+            Ok(Some(Record { family, kind, key, value })) => {
+                Protected::of(key, value, kind).with_family(family) == caller_digest
+            }
             _ => false,
         };
         if let Some(bit) = single_bit(bytes, matches_caller_digest) {
@@ -789,6 +837,9 @@ mod tests {
         batch.delete_range(b"a", b"c")?;
         batch.single_delete([0; 3])?;
         batch.insert(Kind::from_u8(0x83), b"k", [7; 150])?;
+        batch.insert_in(1, Kind::PUT, b"k", b"v")?;
+        batch.insert_in(300, Kind::DELETE, b"k", [])?;
+        batch.insert_in(u32::MAX, Kind::RANGE_DELETE, b"a", b"c")?;
         batch.set_sequence(77);
         Ok(batch)
     }
@@ -812,7 +863,8 @@ mod tests {
         let clean = protected().unwrap();
         for (entry, digest) in clean.caller_digests.iter().flatten().enumerate() {
             let mut bent = clean.clone();
-            bent.caller_digests.as_mut().unwrap()[entry] = Protected::carried(digest.to_bits() ^ 1 << 40);
+            let flipped = Protected::carried(digest.to_bits() ^ 1 << 40).with_family(0);
+            bent.caller_digests.as_mut().unwrap()[entry] = flipped;
             assert_eq!(bent.entries().position(|entry| entry.is_err()), Some(entry));
         }
         let mut bent = clean.clone();

@@ -7,14 +7,17 @@
 //!            0 delete, 7 single delete: key only        15 range delete: start and end
 //!            1 put, 2 merge, 0x80.. custom: both        3 log data: one slice, no entry, not counted
 //!            13 no operation (first in a transaction's batch): nothing, no entry, not counted
+//!   of a column family but the default one:  tag (1) | varint32 family | key | ..
+//!            4 delete, 5 put, 6 merge, 8 single delete, 14 range delete: as the plain record from the key on
 //! ```
 //! * BATCH-ENCODING-1: every offset is compared with the end of the bytes, and every length with the bytes that
 //!   remain, before anything is read.
-//! * BATCH-ENCODING-2: a varint has its shortest spelling and at most 32 bits, so equal content has equal bytes.
+//! * BATCH-ENCODING-2: a varint has its shortest spelling and at most 32 bits, and a record of family 0 is a plain one, so
+//!   equal content has equal bytes.
 //! * BATCH-ENCODING-3: every error names the offset of the field that is wrong.
 //!
-//! * BATCH-ENCODING-4: records that only RocksDB applies (of column families, of two-phase commits, blobs, timestamps,
-//!   wide columns) are `NotSupported` by name: their bytes are intact. Tags that nobody writes are `Corruption`.
+//! * BATCH-ENCODING-4: records that only RocksDB applies (of two-phase commits, blobs, timestamps, wide columns) are
+//!   `NotSupported` by name: their bytes are intact. Tags that nobody writes are `Corruption`.
 //!
 //! Pure functions over slices; any thread.
 
@@ -34,19 +37,23 @@ const LOG_DATA: u8 = 3;
 /// What RocksDB leaves where a transaction may put its mark later.
 const NOOP: u8 = 13;
 
+/// RocksDB's records of a column family other than the default one, and the kind that each is there.
+const OF_FAMILY: [(u8, Kind); 5] = [
+    (0x04, Kind::DELETE),
+    (0x05, Kind::PUT),
+    (0x06, Kind::MERGE),
+    (0x08, Kind::SINGLE_DELETE),
+    (0x0e, Kind::RANGE_DELETE),
+];
+
 /// A record of RocksDB's that this crate cannot apply (BATCH-ENCODING-4), as errors name it.
 #[cold]
 fn foreign(tag: u8) -> Option<&'static str> {
     Some(match tag {
-        0x04 => "ColumnFamilyDeletion, record 0x04 of a RocksDB write batch",
-        0x05 => "ColumnFamilyValue, record 0x05 of a RocksDB write batch",
-        0x06 => "ColumnFamilyMerge, record 0x06 of a RocksDB write batch",
-        0x08 => "ColumnFamilySingleDeletion, record 0x08 of a RocksDB write batch",
         0x09 => "BeginPrepareXID, record 0x09 of a RocksDB write batch",
         0x0a => "EndPrepareXID, record 0x0a of a RocksDB write batch",
         0x0b => "CommitXID, record 0x0b of a RocksDB write batch",
         0x0c => "RollbackXID, record 0x0c of a RocksDB write batch",
-        0x0e => "ColumnFamilyRangeDeletion, record 0x0e of a RocksDB write batch",
         0x10 => "ColumnFamilyBlobIndex, record 0x10 of a RocksDB write batch",
         0x11 => "BlobIndex, record 0x11 of a RocksDB write batch",
         0x12 => {
@@ -116,20 +123,39 @@ fn compare_word(offset: usize, expected: u64, found: u64) -> Result<()> {
     Err(Error::Corruption(report))
 }
 
-/// Bytes that [`append`] adds.
-pub(super) fn record_len(kind: Kind, key: &[u8], value: &[u8]) -> usize {
-    let slice_len = |bytes: &[u8]| {
-        let bits = (usize::BITS - bytes.len().leading_zeros()).max(1) as usize;
-        bits.div_ceil(7) + bytes.len()
-    };
-    1 + slice_len(key) + if kind.is_bare() { 0 } else { slice_len(value) }
+/// The tag of the records of this kind in this family. Only RocksDB's kinds have one outside the default family.
+#[inline(always)]
+pub(super) fn tag_of(family: u32, kind: Kind) -> Result<u8> {
+    if family == 0 { Ok(kind.as_u8()) } else { tag_of_family(family, kind) }
 }
 
-/// Appends one record. The caller has checked kind and lengths.
-pub(super) fn append(buffer: &mut Vec<u8>, kind: Kind, key: &[u8], value: &[u8]) {
-    // One byte of tag, and two lengths of at most five bytes each.
-    buffer.reserve(1 + 5 + key.len() + 5 + value.len());
-    buffer.push(kind.as_u8());
+#[cold]
+fn tag_of_family(family: u32, kind: Kind) -> Result<u8> {
+    let record = OF_FAMILY.iter().find(|(_, of)| *of == kind);
+    record.map(|&(tag, _)| tag).ok_or_else(|| {
+        Error::InvalidArgument(format!(
+            "{kind:?} has no record in column family {family}, only in the default one"
+        ))
+    })
+}
+
+/// Bytes that [`append`] adds.
+pub(super) fn record_len(record: &Record<'_>) -> usize {
+    let varint_len = |value: usize| (usize::BITS - value.leading_zeros()).max(1).div_ceil(7) as usize;
+    let slice_len = |bytes: &[u8]| varint_len(bytes.len()) + bytes.len();
+    let family_len = if record.family == 0 { 0 } else { varint_len(record.family as usize) };
+    1 + family_len + slice_len(record.key) + if record.kind.is_bare() { 0 } else { slice_len(record.value) }
+}
+
+/// Appends one record with the tag that [`tag_of`] gave. The caller has checked kind and lengths.
+pub(super) fn append(buffer: &mut Vec<u8>, tag: u8, record: &Record<'_>) {
+    let Record { family, kind, key, value } = *record;
+    // One byte of tag, and a family and two lengths of at most five bytes each.
+    buffer.reserve(1 + 5 + 5 + key.len() + 5 + value.len());
+    buffer.push(tag);
+    if family != 0 {
+        append_varint(buffer, family as usize);
+    }
     append_slice(buffer, key);
     if !kind.is_bare() {
         append_slice(buffer, value);
@@ -138,19 +164,25 @@ pub(super) fn append(buffer: &mut Vec<u8>, kind: Kind, key: &[u8], value: &[u8])
 
 #[inline(always)]
 fn append_slice(buffer: &mut Vec<u8>, bytes: &[u8]) {
-    let mut rest = bytes.len();
+    append_varint(buffer, bytes.len());
+    buffer.extend_from_slice(bytes);
+}
+
+#[inline(always)]
+fn append_varint(buffer: &mut Vec<u8>, mut rest: usize) {
     while rest >= 0x80 {
         buffer.push(rest.to_le_bytes()[0] | 0x80);
         rest >>= 7;
     }
     buffer.push(rest.to_le_bytes()[0]);
-    buffer.extend_from_slice(bytes);
 }
 
 /// One decoded record: an entry, or of a kind that is not known: log data with its bytes as the value, no operation. Deletes and single deletes have an empty
 /// value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record<'b> {
+    /// The column family; 0 is the default one.
+    pub(super) family: u32,
     pub(super) kind: Kind,
     pub(super) key: &'b [u8],
     pub(super) value: &'b [u8],
@@ -186,21 +218,31 @@ impl<'b> Records<'b> {
         let Some(&tag) = self.bytes.get(tag_at) else { return Ok(None) };
         self.at += 1;
         let kind = Kind::from_u8(tag);
-        if !kind.is_known() {
-            return self.other(tag_at, tag).map(Some);
-        }
+        if kind.is_known() { self.entry(0, kind).map(Some) } else { self.other(tag_at, tag).map(Some) }
+    }
+
+    /// The key and value of an entry.
+    #[inline(always)]
+    fn entry(&mut self, family: u32, kind: Kind) -> Result<Record<'b>> {
         let key = self.key()?;
         let value = match kind {
             _ if kind.is_bare() => &[],
             Kind::RANGE_DELETE => self.key()?,
             _ => self.slice()?,
         };
-        Ok(Some(Record { kind, key, value }))
+        Ok(Record { family, kind, key, value })
     }
 
-    /// A record that is no entry: log data, no operation, or an error.
+    /// An entry of a column family, a record that is no entry (log data, no operation), or an error.
     #[cold]
     fn other(&mut self, tag_at: usize, tag: u8) -> Result<Record<'b>> {
+        if let Some(&(_, kind)) = OF_FAMILY.iter().find(|(of, _)| *of == tag) {
+            let family_at = self.at;
+            return match self.varint()? {
+                0 => Err(damage(family_at, 1, 0)),
+                family => self.entry(family, kind),
+            };
+        }
         let value = match tag {
             LOG_DATA => self.slice()?,
             NOOP => &[],
@@ -210,7 +252,7 @@ impl<'b> Records<'b> {
                 );
             }
         };
-        Ok(Record { kind: Kind::from_u8(tag), key: &[], value })
+        Ok(Record { family: 0, kind: Kind::from_u8(tag), key: &[], value })
     }
 
     #[inline]

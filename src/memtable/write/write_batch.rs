@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   read      every record decoded, its digest compared               nothing is touched
-//!   admit     limits, kinds, ranges, sequence numbers                 nothing is touched; empty ranges are left out
+//!   admit     limits, kinds, ranges, sequence numbers                 nothing is touched; empty ranges and records of
+//!             families that the table does not take are left out
 //!   compare   duplicates inside the batch
 //!   search    beside the last insert, the rest together: duplicates, damage       nothing is changed
 //!   reserve   arena space for all of it
@@ -243,11 +244,34 @@ impl std::ops::DerefMut for Writes<'_> {
     }
 }
 
-/// Reads and admits the whole batch (WRITE-BATCH-1), into `writes`, which are empty.
+/// Which records of a batch a table takes.
+#[derive(Clone, Copy)]
+pub(crate) enum Take {
+    /// All. A batch with one outside the default column family is refused.
+    All,
+    /// Those of this column family. They keep the numbers that they have in the whole batch.
+    Family(u32),
+}
+
+impl Take {
+    /// Whether the table takes a record of this family.
+    #[inline(always)]
+    fn takes(self, family: u32) -> Result<bool> {
+        match self {
+            Take::All if family != 0 => Err(Error::InvalidArgument(format!(
+                "it is of column family {family}, and write_batch_of is for batches of several families"
+            ))),
+            Take::All => Ok(true),
+            Take::Family(wanted) => Ok(family == wanted),
+        }
+    }
+}
+
+/// Reads the whole batch, and admits what the table takes of it (WRITE-BATCH-1), into `writes`, which are empty.
 fn read_batch<'b>(
     core: &Core,
     first: SequenceNumber,
-    batch: &'b WriteBatch,
+    (batch, take): (&'b WriteBatch, Take),
     writes: &mut Writes<'b>,
 ) -> Result<()> {
     let (mut entries, mut number, mut left_out) = (batch.reader()?, 0, 0);
@@ -259,7 +283,9 @@ fn read_batch<'b>(
         let (kind, key, value) = (entry.kind(), entry.key(), entry.value());
         let (key_part, caller_digest) = (entry.key_part, entry.caller_digest());
         let write = Fields::with_key_part(sequence, kind, (key, key_part), value, caller_digest);
-        if !deletes_nothing(core, &write) {
+        // The keys of other families are in the order of other tables.
+        let is_taken = take.takes(entry.family()).map_err(|error| name(number, error))?;
+        if is_taken && !deletes_nothing(core, &write) {
             admit(core, &write).map_err(|error| name(number, error))?;
             writes.push(write);
         } else {
@@ -565,7 +591,7 @@ pub(crate) fn write_batch(
     core: &Core,
     shard: Option<&WriterShard>,
     first_sequence: SequenceNumber,
-    batch: &WriteBatch,
+    batch: (&WriteBatch, Take),
 ) -> Result<BatchWritten> {
     let (mut writes, mut leased) = (Writes::default(), None);
     read_batch(core, first_sequence, batch, &mut writes)?;
@@ -583,7 +609,7 @@ pub(crate) fn prepare<'b>(core: &'b Core, batch: &'b WriteBatch) -> Result<Prepa
         arena_bytes: 0,
         load: Load::default(),
     };
-    read_batch(core, 0, batch, &mut prepared.writes)?;
+    read_batch(core, 0, (batch, Take::All), &mut prepared.writes)?;
     let bytes = |write: &Fields<'_>| entry_bytes_max(write.key.len() as u64, write.value_len as u64);
     prepared.arena_bytes = prepared.writes.iter().map(bytes).fold(0, u64::saturating_add);
     prepared.load = load(&prepared.writes);
