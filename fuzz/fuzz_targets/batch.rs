@@ -12,7 +12,7 @@ fn rewritten(batch: &WriteBatch, protection: u8) -> Result<WriteBatch, Error> {
     let mut again = WriteBatch::with_protection(protection)?.with_range_order(RangeOrder::OfTable);
     for entry in batch.entries() {
         let entry = entry?;
-        again.insert(entry.kind(), entry.key(), entry.value())?;
+        again.insert_in(entry.family(), entry.kind(), entry.key(), entry.value())?;
     }
     again.set_sequence(batch.sequence());
     Ok(again)
@@ -21,7 +21,9 @@ fn rewritten(batch: &WriteBatch, protection: u8) -> Result<WriteBatch, Error> {
 fn same_entries(left: &WriteBatch, right: &WriteBatch) -> bool {
     let entries = |batch: &WriteBatch| -> Vec<_> {
         let taken = batch.entries().map(|entry| entry.expect("the batch was taken"));
-        taken.map(|entry| (entry.kind(), entry.key().to_vec(), entry.value().to_vec())).collect()
+        taken
+            .map(|entry| (entry.family(), entry.kind(), entry.key().to_vec(), entry.value().to_vec()))
+            .collect()
     };
     entries(left) == entries(right)
 }

@@ -426,9 +426,10 @@ impl Trial<'_> {
             if let Err(error) = table.prepare(&batch).map(drop) {
                 self.wrong(|| format!("prepare: {error}"));
             }
-            let wrote = match (turn + number) % 3 {
+            let wrote = match (turn + number) % 4 {
                 0 => table.write_batch(first, &batch),
                 1 => writer.write_batch(first, &batch),
+                2 => by_family(table, first, &batch),
                 _ => by_steps(table, first, &batch),
             };
             let taken = match wrote {
@@ -452,6 +453,13 @@ fn add(batch: &mut WriteBatch, row: &Row) -> Result<(), Error> {
         Kind::SINGLE_DELETE => batch.single_delete(&row.key),
         kind => batch.insert(kind, &row.key, &row.value),
     }
+}
+
+/// Writes a batch of the default family that another family has an entry in.
+fn by_family(table: &MemTable, first: u64, batch: &WriteBatch) -> Result<BatchWritten, Error> {
+    let mut batch = batch.clone();
+    batch.insert_in(1, Kind::PUT, b"of another table", b"")?;
+    table.write_batch_of(0, first, &batch)
 }
 
 /// Writes a batch into space that was reserved for it.
