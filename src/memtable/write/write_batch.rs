@@ -97,6 +97,7 @@ pub struct PreparedBatch<'b> {
     batch: &'b WriteBatch,
     /// Numbered from `first` on.
     writes: Writes<'b>,
+    left_out: LeftOut,
     first: SequenceNumber,
     /// An upper bound.
     arena_bytes: u64,
@@ -124,8 +125,7 @@ impl PreparedBatch<'_> {
         self.batch.sequence_of((self.batch.len() as u64).saturating_sub(1), first)?;
         let by = first.wrapping_sub(std::mem::replace(&mut self.first, first));
         self.writes.iter_mut().for_each(|write| write.sequence = write.sequence.wrapping_add(by));
-        let left_out = self.batch.len() - self.writes.len();
-        check_read(self.batch, first, black_box(&self.writes), left_out)
+        check_read(self.batch, first, black_box(&self.writes), &self.left_out)
     }
 
     /// Whether this table admits what the table that admitted the batch does.
@@ -273,8 +273,8 @@ fn read_batch<'b>(
     first: SequenceNumber,
     (batch, take): (&'b WriteBatch, Take),
     writes: &mut Writes<'b>,
-) -> Result<()> {
-    let (mut entries, mut number, mut left_out) = (batch.reader()?, 0, 0);
+) -> Result<LeftOut> {
+    let (mut entries, mut number, mut left_out) = (batch.reader()?, 0, LeftOut::default());
     if batch.len() > 1 {
         writes.many.reserve_exact(batch.len());
     }
@@ -289,31 +289,53 @@ fn read_batch<'b>(
             admit(core, &write).map_err(|error| name(number, error))?;
             writes.push(write);
         } else {
-            left_out += 1;
+            left_out.entries += 1;
+            left_out.steps = left_out.steps.wrapping_add(sequence - first);
         }
         number += 1;
     }
-    check_read(batch, first, black_box(writes), left_out)?;
+    check_read(batch, first, black_box(writes), &left_out)?;
     if batch.sequence_mode() == SequenceMode::WholeBatch {
         compare_batch(core, batch, writes)?;
     }
-    Ok(())
+    Ok(left_out)
 }
 
-/// Compares what was read with what there was to read: the count, and, unless entries were left out, the numbers, which no digest
-/// of the caller covers (WRITE-BATCH-7).
+/// The entries of a batch that write nothing to this table: empty ranges, and those of other families.
+#[derive(Default)]
+struct LeftOut {
+    entries: usize,
+    /// How far their numbers are from the first one, in sum.
+    steps: u64,
+}
+
+/// Compares what was read with what there was to read: the count, and the numbers, which no digest of the caller covers: each, or
+/// their sum if entries were left out (WRITE-BATCH-7).
 #[inline(always)]
 fn check_read(
     batch: &WriteBatch,
     first: SequenceNumber,
     writes: &[Fields<'_>],
-    left_out: usize,
+    left_out: &LeftOut,
 ) -> Result<()> {
     let step = u64::from(batch.sequence_mode() == SequenceMode::PerEntry);
-    let agrees = writes.len() + left_out == batch.len()
-        && (left_out > 0
-            || (0..).zip(writes).all(|(at, write): (u64, _)| write.sequence == first + at * step));
+    let agrees = writes.len() + left_out.entries == batch.len()
+        && match left_out.entries {
+            0 => (0..).zip(writes).all(|(at, write): (u64, _)| write.sequence == first + at * step),
+            _ => steps_of(first, writes, left_out) == sum_below(batch.len() as u64) * step,
+        };
     if agrees { Ok(()) } else { Err(miscounted(batch.len() as u64, writes.len())) }
+}
+
+/// How far all numbers of a batch are from the first one, in sum.
+fn steps_of(first: SequenceNumber, writes: &[Fields<'_>], left_out: &LeftOut) -> u64 {
+    let steps = writes.iter().map(|write| write.sequence.wrapping_sub(first));
+    steps.fold(left_out.steps, u64::wrapping_add)
+}
+
+/// 0 + 1 + .. up to this number of entries, exclusive.
+fn sum_below(entries: u64) -> u64 {
+    entries * entries.saturating_sub(1) / 2
 }
 
 #[cold]
@@ -605,11 +627,12 @@ pub(crate) fn prepare<'b>(core: &'b Core, batch: &'b WriteBatch) -> Result<Prepa
         core,
         batch,
         writes: Writes::default(),
+        left_out: LeftOut::default(),
         first: 0,
         arena_bytes: 0,
         load: Load::default(),
     };
-    read_batch(core, 0, (batch, Take::All), &mut prepared.writes)?;
+    prepared.left_out = read_batch(core, 0, (batch, Take::All), &mut prepared.writes)?;
     let bytes = |write: &Fields<'_>| entry_bytes_max(write.key.len() as u64, write.value_len as u64);
     prepared.arena_bytes = prepared.writes.iter().map(bytes).fold(0, u64::saturating_add);
     prepared.load = load(&prepared.writes);
