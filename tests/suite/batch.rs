@@ -549,6 +549,7 @@ mod families {
     use paranoid_memtable::{Error, Kind, MemTable, MemTableOptions, WriteBatch};
     use paranoid_set::{Durability, MemTableSet, SetOptions};
 
+    use super::Op;
     use crate::support::rng::Rng;
 
     /// One varint byte, two and five.
@@ -562,9 +563,9 @@ mod families {
     }
 
     /// Family, kind, key and value of all entries.
-    fn rows(batch: &WriteBatch) -> Result<Vec<(u32, Kind, Vec<u8>, Vec<u8>)>, Error> {
+    fn rows(batch: &WriteBatch) -> Result<Vec<(u32, Op)>, Error> {
         let entries = batch.entries();
-        entries.map(|e| e.map(|e| (e.family(), e.kind(), e.key().to_vec(), e.value().to_vec()))).collect()
+        entries.map(|e| e.map(|e| (e.family(), (e.kind(), e.key().to_vec(), e.value().to_vec())))).collect()
     }
 
     /// The batch of this name in `tests/data/rocksdb_families.txt`.
@@ -713,6 +714,9 @@ mod families {
     /// Family, number in the whole batch, kind, key and value.
     type Row = (u32, u64, Kind, Vec<u8>, Vec<u8>);
 
+    /// Family, key and number.
+    type Version = (u32, Vec<u8>, Reverse<u64>);
+
     /// A batch, and a row for each of its entries.
     fn random_batch(rng: &mut Rng, first: u64, mode: SequenceMode) -> (WriteBatch, Vec<Row>) {
         let protection = [0, 8][rng.index(2)];
@@ -742,7 +746,7 @@ mod families {
             let (mut rng, mut next) = (Rng::new(seed), 1);
             let tables: BTreeMap<u32, (MemTable, MemTable)> =
                 FAMILIES.into_iter().map(|family| (family, (table(), table()))).collect();
-            let mut model: BTreeMap<(u32, Vec<u8>, Reverse<u64>), (Kind, Vec<u8>)> = BTreeMap::new();
+            let mut model: BTreeMap<Version, (Kind, Vec<u8>)> = BTreeMap::new();
             for _ in 0..if cfg!(miri) { 3 } else { 20 } {
                 let mode = [SequenceMode::PerEntry, SequenceMode::WholeBatch][rng.index(2)];
                 let (batch, rows) = random_batch(&mut rng, next, mode);

@@ -9,6 +9,8 @@
 //!   bytes, so there is no moment between the two.
 //! * BATCH-2: an error changes nothing: every check comes before the first byte is appended.
 //! * BATCH-3: sequence number and count are kept twice, in the buffer and as fields; reading compares them.
+//! * BATCH-5: C is of the column family. It is 0 for the default one, and is taken out of the digest that an entry hands on: a
+//!   table knows no families.
 //!
 //! Who may call what: plain data, `Send` and `Sync`; writing needs `&mut`.
 //!
@@ -71,6 +73,9 @@ pub enum RangeOrder {
 }
 
 /// A write batch: entries that are written together, in RocksDB's encoding.
+///
+/// An entry is of a column family, the default one unless [`insert_in`](Self::insert_in) says another. A batch with several is
+/// written to a table for each by [`MemTable::write_batch_of`](crate::MemTable::write_batch_of).
 ///
 /// Limits: keys (and the ends of ranges) up to 2^24 - 1 bytes, values up to 2^32 - 1 bytes, up to 2^32 - 1 entries.
 /// Adding an entry takes time proportional to its length.
@@ -503,7 +508,7 @@ impl WriteBatch {
     ///
     /// # Errors
     /// `Corruption` (`Place::Encoding`) with the byte offset of the first error: a short header, an unknown tag, a
-    /// length that leads past the end or is not spelled as short as possible, a wrong count. `NotSupported` with the
+    /// length that leads past the end, a length or family that is not spelled as short as possible, a wrong count. `NotSupported` with the
     /// record's name if RocksDB wrote one that is of a two-phase commit, a blob, a timestamp or wide
     /// columns. `KeyTooLarge` for a complete record with a key over the limit.
     ///
