@@ -91,6 +91,48 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Compacting
+//!
+//! Which files are merged, and when, the engine decides. The merge is [`Compaction`], the one that a flush uses: what no snapshot needs is dropped,
+//! operands are combined, single deletes meet their puts, and at the lowest level tombstones go. [`replace_base`](MemTableSet::replace_base) installs the new version under
+//! views that go on. Who does what, step by step: [guide](paranoid_memtable::guide::compaction).
+//!
+//! ```
+//! use std::sync::Arc;
+//! use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
+//! use paranoid_memtable::tombstone::Fragment;
+//! use paranoid_memtable::{Bytewise, MemTable};
+//! use paranoid_set::{Compaction, MemTableSet, SetOptions};
+//! /// Tables stand for files.
+//! struct Writer(MemTable);
+//! impl FlushSink for Writer {
+//!     fn entry(&mut self, it: FlushEntry<'_>) -> Result<(), SinkError> {
+//!         self.0.insert(it.sequence, it.kind, it.user_key, it.value)?;
+//!         Ok(())
+//!     }
+//!     fn fragment(&mut self, it: Fragment<'_>) -> Result<(), SinkError> {
+//!         self.0.delete_range(it.newest(), it.start(), it.end())?;
+//!         Ok(())
+//!     }
+//! }
+//! # fn main() -> Result<(), paranoid_memtable::Error> {
+//! let (newer, older) = (MemTable::default(), MemTable::default());
+//! older.put(1, "apple", "green")?;
+//! newer.put(2, "apple", "red")?;
+//! let set = MemTableSet::open(SetOptions::builder().last_sequence(2).build()?, vec![newer, older])?;
+//! let view = set.view(); // before the snapshots are asked for
+//! let sources = view.base().iter().map(|file| file.source()).collect();
+//! let merged = Compaction::over(Arc::new(Bytewise), &set.snapshots(), sources).to_lowest_level();
+//! let mut file = Writer(MemTable::default());
+//! assert_eq!(merged.pass_to(&mut file)?.hidden, 1);
+//! let count = view.base().len();
+//! set.replace_base(|files| Ok([&files[..files.len() - count], &[file.0]].concat()))?;
+//! let view = set.view();
+//! let apple = view.merging_get("apple", || view.base().iter().map(|file| file.source()).collect())?;
+//! assert_eq!(apple.expect("it is in the file").value(), b"red");
+//! # Ok(()) }
+//! ```
+//!
 //! # Memory
 //!
 //! [`max_write_buffer_number`](SetOptionsBuilder::max_write_buffer_number) limits the tables of one set, a
