@@ -114,17 +114,14 @@ impl Store {
         Ok(Store { set, directory, durability, flusher, _merger: merger, _lock: lock })
     }
 
-    /// Writes a batch: all of it or nothing, also after a crash. Returns once it is durable and every read sees it. While a
-    /// flush fails, writes that need room are refused with its error.
+    /// Writes a batch: all of it or nothing, also after a crash. Returns once it is durable and every read sees it. A write that finds
+    /// no room has a flush that failed tried again.
     pub(crate) fn write(&self, batch: &WriteBatch) -> Result<u64> {
-        self.set.write_with(batch, self.durability).map_err(|error| match error {
-            Error::WriteStall { .. } => {
-                let cause = self.flusher.error();
-                self.flusher.retry();
-                cause.unwrap_or(error)
-            }
-            error => error,
-        })
+        let written = self.set.write_with(batch, self.durability);
+        if matches!(written, Err(Error::WriteStall { .. })) {
+            self.flusher.retry();
+        }
+        written
     }
 
     /// Flushes what was written before, and merges files if there are many.
