@@ -9,7 +9,10 @@ use paranoid_memtable::sibling::model::{check, spawn};
 use paranoid_memtable::sibling::{AtomicU64, Mutex, Ordering};
 use paranoid_memtable::{ArenaRecycler, Error, StallCause};
 
+use crate::commit::Shared;
 use crate::file_journal::journal::Journal;
+use crate::flush_job::replace_base;
+use crate::options::SetOptions;
 use crate::publication::{Publication, Stopped, Swapped, SyncLeader};
 use crate::tables::{LastNumber, Registry};
 use crate::view::read_at;
@@ -332,5 +335,21 @@ fn loom_a_sync_answers_for_what_was_appended() {
         for thread in threads {
             thread.join().unwrap();
         }
+    });
+}
+
+/// Two bases are made of the current one, one after the other, whoever makes them. Red for `bases_race`.
+#[test]
+fn loom_no_base_is_lost() {
+    check(|| {
+        let shared = Arc::new(Shared::open(SetOptions::default(), Arc::new(0)).unwrap());
+        let installs = [1, 10].map(|part| {
+            let shared = Arc::clone(&shared);
+            spawn(move || assert!(replace_base(&shared, None, |base| Ok(base + part)).is_ok()))
+        });
+        for thread in installs {
+            thread.join().unwrap();
+        }
+        assert_eq!(*shared.tables.load().base, 11);
     });
 }

@@ -414,3 +414,58 @@ mod level {
         assert_eq!(go(SourceMove::Prev).unwrap(), Some(b"b".to_vec()));
     }
 }
+
+/// Sources that cannot be read, and keys whose bytes differ and which are equal.
+mod others {
+    use paranoid_memtable::{Error, MemTable, MemTableOptions};
+    use paranoid_set::LevelSource;
+
+    use super::*;
+    use crate::support::orders::CaseBlind;
+    use crate::support::under;
+
+    /// An error is final, and nothing is complete then.
+    #[test]
+    fn an_error_is_final() {
+        let table = MemTable::default();
+        table.put(1, "a", "v").unwrap();
+        let open = |place: usize| if place == 0 { Ok(table.source()) } else { Err(Error::Frozen) };
+        let bounds = [(b"a", b"b"), (b"c", b"d")].map(|(first, last)| (first.to_vec(), last.to_vec()));
+        let level = LevelSource::new(Arc::new(Bytewise), bounds.into(), open);
+        let mut merge = Compaction::over(Arc::new(Bytewise), &[], vec![Box::new(level)]);
+        assert!(merge.next().unwrap().is_some());
+        assert!((0..3).all(|_| matches!(merge.next(), Err(Error::Frozen)) && merge.summary().is_none()));
+    }
+
+    #[test]
+    fn equal_keys_are_one_key() {
+        let table = |entries: &[(u64, Kind, &str, &str)]| {
+            let table = MemTable::new(under(MemTableOptions::builder(), CaseBlind)).unwrap();
+            for (sequence, kind, key, value) in entries {
+                table.insert(*sequence, *kind, key, value).unwrap();
+            }
+            table
+        };
+        let newer = table(&[
+            (9, Kind::MERGE, "Key", "c"),
+            (8, Kind::SINGLE_DELETE, "ONE", ""),
+            (7, Kind::PUT, "Two", "b"),
+        ]);
+        let older =
+            table(&[(3, Kind::PUT, "kEY", "a"), (2, Kind::PUT, "one", "a"), (1, Kind::PUT, "two", "a")]);
+        older.delete_range(4, "TW", "u").unwrap();
+        for (snapshots, keys) in
+            [(&[][..], vec!["Key", "Two"]), (&[5], vec!["Key", "kEY", "ONE", "one", "Two"])]
+        {
+            let merge =
+                Compaction::over(Arc::new(CaseBlind), snapshots, vec![newer.source(), older.source()]);
+            let mut out = History::default();
+            merge.combining(&Append).pass_to(&mut out).unwrap();
+            let mut found: Vec<&[u8]> = out.points.keys().map(|(key, _)| key.as_slice()).collect();
+            found.sort_unstable();
+            let mut keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+            keys.sort_unstable();
+            assert_eq!(found, keys, "{snapshots:?}");
+        }
+    }
+}
