@@ -219,7 +219,8 @@ impl<B> View<B> {
 
     /// The value, or the merge operands and their base, that this view has of a key in its tables, or else in the engine's sources,
     /// which are asked one after the other as far as the answer needs; `None` if there is none, or if the key is deleted.
-    /// `sources` is called if the tables do not decide; for what it returns see [`merging_cursor`](Self::merging_cursor).
+    /// `sources` is called if the tables do not decide; for what it returns see [`merging_cursor`](Self::merging_cursor). If the
+    /// comparator takes several spellings for one key, the entry may have the one that was asked for.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
