@@ -4,16 +4,18 @@
 //! ```text
 //!   prepare    every check that does not depend on other writes, bytes counted, the encoding copied       no lock
 //!   number     space in the active table (or in the next one), Journal::append, the numbers      commit mutex, short
-//!   apply      entries into the table; Journal::sync by one thread for all that wait             no lock
+//!   apply      entries into the table; Journal::write or sync by one thread for all that wait    no lock
 //!   complete   visible up to here, once all commits before are done                              publication
 //! ```
 //! * COMMIT-1: what can be refused is refused before the batch has numbers: an error then changes nothing.
 //! * COMMIT-2: a batch is in the journal before it is in its table, and both have it in the order of the numbers.
-//! * COMMIT-3: a batch that has numbers and cannot be finished (damage, a panic, a failed sync) stops the set: nothing
+//! * COMMIT-3: a batch that has numbers and cannot be finished (damage, a panic, a failed write or sync) stops the set: nothing
 //!   from its first number on becomes visible, and no batch gets numbers any more. Nobody waits for it.
 //! * COMMIT-4: a table is closed, under the commit mutex, before the next one gets a number.
 //! * COMMIT-5: what a replay brought is in no journal that this set has switched to. So older journals stay until every
 //!   table that a replay wrote to is flushed.
+//! * COMMIT-6: what the journal has copied and not written is bounded: each time that so many bytes were appended, the batch
+//!   that passes the limit waits for a write.
 //!
 //! A batch reserves its space in its table under the commit mutex and holds it until its entries are in.
 //!
@@ -33,12 +35,15 @@ use paranoid_memtable::{Corruption, Error, MemTable, Result, SequenceNumber, Sta
 
 use crate::file_journal::journal::Journal;
 use crate::options::{Durability, Reports, SEQUENCE_MAX, SetEvent, SetOptions, WriteOptions};
-use crate::publication::{Pointers, Publication, Stopped, Swapped, SyncLeader};
+use crate::publication::{Logged, Pointers, Publication, Stopped, Swapped};
 use crate::tables::{Registry, Slot, Tables};
 use crate::write_buffer_manager::{Command, Membership, Need, Phase, Seal, Waited};
 
 /// The table is asked whether it is full each time that batches took this share of its write buffer.
 const QUESTIONS: u64 = 64;
+
+/// Bytes of batches that are appended to the journal until one waits for a write (COMMIT-6).
+const UNWRITTEN_MAX: usize = 256 << 10;
 
 /// What the handles of a set share.
 pub(crate) struct Shared<B> {
@@ -47,7 +52,7 @@ pub(crate) struct Shared<B> {
     journal: Option<Arc<dyn Journal>>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) tables: Swapped<Tables<B>>,
-    pub(crate) syncs: SyncLeader,
+    pub(crate) logged: Logged,
     pub(crate) commit: Alone<Mutex<Commit<B>>>,
     /// Held by the thread that makes a new base (FLUSH-JOB-4).
     pub(crate) installs: Mutex<()>,
@@ -64,6 +69,8 @@ pub(crate) struct Commit<B> {
     pub(crate) last: SequenceNumber,
     /// Bytes reserved since the active table was asked whether it is full.
     pub(crate) unasked: u64,
+    /// Bytes appended to the journal since a batch waited for a write because of them.
+    unwritten: usize,
     /// The last number before the active table's first one.
     pub(crate) closed: SequenceNumber,
     pub(crate) tables: Arc<Tables<B>>,
@@ -133,6 +140,7 @@ impl<B> Shared<B> {
             last_table: first_table,
             closed: last,
             unasked: 0,
+            unwritten: 0,
             replayed: None,
             refusal: None,
             damaged: None,
@@ -142,7 +150,7 @@ impl<B> Shared<B> {
             journal,
             registry: Arc::new(Registry::new(Publication::new(last))),
             tables: Swapped::new(tables),
-            syncs: SyncLeader::new(last),
+            logged: Logged::new(last),
             commit: Alone(Mutex::new(commit)),
             installs: Mutex::new(()),
             buffers,
@@ -251,7 +259,7 @@ impl<B> Shared<B> {
             if let Err(error) = written {
                 return Err(unfinished.stop(error));
             }
-            if let Err(error) = self.sync_if_wanted(request, last) {
+            if let Err(error) = self.wait_for_journal(request, last) {
                 return Err(unfinished.stop(error));
             }
             unfinished.finish();
@@ -259,19 +267,19 @@ impl<B> Shared<B> {
         }
     }
 
-    /// Commits a batch without records. It takes no number; a sync that it asks for covers earlier batches.
+    /// Commits a batch without records. It takes no number; a write or a sync that it asks for covers earlier batches.
     fn commit_nothing(&self, request: &Request) -> Result<SequenceNumber> {
         self.admit(&self.commit.lock())?;
-        self.sync_if_wanted(request, self.syncs.appended()).map_err(|error| self.refuse(error, None))?;
+        let waited = self.wait_for_journal(request, self.logged.appended());
+        waited.map_err(|error| self.refuse(error, None))?;
         Ok(self.registry.publication.visible())
     }
 
-    /// Waits until numbers up to `last` are durable, if the batch is to be `Synced`.
-    fn sync_if_wanted(&self, request: &Request, last: SequenceNumber) -> Result<()> {
-        match &self.journal {
-            Some(journal) if request.options.durability == Some(Durability::Synced) => {
-                self.syncs.wait_durable(last, &**journal)
-            }
+    /// Waits until the journal has numbers up to `last`, as the durability of the batch says.
+    fn wait_for_journal(&self, request: &Request, last: SequenceNumber) -> Result<()> {
+        match (&self.journal, request.options.durability) {
+            (Some(journal), Some(Durability::Buffered)) => self.logged.wait_written(last, &**journal),
+            (Some(journal), Some(Durability::Synced)) => self.logged.wait_durable(last, &**journal),
             _ => Ok(()),
         }
     }
@@ -329,7 +337,13 @@ impl<B> Shared<B> {
                 self.refuse_because(commit, error);
             }
             appended?;
-            self.syncs.note_appended(last);
+            self.logged.note_appended(last);
+            commit.unwritten += encoded.len();
+            if commit.unwritten >= UNWRITTEN_MAX {
+                commit.unwritten = 0;
+                let durability = &mut request.options.durability;
+                *durability = (*durability).max(Some(Durability::Buffered));
+            }
         }
         if request.replayed.is_some() {
             self.registry.publication.skip_to(first - 1);

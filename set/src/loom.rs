@@ -13,7 +13,7 @@ use crate::commit::Shared;
 use crate::file_journal::journal::Journal;
 use crate::flush_job::replace_base;
 use crate::options::SetOptions;
-use crate::publication::{Publication, Stopped, Swapped, SyncLeader};
+use crate::publication::{Logged, Publication, Stopped, Swapped};
 use crate::tables::{LastNumber, Registry};
 use crate::view::read_at;
 use crate::write_buffer_manager::{Buffers, Command, FlushEnd, Membership, Need, Phase, ThreadState, Waited};
@@ -284,20 +284,34 @@ fn loom_a_view_beside_a_switch_has_no_gap() {
     });
 }
 
-/// Counts what was appended, and what a sync made durable.
+/// Numbers that were appended, written and synced. A write takes what was appended, and puts it down later.
+#[derive(Default)]
 struct Counting {
-    appended: Mutex<u64>,
+    queue: Mutex<Vec<u64>>,
+    written: Mutex<Vec<u64>>,
     synced: Mutex<u64>,
 }
 
+impl Counting {
+    fn last_written(&self) -> u64 {
+        self.written.lock().last().copied().unwrap_or(0)
+    }
+}
+
 impl Journal for Counting {
-    fn append(&self, _: &[u8]) -> Result<(), Error> {
-        *self.appended.lock() += 1;
+    fn append(&self, batch: &[u8]) -> Result<(), Error> {
+        self.queue.lock().extend(batch.iter().map(|number| u64::from(*number)));
+        Ok(())
+    }
+    fn write(&self) -> Result<(), Error> {
+        let taken = std::mem::take(&mut *self.queue.lock());
+        self.written.lock().extend(taken);
         Ok(())
     }
     fn sync(&self) -> Result<(), Error> {
-        let appended = *self.appended.lock();
-        *self.synced.lock() = appended;
+        self.write()?;
+        let written = self.last_written();
+        *self.synced.lock() = written;
         Ok(())
     }
     fn switch(&self, _: u64) -> Result<(), Error> {
@@ -311,26 +325,86 @@ impl Journal for Counting {
     }
 }
 
+/// Commits of two threads, and what each does when its number is appended.
+fn append_beside(wait: fn(&Logged, u64, &Counting)) {
+    let (journal, logged) = (Arc::new(Counting::default()), Arc::new(Logged::new(0)));
+    let commit = Arc::new(Mutex::new(0));
+    let threads = [(); 2].map(|()| {
+        let (journal, commit, logged) = (Arc::clone(&journal), Arc::clone(&commit), Arc::clone(&logged));
+        spawn(move || {
+            let number = {
+                let mut last = commit.lock();
+                *last += 1;
+                journal.append(&[*last as u8]).unwrap();
+                logged.note_appended(*last);
+                *last
+            };
+            wait(&logged, number, &journal);
+        })
+    });
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(*journal.written.lock(), [1, 2], "in order");
+}
+
 /// Red for `sync_covers_later_appends`.
 #[test]
 fn loom_a_sync_answers_for_what_was_appended() {
     check(|| {
-        let journal = Arc::new(Counting { appended: Mutex::new(0), synced: Mutex::new(0) });
-        let commit = Arc::new(Mutex::new(0));
-        let leader = Arc::new(SyncLeader::new(0));
-        let threads = [(); 2].map(|()| {
-            let (journal, commit, leader) = (Arc::clone(&journal), Arc::clone(&commit), Arc::clone(&leader));
-            spawn(move || {
-                let number = {
-                    let mut last = commit.lock();
-                    journal.append(b"").unwrap();
-                    *last += 1;
-                    leader.note_appended(*last);
-                    *last
-                };
-                leader.wait_durable(number, &*journal).unwrap();
-                assert!(*journal.synced.lock() >= number, "not durable");
-            })
+        append_beside(|logged, number, journal| {
+            logged.wait_durable(number, journal).unwrap();
+            assert!(*journal.synced.lock() >= number, "not durable");
+        });
+    });
+}
+
+/// Red for `acknowledged_unwritten`, `two_leaders_write`.
+#[test]
+fn loom_a_buffered_batch_is_written_in_order() {
+    check(|| {
+        append_beside(|logged, number, journal| {
+            logged.wait_written(number, journal).unwrap();
+            assert!(journal.last_written() >= number, "not written");
+        });
+    });
+}
+
+/// A journal whose first write fails.
+struct Failing(AtomicU64);
+
+impl Journal for Failing {
+    fn append(&self, _: &[u8]) -> Result<(), Error> {
+        Ok(())
+    }
+    fn write(&self) -> Result<(), Error> {
+        // ORDERING: Relaxed: one thread has a turn.
+        let writes = self.0.fetch_add(1, Ordering::Relaxed);
+        if writes == 0 { Err(Error::Frozen) } else { Ok(()) }
+    }
+    fn sync(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn switch(&self, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+    fn obsolete_before(&self, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+    fn abandon(&self, _: u64, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Whoever waits for a write that fails gets its error, and nobody tries again. Red for `failed_write_is_tried_again`.
+#[test]
+fn loom_a_failed_write_fails_all_that_wait() {
+    check(|| {
+        let (journal, logged) = (Arc::new(Failing(AtomicU64::new(0))), Arc::new(Logged::new(0)));
+        logged.note_appended(2);
+        let threads = [1, 2].map(|number| {
+            let (journal, logged) = (Arc::clone(&journal), Arc::clone(&logged));
+            spawn(move || assert!(logged.wait_written(number, &*journal).is_err(), "acknowledged"))
         });
         for thread in threads {
             thread.join().unwrap();

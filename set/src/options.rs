@@ -18,7 +18,7 @@ use crate::write_buffer_manager::{Buffers, Membership, WriteBufferManager};
 /// The largest sequence number that a set gives: 2^56 - 1, because table files keep it in 56 bits.
 pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 
-/// When a batch counts as written. A set without a journal knows `None` alone.
+/// When a batch counts as written, from the weakest on. A set without a journal knows `None` alone.
 ///
 /// ```
 /// use paranoid_memtable::{Error, WriteBatch};
@@ -31,12 +31,18 @@ pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 /// assert!(matches!(set.write_with(&batch, Durability::Synced), Err(Error::InvalidArgument(_))));
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
     /// Once it is in the table. The journal does not get it, so it is lost if the process ends before its table is
     /// flushed.
     None,
-    /// Once the journal has taken it as well. What becomes of it in a crash depends on when the journal is synced next.
+    /// Once the journal has copied it as well. If the process ends, the newest batches may be lost, acknowledged or not: those
+    /// after a number that no later batch is kept without. The copy is written with the next batch that is `Buffered` or `Synced`, by
+    /// a batch that finds 256 KiB copied since the last one did so, when the active table is replaced (by a flush too), and when the
+    /// journal is dropped. A batch without records that is `Buffered` writes what was copied before.
+    Queued,
+    /// Once the journal has written it as well: the end of the process does not lose it. What becomes of it in a crash of the machine
+    /// depends on when the journal is synced next. One write serves all batches that wait for one.
     Buffered,
     /// Once the journal has been synced after it took the batch. One sync serves all batches that wait for one.
     Synced,

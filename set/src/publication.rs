@@ -322,31 +322,48 @@ impl<T> Swapped<T> {
     }
 }
 
-// Syncs of the journal: one thread syncs for all that wait.
+// What batches wait for in the journal: one thread writes for all that wait, and one syncs.
 //
-// * SYNC-LEADER-1: a sync answers for what was appended before it began. `appended` is stored after each append and
-//   read before each sync.
-// * SYNC-LEADER-2: after a sync that failed or panicked none is tried again: everybody who waits gets its error.
+// * LEADER-1: a turn answers for what was appended before it began. `appended` is stored after each append and read
+//   before each turn.
+// * LEADER-2: after a turn that failed or panicked none is tried again: everybody who waits gets its error.
+// * LEADER-3: one thread has a turn of a kind at a time. A sync and a write may be under way together.
 //
 // Any thread.
 
-/// Who syncs, and what is durable.
+/// How often a thread lets others run while it waits for a leader, until it sleeps: a write is shorter than to sleep and to be
+/// woken.
+#[cfg(not(loom))]
+const YIELDS: usize = 30;
+#[cfg(loom)]
+const YIELDS: usize = 0;
+
+/// What a journal was given, and who writes and who syncs it.
 #[derive(Debug)]
-pub(crate) struct SyncLeader {
+pub(crate) struct Logged {
     /// The last number that was appended.
     appended: AtomicU64,
+    writes: Turns,
+    syncs: Turns,
+}
+
+/// The turns of one kind.
+#[derive(Debug)]
+struct Turns {
+    /// What turns have answered for: all appended batches up to this number.
+    done: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
-    /// All appended batches up to this number are durable.
-    durable: SequenceNumber,
     role: Role,
+    /// Threads that wait for the end of a turn.
+    waiting: u64,
 }
 
-/// Whether somebody syncs.
+/// Whether somebody has a turn.
 #[derive(Debug)]
 enum Role {
     Free,
@@ -354,10 +371,9 @@ enum Role {
     Failed(Error),
 }
 
-impl SyncLeader {
-    pub(crate) fn new(durable: SequenceNumber) -> Self {
-        let state = State { durable, role: Role::Free };
-        SyncLeader { appended: AtomicU64::new(durable), state: Mutex::new(state), changed: Condvar::new() }
+impl Logged {
+    pub(crate) fn new(last: SequenceNumber) -> Self {
+        Logged { appended: AtomicU64::new(last), writes: Turns::new(last), syncs: Turns::new(last) }
     }
 
     /// Notes an append. Called under the commit mutex, so numbers ascend.
@@ -372,58 +388,105 @@ impl SyncLeader {
         self.appended.load(Ordering::Acquire)
     }
 
+    /// Returns once all that was appended up to `last` is written. `last` was appended.
+    ///
+    /// # Errors
+    /// That of the write which failed (LEADER-2).
+    pub(crate) fn wait_written(&self, last: SequenceNumber, journal: &dyn Journal) -> Result<()> {
+        self.writes.wait(last, || {
+            let covered = self.appended();
+            journal.write().map(|()| covered)
+        })
+    }
+
     /// Returns once all that was appended up to `last` is durable. `last` was appended.
     ///
     /// # Errors
-    /// That of the sync which failed (SYNC-LEADER-2).
+    /// That of the sync which failed (LEADER-2).
     pub(crate) fn wait_durable(&self, last: SequenceNumber, journal: &dyn Journal) -> Result<()> {
-        let mut state = self.state.lock();
-        while state.durable < last {
+        self.syncs.wait(last, || {
+            let covered = self.appended();
+            journal.sync().map(|()| covered)
+        })
+    }
+
+    /// Forgets what failed, after the journal was switched: a switch answers for what a failed turn covered, or a later sync does.
+    pub(crate) fn restart(&self) {
+        self.writes.restart();
+        self.syncs.restart();
+    }
+}
+
+impl Turns {
+    fn new(done: SequenceNumber) -> Self {
+        let state = State { role: Role::Free, waiting: 0 };
+        Turns { done: AtomicU64::new(done), state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn has_done(&self, last: SequenceNumber) -> bool {
+        // ORDERING: Acquire pairs with the Release in `Turn::drop`: this turn is over.
+        self.done.load(Ordering::Acquire) >= last
+    }
+
+    /// Returns once a turn has answered for `last`. `act` is one turn, and returns what it answers for.
+    fn wait(&self, last: SequenceNumber, act: impl Fn() -> Result<SequenceNumber>) -> Result<()> {
+        let mut yields = 0;
+        while !self.has_done(last) {
+            let mut state = self.state.lock();
             match &state.role {
+                _ if self.has_done(last) => {}
                 Role::Failed(error) => return Err(error.clone()),
-                Role::Taken => state = self.changed.wait(state),
                 Role::Free => {
                     state.role = Role::Taken;
                     drop(state);
-                    self.lead(journal);
-                    state = self.state.lock();
+                    let mut turn = Turn { turns: self, outcome: Err(Error::WriterPanicked) };
+                    turn.outcome = act();
+                }
+                Role::Taken if yields < YIELDS => {
+                    drop(state);
+                    yields += 1;
+                    std::thread::yield_now();
+                }
+                Role::Taken => {
+                    state.waiting += 1;
+                    state = self.changed.wait(state);
+                    state.waiting -= 1;
                 }
             }
         }
         Ok(())
     }
 
-    /// Forgets a failed sync, after the journal was switched: from then on a later sync answers for what the failed one covered.
-    pub(crate) fn restart(&self) {
+    fn restart(&self) {
         let mut state = self.state.lock();
         if matches!(state.role, Role::Failed(_)) {
             state.role = Role::Free;
         }
     }
-
-    /// Syncs for all waiters (SYNC-LEADER-1).
-    fn lead(&self, journal: &dyn Journal) {
-        let mut leading = Leading { leader: self, outcome: Err(Error::WriterPanicked) };
-        let covered = self.appended();
-        let outcome = journal.sync();
-        leading.outcome = outcome.map(|()| covered);
-    }
 }
 
 /// Ends a leader's turn, also when its journal panics.
-struct Leading<'l> {
-    leader: &'l SyncLeader,
+struct Turn<'t> {
+    turns: &'t Turns,
     outcome: Result<SequenceNumber>,
 }
 
-impl Drop for Leading<'_> {
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut state = self.leader.state.lock();
+        let mut state = self.turns.state.lock();
         match &self.outcome {
-            Ok(covered) => (state.durable, state.role) = (state.durable.max(*covered), Role::Free),
+            Ok(covered) => {
+                // ORDERING: Release pairs with the Acquire in `has_done`: what is covered is written, or durable. Turns follow
+                // each other under the lock, so numbers ascend.
+                self.turns.done.store(*covered, Ordering::Release);
+                state.role = Role::Free;
+            }
             Err(error) => state.role = Role::Failed(error.clone()),
         }
+        let is_waited_for = state.waiting > 0;
         drop(state);
-        self.leader.changed.notify_all();
+        if is_waited_for {
+            self.turns.changed.notify_all();
+        }
     }
 }

@@ -603,7 +603,7 @@ pub(crate) fn resume<B>(shared: &Shared<B>) -> Result<Option<(SequenceNumber, Se
     let end = abandoned.map_or(commit.last, |(first, _)| first - 1);
     shared.begin_table(&mut commit, next, end);
     commit.refusal = None;
-    shared.syncs.restart();
+    shared.logged.restart();
     if abandoned.is_some() {
         shared.registry.publication.restart(commit.last);
     }

@@ -176,14 +176,14 @@ pub(super) struct NewRecord<'a> {
     pub(super) durable: u64,
 }
 
-/// Appends a record to `out`, as it will lie in the file. O(length).
+/// Appends a record to `out`, as it will lie in the file. Returns the checksum of these bytes. O(length).
 ///
 /// It is encoded twice and compared: one that a processor got wrong would be acknowledged, and the next recovery would take it for
 /// a torn tail.
 ///
 /// # Errors
 /// `Corruption` if the two differ, three times.
-pub(super) fn encode(out: &mut Vec<u8>, checks: &BlockChecks, record: &NewRecord<'_>) -> Result<()> {
+pub(super) fn encode(out: &mut Vec<u8>, checks: &BlockChecks, record: &NewRecord<'_>) -> Result<u32> {
     let start = out.len();
     for _ in 0..3 {
         encode_once(out, checks, record);
@@ -191,8 +191,9 @@ pub(super) fn encode(out: &mut Vec<u8>, checks: &BlockChecks, record: &NewRecord
         encode_once(out, checks, black_box(record));
         let (first, second) = out[start..].split_at(end - start);
         if first == second {
+            let checksum = QUEUE_CHECKSUM.checksum(second);
             out.truncate(end);
-            return Ok(());
+            return Ok(checksum);
         }
         out.truncate(start);
     }
@@ -423,6 +424,9 @@ impl Stream {
 pub(super) fn is_unwritten_header(bytes: &[u8]) -> bool {
     bytes.get(..HEADER_LEN).is_none_or(is_zero)
 }
+
+/// The checksum of a record between its copy and its write.
+pub(super) const QUEUE_CHECKSUM: ChecksumKind = ChecksumKind::Xxh3;
 
 const SUFFIX: &str = ".journal";
 

@@ -1,16 +1,17 @@
 //! The journal that comes with the crate: one file of encoded batches per table, in one directory.
 //!
 //! ```text
-//!   switch(7)     create 000007.journal, write its header                 waits for no device
-//!   append        one write at the end of the file                        waits for no device
-//!   sync          older files that are not durable, this one, the directory, in this order
+//!   append        copies the record into the queue                        no system call
+//!   write         one write of the queue at the end of the file           waits for no device
+//!   switch(7)     write; create 000007.journal, write its header          waits for no device
+//!   sync          write; older files that are not durable, this one, the directory, in this order
 //! ```
 //! * FILE-JOURNAL-1: `sync` returns only after every byte that was appended before the call is durable, with the names of
 //!   the files and all earlier files. Then a note says so in a file of its own (`evidence`).
-//! * FILE-JOURNAL-2: an append that failed half-way is cut off, and the cut is synced before the next append; if it cannot
+//! * FILE-JOURNAL-2: a write that failed half-way is cut off, and the cut is synced before the next write; if it cannot
 //!   be cut off, the file takes nothing more before it was written anew. If the process ends first, the next opening writes
 //!   the file anew.
-//! * FILE-JOURNAL-3: after a sync that failed, by `sync` or before an append, nothing is appended to the file or synced in it again,
+//! * FILE-JOURNAL-3: after a sync that failed, by `sync` or before a write, nothing is appended to the file or synced in it again,
 //!   and the set stops. The next switch writes anew what is not durable, in new files under the old names: what survives a
 //!   crash stays a prefix of what was appended.
 //! * FILE-JOURNAL-4: the header of a file says where the file before it ends, so a file that could not be created and may
@@ -19,9 +20,12 @@
 //!   written anew by the next sync: if the system could not write it while it was closed, opening it again need not tell.
 //! * FILE-JOURNAL-6: after a sync of the directory that failed, another one proves nothing about names of before, unless there
 //!   is a new name: whichever call it failed for, the next sync begins the file of the notes anew.
+//! * FILE-JOURNAL-7: records are written in the order of the appends, and each as it was copied: what is about to be written has the
+//!   checksums of the copies. What a failed write has taken is written first by the next one. No file is begun before all is
+//!   written that belongs to earlier ones.
 //!
-//! Any thread may call any method. Appends wait for each other, and syncs for each other, but an append does not wait for
-//! a sync. Locks are taken in the order `syncing`, `evidence`, `state`. What nobody notices: that a disk loses what it took
+//! Any thread may call any method. Appends wait for each other, so do writes and syncs, but an append waits neither for a write
+//! nor for a sync. Locks are taken in the order `syncing`, `writing`, `evidence`, `state`. What nobody notices: that a disk loses what it took
 //! while the machine lost its power, and with it the notes about that since the last switch.
 
 #![forbid(unsafe_code)]
@@ -33,10 +37,12 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use paranoid_memtable::sibling::Mutex;
+use paranoid_memtable::sibling::{Mutex, MutexGuard};
 use paranoid_memtable::{ChecksumKind, Error, Result, SequenceNumber, shown};
 
-use crate::file_journal::format::{At, FileHeader, HEADER_LEN, NewRecord, RecordKind, encode, name_of, word};
+use crate::file_journal::format::{
+    At, FileHeader, HEADER_LEN, NewRecord, QUEUE_CHECKSUM, RecordKind, encode, name_of, report, word,
+};
 use crate::file_journal::recovery::{Evidence, JournalRecovery, Note, RecoveryMode, Start};
 use crate::file_journal::scan::write_verified_anew;
 use crate::file_journal::storage::{FileStorage, Storage, StorageFile, remove_if_there, sync_dir};
@@ -45,8 +51,8 @@ use crate::file_journal::storage::{FileStorage, Storage, StorageFile, remove_if_
 const BATCH_HEADER_LEN: usize = 12;
 const COUNT_AT: usize = 8;
 
-/// Largest buffer for records that is kept between appends.
-const SCRATCH_LEN_MAX: usize = 1 << 20;
+/// Largest buffer for records that is kept between writes.
+const QUEUE_LEN_MAX: usize = 1 << 20;
 
 /// Most files that are open at once.
 const OPEN_FILES_MAX: usize = 16;
@@ -55,9 +61,9 @@ const OPEN_FILES_MAX: usize = 16;
 #[derive(Debug, Clone)]
 enum Health {
     Sound,
-    /// A failed append was cut off; the cut is not synced yet.
+    /// A failed write was cut off; the cut is not synced yet.
     Truncated,
-    /// A failed append could not be cut off.
+    /// A write is under way, or failed and could not be cut off.
     Closed(Error),
 }
 
@@ -68,7 +74,9 @@ struct OpenFile {
     name: String,
     /// `None` if it was closed (FILE-JOURNAL-5).
     file: Option<Arc<dyn StorageFile>>,
-    /// Bytes that count, and those of them that are durable together with the file's name and all that comes before them.
+    /// Bytes that count, with those that are queued, without them, and those of them that are durable together with the file's
+    /// name and all that comes before them.
+    end: u64,
     written: u64,
     durable: u64,
     health: Health,
@@ -86,6 +94,37 @@ impl OpenFile {
     }
 }
 
+/// Records that are to be written, all to the newest file.
+#[derive(Debug, Default)]
+struct Queue {
+    bytes: Vec<u8>,
+    /// Where each record ends, and its checksum.
+    checks: Vec<(usize, u32)>,
+    /// What `State` had when the queue was taken.
+    last_sequence: SequenceNumber,
+}
+
+impl Queue {
+    /// Compares what was copied with its checksums (FILE-JOURNAL-7).
+    fn verify(&self) -> Result<()> {
+        let mut start = 0;
+        for (end, expected) in &self.checks {
+            let found = QUEUE_CHECKSUM.checksum(&self.bytes[start..*end]);
+            if found != *expected {
+                return Err(report(start as u64, (*expected).into(), found.into()).into());
+            }
+            start = *end;
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(QUEUE_LEN_MAX);
+        self.checks.clear();
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     /// Files that are not durable yet, oldest first; the last one takes appends.
@@ -95,10 +134,12 @@ struct State {
     /// The end of the newest file, if this journal did not write it.
     previous: Option<At>,
     next_table: u64,
+    /// Of all that was appended, and of what was written.
     last_sequence: SequenceNumber,
+    written_sequence: SequenceNumber,
     /// A sync that failed, until the next switch.
     failure: Option<Error>,
-    scratch: Vec<u8>,
+    queue: Queue,
     /// The table of a file that could not be created, and that may be there after a crash.
     left: Option<u64>,
     /// A sync of the directory failed that no sync of a file waits for (FILE-JOURNAL-6).
@@ -117,33 +158,57 @@ impl State {
         self.files.last_mut().ok_or_else(none)
     }
 
-    /// Appends a record to the current file (FILE-JOURNAL-2). After a sync that failed `ReadOnly`: what was appended before may be
-    /// lost in a crash.
+    /// Queues a record. After a sync that failed `ReadOnly`: what was appended before may be lost in a crash.
     fn append(&mut self, kind: RecordKind, payload: &[u8]) -> Result<()> {
-        let synced = self.sync_truncation();
-        synced.map_err(|error| if self.failure.is_some() { Error::read_only(error) } else { error })?;
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
+        self.working().map_err(Error::read_only)?;
+        let mut queue = std::mem::take(&mut self.queue);
+        let copied = self.current().and_then(|current| {
+            let record = NewRecord { kind, payload, offset: current.end, durable: current.durable };
+            let (start, checks) = (queue.bytes.len(), &current.header.checks);
+            let checksum = encode(&mut queue.bytes, checks, &record)?;
+            queue.checks.push((queue.bytes.len(), checksum));
+            current.end += (queue.bytes.len() - start) as u64;
+            Ok(())
+        });
+        self.queue = queue;
+        copied
+    }
+
+    /// Exchanges the queue for an empty one.
+    fn take(&mut self, empty: &mut Queue) -> Result<()> {
+        std::mem::swap(empty, &mut self.queue);
+        empty.last_sequence = self.last_sequence;
+        self.working()
+    }
+
+    /// The file that what was taken is written to. Until the write ends it takes no other one.
+    fn begin_write(&mut self) -> Result<Arc<dyn StorageFile>> {
+        self.sync_truncation()?;
         let current = self.current()?;
-        let record = NewRecord { kind, payload, offset: current.written, durable: current.durable };
-        encode(&mut scratch, &current.header.checks, &record)?;
-        let file = Arc::clone(current.file()?);
-        if let Err(error) = file.append(&scratch) {
+        current.health = Health::Closed(Error::WriterPanicked);
+        current.file().cloned()
+    }
+
+    /// Notes how a write ended. What failed is cut off (FILE-JOURNAL-2).
+    fn end_write(&mut self, written: io::Result<()>, taken: &mut Queue) -> Result<()> {
+        let none = || Error::InvalidArgument("no file".into());
+        let current = self.files.last_mut().ok_or_else(none)?;
+        if let Err(error) = written {
             let error = Error::io("append to", &current.name)(error);
-            current.health = match file.truncate(current.written) {
+            current.health = match current.file()?.truncate(current.written) {
                 Ok(()) => Health::Truncated,
                 Err(_) => Health::Closed(error.clone()),
             };
             return Err(error);
         }
-        current.written += scratch.len() as u64;
-        if scratch.capacity() <= SCRATCH_LEN_MAX {
-            self.scratch = scratch;
-        }
+        current.health = Health::Sound;
+        current.written += taken.bytes.len() as u64;
+        self.written_sequence = taken.last_sequence;
+        taken.clear();
         Ok(())
     }
 
-    /// Makes sure that what a failed append left is gone.
+    /// Makes sure that what a failed write left is gone.
     fn sync_truncation(&mut self) -> Result<()> {
         let current = self.current()?;
         match &current.health {
@@ -171,7 +236,7 @@ impl State {
     fn not_durable(&self) -> Result<(Vec<OpenFile>, SequenceNumber)> {
         self.working()?;
         let files = self.files.iter().filter(|file| !file.is_durable()).cloned().collect();
-        Ok((files, self.last_sequence))
+        Ok((files, self.written_sequence))
     }
 
     /// Notes what a sync made durable. Returns where that ends, if the last file is still there.
@@ -224,16 +289,16 @@ impl State {
     }
 }
 
-/// A [`Journal`] of files in one directory: one file per table, of encoded batches with checksums. An append hands the
-/// batch to the operating system, so that it survives the end of the process; a sync makes it survive a crash of the
-/// machine.
+/// A [`Journal`] of files in one directory: one file per table, of encoded batches with checksums. An append copies the batch
+/// into a queue; a write hands the queue to the operating system, so that it survives the end of the process; a sync makes it
+/// survive a crash of the machine. A switch, a sync and the drop write first.
 ///
 /// [`open`](Self::open) gives the journal and a [`JournalRecovery`], which hands out what earlier journals left. Before
 /// the first append [`switch`](Journal::switch) must name a table from
 /// [`next_table`](Self::next_table) on. Sequence numbers ascend from batch to batch.
 ///
-/// If an append fails, for want of space for instance, the batch is not in the journal, and the next append may succeed.
-/// If a sync fails, every call fails until the next `switch`, because nobody knows what of the file will survive. That switch
+/// If a write fails, for want of space for instance, the queue stays, and the next write may succeed: it begins with what the
+/// failed one left. If a sync fails, every call fails until the next `switch`, because nobody knows what of the file will survive. That switch
 /// writes anew what is not durable, so what survives a crash is always a prefix of what was appended.
 ///
 /// # What is noticed
@@ -275,6 +340,8 @@ pub struct FileJournal {
     storage: Arc<dyn Storage>,
     checksum: ChecksumKind,
     state: Mutex<State>,
+    /// Held by the one thread that writes: what it has taken of the queue.
+    writing: Mutex<Queue>,
     /// Held by the one thread that syncs.
     syncing: Mutex<()>,
     /// Held by whoever removes a file or writes one anew.
@@ -370,9 +437,11 @@ impl FileJournal {
         let lock = storage.lock().map_err(Error::io("lock", "the journal's directory"))?;
         let (recovery, start) = JournalRecovery::open(Arc::clone(&storage), last_sequence, mode)?;
         let Start { live, previous, next_table, last_sequence, evidence } = start;
-        let state = Mutex::new(State { live, previous, next_table, last_sequence, ..State::default() });
-        let (syncing, evidence) = (Mutex::new(()), Mutex::new(evidence));
-        Ok((FileJournal { storage, checksum, state, syncing, evidence, _lock: lock }, recovery))
+        let written_sequence = last_sequence;
+        let state = State { live, previous, next_table, last_sequence, written_sequence, ..State::default() };
+        let (syncing, evidence, state) = (Mutex::new(()), Mutex::new(evidence), Mutex::new(state));
+        let writing = Mutex::new(Queue::default());
+        Ok((FileJournal { storage, checksum, state, writing, syncing, evidence, _lock: lock }, recovery))
     }
 
     /// The smallest number that the next table may have: 1 in an empty directory.
@@ -393,8 +462,40 @@ impl FileJournal {
             }
             return Err(error);
         }
-        let (written, durable) = (HEADER_LEN as u64, 0);
-        Ok(OpenFile { header, name, file: Some(file.into()), written, durable, health: Health::Sound })
+        let (end, durable, health) = (HEADER_LEN as u64, 0, Health::Sound);
+        Ok(OpenFile { header, name, file: Some(file.into()), end, written: end, durable, health })
+    }
+
+    /// Writes what was queued before this call, by one write unless an earlier one failed.
+    fn write_queue(&self, taken: &mut Queue) -> Result<()> {
+        loop {
+            let is_left = !taken.bytes.is_empty();
+            if !is_left {
+                self.state.lock().take(taken)?;
+            }
+            if taken.bytes.is_empty() {
+                return Ok(());
+            }
+            // Appends go on meanwhile.
+            taken.verify()?;
+            let file = self.state.lock().begin_write()?;
+            let written = file.append(&taken.bytes);
+            self.state.lock().end_write(written, taken)?;
+            if !is_left {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Locks the state once nothing is queued.
+    fn lock_written(&self, taken: &mut Queue) -> Result<MutexGuard<'_, State>> {
+        loop {
+            self.write_queue(taken)?;
+            let state = self.state.lock();
+            if state.queue.bytes.is_empty() {
+                return Ok(state);
+            }
+        }
     }
 
     /// Makes one file durable, but for its name.
@@ -439,7 +540,7 @@ impl FileJournal {
         sync_dir(&*self.storage).inspect_err(|_| state.names_failed = true)?;
         state.files = files;
         state.failure = None;
-        let last_sequence = state.last_sequence;
+        let last_sequence = state.written_sequence;
         let end = state.synced(&[]).or(state.end());
         end.into_iter().for_each(|at| evidence.add(Note { at, last_sequence }));
         Ok(())
@@ -448,6 +549,8 @@ impl FileJournal {
 
 impl Drop for FileJournal {
     fn drop(&mut self) {
+        // Who wants to know whether that fails asks for a write before.
+        let _ = self.write();
         self.evidence.lock().sync();
     }
 }
@@ -471,8 +574,13 @@ impl Journal for FileJournal {
         Ok(())
     }
 
+    fn write(&self) -> Result<()> {
+        self.write_queue(&mut self.writing.lock())
+    }
+
     fn sync(&self) -> Result<()> {
         let _turn = self.syncing.lock();
+        self.write()?;
         let (covered, last_sequence) = self.state.lock().not_durable()?;
         if covered.is_empty() {
             return Ok(());
@@ -499,10 +607,11 @@ impl Journal for FileJournal {
     }
 
     fn switch(&self, table: u64) -> Result<()> {
+        let mut taken = self.writing.lock();
         if self.state.lock().has_trouble() {
             self.mend()?;
         }
-        let mut state = self.state.lock();
+        let mut state = self.lock_written(&mut taken)?;
         let is_empty = |file: &OpenFile| file.header.table == table && file.written <= HEADER_LEN as u64;
         if state.files.last().is_some_and(is_empty) {
             // Whoever switched to it and then failed tries again.
@@ -552,7 +661,8 @@ impl Journal for FileJournal {
         if (first..=last).contains(&state.last_sequence) {
             state.last_sequence = first.saturating_sub(1);
         }
-        Ok(())
+        drop(state);
+        self.write()
     }
 }
 
@@ -560,14 +670,15 @@ impl Journal for FileJournal {
 //
 // ```text
 //   switch(1)  append append append  switch(2)  append ..         under the commit mutex, in commit order
-//                  sync                     sync                  outside of it, one caller at a time
+//                  write  sync           write  sync              outside of it, one caller of each at a time
 //                                                  obsolete_before(2)     once table 1 is flushed
 // ```
 // Any thread may call any method; the set never has two calls of `append`, `switch` or `abandon` at once, nor two of
-// `sync`. No method may call the set that it belongs to.
+// `write` or of `sync`. No method may call the set that it belongs to.
 
 /// Where a set keeps its batches until the tables that hold them are flushed. The set calls `append` and `switch` in
-/// commit order under its commit mutex, so they only copy; one thread calls `sync` outside of it for all that wait.
+/// commit order under its commit mutex, so an append only copies; outside of it one thread calls `write`, and one `sync`, for
+/// all that wait. A journal that has no queue needs no `write`.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -613,6 +724,16 @@ pub trait Journal: Send + Sync {
     /// must make sure that a recovery does not find the batch, or fail from then on. [`Error::ReadOnly`] makes the set read-only
     /// as well: what was appended before may be lost in a crash.
     fn append(&self, batch: &[u8]) -> Result<(), Error>;
+
+    /// Puts all that was appended before this call where the end of the process does not lose it, in the order of the appends.
+    /// `switch`, `sync` and `abandon` do so first. The method does nothing by itself, for a journal whose `append` does it.
+    ///
+    /// # Errors
+    /// Any error makes the set read-only. What was not written stays, to be written by the next call of any of them before
+    /// anything else, or is never written, and then nothing after it is.
+    fn write(&self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Makes all that was appended before this call durable.
     ///
