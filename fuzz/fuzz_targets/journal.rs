@@ -96,6 +96,7 @@ fn written(steps: &[Step]) -> (Files, Vec<Logged>) {
             Step::Switch | Step::Abandon(_) => {}
         }
     }
+    journal.write().expect("all records");
     (disk.files(), logged)
 }
 

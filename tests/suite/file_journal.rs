@@ -26,6 +26,12 @@ fn batch(sequence: u64, value: &[u8]) -> Vec<u8> {
     batch.as_bytes().to_vec()
 }
 
+/// Appends a batch and writes it.
+fn log(journal: &FileJournal, batch: &[u8]) -> Result<(), Error> {
+    journal.append(batch)?;
+    journal.write()
+}
+
 /// Opens the journal of a disk and reads it.
 fn read(
     disk: &SimDisk,
@@ -84,12 +90,13 @@ fn two_files(syncs: Syncs) -> (Files, Vec<Logged>) {
             _ => rng.bytes(40),
         };
         let batch = batch(sequence, &value);
-        journal.append(&batch).unwrap();
+        log(&journal, &batch).unwrap();
         logged.push((sequence, batch));
         if syncs == Syncs::EachBatch || (syncs == Syncs::Once && sequence == 10) {
             journal.sync().unwrap();
         }
     }
+    journal.write().unwrap();
     (disk.files(), logged)
 }
 
@@ -107,7 +114,7 @@ fn what_was_appended_is_replayed() {
             assert_eq!(journals(&disk), journals(&disk_of(&files)), "a replay appends nothing");
             // A second journal goes on after the first.
             journal.switch(3).unwrap();
-            journal.append(&batch(11, b"more")).unwrap();
+            log(&journal, &batch(11, b"more")).unwrap();
             journal.sync().unwrap();
             let (_, _, found) = read(&disk, 0, mode).unwrap();
             assert_eq!(found.len(), 11);
@@ -129,7 +136,7 @@ fn what_the_engine_has_is_not_replayed() {
     let disk = disk_of(&files);
     let (journal, ..) = read(&disk, 6, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
     journal.switch(3).unwrap();
-    journal.append(&batch(11, b"more")).unwrap();
+    log(&journal, &batch(11, b"more")).unwrap();
     journal.obsolete_before(3).unwrap();
     assert_eq!(journals(&disk).keys().collect::<Vec<_>>(), ["000003.journal"]);
     assert_eq!(
@@ -138,7 +145,7 @@ fn what_the_engine_has_is_not_replayed() {
     );
     // Without the engine's files batches are missing, and that is no torn tail: a later record says so.
     journal.sync().unwrap();
-    journal.append(&batch(12, b"more")).unwrap();
+    log(&journal, &batch(12, b"more")).unwrap();
     let error = read(&disk_of(&disk.files()), 9, RecoveryMode::TolerateCorruptedTailRecords).unwrap_err();
     assert!(matches!(&error, Error::DamagedFile { file, .. } if file == "000002.journal"), "{error}");
     assert_eq!(read(&disk_of(&disk.files()), 9, RecoveryMode::SkipAnyCorrupted).unwrap().2.len(), 2);
@@ -150,21 +157,21 @@ fn misuse_is_an_invalid_argument() {
     let (journal, ..) = read(&disk, 5, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
     let refused =
         |result: Result<(), Error>| assert!(matches!(result, Err(Error::InvalidArgument(_))), "{result:?}");
-    refused(journal.append(&batch(6, b"")));
+    refused(log(&journal, &batch(6, b"")));
     journal.switch(4).unwrap();
     refused(journal.switch(3));
     refused(journal.switch(u64::MAX));
-    refused(journal.append(b"eleven byte"));
-    refused(journal.append(&batch(5, b"")));
-    journal.append(&batch(6, b"")).unwrap();
-    refused(journal.append(&batch(6, b"")));
+    refused(log(&journal, b"eleven byte"));
+    refused(log(&journal, &batch(5, b"")));
+    log(&journal, &batch(6, b"")).unwrap();
+    refused(log(&journal, &batch(6, b"")));
     refused(journal.switch(4));
     refused(journal.abandon(2, 1));
     // An empty batch takes no number.
     let mut empty = WriteBatch::new();
     empty.set_sequence(7);
-    journal.append(empty.as_bytes()).unwrap();
-    journal.append(&batch(7, b"")).unwrap();
+    log(&journal, empty.as_bytes()).unwrap();
+    log(&journal, &batch(7, b"")).unwrap();
     assert_eq!(read(&disk, 5, RecoveryMode::TolerateCorruptedTailRecords).unwrap().2.len(), 3);
     let none = FileJournal::open_in(
         Arc::new(disk),
@@ -181,11 +188,11 @@ fn abandoned_numbers_are_passed_over() {
     let (journal, ..) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
     journal.switch(1).unwrap();
     for sequence in 1..=5 {
-        journal.append(&batch(sequence, b"v")).unwrap();
+        log(&journal, &batch(sequence, b"v")).unwrap();
     }
     journal.switch(2).unwrap();
     journal.abandon(3, 9).unwrap();
-    journal.append(&batch(10, b"v")).unwrap();
+    log(&journal, &batch(10, b"v")).unwrap();
     let (_, replayed, found) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
     let numbers: Vec<u64> = found.iter().map(|(sequence, _)| *sequence).collect();
     assert_eq!((numbers.as_slice(), replayed.last_sequence), ([1, 2, 10].as_slice(), 10));
@@ -256,7 +263,7 @@ fn what_was_saved_is_saved_again() {
         let wanted = logged.iter().filter(|logged| logged.0 > last && logged.0 != 7);
         assert!(saved.iter().eq(wanted));
         journal.switch(journal.next_table()).unwrap();
-        journal.append(&batch(11, b"more")).unwrap();
+        log(&journal, &batch(11, b"more")).unwrap();
         journal.sync().unwrap();
         let (_, _, again) = read(&disk, last, RecoveryMode::SkipAnyCorrupted).unwrap();
         assert!(again[..saved.len()] == saved && again.len() == saved.len() + 1, "{} batches", again.len());
@@ -303,7 +310,7 @@ fn a_tail_cut_at_any_length_is_cut_to_whole_records_or_refused_if_it_was_synced(
             assert_eq!(replayed.last_sequence, whole as u64);
             // What was cut is gone, so that later files do not make it look like damage.
             journal.switch(3).unwrap();
-            journal.append(&batch(11, b"more")).unwrap();
+            log(&journal, &batch(11, b"more")).unwrap();
             journal.sync().unwrap();
             let (_, replayed, found) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
             assert_eq!((found.len(), replayed.cut_bytes), (whole + 1, 0), "{syncs:?}, {len} bytes");
@@ -319,7 +326,7 @@ fn a_moved_or_stale_record_does_not_verify() {
         let (journal, ..) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
         journal.switch(1).unwrap();
         for sequence in 1..=3 {
-            journal.append(&batch(sequence, b"twenty bytes of value")).unwrap();
+            log(&journal, &batch(sequence, b"twenty bytes of value")).unwrap();
             journal.sync().unwrap();
         }
         disk.files()
@@ -362,20 +369,22 @@ fn a_full_disk_is_an_error_and_no_loss() {
         if !is_full(journal.switch(1)) {
             for sequence in 1..=40 {
                 let batch = batch(sequence, &[sequence as u8; 60]);
-                if is_full(journal.append(&batch)) {
+                let refused = is_full(log(&journal, &batch));
+                // What was not written stays in the queue.
+                kept.push((sequence, batch));
+                if refused {
                     break;
                 }
-                kept.push((sequence, batch));
             }
-            journal.sync().unwrap();
+            is_full(journal.sync());
         }
-        // Space again: the number of the refused batch goes to the next one.
+        // Space again: the next write begins with what was refused.
         disk.set_plan(Plan::default());
         if kept.is_empty() {
             journal.switch(2).unwrap();
         }
         let next = batch(kept.len() as u64 + 1, b"after");
-        journal.append(&next).unwrap();
+        log(&journal, &next).unwrap();
         kept.push((kept.len() as u64 + 1, next));
         assert_eq!(
             read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap().2,
@@ -483,6 +492,8 @@ mod crash {
     enum Fate {
         /// A sync that came after it returned.
         Certain,
+        /// A write that came after it returned: it survives the end of the process.
+        Written,
         /// It was appended, or may have been.
         Open,
         /// Its numbers were abandoned, and that may be known after a crash.
@@ -491,6 +502,13 @@ mod crash {
         Gone,
         /// Its append failed: it may be there as long as nothing else has its number.
         Refused,
+    }
+
+    impl Fate {
+        /// Whether an end of the process, or a power cut, leaves a batch that was not abandoned.
+        fn survives(self, end: End) -> bool {
+            self == Fate::Certain || (self == Fate::Written && end == End::Process)
+        }
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -515,6 +533,8 @@ mod crash {
         next: u64,
         /// The newest table and the last number before it.
         table: (u64, u64),
+        /// The worst end since the last recovery.
+        end: Option<End>,
         /// A call failed, and the numbers that it left open are not abandoned yet.
         has_failed: bool,
     }
@@ -544,11 +564,18 @@ mod crash {
             appended
         }
 
+        fn write(&mut self, journal: &FileJournal) -> Result<(), Error> {
+            journal.write()?;
+            let open = self.batches.iter_mut().filter(|batch| batch.fate == Fate::Open);
+            open.for_each(|batch| batch.fate = Fate::Written);
+            Ok(())
+        }
+
         fn sync(&mut self, journal: &FileJournal) -> Result<(), Error> {
             journal.sync()?;
             for batch in &mut self.batches {
                 batch.fate = match batch.fate {
-                    Fate::Open | Fate::Certain => Fate::Certain,
+                    Fate::Open | Fate::Written | Fate::Certain => Fate::Certain,
                     Fate::Leaving if self.has_failed => Fate::Leaving,
                     Fate::Leaving | Fate::Gone => Fate::Gone,
                     Fate::Refused => Fate::Refused,
@@ -571,7 +598,7 @@ mod crash {
                 // A set that could not tell the journal what it abandons tries again with the table of before.
                 Attempt::Again => journal.switch(self.table.0).or_else(|_| self.switch(journal))?,
             }
-            let open = |batch: &&mut Batch| matches!(batch.fate, Fate::Open | Fate::Leaving);
+            let open = |batch: &&mut Batch| matches!(batch.fate, Fate::Open | Fate::Written | Fate::Leaving);
             let mut open: Vec<&mut Batch> = self.batches.iter_mut().filter(open).collect();
             // Those that a failed sync covered and that nobody waited for stay.
             let is_leaving = |batch: &&mut Batch| batch.fate == Fate::Leaving;
@@ -596,14 +623,15 @@ mod crash {
         /// One call or another; only a machine that is down ends the work.
         fn work(&mut self, journal: &FileJournal, disk: &SimDisk, rng: &mut Rng) {
             let done = match rng.below(20) {
-                0..=11 => self.append(journal, rng),
-                12..=16 => self.sync(journal),
+                0..=9 => self.append(journal, rng),
+                10..=12 => self.write(journal),
+                13..=16 => self.sync(journal),
                 17 | 18 if self.has_failed => Ok(()),
                 17 | 18 => self.switch(journal),
                 _ => self.flush(journal),
             };
             self.has_failed |= done.is_err();
-            // After an append that failed the file may go on; after a sync that failed all calls fail until the switch.
+            // After a write that failed the file may go on; after a sync that failed all calls fail until the switch.
             let mut resumes = self.has_failed && rng.one_in(2);
             let mut attempt = Attempt::First;
             while resumes && !disk.is_down() {
@@ -616,7 +644,7 @@ mod crash {
         fn compare(&self, found: &[(u64, Vec<u8>)]) -> Result<(), String> {
             let wanted: Vec<&Batch> =
                 self.batches.iter().filter(|batch| batch.sequence > self.flushed).collect();
-            let mut left = wanted.iter();
+            let (mut left, end) = (wanted.iter(), self.end.unwrap_or(End::Process));
             let mut skipped = None;
             for (sequence, bytes) in found {
                 let same = |batch: &Batch| batch.sequence == *sequence && batch.bytes == *bytes;
@@ -633,16 +661,18 @@ mod crash {
                         break;
                     }
                     match batch.fate {
-                        Fate::Certain => {
-                            return Err(format!("batch {} was synced and is missing", batch.sequence));
+                        fate if fate.survives(end) => {
+                            return Err(format!("batch {} was {fate:?} and is missing", batch.sequence));
                         }
-                        Fate::Open => skipped = Some(batch.sequence),
+                        Fate::Certain | Fate::Written | Fate::Open => skipped = Some(batch.sequence),
                         Fate::Leaving | Fate::Gone | Fate::Refused => {}
                     }
                 }
             }
-            match left.find(|batch| batch.fate == Fate::Certain) {
-                Some(batch) => Err(format!("batch {} was synced and is missing at the end", batch.sequence)),
+            match left.find(|batch| batch.fate.survives(end)) {
+                Some(Batch { sequence, fate, .. }) => {
+                    Err(format!("batch {sequence} was {fate:?} and is missing at the end"))
+                }
                 None => Ok(()),
             }
         }
@@ -651,7 +681,7 @@ mod crash {
         fn restart(&mut self, found: Vec<(u64, Vec<u8>)>, last_sequence: u64) {
             let durable = |(sequence, bytes)| Batch { sequence, bytes, fate: Fate::Certain };
             self.batches = found.into_iter().map(durable).collect();
-            (self.next, self.has_failed) = (last_sequence + 1, false);
+            (self.next, self.has_failed, self.end) = (last_sequence + 1, false, None);
         }
     }
 
@@ -703,6 +733,7 @@ mod crash {
                 }
             }
             let end = *rng.pick(&[End::Process, End::Power, End::Power]);
+            engine.end = engine.end.filter(|end| *end == End::Power).or(Some(end));
             disk = disk.after(end, &mut rng);
         }
         recover(&disk, &mut engine).map(drop)

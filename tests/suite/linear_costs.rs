@@ -263,6 +263,7 @@ fn log(journal: &FileJournal, number: u64) {
     let mut batch = puts(number..number + 1);
     batch.set_sequence(number);
     journal.append(batch.as_bytes()).unwrap();
+    journal.write().unwrap();
 }
 
 /// The calls of the storage and the bytes that an opening reads.

@@ -10,7 +10,7 @@ use paranoid_set::{
     StorageFile,
 };
 
-use super::{Files, Logged, Syncs, batch, disk_of, empty_disk, journals, read, two_files};
+use super::{Files, Logged, Syncs, batch, disk_of, empty_disk, journals, log, read, two_files};
 use crate::support::rng::{Rng, Watchdog, amount, seed_or};
 use crate::support::sets::{End, Plan, SECTOR, SimDisk};
 
@@ -23,7 +23,7 @@ fn numbers(found: &[Logged]) -> Vec<u64> {
 }
 
 fn append(journal: &FileJournal, sequences: std::ops::RangeInclusive<u64>) {
-    sequences.for_each(|sequence| journal.append(&batch(sequence, &[sequence as u8; 300])).unwrap());
+    sequences.for_each(|sequence| log(journal, &batch(sequence, &[sequence as u8; 300])).unwrap());
 }
 
 /// Batches 1 and 2 in a first file, 3 and 4 in a second one, all durable.
@@ -68,8 +68,8 @@ fn what_a_failed_sync_left_is_written_anew_by_the_next_process() {
     }
 }
 
-/// An append is refused once all of it may be on the disk, and the process ends before the cut is synced. The next process
-/// appends another batch with its number: after a power cut the refused one is not in its place.
+/// A write is refused once all of it may be on the disk, and the process ends before the cut is synced. The next process
+/// writes another batch with its number: after a power cut the refused one is not in its place.
 #[test]
 fn a_refused_append_does_not_come_back_after_a_restart() {
     let _watchdog = Watchdog::new("a_refused_append_does_not_come_back_after_a_restart", 0);
@@ -84,12 +84,12 @@ fn a_refused_append_does_not_come_back_after_a_restart() {
         // The first part is written, the second one is not, and the cut succeeds.
         let second = disk.steps() + 1;
         disk.set_plan(Plan { fails_within: Some((second, second + 1)), ..Plan::default() });
-        journal.append(&batch(2, b"green")).unwrap_err();
+        log(&journal, &batch(2, b"green")).unwrap_err();
         std::mem::forget(journal);
         let disk = disk.after(End::Process, &mut rng);
         let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
         journal.switch(2).unwrap();
-        journal.append(&batch(2, b"blue")).unwrap();
+        log(&journal, &batch(2, b"blue")).unwrap();
         let found = read(&disk.after(End::Power, &mut rng), 0, DEFAULT).unwrap().2;
         let (red, blue) = ((1, batch(1, b"red")), (2, batch(2, b"blue")));
         assert!(found == [red.clone()] || found == [red, blue], "seed {seed}: {found:?}");
@@ -120,7 +120,7 @@ fn an_opening_that_a_power_cut_ends_misses_no_file() {
     append(&journal, 1..=1);
     (2..=5).for_each(|table| journal.switch(table).unwrap());
     journal.sync().unwrap();
-    (2..=4).for_each(|number| journal.append(&batch(number, &[7; 2 * SECTOR])).unwrap());
+    (2..=4).for_each(|number| log(&journal, &batch(number, &[7; 2 * SECTOR])).unwrap());
     drop(journal);
     let mut files = disk.files();
     // The first sector of the records was not written.
@@ -231,7 +231,7 @@ fn a_value_with_runs_of_every_byte_is_written_in_one_pass() {
     let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
     journal.switch(1).unwrap();
     journal.append(&batch(1, &ramp)).unwrap();
-    journal.append(&batch(2, b"after")).unwrap();
+    log(&journal, &batch(2, b"after")).unwrap();
     journal.sync().unwrap();
     drop(journal);
     let (whole, mut rng) = (journals(&disk), Rng::new(1));
