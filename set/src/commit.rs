@@ -35,7 +35,7 @@ use paranoid_memtable::{Corruption, Error, MemTable, Result, SequenceNumber, Sta
 
 use crate::file_journal::journal::Journal;
 use crate::options::{Durability, Reports, SEQUENCE_MAX, SetEvent, SetOptions, WriteOptions};
-use crate::publication::{Logged, Pointers, Publication, Stopped, Swapped};
+use crate::publication::{Logged, Pointers, Publication, Stopped, Swapped, Taken};
 use crate::tables::{Registry, Slot, Tables};
 use crate::write_buffer_manager::{Command, Membership, Need, Phase, Seal, Waited};
 
@@ -103,13 +103,6 @@ struct Request {
     tried: u64,
     /// When the batch began to wait.
     stalled: Option<Instant>,
-}
-
-/// The numbers of a batch.
-#[derive(Debug, Clone, Copy)]
-struct Taken {
-    first: SequenceNumber,
-    last: SequenceNumber,
 }
 
 impl<B> Shared<B> {
@@ -259,27 +252,33 @@ impl<B> Shared<B> {
             if let Err(error) = written {
                 return Err(unfinished.stop(error));
             }
-            if let Err(error) = self.wait_for_journal(request, last) {
+            if let Err(error) = self.wait_for_journal(request, Taken { first, last }) {
                 return Err(unfinished.stop(error));
             }
             unfinished.finish();
-            return self.registry.publication.complete(first, last).map(|()| last);
+            // The leader may have made it visible.
+            let order = &self.registry.publication;
+            let is_visible =
+                request.options.durability >= Some(Durability::Buffered) && order.visible() >= last;
+            return if is_visible { Ok(last) } else { order.complete(first, last).map(|()| last) };
         }
     }
 
     /// Commits a batch without records. It takes no number; a write or a sync that it asks for covers earlier batches.
     fn commit_nothing(&self, request: &Request) -> Result<SequenceNumber> {
         self.admit(&self.commit.lock())?;
-        let waited = self.wait_for_journal(request, self.logged.appended());
+        let last = self.logged.appended();
+        let waited = self.wait_for_journal(request, Taken { first: last + 1, last });
         waited.map_err(|error| self.refuse(error, None))?;
         Ok(self.registry.publication.visible())
     }
 
     /// Waits until the journal has numbers up to `last`, as the durability of the batch says.
-    fn wait_for_journal(&self, request: &Request, last: SequenceNumber) -> Result<()> {
+    fn wait_for_journal(&self, request: &Request, batch: Taken) -> Result<()> {
+        let order = &self.registry.publication;
         match (&self.journal, request.options.durability) {
-            (Some(journal), Some(Durability::Buffered)) => self.logged.wait_written(last, &**journal),
-            (Some(journal), Some(Durability::Synced)) => self.logged.wait_durable(last, &**journal),
+            (Some(journal), Some(Durability::Buffered)) => self.logged.wait_written(batch, &**journal, order),
+            (Some(journal), Some(Durability::Synced)) => self.logged.wait_durable(batch, &**journal, order),
             _ => Ok(()),
         }
     }

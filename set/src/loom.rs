@@ -13,7 +13,7 @@ use crate::commit::Shared;
 use crate::file_journal::journal::Journal;
 use crate::flush_job::replace_base;
 use crate::options::SetOptions;
-use crate::publication::{Logged, Publication, Stopped, Swapped};
+use crate::publication::{Logged, Publication, Stopped, Swapped, Taken};
 use crate::tables::{LastNumber, Registry};
 use crate::view::read_at;
 use crate::write_buffer_manager::{Buffers, Command, FlushEnd, Membership, Need, Phase, ThreadState, Waited};
@@ -325,12 +325,16 @@ impl Journal for Counting {
     }
 }
 
-/// Commits of two threads, and what each does when its number is appended.
-fn append_beside(wait: fn(&Logged, u64, &Counting)) {
+/// How a commit waits for its journal.
+type Wait = fn(&Logged, Taken, &Counting, &Publication);
+
+/// Commits of two threads: what is visible is written, in order, and each returns once it is visible.
+fn append_beside(wait: Wait) {
     let (journal, logged) = (Arc::new(Counting::default()), Arc::new(Logged::new(0)));
-    let commit = Arc::new(Mutex::new(0));
+    let (commit, order) = (Arc::new(Mutex::new(0)), Arc::new(Publication::new(0)));
     let threads = [(); 2].map(|()| {
-        let (journal, commit, logged) = (Arc::clone(&journal), Arc::clone(&commit), Arc::clone(&logged));
+        let (journal, commit) = (Arc::clone(&journal), Arc::clone(&commit));
+        let (logged, order) = (Arc::clone(&logged), Arc::clone(&order));
         spawn(move || {
             let number = {
                 let mut last = commit.lock();
@@ -339,7 +343,12 @@ fn append_beside(wait: fn(&Logged, u64, &Counting)) {
                 logged.note_appended(*last);
                 *last
             };
-            wait(&logged, number, &journal);
+            wait(&logged, Taken { first: number, last: number }, &journal, &order);
+            if order.visible() < number {
+                order.complete(number, number).unwrap();
+            }
+            let visible = order.visible();
+            assert!((number..=journal.last_written()).contains(&visible), "visible, and not written");
         })
     });
     for thread in threads {
@@ -352,20 +361,20 @@ fn append_beside(wait: fn(&Logged, u64, &Counting)) {
 #[test]
 fn loom_a_sync_answers_for_what_was_appended() {
     check(|| {
-        append_beside(|logged, number, journal| {
-            logged.wait_durable(number, journal).unwrap();
-            assert!(*journal.synced.lock() >= number, "not durable");
+        append_beside(|logged, batch, journal, order| {
+            logged.wait_durable(batch, journal, order).unwrap();
+            assert!(*journal.synced.lock() >= batch.last, "not durable");
         });
     });
 }
 
-/// Red for `acknowledged_unwritten`, `two_leaders_write`.
+/// Red for `acknowledged_unwritten`, `two_leaders_write`, `leader_publishes_later_batches`.
 #[test]
 fn loom_a_buffered_batch_is_written_in_order() {
     check(|| {
-        append_beside(|logged, number, journal| {
-            logged.wait_written(number, journal).unwrap();
-            assert!(journal.last_written() >= number, "not written");
+        append_beside(|logged, batch, journal, order| {
+            logged.wait_written(batch, journal, order).unwrap();
+            assert!(journal.last_written() >= batch.last, "not written");
         });
     });
 }
@@ -401,14 +410,19 @@ impl Journal for Failing {
 fn loom_a_failed_write_fails_all_that_wait() {
     check(|| {
         let (journal, logged) = (Arc::new(Failing(AtomicU64::new(0))), Arc::new(Logged::new(0)));
+        let order = Arc::new(Publication::new(0));
         logged.note_appended(2);
         let threads = [1, 2].map(|number| {
-            let (journal, logged) = (Arc::clone(&journal), Arc::clone(&logged));
-            spawn(move || assert!(logged.wait_written(number, &*journal).is_err(), "acknowledged"))
+            let (journal, logged, order) = (Arc::clone(&journal), Arc::clone(&logged), Arc::clone(&order));
+            spawn(move || {
+                let waited = logged.wait_written(Taken { first: number, last: number }, &*journal, &order);
+                assert!(waited.is_err(), "acknowledged");
+            })
         });
         for thread in threads {
             thread.join().unwrap();
         }
+        assert_eq!(order.visible(), 0);
     });
 }
 

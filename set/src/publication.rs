@@ -111,7 +111,7 @@ impl Publication {
     /// `ReadOnly` if a commit before it stopped.
     #[inline(always)]
     pub(crate) fn complete(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
-        let (before, after) = ((first - 1) << 1, last << 1);
+        let before = (first - 1) << 1;
         // Those before it are mostly about to end: each looks until it is next, and none needs the lock.
         for _ in 0..LOOKS {
             // ORDERING: Relaxed: decides nothing; the exchange asks again.
@@ -120,10 +120,17 @@ impl Publication {
             }
             std::hint::spin_loop();
         }
-        // ORDERING: Release pairs with the Acquire in `visible` and `lock`: all entries up to `last` are in. It follows those
-        // of earlier commits, which are read with it as one sequence of exchanges. Relaxed: nothing was published.
-        let published = self.visible.compare_exchange(before, after, Ordering::Release, Ordering::Relaxed);
-        if published.is_ok() { Ok(()) } else { self.complete_locked(first, last) }
+        if self.publish(first, last) { Ok(()) } else { self.complete_locked(first, last) }
+    }
+
+    /// Makes commits visible that are done, if they are the next ones and no thread depends on the lock.
+    #[inline(always)]
+    fn publish(&self, first: SequenceNumber, last: SequenceNumber) -> bool {
+        let (before, after) = ((first - 1) << 1, last << 1);
+        // ORDERING: Release pairs with the Acquire in `visible` and `lock`: all entries up to `last` are in, also those of threads
+        // that said so under the lock of `Turns`. It follows those of earlier commits, which are read with it as one sequence
+        // of exchanges. Relaxed: nothing was published.
+        self.visible.compare_exchange(before, after, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// `complete`, under the lock (PUBLICATION-4).
@@ -328,8 +335,10 @@ impl<T> Swapped<T> {
 //   before each turn.
 // * LEADER-2: after a turn that failed or panicked none is tried again: everybody who waits gets its error.
 // * LEADER-3: one thread has a turn of a kind at a time. A sync and a write may be under way together.
+// * LEADER-4: a leader makes the batches visible that it answers for and whose threads wait, up to the first one that is missing.
+//   What it does not make visible, its own thread does.
 //
-// Any thread.
+// Any thread. A turn's lock is held while a batch is published without the lock of the publication.
 
 /// How often a thread lets others run while it waits for a leader, until it sleeps: a write is shorter than to sleep and to be
 /// woken.
@@ -338,6 +347,17 @@ const YIELDS: usize = 30;
 #[cfg(loom)]
 const YIELDS: usize = 0;
 
+/// If so many batches waited at the end of a turn, the leader of the next one lets others run before it begins, so that they come along:
+/// for fewer a system call takes less time than to change threads.
+const GROUP: usize = 4;
+
+/// The numbers of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Taken {
+    pub(crate) first: SequenceNumber,
+    pub(crate) last: SequenceNumber,
+}
+
 /// What a journal was given, and who writes and who syncs it.
 #[derive(Debug)]
 pub(crate) struct Logged {
@@ -345,30 +365,6 @@ pub(crate) struct Logged {
     appended: AtomicU64,
     writes: Turns,
     syncs: Turns,
-}
-
-/// The turns of one kind.
-#[derive(Debug)]
-struct Turns {
-    /// What turns have answered for: all appended batches up to this number.
-    done: AtomicU64,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug)]
-struct State {
-    role: Role,
-    /// Threads that wait for the end of a turn.
-    waiting: u64,
-}
-
-/// Whether somebody has a turn.
-#[derive(Debug)]
-enum Role {
-    Free,
-    Taken,
-    Failed(Error),
 }
 
 impl Logged {
@@ -388,23 +384,33 @@ impl Logged {
         self.appended.load(Ordering::Acquire)
     }
 
-    /// Returns once all that was appended up to `last` is written. `last` was appended.
+    /// Returns once all that was appended up to the batch is written. Its numbers were appended, and its entries are in.
     ///
     /// # Errors
     /// That of the write which failed (LEADER-2).
-    pub(crate) fn wait_written(&self, last: SequenceNumber, journal: &dyn Journal) -> Result<()> {
-        self.writes.wait(last, || {
+    pub(crate) fn wait_written(
+        &self,
+        batch: Taken,
+        journal: &dyn Journal,
+        order: &Publication,
+    ) -> Result<()> {
+        self.writes.wait(batch, order, || {
             let covered = self.appended();
             journal.write().map(|()| covered)
         })
     }
 
-    /// Returns once all that was appended up to `last` is durable. `last` was appended.
+    /// Returns once all that was appended up to the batch is durable. Its numbers were appended, and its entries are in.
     ///
     /// # Errors
     /// That of the sync which failed (LEADER-2).
-    pub(crate) fn wait_durable(&self, last: SequenceNumber, journal: &dyn Journal) -> Result<()> {
-        self.syncs.wait(last, || {
+    pub(crate) fn wait_durable(
+        &self,
+        batch: Taken,
+        journal: &dyn Journal,
+        order: &Publication,
+    ) -> Result<()> {
+        self.syncs.wait(batch, order, || {
             let covered = self.appended();
             journal.sync().map(|()| covered)
         })
@@ -417,9 +423,37 @@ impl Logged {
     }
 }
 
+/// The turns of one kind.
+#[derive(Debug)]
+struct Turns {
+    /// What turns have answered for: all appended batches up to this number.
+    done: AtomicU64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    role: Role,
+    /// Batches whose entries are in and whose threads wait.
+    waiting: Vec<Taken>,
+    /// Threads that sleep.
+    asleep: u64,
+    /// Whether `GROUP` batches waited at the end of the last turn.
+    is_shared: bool,
+}
+
+/// Whether somebody has a turn.
+#[derive(Debug)]
+enum Role {
+    Free,
+    Taken,
+    Failed(Error),
+}
+
 impl Turns {
     fn new(done: SequenceNumber) -> Self {
-        let state = State { role: Role::Free, waiting: 0 };
+        let state = State { role: Role::Free, waiting: Vec::new(), asleep: 0, is_shared: false };
         Turns { done: AtomicU64::new(done), state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -428,29 +462,46 @@ impl Turns {
         self.done.load(Ordering::Acquire) >= last
     }
 
-    /// Returns once a turn has answered for `last`. `act` is one turn, and returns what it answers for.
-    fn wait(&self, last: SequenceNumber, act: impl Fn() -> Result<SequenceNumber>) -> Result<()> {
+    /// Returns once a turn has answered for a batch. `act` is one turn, and returns what it answers for.
+    fn wait(
+        &self,
+        batch: Taken,
+        order: &Publication,
+        act: impl Fn() -> Result<SequenceNumber>,
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        if !matches!(state.role, Role::Failed(_)) && !self.has_done(batch.last) {
+            state.waiting.push(batch);
+        }
         let mut yields = 0;
-        while !self.has_done(last) {
-            let mut state = self.state.lock();
+        while !self.has_done(batch.last) {
             match &state.role {
-                _ if self.has_done(last) => {}
                 Role::Failed(error) => return Err(error.clone()),
                 Role::Free => {
                     state.role = Role::Taken;
+                    let is_shared = state.is_shared;
                     drop(state);
-                    let mut turn = Turn { turns: self, outcome: Err(Error::WriterPanicked) };
+                    let mut turn = Turn { turns: self, order, outcome: Err(Error::WriterPanicked) };
+                    if is_shared {
+                        // Others come along.
+                        std::thread::yield_now();
+                    }
                     turn.outcome = act();
+                    return turn.outcome.clone().map(drop);
                 }
                 Role::Taken if yields < YIELDS => {
                     drop(state);
                     yields += 1;
                     std::thread::yield_now();
+                    if self.has_done(batch.last) {
+                        return Ok(());
+                    }
+                    state = self.state.lock();
                 }
                 Role::Taken => {
-                    state.waiting += 1;
+                    state.asleep += 1;
                     state = self.changed.wait(state);
-                    state.waiting -= 1;
+                    state.asleep -= 1;
                 }
             }
         }
@@ -468,24 +519,47 @@ impl Turns {
 /// Ends a leader's turn, also when its journal panics.
 struct Turn<'t> {
     turns: &'t Turns,
+    order: &'t Publication,
     outcome: Result<SequenceNumber>,
+}
+
+impl Turn<'_> {
+    /// Publishes the batches that wait and that the turn answers for (LEADER-4).
+    fn publish(&self, waiting: &mut Vec<Taken>, covered: SequenceNumber) {
+        waiting.sort_unstable();
+        let ready = waiting.partition_point(|batch| batch.last <= covered);
+        let mut ready = waiting.drain(..ready);
+        let Some(Taken { first, mut last }) = ready.next() else { return };
+        for batch in ready {
+            if batch.first != last + 1 {
+                break;
+            }
+            last = batch.last;
+        }
+        self.order.publish(first, last);
+    }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.turns.state.lock();
+        state.is_shared = state.waiting.len() >= GROUP;
         match &self.outcome {
             Ok(covered) => {
+                self.publish(&mut state.waiting, *covered);
                 // ORDERING: Release pairs with the Acquire in `has_done`: what is covered is written, or durable. Turns follow
                 // each other under the lock, so numbers ascend.
                 self.turns.done.store(*covered, Ordering::Release);
                 state.role = Role::Free;
             }
-            Err(error) => state.role = Role::Failed(error.clone()),
+            Err(error) => {
+                state.waiting.clear();
+                state.role = Role::Failed(error.clone());
+            }
         }
-        let is_waited_for = state.waiting > 0;
+        let has_sleepers = state.asleep > 0;
         drop(state);
-        if is_waited_for {
+        if has_sleepers {
             self.turns.changed.notify_all();
         }
     }

@@ -174,27 +174,28 @@ impl State {
         copied
     }
 
-    /// Exchanges the queue for an empty one.
-    fn take(&mut self, empty: &mut Queue) -> Result<()> {
-        std::mem::swap(empty, &mut self.queue);
-        empty.last_sequence = self.last_sequence;
-        self.working()
-    }
-
-    /// The file that what was taken is written to. Until the write ends it takes no other one.
-    fn begin_write(&mut self) -> Result<Arc<dyn StorageFile>> {
+    /// Takes the queue, unless a write that failed has left something, and the file that it is written to; `None` if there is nothing.
+    /// Until the write ends the file takes no other one.
+    fn begin_write(&mut self, taken: &mut Queue) -> Result<Option<(Arc<dyn StorageFile>, u64)>> {
+        if taken.bytes.is_empty() {
+            std::mem::swap(taken, &mut self.queue);
+            taken.last_sequence = self.last_sequence;
+        }
+        if taken.bytes.is_empty() {
+            return self.working().map(|()| None);
+        }
         self.sync_truncation()?;
         let current = self.current()?;
+        let file = Arc::clone(current.file()?);
         current.health = Health::Closed(Error::WriterPanicked);
-        current.file().cloned()
+        Ok(Some((file, current.header.table)))
     }
 
     /// Notes how a write ended. What failed is cut off (FILE-JOURNAL-2).
-    fn end_write(&mut self, written: io::Result<()>, taken: &mut Queue) -> Result<()> {
+    fn end_write(&mut self, written: Result<()>, taken: &mut Queue) -> Result<()> {
         let none = || Error::InvalidArgument("no file".into());
         let current = self.files.last_mut().ok_or_else(none)?;
         if let Err(error) = written {
-            let error = Error::io("append to", &current.name)(error);
             current.health = match current.file()?.truncate(current.written) {
                 Ok(()) => Health::Truncated,
                 Err(_) => Health::Closed(error.clone()),
@@ -470,16 +471,12 @@ impl FileJournal {
     fn write_queue(&self, taken: &mut Queue) -> Result<()> {
         loop {
             let is_left = !taken.bytes.is_empty();
-            if !is_left {
-                self.state.lock().take(taken)?;
-            }
-            if taken.bytes.is_empty() {
-                return Ok(());
-            }
+            let begun = self.state.lock().begin_write(taken)?;
+            let Some((file, table)) = begun else { return Ok(()) };
             // Appends go on meanwhile.
-            taken.verify()?;
-            let file = self.state.lock().begin_write()?;
-            let written = file.append(&taken.bytes);
+            let written = taken.verify().and_then(|()| {
+                file.append(&taken.bytes).map_err(|error| Error::io("append to", &name_of(table))(error))
+            });
             self.state.lock().end_write(written, taken)?;
             if !is_left {
                 return Ok(());
