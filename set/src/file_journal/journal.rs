@@ -663,6 +663,42 @@ impl Journal for FileJournal {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use paranoid_memtable::WriteBatch;
+
+    /// A bit that flips in the queue is not written (FILE-JOURNAL-7).
+    #[test]
+    fn a_damaged_copy_is_refused() {
+        let folder = std::env::temp_dir().join(format!("paranoid-queue-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (journal, _) = FileJournal::open(&folder, 0).unwrap();
+        journal.switch(1).unwrap();
+        let append = |number| {
+            let mut batch = WriteBatch::new();
+            batch.put(b"key", b"value").unwrap();
+            batch.set_sequence(number);
+            journal.append(batch.as_bytes()).unwrap();
+        };
+        append(1);
+        journal.write().unwrap();
+        (2..=4).for_each(append);
+        let at = journal.state.lock().queue.bytes.len() / 2;
+        journal.state.lock().queue.bytes[at] ^= 4;
+        for _ in 0..2 {
+            assert!(journal.write().unwrap_err().corruption().is_some());
+        }
+        assert!(journal.switch(2).is_err());
+        drop(journal);
+        let mut found = vec![];
+        let (_journal, recovery) = FileJournal::open(&folder, 0).unwrap();
+        recovery.replay(|number, _| Ok(found.push(number))).unwrap();
+        assert_eq!(found, [1]);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
+
 // The journal of a set: where batches are kept until the tables that hold them are flushed.
 //
 // ```text
