@@ -275,12 +275,10 @@ impl<B> Shared<B> {
 
     /// Waits until the journal has numbers up to `last`, as the durability of the batch says.
     fn wait_for_journal(&self, request: &Request, batch: Taken) -> Result<()> {
-        let order = &self.registry.publication;
-        match (&self.journal, request.options.durability) {
-            (Some(journal), Some(Durability::Buffered)) => self.logged.wait_written(batch, &**journal, order),
-            (Some(journal), Some(Durability::Synced)) => self.logged.wait_durable(batch, &**journal, order),
-            _ => Ok(()),
-        }
+        let (Some(journal), Some(durability)) = (&self.journal, request.options.durability) else {
+            return Ok(());
+        };
+        self.logged.wait(batch, durability, &**journal, &self.registry.publication)
     }
 
     #[cold]

@@ -12,7 +12,7 @@ use paranoid_memtable::{ArenaRecycler, Error, StallCause};
 use crate::commit::Shared;
 use crate::file_journal::journal::Journal;
 use crate::flush_job::replace_base;
-use crate::options::SetOptions;
+use crate::options::{Durability, SetOptions};
 use crate::publication::{Logged, Publication, Stopped, Swapped, Taken};
 use crate::tables::{LastNumber, Registry};
 use crate::view::read_at;
@@ -284,9 +284,11 @@ fn loom_a_view_beside_a_switch_has_no_gap() {
     });
 }
 
-/// Numbers that were appended, written and synced. A write takes what was appended, and puts it down later.
+/// Numbers that were appended, written and synced. A write takes what was appended, and puts it down later. It may be that the first
+/// one fails.
 #[derive(Default)]
 struct Counting {
+    failure: Mutex<Option<Error>>,
     queue: Mutex<Vec<u64>>,
     written: Mutex<Vec<u64>>,
     synced: Mutex<u64>,
@@ -304,6 +306,7 @@ impl Journal for Counting {
         Ok(())
     }
     fn write(&self) -> Result<(), Error> {
+        self.failure.lock().take().map_or(Ok(()), Err)?;
         let taken = std::mem::take(&mut *self.queue.lock());
         self.written.lock().extend(taken);
         Ok(())
@@ -325,11 +328,8 @@ impl Journal for Counting {
     }
 }
 
-/// How a commit waits for its journal.
-type Wait = fn(&Logged, Taken, &Counting, &Publication);
-
 /// Commits of two threads: what is visible is written, in order, and each returns once it is visible.
-fn append_beside(wait: Wait) {
+fn append_beside(durability: Durability) {
     let (journal, logged) = (Arc::new(Counting::default()), Arc::new(Logged::new(0)));
     let (commit, order) = (Arc::new(Mutex::new(0)), Arc::new(Publication::new(0)));
     let threads = [(); 2].map(|()| {
@@ -343,7 +343,14 @@ fn append_beside(wait: Wait) {
                 logged.note_appended(*last);
                 *last
             };
-            wait(&logged, Taken { first: number, last: number }, &journal, &order);
+            let batch = Taken { first: number, last: number };
+            logged.wait(batch, durability, &*journal, &order).unwrap();
+            let kept = if durability == Durability::Synced {
+                *journal.synced.lock()
+            } else {
+                journal.last_written()
+            };
+            assert!(kept >= number, "acknowledged");
             if order.visible() < number {
                 order.complete(number, number).unwrap();
             }
@@ -360,62 +367,28 @@ fn append_beside(wait: Wait) {
 /// Red for `sync_covers_later_appends`.
 #[test]
 fn loom_a_sync_answers_for_what_was_appended() {
-    check(|| {
-        append_beside(|logged, batch, journal, order| {
-            logged.wait_durable(batch, journal, order).unwrap();
-            assert!(*journal.synced.lock() >= batch.last, "not durable");
-        });
-    });
+    check(|| append_beside(Durability::Synced));
 }
 
-/// Red for `acknowledged_unwritten`, `two_leaders_write`, `leader_publishes_later_batches`.
+/// Red for `acknowledged_unwritten`, `sync_covers_later_appends`, `two_leaders_write`, `leader_publishes_later_batches`.
 #[test]
 fn loom_a_buffered_batch_is_written_in_order() {
-    check(|| {
-        append_beside(|logged, batch, journal, order| {
-            logged.wait_written(batch, journal, order).unwrap();
-            assert!(journal.last_written() >= batch.last, "not written");
-        });
-    });
-}
-
-/// A journal whose first write fails.
-struct Failing(AtomicU64);
-
-impl Journal for Failing {
-    fn append(&self, _: &[u8]) -> Result<(), Error> {
-        Ok(())
-    }
-    fn write(&self) -> Result<(), Error> {
-        // ORDERING: Relaxed: one thread has a turn.
-        let writes = self.0.fetch_add(1, Ordering::Relaxed);
-        if writes == 0 { Err(Error::Frozen) } else { Ok(()) }
-    }
-    fn sync(&self) -> Result<(), Error> {
-        Ok(())
-    }
-    fn switch(&self, _: u64) -> Result<(), Error> {
-        Ok(())
-    }
-    fn obsolete_before(&self, _: u64) -> Result<(), Error> {
-        Ok(())
-    }
-    fn abandon(&self, _: u64, _: u64) -> Result<(), Error> {
-        Ok(())
-    }
+    check(|| append_beside(Durability::Buffered));
 }
 
 /// Whoever waits for a write that fails gets its error, and nobody tries again. Red for `failed_write_is_tried_again`.
 #[test]
 fn loom_a_failed_write_fails_all_that_wait() {
     check(|| {
-        let (journal, logged) = (Arc::new(Failing(AtomicU64::new(0))), Arc::new(Logged::new(0)));
+        let (journal, logged) = (Arc::new(Counting::default()), Arc::new(Logged::new(0)));
+        *journal.failure.lock() = Some(Error::Frozen);
         let order = Arc::new(Publication::new(0));
         logged.note_appended(2);
         let threads = [1, 2].map(|number| {
             let (journal, logged, order) = (Arc::clone(&journal), Arc::clone(&logged), Arc::clone(&order));
             spawn(move || {
-                let waited = logged.wait_written(Taken { first: number, last: number }, &*journal, &order);
+                let batch = Taken { first: number, last: number };
+                let waited = logged.wait(batch, Durability::Buffered, &*journal, &order);
                 assert!(waited.is_err(), "acknowledged");
             })
         });

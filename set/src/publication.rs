@@ -25,6 +25,7 @@ use paranoid_memtable::sibling::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, O
 use paranoid_memtable::{Error, Result, SequenceNumber};
 
 use crate::file_journal::journal::Journal;
+use crate::options::Durability;
 
 /// How often a commit that is done looks whether those before it are, until it sleeps: several times as long as an insert takes,
 /// and shorter than to sleep and to be woken.
@@ -384,35 +385,26 @@ impl Logged {
         self.appended.load(Ordering::Acquire)
     }
 
-    /// Returns once all that was appended up to the batch is written. Its numbers were appended, and its entries are in.
+    /// Returns once the journal has all that was appended up to a batch, as the durability says: once it is written, or durable. The
+    /// batch's numbers were appended, and its entries are in.
     ///
     /// # Errors
-    /// That of the write which failed (LEADER-2).
-    pub(crate) fn wait_written(
+    /// That of the write or the sync which failed (LEADER-2).
+    pub(crate) fn wait(
         &self,
         batch: Taken,
+        durability: Durability,
         journal: &dyn Journal,
         order: &Publication,
     ) -> Result<()> {
-        self.writes.wait(batch, order, || {
+        let (turns, act): (_, fn(&dyn Journal) -> Result<()>) = match durability {
+            Durability::None | Durability::Queued => return Ok(()),
+            Durability::Buffered => (&self.writes, |journal| journal.write()),
+            Durability::Synced => (&self.syncs, |journal| journal.sync()),
+        };
+        turns.wait(batch, order, || {
             let covered = self.appended();
-            journal.write().map(|()| covered)
-        })
-    }
-
-    /// Returns once all that was appended up to the batch is durable. Its numbers were appended, and its entries are in.
-    ///
-    /// # Errors
-    /// That of the sync which failed (LEADER-2).
-    pub(crate) fn wait_durable(
-        &self,
-        batch: Taken,
-        journal: &dyn Journal,
-        order: &Publication,
-    ) -> Result<()> {
-        self.syncs.wait(batch, order, || {
-            let covered = self.appended();
-            journal.sync().map(|()| covered)
+            act(journal).map(|()| covered)
         })
     }
 
@@ -426,14 +418,14 @@ impl Logged {
 /// The turns of one kind.
 #[derive(Debug)]
 struct Turns {
-    /// What turns have answered for: all appended batches up to this number.
-    done: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
+    /// What turns have answered for: all appended batches up to this number.
+    done: SequenceNumber,
     role: Role,
     /// Batches whose entries are in and whose threads wait.
     waiting: Vec<Taken>,
@@ -453,13 +445,8 @@ enum Role {
 
 impl Turns {
     fn new(done: SequenceNumber) -> Self {
-        let state = State { role: Role::Free, waiting: Vec::new(), asleep: 0, is_shared: false };
-        Turns { done: AtomicU64::new(done), state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    fn has_done(&self, last: SequenceNumber) -> bool {
-        // ORDERING: Acquire pairs with the Release in `Turn::drop`: this turn is over.
-        self.done.load(Ordering::Acquire) >= last
+        let state = State { done, role: Role::Free, waiting: Vec::new(), asleep: 0, is_shared: false };
+        Turns { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Returns once a turn has answered for a batch. `act` is one turn, and returns what it answers for.
@@ -470,11 +457,11 @@ impl Turns {
         act: impl Fn() -> Result<SequenceNumber>,
     ) -> Result<()> {
         let mut state = self.state.lock();
-        if !matches!(state.role, Role::Failed(_)) && !self.has_done(batch.last) {
+        if !matches!(state.role, Role::Failed(_)) && state.done < batch.last {
             state.waiting.push(batch);
         }
         let mut yields = 0;
-        while !self.has_done(batch.last) {
+        while state.done < batch.last {
             match &state.role {
                 Role::Failed(error) => return Err(error.clone()),
                 Role::Free => {
@@ -493,9 +480,6 @@ impl Turns {
                     drop(state);
                     yields += 1;
                     std::thread::yield_now();
-                    if self.has_done(batch.last) {
-                        return Ok(());
-                    }
                     state = self.state.lock();
                 }
                 Role::Taken => {
@@ -547,10 +531,7 @@ impl Drop for Turn<'_> {
         match &self.outcome {
             Ok(covered) => {
                 self.publish(&mut state.waiting, *covered);
-                // ORDERING: Release pairs with the Acquire in `has_done`: what is covered is written, or durable. Turns follow
-                // each other under the lock, so numbers ascend.
-                self.turns.done.store(*covered, Ordering::Release);
-                state.role = Role::Free;
+                (state.done, state.role) = (*covered, Role::Free);
             }
             Err(error) => {
                 state.waiting.clear();

@@ -351,11 +351,11 @@ fn a_recovery_passes_over_what_was_abandoned() {
     assert!(matches!(set.skip_to(1 << 56), Err(Error::InvalidArgument(_))));
 }
 
-/// A write that failed half-way is cut off, and stops the set. The cut cannot be synced: what was acknowledged before may be lost in a
-/// crash, so nothing more is acknowledged until all of it is written anew.
+/// A write that failed half-way stops the set, and so does a resume that cannot write the file anew. What was queued before is in the
+/// journal, in order, once the set has resumed.
 #[test]
-fn a_failed_sync_before_a_write_keeps_the_set_stopped() {
-    let _watchdog = Watchdog::new("set_stops::a_failed_sync_before_a_write_keeps_the_set_stopped", 0);
+fn a_failed_write_stops_the_set() {
+    let _watchdog = Watchdog::new("set_stops::a_failed_write_stops_the_set", 0);
     let disk = Arc::new(SimDisk::new(1, Plan::default()));
     let open = |disk: Arc<SimDisk>| {
         FileJournal::open_in(disk, 0, ChecksumKind::Xxh3, RecoveryMode::TolerateCorruptedTailRecords).unwrap()

@@ -8,11 +8,9 @@
 //! ```
 //! * FILE-JOURNAL-1: `sync` returns only after every byte that was appended before the call is durable, with the names of
 //!   the files and all earlier files. Then a note says so in a file of its own (`evidence`).
-//! * FILE-JOURNAL-2: a write that failed half-way is cut off, and the cut is synced before the next write; if it cannot
-//!   be cut off, the file takes nothing more before it was written anew. If the process ends first, the next opening writes
-//!   the file anew.
-//! * FILE-JOURNAL-3: after a sync that failed, by `sync` or before a write, nothing is appended to the file or synced in it again,
-//!   and the set stops. The next switch writes anew what is not durable, in new files under the old names: what survives a
+//! * FILE-JOURNAL-2: after a write that failed, maybe half-way, the file takes nothing more before it was written anew, without what
+//!   that write left. If the process ends first, the next opening writes the file anew.
+//! * FILE-JOURNAL-3: after a sync that failed nothing is written to the file or synced in it again, and the set stops. The next switch writes anew what is not durable, in new files under the old names: what survives a
 //!   crash stays a prefix of what was appended.
 //! * FILE-JOURNAL-4: the header of a file says where the file before it ends, so a file that could not be created and may
 //!   be there after a crash ends the newest one: that takes nothing more before the other one is gone.
@@ -57,16 +55,6 @@ const QUEUE_LEN_MAX: usize = 1 << 20;
 /// Most files that are open at once.
 const OPEN_FILES_MAX: usize = 16;
 
-/// Whether a file takes appends.
-#[derive(Debug, Clone)]
-enum Health {
-    Sound,
-    /// A failed write was cut off; the cut is not synced yet.
-    Truncated,
-    /// A write is under way, or failed and could not be cut off.
-    Closed(Error),
-}
-
 /// A file that this journal has written and that is not durable as a whole, or takes more.
 #[derive(Debug, Clone)]
 struct OpenFile {
@@ -79,7 +67,8 @@ struct OpenFile {
     end: u64,
     written: u64,
     durable: u64,
-    health: Health,
+    /// Why the file takes no writes: one is under way, or failed, or there may be a file of a later table.
+    closed: Option<Error>,
 }
 
 impl OpenFile {
@@ -90,7 +79,7 @@ impl OpenFile {
     }
 
     fn is_durable(&self) -> bool {
-        self.durable >= self.written && matches!(self.health, Health::Sound)
+        self.durable >= self.written && self.closed.is_none()
     }
 }
 
@@ -146,6 +135,10 @@ struct State {
     names_failed: bool,
 }
 
+fn no_file() -> Error {
+    Error::InvalidArgument("a journal takes batches after its first `switch`".into())
+}
+
 impl State {
     /// Fails after a failed sync.
     fn working(&self) -> Result<()> {
@@ -154,24 +147,20 @@ impl State {
 
     fn current(&mut self) -> Result<&mut OpenFile> {
         self.working()?;
-        let none = || Error::InvalidArgument("a journal takes batches after its first `switch`".into());
-        self.files.last_mut().ok_or_else(none)
+        self.files.last_mut().ok_or_else(no_file)
     }
 
     /// Queues a record. After a sync that failed `ReadOnly`: what was appended before may be lost in a crash.
     fn append(&mut self, kind: RecordKind, payload: &[u8]) -> Result<()> {
         self.working().map_err(Error::read_only)?;
-        let mut queue = std::mem::take(&mut self.queue);
-        let copied = self.current().and_then(|current| {
-            let record = NewRecord { kind, payload, offset: current.end, durable: current.durable };
-            let (start, checks) = (queue.bytes.len(), &current.header.checks);
-            let checksum = encode(&mut queue.bytes, checks, &record)?;
-            queue.checks.push((queue.bytes.len(), checksum));
-            current.end += (queue.bytes.len() - start) as u64;
-            Ok(())
-        });
-        self.queue = queue;
-        copied
+        let State { files, queue, .. } = self;
+        let current = files.last_mut().ok_or_else(no_file)?;
+        let record = NewRecord { kind, payload, offset: current.end, durable: current.durable };
+        let start = queue.bytes.len();
+        let checksum = encode(&mut queue.bytes, &current.header.checks, &record)?;
+        queue.checks.push((queue.bytes.len(), checksum));
+        current.end += (queue.bytes.len() - start) as u64;
+        Ok(())
     }
 
     /// Takes the queue, unless a write that failed has left something, and the file that it is written to; `None` if there is nothing.
@@ -184,46 +173,22 @@ impl State {
         if taken.bytes.is_empty() {
             return self.working().map(|()| None);
         }
-        self.sync_truncation()?;
         let current = self.current()?;
         let file = Arc::clone(current.file()?);
-        current.health = Health::Closed(Error::WriterPanicked);
-        Ok(Some((file, current.header.table)))
+        match current.closed.replace(Error::WriterPanicked) {
+            None => Ok(Some((file, current.header.table))),
+            Some(error) => Err(current.closed.insert(error).clone()),
+        }
     }
 
-    /// Notes how a write ended. What failed is cut off (FILE-JOURNAL-2).
+    /// Notes how a write ended (FILE-JOURNAL-2).
     fn end_write(&mut self, written: Result<()>, taken: &mut Queue) -> Result<()> {
-        let none = || Error::InvalidArgument("no file".into());
-        let current = self.files.last_mut().ok_or_else(none)?;
-        if let Err(error) = written {
-            current.health = match current.file()?.truncate(current.written) {
-                Ok(()) => Health::Truncated,
-                Err(_) => Health::Closed(error.clone()),
-            };
-            return Err(error);
-        }
-        current.health = Health::Sound;
+        let current = self.current()?;
+        current.closed = written.as_ref().err().cloned();
+        written?;
         current.written += taken.bytes.len() as u64;
         self.written_sequence = taken.last_sequence;
         taken.clear();
-        Ok(())
-    }
-
-    /// Makes sure that what a failed write left is gone.
-    fn sync_truncation(&mut self) -> Result<()> {
-        let current = self.current()?;
-        match &current.health {
-            Health::Sound => return Ok(()),
-            Health::Closed(error) => return Err(error.clone()),
-            Health::Truncated => {}
-        }
-        match current.file()?.sync() {
-            Ok(()) => current.health = Health::Sound,
-            Err(error) => {
-                let error = Error::io("sync", &current.name)(error);
-                return Err(self.sync_failed(error));
-            }
-        }
         Ok(())
     }
 
@@ -268,7 +233,7 @@ impl State {
 
     /// Whether a failed call left traces.
     fn has_trouble(&self) -> bool {
-        let is_sound = self.files.last().is_none_or(|file| matches!(file.health, Health::Sound));
+        let is_sound = self.files.last().is_none_or(|file| file.closed.is_none());
         self.failure.is_some() || self.left.is_some() || !is_sound
     }
 
@@ -279,7 +244,7 @@ impl State {
         self.left = Some(table);
         self.next_table = self.next_table.max(table);
         if let Some(newest) = self.files.last_mut() {
-            newest.health = Health::Closed(error.clone());
+            newest.closed = Some(error.clone());
         }
     }
 
@@ -298,8 +263,7 @@ impl State {
 /// the first append [`switch`](Journal::switch) must name a table from
 /// [`next_table`](Self::next_table) on. Sequence numbers ascend from batch to batch.
 ///
-/// If a write fails, for want of space for instance, the queue stays, and the next write may succeed: it begins with what the
-/// failed one left. If a sync fails, every call fails until the next `switch`, because nobody knows what of the file will survive. That switch
+/// If a write fails, for want of space for instance, what was queued stays, and the next switch writes it. If a sync fails, every call fails until the next `switch`, because nobody knows what of the file will survive. That switch
 /// writes anew what is not durable, so what survives a crash is always a prefix of what was appended.
 ///
 /// # What is noticed
@@ -463,8 +427,8 @@ impl FileJournal {
             }
             return Err(error);
         }
-        let (end, durable, health) = (HEADER_LEN as u64, 0, Health::Sound);
-        Ok(OpenFile { header, name, file: Some(file.into()), end, written: end, durable, health })
+        let (end, durable, closed) = (HEADER_LEN as u64, 0, None);
+        Ok(OpenFile { header, name, file: Some(file.into()), end, written: end, durable, closed })
     }
 
     /// Writes what was queued before this call, by one write unless an earlier one failed.
@@ -526,13 +490,13 @@ impl FileJournal {
             evidence.forget().inspect_err(|_| state.names_failed = true)?;
             state.left = None;
         }
-        if state.failure.is_none() && state.sync_truncation().is_ok() {
+        if !state.has_trouble() {
             return Ok(());
         }
         let mut files = state.files.clone();
         for file in files.iter_mut().filter(|file| !file.is_durable()) {
             let anew = write_verified_anew(&*self.storage, file.header.table, file.written)?;
-            (file.file, file.durable, file.health) = (Some(anew.into()), file.written, Health::Sound);
+            (file.file, file.durable, file.closed) = (Some(anew.into()), file.written, None);
         }
         sync_dir(&*self.storage).inspect_err(|_| state.names_failed = true)?;
         state.files = files;
@@ -762,8 +726,8 @@ pub trait Journal: Send + Sync {
     /// `switch`, `sync` and `abandon` do so first. The method does nothing by itself, for a journal whose `append` does it.
     ///
     /// # Errors
-    /// Any error makes the set read-only. What was not written stays, to be written by the next call of any of them before
-    /// anything else, or is never written, and then nothing after it is.
+    /// Any error makes the set read-only. A resume of the set calls `switch` first, which writes what was not written before
+    /// anything else, or fails. Until then a recovery may find some of it, as a prefix.
     fn write(&self) -> Result<(), Error> {
         Ok(())
     }
