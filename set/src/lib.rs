@@ -8,8 +8,8 @@
 //!
 //! The set gives sequence numbers: each entry of a batch takes the next one. A batch is checked before it has numbers, so a
 //! batch that is refused changes nothing. Then it is in the [`Journal`], then in the active table, and at last, after all
-//! batches before it, it becomes visible, as a whole. [`Durability`] says how long a write waits, [`WriteOptions`] how long
-//! it waits for memory.
+//! batches before it, it becomes visible, as a whole. [`Durability`] says how long a write waits for the journal: until its batch is copied,
+//! written by one thread for all that wait, or synced; [`WriteOptions`] how long it waits for memory.
 //!
 //! ```
 //! use paranoid_memtable::WriteBatch;
@@ -146,7 +146,8 @@
 //! # Recovering
 //!
 //! A set is opened over the base and its last number; what the journal has after that number is replayed. The journals of
-//! the time before are kept until all replayed batches are flushed. [`FileJournal`] is a journal of files, whose recovery hands the
+//! the time before are kept until all replayed batches are flushed. Tables are sealed as a replay fills them, and limits hold: a log of
+//! many tables needs a flush thread, or somebody who flushes when the replay of a batch ends in `WriteStall`. [`FileJournal`] is a journal of files, whose recovery hands the
 //! batches out.
 //!
 //! ```
@@ -175,8 +176,8 @@
 //! | `MemTableFull` | the batch fits no empty table | split it |
 //! | `MemoryRefused` | the system has no memory for the batch; nothing is changed | flush, free memory, and write again |
 //! | [`WriteStall`](paranoid_memtable::Error::WriteStall) | a budget is used up, its [`StallCause`](paranoid_memtable::StallCause) says which; nothing is changed | flush, and write again; drop what pins memory; if it has `waited` for no time, nothing flushes: [start a flush thread](MemTableSet::start_flush_thread) or [begin a flush](MemTableSet::begin_flush) |
-//! | an error of the journal | the batch is refused; nothing is changed | as the journal says |
-//! | [`ReadOnly`](paranoid_memtable::Error::ReadOnly) | a batch with numbers was not finished, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), after a flush that met damage first [`salvage`](FlushJob::salvage); or open anew from base and journal |
+//! | an error of the journal's `append` or `switch` | the batch is refused; nothing is changed | as the journal says |
+//! | [`ReadOnly`](paranoid_memtable::Error::ReadOnly) | a batch with numbers was not finished, a write or a sync of the journal failed, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), after a flush that met damage first [`salvage`](FlushJob::salvage); or open anew from base and journal |
 //! | `Sink` | the file was not written; the set is unchanged | discard the file, flush again |
 //! | [`Merge`](paranoid_memtable::Error::Merge) | the merge operator refused this key | report it |
 //!

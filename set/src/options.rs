@@ -36,10 +36,10 @@ pub enum Durability {
     /// Once it is in the table. The journal does not get it, so it is lost if the process ends before its table is
     /// flushed.
     None,
-    /// Once the journal has copied it as well. If the process ends, the newest batches may be lost, acknowledged or not: those
-    /// after a number that no later batch is kept without. The copy is written with the next batch that is `Buffered` or `Synced`, by
-    /// a batch that finds 256 KiB copied since the last one did so, when the active table is replaced (by a flush too), and when the
-    /// journal is dropped. A batch without records that is `Buffered` writes what was copied before.
+    /// Once the journal has copied it as well. If the process ends, the newest batches may be lost, acknowledged or not; none is
+    /// lost where a later one is kept. The copy is written with the next batch that is `Buffered` or `Synced`, by a batch that finds
+    /// 256 KiB copied since a batch waited for that reason, when the active table is replaced (for a flush too), and when the journal is
+    /// dropped. A batch without records that is `Buffered` writes what was copied before.
     Queued,
     /// Once the journal has written it as well: the end of the process does not lose it. What becomes of it in a crash of the machine
     /// depends on when the journal is synced next. One write serves all batches that wait for one.
@@ -499,7 +499,7 @@ pub enum SetEvent {
         /// Why it is refused, if it is.
         refused: Option<StallCause>,
     },
-    /// The set is read-only: because of damage that a flush met, a batch that was not finished, or a failed sync.
+    /// The set is read-only: because of damage that a flush met, a batch that was not finished, or a failed write or sync.
     #[non_exhaustive]
     Stopped {
         /// The cause; of damage it has the report.

@@ -173,7 +173,7 @@ impl<B> MemTableSet<B> {
 
     /// Writes a batch under the next sequence numbers and returns the last of them, once it and all batches before it
     /// are visible. A batch without records takes no number; what is visible is returned. Empty ranges take theirs. Expected O(n log n) for n
-    /// entries; waits for batches with smaller numbers that are still being written, for a sync, and until its deadline for a
+    /// entries; waits for batches with smaller numbers that are still being written, for the journal, and until its deadline for a
     /// flush if a budget is used up. `options` are [`WriteOptions`] or a [`Durability`](crate::Durability). The steps of a write:
     /// [commit protocol](paranoid_memtable::guide::commit_protocol).
     ///
@@ -194,7 +194,7 @@ impl<B> MemTableSet<B> {
     /// and beyond sequence number 2^56 - 1; `MemTableFull` for a batch that fits no empty table; `WriteStall` if a budget
     /// is used up and no flush ends in time; errors of
     /// [`Journal::append`](crate::Journal::append) and [`switch`](crate::Journal::switch). The batch has no
-    /// numbers then, and nothing is changed. `ReadOnly` if the batch, or one before it, could not be finished, or if the
+    /// numbers then, and nothing is changed. `ReadOnly` if the batch, or one before it, could not be finished or written to the journal, or if the
     /// set was read-only: the batch is not visible and never will be.
     ///
     /// # Panics
@@ -208,7 +208,8 @@ impl<B> MemTableSet<B> {
     /// last batch and this one stay unused. Older journals are kept until the tables with replayed
     /// batches are flushed. Meant for recovery, before anything else is written, but after a flush thread was started: a log
     /// with more than [`max_write_buffer_number`](crate::SetOptionsBuilder::max_write_buffer_number) tables needs flushes
-    /// on the way.
+    /// on the way. Tables are sealed as they fill. If nobody flushes them, a replay is refused with `WriteStall`, and can be repeated
+    /// after a flush.
     ///
     /// A number is taken once. Logs of other engines may have two batches of one number; a set refuses the second one. If no
     /// key is in both, it and all batches after it can be given numbers that are larger by one more.
@@ -445,7 +446,7 @@ impl<B> MemTableSet<B> {
         FlushThread::start(&self.shared, flush)
     }
 
-    /// Takes writes again after a batch could not be finished, a sync failed, or damaged tables were
+    /// Takes writes again after a batch could not be finished, a write or a sync of the journal failed, or damaged tables were
     /// [salvaged](FlushJob::salvage) and replaced. Batches with numbers from that batch on
     /// are abandoned: nobody was told that they were written, the journal is told to pass over them, and no read sees them.
     /// Batches that were only buffered when a sync failed may be lost in a crash until their tables are flushed: a
