@@ -385,7 +385,11 @@ fn a_failed_write_stops_the_set() {
     assert_eq!(set.write(&put(b"c", b"3")).unwrap(), 4);
     let mut found = vec![];
     let (_, recovery) = open(Arc::new(SimDisk::with_files(disk.files(), 1, Plan::default())));
-    recovery.replay(|number, _| Ok(found.push(number))).unwrap();
+    let keep = |number, _| {
+        found.push(number);
+        Ok(())
+    };
+    recovery.replay(keep).unwrap();
     assert_eq!(found, [1, 2, 4]);
 }
 

@@ -657,7 +657,11 @@ mod tests {
         drop(journal);
         let mut found = vec![];
         let (_journal, recovery) = FileJournal::open(&folder, 0).unwrap();
-        recovery.replay(|number, _| Ok(found.push(number))).unwrap();
+        let keep = |number, _| {
+            found.push(number);
+            Ok(())
+        };
+        recovery.replay(keep).unwrap();
         assert_eq!(found, [1]);
         std::fs::remove_dir_all(&folder).unwrap();
     }
