@@ -496,3 +496,246 @@ mod losses {
         assert!(refused > 0, "nothing was missed");
     }
 }
+
+/// Batches that a journal queues: what a crash leaves of them, who writes them, and what a replay of them holds in memory.
+mod queues {
+    use std::sync::{Arc, Condvar, Mutex};
+
+    use paranoid_memtable::{ChecksumKind, Error, Lookup, MemTableOptions, WriteBatch};
+    use paranoid_set::{Durability, FileJournal, FlushJob, Journal, MemTableSet, RecoveryMode, SetOptions};
+
+    use crate::file_journal::{empty_disk, journals, read};
+    use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
+    use crate::support::sets::{End, Plan, SECTOR, SimDisk};
+
+    /// A set over a journal of files, and what it finds there: a value for each number up to the last.
+    fn open_set(disk: &SimDisk, text: &str) -> Option<(MemTableSet<()>, u64)> {
+        let mode = RecoveryMode::TolerateCorruptedTailRecords;
+        let opened = FileJournal::open_in(Arc::new(disk.clone()), 0, ChecksumKind::Xxh3, mode);
+        if opened.is_err() && disk.is_down() {
+            return None;
+        }
+        let (journal, recovery) = opened.unwrap();
+        let options = SetOptions::builder().first_table(journal.next_table()).journal(Arc::new(journal));
+        let opened = MemTableSet::open(options.max_write_buffer_number(u64::MAX).build().unwrap(), ());
+        if opened.is_err() && disk.is_down() {
+            return None;
+        }
+        let (set, mut found) = (opened.unwrap(), 0);
+        let replayed = recovery.replay(|number, batch| {
+            found += 1;
+            assert_eq!(number, found, "{text}: a hole");
+            set.replay(&batch).map(drop)
+        });
+        let replayed = match replayed {
+            Err(_) if disk.is_down() => return None,
+            replayed => replayed.unwrap(),
+        };
+        assert_eq!(replayed.last_sequence, found, "{text}");
+        let newest = match set.view().get(b"key").unwrap() {
+            Lookup::Value(value) => value.sequence(),
+            _ => 0,
+        };
+        assert_eq!(newest, found, "{text}");
+        Some((set, found))
+    }
+
+    /// Threads write to a set until its disk is down, and what each is told is kept: the end of the process loses nothing that was
+    /// `Buffered`, a power cut nothing that was `Synced`, and neither leaves a hole.
+    #[test]
+    fn a_set_finds_what_it_acknowledged() {
+        let test = "kills::queues::a_set_finds_what_it_acknowledged";
+        let mut seed = seed_or(std::process::id().into());
+        let _watchdog = Watchdog::new(test, seed);
+        let (mut queued, mut lost) = (0, 0);
+        for _ in 0..amount(20_000, 400) / 4 {
+            let text = replay_line(test, seed);
+            let mut rng = Rng::new(seed);
+            let mut disk = SimDisk::new(rng.next_u64(), Plan::default());
+            // The last numbers of what was acknowledged: by a copy, by a write, by a sync; and the worst end since.
+            let (mut acknowledged, mut worst) = ([0; 3], End::Process);
+            for _ in 0..4 {
+                disk.set_plan(Plan { crash_at: Some(20 + rng.below(120)), ..Plan::default() });
+                if let Some((set, found)) = open_set(&disk, &text) {
+                    let kept = acknowledged[if worst == End::Process { 1 } else { 2 }];
+                    assert!(found >= kept, "{text}: {found} of {acknowledged:?} after {worst:?}");
+                    lost += acknowledged[0].saturating_sub(found);
+                    acknowledged = work(&set, &mut rng).map(|last| last.max(found));
+                    queued += acknowledged[0] - acknowledged[1];
+                    worst = End::Process;
+                }
+                let end = *rng.pick(&[End::Process, End::Power]);
+                disk = disk.after(end, &mut rng);
+                worst = if end == End::Power { end } else { worst };
+            }
+            seed = rng.next_u64();
+        }
+        assert!(queued > 0 && lost > 0, "{queued} batches were queued at an end, {lost} lost");
+    }
+
+    /// Writes by three threads until nothing works any more. The last number that was acknowledged by a copy at least, by a write at
+    /// least, and by a sync.
+    fn work(set: &MemTableSet<()>, rng: &mut Rng) -> [u64; 3] {
+        let acknowledged = Mutex::new([0; 3]);
+        std::thread::scope(|threads| {
+            for _ in 0..3 {
+                let (mut rng, acknowledged) = (Rng::new(rng.next_u64()), &acknowledged);
+                threads.spawn(move || {
+                    loop {
+                        let mut batch = WriteBatch::new();
+                        let len = 1 + rng.index(300);
+                        batch.put("key", rng.bytes(len)).unwrap();
+                        let weakest = rng.index(3);
+                        let durability =
+                            [Durability::Queued, Durability::Buffered, Durability::Synced][weakest];
+                        let Ok(number) = set.write_with(&batch, durability) else { return };
+                        let mut acknowledged = acknowledged.lock().unwrap();
+                        acknowledged[..=weakest].iter_mut().for_each(|last| *last = number.max(*last));
+                        drop(acknowledged);
+                        if rng.one_in(16) && set.switch().is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        acknowledged.into_inner().unwrap()
+    }
+
+    /// Batches of eight threads that wait for one write.
+    #[test]
+    fn one_write_serves_all_that_wait() {
+        const THREADS: u64 = 8;
+        let _watchdog = Watchdog::new("kills::queues::one_write_serves_all_that_wait", 0);
+        let disk = empty_disk();
+        let (inner, ..) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
+        let journal = Arc::new(Gathering { inner, appended: Mutex::new(0), changed: Condvar::new() });
+        let set =
+            MemTableSet::open(SetOptions::builder().journal(journal.clone()).build().unwrap(), ()).unwrap();
+        let before = disk.steps();
+        std::thread::scope(|threads| {
+            for _ in 0..THREADS {
+                threads.spawn(|| {
+                    let number = set.put("key", "value").unwrap();
+                    let killed = disk.after(End::Process, &mut Rng::new(number));
+                    let found = read(&killed, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap().2;
+                    assert!(found.len() as u64 >= number, "{number} of {}", found.len());
+                });
+            }
+        });
+        // A write takes two steps of the disk.
+        let calls = (disk.steps() - before) / 2;
+        assert!(calls <= 2, "{calls} writes for {THREADS} batches");
+
+        /// A journal whose writes begin when all batches are appended.
+        struct Gathering {
+            inner: FileJournal,
+            appended: Mutex<u64>,
+            changed: Condvar,
+        }
+
+        impl Journal for Gathering {
+            fn append(&self, batch: &[u8]) -> Result<(), Error> {
+                *self.appended.lock().unwrap() += 1;
+                self.changed.notify_all();
+                self.inner.append(batch)
+            }
+            fn write(&self) -> Result<(), Error> {
+                let appended = self.appended.lock().unwrap();
+                drop(self.changed.wait_while(appended, |appended| *appended < THREADS).unwrap());
+                self.inner.write()
+            }
+            fn sync(&self) -> Result<(), Error> {
+                self.inner.sync()
+            }
+            fn switch(&self, table: u64) -> Result<(), Error> {
+                self.inner.switch(table)
+            }
+            fn obsolete_before(&self, table: u64) -> Result<(), Error> {
+                self.inner.obsolete_before(table)
+            }
+            fn abandon(&self, first: u64, last: u64) -> Result<(), Error> {
+                self.inner.abandon(first, last)
+            }
+        }
+    }
+
+    /// What is queued is written when so much of it waits, before another table is begun, and when the journal is dropped.
+    #[test]
+    fn what_is_queued_is_written_sooner_or_later() {
+        let disk = empty_disk();
+        let (set, _) = open_set(&disk, "").unwrap();
+        let written = || journals(&disk).values().map(Vec::len).collect::<Vec<_>>();
+        let put = |len: usize| {
+            let mut batch = WriteBatch::new();
+            batch.put("key", vec![7; len]).unwrap();
+            set.write_with(&batch, Durability::Queued).unwrap();
+        };
+        put(100_000);
+        put(100_000);
+        assert_eq!(written(), [SECTOR]);
+        put(100_000);
+        assert!(written()[0] > 300_000);
+        put(1000);
+        assert!(written()[0] < 302_000);
+        set.switch().unwrap();
+        assert!(written()[0] > 301_000 && written()[1] == SECTOR);
+        put(1000);
+        let nothing = WriteBatch::new();
+        set.write_with(&nothing, Durability::Queued).unwrap();
+        assert_eq!(written()[1], SECTOR);
+        set.write(&nothing).unwrap();
+        let first = written()[1];
+        assert!(first > SECTOR + 1000);
+        put(1000);
+        assert_eq!(written()[1], first);
+        drop(set);
+        assert!(written()[1] > first + 1000);
+    }
+
+    /// A log of many tables is replayed in the memory of a few: they are sealed as they fill, and flushed by whoever flushes. Nobody does:
+    /// the replay ends with a stall, as a write does.
+    #[test]
+    fn a_replay_keeps_the_limits() {
+        let _watchdog = Watchdog::new("kills::queues::a_replay_keeps_the_limits", 0);
+        let disk = empty_disk();
+        let (set, _) = open_set(&disk, "").unwrap();
+        for _ in 0..60 {
+            let mut batch = WriteBatch::new();
+            batch.put("key", [7; 10_000]).unwrap();
+            set.write(&batch).unwrap();
+        }
+        assert_eq!(set.stats().tables, 1);
+        drop(set);
+        for flushes in [true, false] {
+            let mode = RecoveryMode::TolerateCorruptedTailRecords;
+            let (_journal, recovery) =
+                FileJournal::open_in(Arc::new(disk.clone()), 0, ChecksumKind::Xxh3, mode).unwrap();
+            let tables = MemTableOptions::builder().write_buffer_size(64 << 10).build().unwrap();
+            let options = SetOptions::builder().table(tables).max_write_buffer_number(3).build().unwrap();
+            let set = MemTableSet::open(options, 0).unwrap();
+            let flush = |mut job: FlushJob<u64>| {
+                let mut items = job.items()?;
+                while items.next()?.is_some() {}
+                drop(items);
+                let last = job.last_sequence();
+                job.install(last)
+            };
+            let thread = flushes.then(|| set.start_flush_thread(flush).unwrap());
+            let mut most = 0;
+            let replayed = recovery.replay(|_, batch| {
+                most = most.max(set.stats().tables);
+                set.replay(&batch).map(drop)
+            });
+            assert_eq!(most, 3);
+            match replayed {
+                Ok(replayed) => assert!(flushes && replayed.batches == 60),
+                Err(error) => {
+                    assert!(!flushes && matches!(error, Error::WriteStall { tables: 3, .. }), "{error}")
+                }
+            }
+            assert!(!flushes || **set.view().base() > 30);
+            drop(thread);
+        }
+    }
+}
