@@ -719,7 +719,7 @@ mod queues {
                 while items.next()?.is_some() {}
                 drop(items);
                 let last = job.last_sequence();
-                job.install(last)
+                job.install(|_| Ok(last))
             };
             let thread = flushes.then(|| set.start_flush_thread(flush).unwrap());
             let mut most = 0;
