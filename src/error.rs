@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The result of every fallible call of this crate.
 ///
@@ -120,16 +121,14 @@ pub enum Error {
     },
     /// A budget of memory is used up. The batch has no sequence numbers, and nothing is changed: flush, and write it
     /// again.
-    #[error(
-        "write stall: {cause}; {tables} tables of the set are not flushed; waited {waited:?} for a flush"
-    )]
+    #[error("write stall: {cause}; {tables} tables of the set are not flushed; {}", wait_told(.waited))]
     WriteStall {
         /// Which budget it is.
         cause: StallCause,
         /// Number of tables that are not flushed, the active one included.
         tables: u64,
-        /// How long the write has waited for a flush; zero if none was under way.
-        waited: std::time::Duration,
+        /// How long the write has waited for a flush; zero if none was under way, or the deadline was over.
+        waited: Duration,
     },
     /// The merge operator returned an error for this key.
     #[error("the merge operator failed")]
@@ -211,6 +210,10 @@ impl From<Corruption> for Error {
         trace::damage(&corruption);
         Error::Corruption(corruption)
     }
+}
+
+fn wait_told(waited: &Duration) -> String {
+    if waited.is_zero() { "no flush was waited for".into() } else { format!("waited {waited:?} for a flush") }
 }
 
 /// Which budget of memory stalls a write of a `paranoid_set::MemTableSet`.

@@ -89,10 +89,11 @@ impl<'a> View<'a> {
         Some((Node { key_address, lengths, place, fixed, arena: PhantomData }, back.target()))
     }
 
-    /// Lengths and sequence number as they are stored, not checked.
+    /// The node at `offset` as it is stored, loaded anew and not checked: to be compared with what was checked.
     #[inline(always)]
-    pub(crate) fn stored_fields(&self, offset: u32) -> Option<(Lengths, SequenceNumber)> {
-        self.stored_header(offset).map(|(_, Header { lengths, sequence, .. })| (lengths, sequence))
+    pub(crate) fn reload(&self, offset: u32) -> Option<Node<'a>> {
+        let (located, Header { lengths, sequence, revision }) = self.stored_header(offset)?;
+        self.node_of(located, place_of(offset, revision), lengths, sequence)
     }
 
     /// The fields of the header at `offset`, not checked, with its address and the number of bytes from there to the end
@@ -117,13 +118,17 @@ impl<'a> View<'a> {
     /// The node with these fields, if the entry then ends inside its chunk. It was verified before, or must be verified:
     /// no header check is made.
     #[inline(always)]
-    fn node_of(&self, place: u64, lengths: Lengths, sequence: SequenceNumber) -> Option<Node<'a>> {
-        let offset = (place >> 32) as u32;
-        let (address, available) = self.locate(offset)?;
+    fn node_of(
+        &self,
+        (address, available): (usize, usize),
+        place: u64,
+        lengths: Lengths,
+        sequence: SequenceNumber,
+    ) -> Option<Node<'a>> {
         if entry_end(self.width, lengths) > available as u64 {
             return None;
         }
-        let (fixed, _) = self.secret.header(offset, lengths.0, sequence, place as u32);
+        let (fixed, _) = self.secret.header((place >> 32) as u32, lengths.0, sequence, place as u32);
         Some(Node { key_address: address + key_at(self.width), lengths, place, fixed, arena: PhantomData })
     }
 
@@ -176,7 +181,7 @@ impl<'a> View<'a> {
     #[cold]
     pub(super) fn open_as(&self, offset: u32, fields: &[u8; HEADER_FIELDS]) -> Option<Node<'a>> {
         let Header { lengths, sequence, revision } = unpacked(fields);
-        self.node_of(place_of(offset, revision), lengths, sequence)
+        self.node_of(self.locate(offset)?, place_of(offset, revision), lengths, sequence)
     }
 
     /// The target of a back link whose tag was not compared; to be compared with a node, not followed.
@@ -504,7 +509,8 @@ impl<'a> View<'a> {
         sequence: SequenceNumber,
         key_part: u64,
     ) -> Option<Verified<'a>> {
-        self.node_of(place, lengths, sequence).map(|node| Verified { node, key_part })
+        let located = self.locate((place >> 32) as u32)?;
+        self.node_of(located, place, lengths, sequence).map(|node| Verified { node, key_part })
     }
 }
 

@@ -427,10 +427,10 @@ fn get_led<'t>(
             return get_found(core, key, snapshot, first);
         }
     }
-    get_any(core, key, snapshot)
+    get_found(core, key, snapshot, newest(core, search, key, snapshot)?)
 }
 
-/// [`get`], wherever no directory leads to the place of the key, or reads are counted.
+/// [`get`], where reads are counted.
 #[inline(never)]
 fn get_any<'t>(
     core: &'t Arc<Core>,

@@ -247,8 +247,9 @@ impl List {
         let view = &search.view;
         let revision = next_revision(displaced.as_ref());
         let [before, after] = search.ends(bracket, fields);
-        check_side(search, (fields, revision), (bracket.pred, before), cmp::Ordering::Less)?;
-        check_side(search, (fields, revision), (bracket.succ, after), cmp::Ordering::Greater)?;
+        let (again, pred, succ) = black_box((fields, bracket.pred, bracket.succ));
+        check_side(search, (again, revision), (pred, before), cmp::Ordering::Less)?;
+        check_side(search, (again, revision), (succ, after), cmp::Ordering::Greater)?;
         let shape = space.shape(revision, bracket.pred, (bracket.succ, after), search.sentinel);
         let built = view.build(&mut space.reservation, fields, shape)?;
         let node = built.offset;
@@ -351,8 +352,7 @@ fn check_side(
     if side == search.sentinel {
         return Ok(());
     }
-    let (fields, side) = (black_box(fields), black_box(side));
-    let node = search.view.open(side)?;
+    let node = search.view.reload(side).ok_or_else(|| misplaced(side, fields.sequence))?;
     let keys = search.comparator.compare(node.key(), fields.key);
     let version = || (fields.sequence, revision).cmp(&(node.sequence(), node.revision()));
     if keys.then_with(version) != expected || (keys.is_eq() && ends == EndKeys::DIFFER) {
@@ -364,10 +364,10 @@ fn check_side(
 /// Compares what no digest of the caller covers with the arena: sequence number and lengths, each loaded anew (LIST-5).
 #[inline(always)]
 fn check_built(view: &View<'_>, node: u32, fields: &Fields<'_>) -> Result<(), Corruption> {
-    if view.stored_fields(node) == Some((fields.lengths(), fields.sequence)) {
-        return Ok(());
+    match view.reload(node) {
+        Some(there) if (there.lengths(), there.sequence()) == (fields.lengths(), fields.sequence) => Ok(()),
+        _ => Err(misplaced(node, fields.sequence)),
     }
-    Err(misplaced(node, fields.sequence))
 }
 
 /// Compares a node with the caller's buffers before it is published. K is compared even without a caller's digest: the
