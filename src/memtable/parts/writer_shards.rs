@@ -253,7 +253,7 @@ impl Drop for Entered<'_> {
 
 impl Entered<'_> {
     /// Counts a write.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count(&self, change: &Totals, sequence: u64) {
         self.shard.counters.add(change, sequence);
         if change.range_deletes == 0 {
