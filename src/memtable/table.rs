@@ -37,7 +37,7 @@ use crate::memtable::scan::range::{Range, RangeStats, approximate_range_stats};
 use crate::memtable::scan::visibility::{AtSnapshot, Visible};
 use crate::memtable::write::write_batch::{BatchWritten, PreparedBatch, ReservedBatch, Take};
 use crate::memtable::write::write_batch::{prepare, reserve, write_batch};
-use crate::memtable::write::writer::{Inserted, insert, insert_in, insert_parts, writes};
+use crate::memtable::write::writer::{Inserted, insert, insert_parts, writes};
 use crate::sync::Ordering;
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::node::Load;
@@ -299,7 +299,7 @@ impl MemTable {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<Inserted> {
-        insert(self.core(), sequence, kind, key.as_ref(), value.as_ref())
+        insert(self.core(), None, sequence, kind, key.as_ref(), value.as_ref())
     }
 
     /// Inserts an entry in its general form: the value is the concatenation of several slices, which are copied straight into the
@@ -1228,7 +1228,7 @@ impl Writer {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<Inserted> {
-        insert_in(&self.core, &self.shard, sequence, kind, key.as_ref(), value.as_ref())
+        insert(&self.core, Some(&self.shard), sequence, kind, key.as_ref(), value.as_ref())
     }
 
     /// Inserts an entry in its general form: a value in slices, a digest of the caller; see

@@ -333,9 +333,10 @@ fn frozen() -> Error {
     Error::Frozen
 }
 
-/// Inserts an entry from any thread.
+/// Inserts an entry inside this shard or a free one.
 pub(crate) fn insert(
     core: &Core,
+    shard: Option<&WriterShard>,
     sequence: SequenceNumber,
     kind: Kind,
     key: &[u8],
@@ -343,21 +344,7 @@ pub(crate) fn insert(
 ) -> Result<Inserted> {
     let (fields, mut leased) = (Fields::new(sequence, kind, key, value, None), None);
     admit(core, &fields)?;
-    apply(core, &mut core.shards.enter_free(&mut leased).ok_or_else(frozen)?, &fields)
-}
-
-/// Inserts an entry inside a leased shard.
-pub(crate) fn insert_in(
-    core: &Core,
-    shard: &WriterShard,
-    sequence: SequenceNumber,
-    kind: Kind,
-    key: &[u8],
-    value: &[u8],
-) -> Result<Inserted> {
-    let fields = Fields::new(sequence, kind, key, value, None);
-    admit(core, &fields)?;
-    apply(core, &mut core.shards.enter(shard).ok_or_else(frozen)?, &fields)
+    apply(core, &mut enter(core, shard, &mut leased)?, &fields)
 }
 
 /// Inserts an entry whose value is the concatenation of several slices, inside this shard or a free one. The end of a
