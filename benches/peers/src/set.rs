@@ -255,9 +255,10 @@ enum Target {
 
 use Target::{Added, Ahead, Times};
 
-const TARGETS: [(&str, &str, &str, Target); 6] = [
+const TARGETS: [(&str, &str, &str, Target); 7] = [
     ("put at random", "set-8", "table-8", Times(1.15)),
     ("put in order", "set-8", "table-8", Added(45.0)),
+    ("put in order, logged", "queued-8", "set-8", Added(150.0)),
     ("put at random, by the clock", "set-8-two-threads", "set-8", Ahead(1.6)),
     ("get from the older table", "set-8", "table-8", Times(1.15)),
     ("put at random", "set-8", "rocksdb-8", Ahead(1.5)),
@@ -318,7 +319,7 @@ pub fn performance(text: &mut String, record: &Record) -> std::fmt::Result {
             "\n{} entries, {keys}-byte keys, {values}-byte values, {rounds} rounds in turn; tables are not switched. \
              Batches are made before the time begins. `table`: `Writer::put`; `table-batch`: `Writer::write_batch`; `rocksdb`: \
              `DB::Write` with `disableWAL`; `view`: one view for all gets; the number: protection bytes. Logged, each write is \
-             in the file of the log before it returns, without a sync: `journal`: a set with a `FileJournal`; `rocksdb-logged`: \
+             in the file of the log before it returns, without a sync: `journal`: a set with a `FileJournal`; `queued`: only copied into its queue; `rocksdb-logged`: \
              `DB::Write`; `fjall`: `Keyspace::insert`. Medians, in brackets quartiles.\n",
             section.entries
         )?;
@@ -422,13 +423,15 @@ mod candidates {
         RocksDb,
         /// A set with a journal of files, `Durability::Buffered`.
         Journal,
+        /// The same, `Durability::Queued`.
+        Queued,
         RocksDbLogged,
         Fjall,
     }
 
     impl Kind {
         pub fn is_logged(self) -> bool {
-            [Kind::Journal, Kind::RocksDbLogged, Kind::Fjall].contains(&self)
+            [Kind::Journal, Kind::Queued, Kind::RocksDbLogged, Kind::Fjall].contains(&self)
         }
     }
 
@@ -462,6 +465,9 @@ mod candidates {
         candidate(Kind::Journal, 8, 1),
         candidate(Kind::Journal, 8, 2),
         candidate(Kind::Journal, 8, 8),
+        candidate(Kind::Queued, 8, 1),
+        candidate(Kind::Queued, 8, 2),
+        candidate(Kind::Queued, 8, 8),
         candidate(Kind::Fjall, 8, 1),
         candidate(Kind::Fjall, 8, 2),
         candidate(Kind::Fjall, 8, 8),
@@ -482,6 +488,7 @@ mod candidates {
                 Kind::View => "view",
                 Kind::RocksDb => "rocksdb",
                 Kind::Journal => "journal",
+                Kind::Queued => "queued",
                 Kind::RocksDbLogged => "rocksdb-logged",
                 Kind::Fjall => return format!("fjall{}", self.threads()),
             };
@@ -511,7 +518,7 @@ mod candidates {
                     let set = MemTableSet::open(SetOptions::builder().table(options).build()?, ())?;
                     Box::new(Set { set, candidate: self, _folder: None })
                 }
-                Kind::Journal => {
+                Kind::Journal | Kind::Queued => {
                     let folder = Folder::new(self)?;
                     let (journal, _) = FileJournal::open(&folder.0, 0)?;
                     let options = SetOptions::builder().table(options).journal(Arc::new(journal));
@@ -607,8 +614,11 @@ mod candidates {
 
     impl Set {
         fn write(&self, batches: &[WriteBatch]) -> u64 {
-            let durability =
-                if self.candidate.kind == Kind::Journal { Durability::Buffered } else { Durability::None };
+            let durability = match self.candidate.kind {
+                Kind::Journal => Durability::Buffered,
+                Kind::Queued => Durability::Queued,
+                _ => Durability::None,
+            };
             batches.iter().fold(0, |count, batch| {
                 self.set.write_with(batch, durability).expect("room for the batch");
                 count + batch.len() as u64
