@@ -7,7 +7,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The result of every fallible call of this crate.
 ///
@@ -121,14 +120,14 @@ pub enum Error {
     },
     /// A budget of memory is used up. The batch has no sequence numbers, and nothing is changed: flush, and write it
     /// again.
-    #[error("write stall: {cause}; {tables} tables of the set are not flushed; {}", wait_told(.waited))]
+    #[error("write stall: {cause}; {tables} tables of the set are not flushed{}", waited_for(.waited))]
     WriteStall {
         /// Which budget it is.
         cause: StallCause,
         /// Number of tables that are not flushed, the active one included.
         tables: u64,
-        /// How long the write has waited for a flush; zero if none was under way, or the deadline was over.
-        waited: Duration,
+        /// How long the write has waited for a flush; zero if none was under way.
+        waited: std::time::Duration,
     },
     /// The merge operator returned an error for this key.
     #[error("the merge operator failed")]
@@ -212,8 +211,9 @@ impl From<Corruption> for Error {
     }
 }
 
-fn wait_told(waited: &Duration) -> String {
-    if waited.is_zero() { "no flush was waited for".into() } else { format!("waited {waited:?} for a flush") }
+/// The end of a sentence about a stall.
+fn waited_for(waited: &std::time::Duration) -> String {
+    if waited.is_zero() { String::new() } else { format!("; waited {waited:?} for a flush") }
 }
 
 /// Which budget of memory stalls a write of a `paranoid_set::MemTableSet`.

@@ -131,9 +131,9 @@ fn a_stall_has_an_end() {
         let refused = patient
             .write_with(&batch, WriteOptions { deadline: Some(begun + least), ..WriteOptions::default() })
             .unwrap_err();
-        assert_eq!(refused.to_string().ends_with("no flush was waited for"), least.is_zero(), "{refused}");
         let Error::WriteStall { cause, waited, .. } = refused else { panic!("{refused}") };
         assert_eq!(cause, StallCause::Tables);
+        assert_eq!(refused.to_string().contains("waited"), !waited.is_zero(), "{refused}");
         assert!(begun.elapsed() >= least && (waited.is_zero() || !least.is_zero()), "{waited:?}");
     }
     drop((job, other));

@@ -5,7 +5,7 @@
 //! ```
 //! Invariants:
 //! * NODE-1: a `Node` exists only if the entry ends inside its chunk, and its header check matched at its own offset;
-//!   one that was opened without that check may only be verified (`open_as`), or compared once more (`reload`).
+//!   one that was opened without that check may only be verified (`open_as`), or compared once it was (`reload`).
 //! * NODE-2: lengths are read once, and the value that was checked is the one that is used.
 //! * NODE-3: a `Verified` exists only if the key digest matched, or the width is 0. Only a `Verified` gives out
 //!   values.
@@ -89,11 +89,17 @@ impl<'a> View<'a> {
         Some((Node { key_address, lengths, place, fixed, arena: PhantomData }, back.target()))
     }
 
-    /// The node at `offset` as it is stored, loaded anew and not checked: to be compared with what was checked.
+    /// Lengths and sequence number as they are stored, not checked.
+    #[inline(always)]
+    pub(crate) fn stored_fields(&self, offset: u32) -> Option<(Lengths, SequenceNumber)> {
+        self.stored_header(offset).map(|(_, Header { lengths, sequence, .. })| (lengths, sequence))
+    }
+
+    /// A node that was verified before, as it is stored now: loaded anew, no header check is made.
     #[inline(always)]
     pub(crate) fn reload(&self, offset: u32) -> Option<Node<'a>> {
-        let (located, header) = self.stored_header(offset)?;
-        self.node_of(located, offset, header)
+        let (at, Header { lengths, sequence, revision }) = self.stored_header(offset)?;
+        self.node_of(at, place_of(offset, revision), lengths, sequence)
     }
 
     /// The fields of the header at `offset`, not checked, with its address and the number of bytes from there to the end
@@ -115,17 +121,16 @@ impl<'a> View<'a> {
         Some(((address, available), Header { lengths, sequence, revision }))
     }
 
-    /// The node with these fields, if the entry then ends inside its chunk. It was verified before, or must be verified or compared:
+    /// The node with these fields, if the entry then ends inside its chunk. It was verified before, or must be verified:
     /// no header check is made.
     #[inline(always)]
-    fn node_of(&self, located: (usize, usize), offset: u32, header: Header) -> Option<Node<'a>> {
-        let ((address, available), Header { lengths, sequence, revision }) = (located, header);
+    fn node_of(&self, at: (usize, usize), place: u64, lengths: Lengths, sequence: u64) -> Option<Node<'a>> {
+        let (address, available) = at;
         if entry_end(self.width, lengths) > available as u64 {
             return None;
         }
-        let (fixed, _) = self.secret.header(offset, lengths.0, sequence, revision);
-        let (key_address, place) = (address + key_at(self.width), place_of(offset, revision));
-        Some(Node { key_address, lengths, place, fixed, arena: PhantomData })
+        let (fixed, _) = self.secret.header((place >> 32) as u32, lengths.0, sequence, place as u32);
+        Some(Node { key_address: address + key_at(self.width), lengths, place, fixed, arena: PhantomData })
     }
 
     /// The back word of the node at an address that has room for a header.
@@ -176,7 +181,8 @@ impl<'a> View<'a> {
     /// because no header check was made.
     #[cold]
     pub(super) fn open_as(&self, offset: u32, fields: &[u8; HEADER_FIELDS]) -> Option<Node<'a>> {
-        self.node_of(self.locate(offset)?, offset, unpacked(fields))
+        let Header { lengths, sequence, revision } = unpacked(fields);
+        self.node_of(self.locate(offset)?, place_of(offset, revision), lengths, sequence)
     }
 
     /// The target of a back link whose tag was not compared; to be compared with a node, not followed.
@@ -504,9 +510,8 @@ impl<'a> View<'a> {
         sequence: SequenceNumber,
         key_part: u64,
     ) -> Option<Verified<'a>> {
-        let (offset, revision) = ((place >> 32) as u32, place as u32);
-        let node = self.node_of(self.locate(offset)?, offset, Header { lengths, sequence, revision })?;
-        Some(Verified { node, key_part })
+        let at = self.locate((place >> 32) as u32)?;
+        self.node_of(at, place, lengths, sequence).map(|node| Verified { node, key_part })
     }
 }
 

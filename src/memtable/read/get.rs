@@ -383,7 +383,8 @@ pub(crate) fn get<'t>(
     snapshot: SequenceNumber,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
     if core.accelerators.statistics.is_some() {
-        get_any(core, key, snapshot)
+        let first = locate(core, &core.point_search()?, key, snapshot)?;
+        get_found(core, key, snapshot, first)
     } else if core.accelerators.has_filters() {
         get_filtered(core, key, snapshot)
     } else {
@@ -428,16 +429,6 @@ fn get_led<'t>(
         }
     }
     get_found(core, key, snapshot, newest(core, search, key, snapshot)?)
-}
-
-/// [`get`], where reads are counted.
-#[inline(never)]
-fn get_any<'t>(
-    core: &'t Arc<Core>,
-    key: &[u8],
-    snapshot: SequenceNumber,
-) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
-    get_found(core, key, snapshot, locate(core, &core.point_search()?, key, snapshot)?)
 }
 
 /// [`get`], from the first entry at or after the newest one that the key may have.
@@ -529,7 +520,7 @@ pub(crate) fn get_into(
 // Any thread; lock-free.
 
 /// The newest entry of `key` at or below `snapshot`, as stored (FIND-ENTRY-1).
-#[inline]
+#[inline(never)]
 pub(crate) fn locate<'a>(
     core: &Core,
     search: &Search<'a>,

@@ -247,7 +247,7 @@ impl List {
         let view = &search.view;
         let revision = next_revision(displaced.as_ref());
         let [before, after] = search.ends(bracket, fields);
-        let (again, pred, succ) = black_box((fields, bracket.pred, bracket.succ));
+        let (again, [pred, succ]) = (black_box(fields), black_box([bracket.pred, bracket.succ]));
         check_side(search, (again, revision), (pred, before), cmp::Ordering::Less)?;
         check_side(search, (again, revision), (succ, after), cmp::Ordering::Greater)?;
         let shape = space.shape(revision, bracket.pred, (bracket.succ, after), search.sentinel);
@@ -349,25 +349,24 @@ fn check_side(
     (side, ends): (u32, EndKeys),
     expected: cmp::Ordering,
 ) -> Result<(), Corruption> {
-    if side == search.sentinel {
+    let fits = |node: Node<'_>| {
+        let keys = search.comparator.compare(node.key(), fields.key);
+        let version = || (fields.sequence, revision).cmp(&(node.sequence(), node.revision()));
+        keys == expected || (keys.is_eq() && ends == EndKeys::MAY_MATCH && version() == expected)
+    };
+    if side == search.sentinel || search.view.reload(side).is_some_and(fits) {
         return Ok(());
     }
-    let node = search.view.reload(side).ok_or_else(|| misplaced(side, fields.sequence))?;
-    let keys = search.comparator.compare(node.key(), fields.key);
-    let version = || (fields.sequence, revision).cmp(&(node.sequence(), node.revision()));
-    if keys.then_with(version) != expected || (keys.is_eq() && ends == EndKeys::DIFFER) {
-        return Err(misplaced(side, fields.sequence));
-    }
-    Ok(())
+    Err(misplaced(side, fields.sequence))
 }
 
 /// Compares what no digest of the caller covers with the arena: sequence number and lengths, each loaded anew (LIST-5).
 #[inline(always)]
 fn check_built(view: &View<'_>, node: u32, fields: &Fields<'_>) -> Result<(), Corruption> {
-    match view.reload(node) {
-        Some(there) if (there.lengths(), there.sequence()) == (fields.lengths(), fields.sequence) => Ok(()),
-        _ => Err(misplaced(node, fields.sequence)),
+    if view.stored_fields(node) == Some((fields.lengths(), fields.sequence)) {
+        return Ok(());
     }
+    Err(misplaced(node, fields.sequence))
 }
 
 /// Compares a node with the caller's buffers before it is published. K is compared even without a caller's digest: the
@@ -454,10 +453,7 @@ impl<'a> Search<'a> {
 /// The revision of an entry that displaces this one.
 #[inline(always)]
 fn next_revision(displaced: Option<&Verified<'_>>) -> u32 {
-    match displaced {
-        Some(old) => old.node().revision().saturating_add(1),
-        None => 0,
-    }
+    displaced.map_or(0, |old| old.node().revision().saturating_add(1))
 }
 
 // Keeps the directory in repair.
