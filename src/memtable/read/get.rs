@@ -422,13 +422,25 @@ fn get_led<'t>(
             if entry.kind() == Kind::PUT && !core.tombstones.may_be_any(&core.arena) {
                 return answer(core, Some(entry), None, search);
             }
-            return get_found(core, key, snapshot, Some(entry));
+            return get_proved(core, key, snapshot, entry);
         }
         if let Some(first) = search.first_of(ahead, &target) {
             return get_found(core, key, snapshot, first);
         }
     }
     get_found(core, key, snapshot, newest(core, search, key, snapshot)?)
+}
+
+/// [`get`], from the newest entry that the key may have. Cold, so that the way to a plain value keeps entries in registers.
+#[cold]
+#[inline(never)]
+fn get_proved<'t>(
+    core: &'t Arc<Core>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+    entry: Verified<'t>,
+) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
+    get_found(core, key, snapshot, Some(entry))
 }
 
 /// [`get`], from the first entry at or after the newest one that the key may have.
