@@ -105,13 +105,15 @@ impl Store {
             named: Mutex::new(Ok(())),
         });
         let (flusher, merger) = start_threads(&set, &directory)?;
-        let replayed = recovery.replay(|_, batch| set.replay(&batch).map(drop))?;
-        set.skip_to(replayed.last_sequence)?;
+        // From here on an error ends the threads in their order.
+        let store = Store { set, directory, durability, flusher, _merger: merger, _lock: lock };
+        let replayed = recovery.replay(|_, batch| store.set.replay(&batch).map(drop))?;
+        store.set.skip_to(replayed.last_sequence)?;
         for finding in &replayed.findings {
             let (error, bytes, reason) = (&finding.error, finding.cut_bytes, finding.reason);
             eprintln!("journal: {error}; {bytes} bytes are cut off ({reason:?})");
         }
-        Ok(Store { set, directory, durability, flusher, _merger: merger, _lock: lock })
+        Ok(store)
     }
 
     /// Writes a batch: all of it or nothing, also after a crash. Returns once it is durable and every read sees it. A write that finds

@@ -727,7 +727,7 @@ mod queues {
                 most = most.max(set.stats().tables);
                 set.replay(&batch).map(drop)
             });
-            assert_eq!(most, 3);
+            assert!(most == 3 || flushes && most < 3, "{most} tables");
             match replayed {
                 Ok(replayed) => assert!(flushes && replayed.batches == 60),
                 Err(error) => {
