@@ -31,6 +31,10 @@ impl MergeOperator for Counters {
         }
         Ok(sum.to_string().into_bytes())
     }
+
+    fn combine(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        self.merge(key, None, operands).ok()
+    }
 }
 
 pub(crate) fn path_of(directory: &Path, number: u64) -> PathBuf {
