@@ -5,7 +5,6 @@
 mod support;
 
 mod batch;
-mod compactions;
 #[cfg(feature = "fault-injection")]
 mod corruption;
 mod debug_output;

@@ -1,4 +1,4 @@
-//! Random operations against two other definitions of a table: a sorted map, and another crate's skiplist.
+//! Random operations against two other definitions of a table: a sorted map, and another crate's skiplist; and what compactions keep, by cases and by an oracle.
 
 /// Random operations against a sorted map: every policy, protection level, order and direction.
 ///
@@ -190,5 +190,486 @@ mod oracle {
             compare(&table, &oracle, &mut rng);
         }
         compare(&table.freeze().unwrap(), &oracle, &mut rng);
+    }
+}
+
+/// Compactions: cases of Pebble's and RocksDB's compaction iterators, and reads of what comes out compared with reads of what
+/// went in.
+mod compactions {
+    use std::cmp::Reverse;
+    use std::collections::BTreeMap;
+    use std::error::Error as StdError;
+    use std::sync::Arc;
+
+    use paranoid_memtable::scan::SortedSource;
+    use paranoid_memtable::{Bytewise, Kind};
+    use paranoid_set::{Compaction, MergeOperator};
+
+    use crate::support::sets::{History, HistorySource, Known};
+
+    /// What there may be below.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Level {
+        Inner,
+        Lowest,
+    }
+
+    /// Appends operands, and refuses question marks.
+    struct Append;
+
+    impl Append {
+        fn join(parts: &[&[u8]]) -> Option<Vec<u8>> {
+            let joined = parts.concat();
+            (!joined.contains(&b'?')).then_some(joined)
+        }
+    }
+
+    impl MergeOperator for Append {
+        fn merge(
+            &self,
+            _: &[u8],
+            base: Option<&[u8]>,
+            operands: &[&[u8]],
+        ) -> Result<Vec<u8>, Box<dyn StdError + Send + Sync>> {
+            let parts: Vec<&[u8]> = base.into_iter().chain(operands.iter().copied()).collect();
+            Append::join(&parts).ok_or("a question mark".into())
+        }
+
+        fn combine(&self, _: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+            Append::join(operands)
+        }
+    }
+
+    /// What a compaction of these sources, newest first, hands out.
+    fn compacted(
+        sources: &[History],
+        snapshots: &[u64],
+        level: Level,
+        operator: Option<&dyn MergeOperator>,
+    ) -> History {
+        let sources =
+            sources.iter().map(|source| Box::new(HistorySource::new(source)) as Box<dyn SortedSource>);
+        let mut merge = Compaction::over(Arc::new(Bytewise), snapshots, sources.collect());
+        if level == Level::Lowest {
+            merge = merge.to_lowest_level();
+        }
+        if let Some(operator) = operator {
+            merge = merge.combining(operator);
+        }
+        let mut out = History::default();
+        let summary = merge.pass_to(&mut out).unwrap();
+        assert_eq!(summary.entries, out.points.len() as u64);
+        out
+    }
+
+    /// One source for each number, newest first.
+    fn apart(all: &History) -> Vec<History> {
+        let mut parts: BTreeMap<Reverse<u64>, History> = BTreeMap::new();
+        for ((key, Reverse(sequence)), (kind, value)) in &all.points {
+            parts.entry(Reverse(*sequence)).or_default().insert(*sequence, *kind, key, value);
+        }
+        for (start, end, sequence) in &all.ranges {
+            parts.entry(Reverse(*sequence)).or_default().insert(*sequence, Kind::RANGE_DELETE, start, end);
+        }
+        parts.into_values().collect()
+    }
+
+    /// What a read finds in the end, in these sources, newest first.
+    fn read(sources: &[&History], key: &[u8], snapshot: u64) -> Option<Vec<u8>> {
+        let mut known = Known::default();
+        for source in sources {
+            let (more, is_over) = source.read_on(key, snapshot, known);
+            known = more;
+            if is_over {
+                break;
+            }
+        }
+        let Known { operands, value } = known;
+        if operands.is_empty() && value.is_none() {
+            return None;
+        }
+        let mut whole = value.unwrap_or_default();
+        operands.iter().rev().for_each(|operand| whole.extend_from_slice(operand));
+        Some(whole)
+    }
+
+    /// Compares all reads, over what is below.
+    fn assert_same_reads(
+        before: &[&History],
+        after: &[&History],
+        keys: &[Vec<u8>],
+        snapshots: &[u64],
+        what: &str,
+    ) {
+        for key in keys {
+            for snapshot in snapshots.iter().copied().chain([u64::MAX >> 8]) {
+                let (before, after) = (read(before, key, snapshot), read(after, key, snapshot));
+                assert_eq!(before, after, "{} at {snapshot}: {what}", key.escape_ascii());
+            }
+        }
+    }
+
+    mod cases {
+        use super::*;
+
+        const CASES: &str = include_str!("../data/compactions.txt");
+
+        /// Adds an entry, or a range tombstone with several numbers.
+        fn parse(text: &str, into: &mut History) {
+            let (key, rest) = text.split_once('#').unwrap();
+            if let Some((start, end)) = key.split_once('~') {
+                for number in rest.split(',') {
+                    into.insert(
+                        number.parse().unwrap(),
+                        Kind::RANGE_DELETE,
+                        start.as_bytes(),
+                        end.as_bytes(),
+                    );
+                }
+                return;
+            }
+            let at = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap();
+            let kind = match &rest[at..=at] {
+                "=" => Kind::PUT,
+                "+" => Kind::MERGE,
+                "-" => Kind::DELETE,
+                "!" => Kind::SINGLE_DELETE,
+                other => panic!("{other} is no kind"),
+            };
+            into.insert(rest[..at].parse().unwrap(), kind, key.as_bytes(), &rest.as_bytes()[at + 1..]);
+        }
+
+        fn history(text: &str) -> History {
+            let mut all = History::default();
+            text.split_whitespace().for_each(|entry| parse(entry, &mut all));
+            all
+        }
+
+        fn shown(all: &History) -> String {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            let points = all.points.iter().map(|((key, Reverse(sequence)), (kind, value))| {
+                let sign = match *kind {
+                    Kind::PUT => "=",
+                    Kind::MERGE => "+",
+                    Kind::DELETE => "-",
+                    _ => "!",
+                };
+                format!("{}#{sequence}{sign}{}", text(key), text(value))
+            });
+            let mut ranges: BTreeMap<_, Vec<String>> = BTreeMap::new();
+            for (start, end, sequence) in all.ranges.iter().rev() {
+                ranges.entry((start, end)).or_default().push(sequence.to_string());
+            }
+            let ranges = ranges.into_iter();
+            let ranges = ranges.map(|((start, end), numbers)| {
+                format!("{}~{}#{}", text(start), text(end), numbers.join(","))
+            });
+            points.chain(ranges).collect::<Vec<_>>().join(" ")
+        }
+
+        /// Runs a case, with all in one source and with one source for each number. Returns what is wrong.
+        fn run(line: &str) -> Option<String> {
+            let (what, wanted) = line.split_once("=>").unwrap();
+            let (how, entries) = what.split_once(':').unwrap();
+            let numbers = how.split_once('@').map_or("", |(_, numbers)| numbers);
+            let snapshots: Vec<u64> =
+                numbers.trim().split(',').filter_map(|number| number.parse().ok()).collect();
+            let level = if how.contains("lowest") { Level::Lowest } else { Level::Inner };
+            let all = history(entries);
+            for sources in [vec![all.clone()], apart(&all)] {
+                let out = compacted(&sources, &snapshots, level, Some(&Append));
+                let keys: Vec<Vec<u8>> = all.points.keys().map(|(key, _)| key.clone()).collect();
+                assert_same_reads(&[&all], &[&out], &keys, &snapshots, line);
+                let found = shown(&out);
+                if found != wanted.trim() {
+                    return Some(format!("{line}\n    found {found}"));
+                }
+            }
+            None
+        }
+
+        #[test]
+        fn cases_of_other_engines() {
+            let lines = CASES.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+            let lines: Vec<&str> = lines.collect();
+            let of_others = lines.iter().filter(|line| line.starts_with(['p', 'r'])).count();
+            assert!(of_others >= 150, "{of_others} cases of Pebble and RocksDB");
+            let wrong: Vec<String> = lines.iter().filter_map(|line| run(line)).collect();
+            assert!(wrong.is_empty(), "{} of {}\n{}", wrong.len(), lines.len(), wrong.join("\n"));
+        }
+    }
+
+    mod oracle {
+        use proptest::prelude::*;
+
+        use super::*;
+
+        const KEYS: &[&[u8]] = &[b"a", b"b", b"c", b"d", b"x", b"y"];
+
+        /// The entry of a step of the history: which key, what is done, and with which value. Keys from `x` on are put and single-deleted in
+        /// turn, as the contract of single deletes has it; no range tombstone covers them.
+        fn entry(step: (usize, u8, u8), singles: &mut BTreeMap<usize, bool>) -> (Kind, Vec<u8>, Vec<u8>) {
+            let (at, kind, value) = step;
+            let (key, value) = (KEYS[at].to_vec(), vec![b'a' + value % 26]);
+            if at >= 4 {
+                let is_there = singles.entry(at).or_default();
+                *is_there = !*is_there;
+                return if *is_there { (Kind::PUT, key, value) } else { (Kind::SINGLE_DELETE, key, vec![]) };
+            }
+            match kind {
+                0 | 1 => (Kind::DELETE, key, vec![]),
+                2 => (Kind::RANGE_DELETE, key, KEYS[at + 1].to_vec()),
+                3 => (Kind::RANGE_DELETE, b"a".to_vec(), b"e".to_vec()),
+                4 => (Kind::MERGE, key, b"?".to_vec()),
+                5..=8 => (Kind::MERGE, key, value),
+                _ => (Kind::PUT, key, value),
+            }
+        }
+
+        /// A history, cut at some numbers: parts, newest first.
+        fn parts(steps: &[(usize, u8, u8)], cuts: &[usize]) -> Vec<History> {
+            let mut singles = BTreeMap::new();
+            let mut parts = vec![History::default()];
+            for (number, step) in (1..).zip(steps) {
+                if cuts.contains(&(number as usize)) {
+                    parts.insert(0, History::default());
+                }
+                let (kind, key, value) = entry(*step, &mut singles);
+                parts[0].insert(number, kind, &key, &value);
+            }
+            parts
+        }
+
+        fn all(parts: &[History]) -> Vec<&History> {
+            parts.iter().collect()
+        }
+
+        proptest! {
+            #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 4_000 }, failure_persistence: None, ..Default::default() })]
+
+            /// Any run of adjacent parts is merged, between newer and older ones, as often as snapshots go away; at last all are, at the
+            /// lowest level.
+            #[test]
+            fn reads_stay_as_they_were(
+                steps in prop::collection::vec((0..KEYS.len(), 0u8..16, 0u8..), 1..50),
+                cuts in prop::collection::vec(0..50usize, 0..6),
+                runs in prop::collection::vec((0..6usize, 1..5usize), 1..4),
+                mut snapshots in prop::collection::vec(0..52u64, 0..6),
+                combines in any::<bool>(),
+            ) {
+                let before = parts(&steps, &cuts);
+                let mut now = before.clone();
+                let keys: Vec<Vec<u8>> = KEYS.iter().map(|key| key.to_vec()).collect();
+                let operator: Option<&dyn MergeOperator> = if combines { Some(&Append) } else { None };
+                for (first, many) in runs {
+                    let first = first.min(now.len() - 1);
+                    let merged = first..(first + many).min(now.len());
+                    let level = if merged.end == now.len() { Level::Lowest } else { Level::Inner };
+                    let inner = compacted(&now[merged.clone()], &snapshots, Level::Inner, operator);
+                    let kept = (now[..first].iter().chain([&inner]).chain(&now[merged.end..])).collect::<Vec<_>>();
+                    assert_same_reads(&all(&before), &kept, &keys, &snapshots, "at an inner level");
+                    let out = compacted(&now[merged.clone()], &snapshots, level, operator);
+                    assert!(out.points.len() <= now[merged.clone()].iter().map(|part| part.points.len()).sum());
+                    now.splice(merged, [out]);
+                    assert_same_reads(&all(&before), &all(&now), &keys, &snapshots, "at its level");
+                    snapshots.pop();
+                }
+                let last = compacted(&now, &snapshots, Level::Lowest, operator);
+                assert_same_reads(&all(&before), &[&last], &keys, &snapshots, "at last");
+                let last = compacted(&[last], &[], Level::Lowest, Some(&Append));
+                assert_same_reads(&all(&before), &[&last], &keys, &[], "without snapshots");
+                assert!(last.ranges.is_empty() && last.points.values().all(|(kind, _)| !kind.is_point_delete()));
+            }
+        }
+    }
+
+    /// Files of a level as one source: the answers of one file, and no file is opened that is not needed.
+    mod level {
+        use std::ops::Bound;
+        use std::sync::Mutex;
+
+        use paranoid_memtable::Error;
+        use paranoid_memtable::scan::SourceMove;
+        use paranoid_set::{LevelSource, MemTableSet, MergedEntry, SetOptions};
+
+        use super::*;
+        use crate::support::rng::{Rng, seed_or};
+
+        type Bounds = Vec<(Vec<u8>, Vec<u8>)>;
+
+        /// A history, and its files: each has a run of letters, with all versions and a range tombstone inside it.
+        fn files(rng: &mut Rng) -> (History, Vec<History>, Bounds) {
+            let (mut all, mut files, mut bounds) = (History::default(), vec![], vec![]);
+            for letter in b"cgkp" {
+                let mut file = History::default();
+                for sequence in 1..=rng.below(6) {
+                    let key = [letter + rng.below(3) as u8];
+                    let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::MERGE, Kind::DELETE]);
+                    file.insert(sequence, kind, &key, b"v");
+                }
+                if rng.one_in(2) {
+                    file.insert(3, Kind::RANGE_DELETE, &[*letter], &[letter + 2]);
+                }
+                all.points.extend(file.points.clone());
+                all.ranges.extend(file.ranges.clone());
+                files.push(file);
+                bounds.push((vec![*letter], vec![letter + 2]));
+            }
+            (all, files, bounds)
+        }
+
+        #[test]
+        fn a_level_is_one_source() {
+            let mut rng = Rng::new(seed_or(0x1e7e1));
+            for _ in 0..300 {
+                let (all, files, bounds) = files(&mut rng);
+                let open =
+                    |place: usize| Ok(Box::new(HistorySource::new(&files[place])) as Box<dyn SortedSource>);
+                let mut level = LevelSource::new(Arc::new(Bytewise), bounds.clone(), open);
+                let mut whole = HistorySource::new(&all);
+                let mut stands = false;
+                for _ in 0..40 {
+                    let key = [b'a' + rng.below(20) as u8];
+                    let to = match rng.below(8) {
+                        0 => SourceMove::First,
+                        1 => SourceMove::Last,
+                        2 => SourceMove::Seek(&key, rng.below(8)),
+                        3 => SourceMove::SeekForPrev(&key),
+                        4 => SourceMove::SeekBefore(&key),
+                        5 if stands => SourceMove::Prev,
+                        _ if stands => SourceMove::Next,
+                        _ => SourceMove::First,
+                    };
+                    let wanted = whole.go(to).unwrap().map(|at| (at.user_key.to_vec(), at.sequence, at.kind));
+                    let found = level.go(to).unwrap().map(|at| (at.user_key.to_vec(), at.sequence, at.kind));
+                    assert_eq!(found, wanted);
+                    stands = found.is_some();
+                    let cover = |source: &mut dyn SortedSource, snapshot| {
+                        source.cover(&Bytewise, &key, snapshot).unwrap().map(|cover| cover.sequence)
+                    };
+                    assert_eq!(cover(&mut level, 9), cover(&mut whole, 9));
+                }
+                let snapshots = [2, 4];
+                let levels: Vec<Box<dyn SortedSource>> = vec![Box::new(level)];
+                let mut out = History::default();
+                Compaction::over(Arc::new(Bytewise), &snapshots, levels).pass_to(&mut out).unwrap();
+                let one = compacted(&[all], &snapshots, Level::Inner, None);
+                assert_eq!((out.points, out.ranges), (one.points, one.ranges));
+            }
+        }
+
+        #[test]
+        fn a_file_is_opened_when_it_is_reached() {
+            let mut file = [History::default(), History::default(), History::default()];
+            for (place, key) in [b"b", b"g", b"m"].iter().enumerate() {
+                file[place].insert(1, Kind::PUT, *key, b"v");
+            }
+            let bounds: Bounds = [(b"a", b"c"), (b"f", b"h"), (b"k", b"m")]
+                .map(|(first, last)| (first.to_vec(), last.to_vec()))
+                .into();
+            let opened = Mutex::new(vec![]);
+            let level = || {
+                opened.lock().unwrap().clear();
+                let open = |place: usize| {
+                    opened.lock().unwrap().push(place);
+                    Ok(Box::new(HistorySource::new(&file[place])) as Box<dyn SortedSource>)
+                };
+                vec![Box::new(LevelSource::new(Arc::new(Bytewise), bounds.clone(), open))
+                    as Box<dyn SortedSource>]
+            };
+            let set = MemTableSet::open(SetOptions::builder().last_sequence(1).build().unwrap(), ()).unwrap();
+            set.put("z", "v").unwrap();
+            let view = set.view();
+            for (key, found, files) in
+                [("g", 1, vec![1]), ("d", 0, vec![]), ("z", 1, vec![]), ("l", 0, vec![2]), ("b", 1, vec![0])]
+            {
+                opened.lock().unwrap().clear();
+                let read = view.merging_get(key, level).unwrap();
+                assert_eq!((read.iter().count(), &*opened.lock().unwrap()), (found, &files), "{key}");
+            }
+            let mut cursor =
+                view.merging_cursor(level()).unwrap().with_bounds((Bound::Included("f"), Bound::Unbounded));
+            assert_eq!(cursor.first().unwrap().map(MergedEntry::user_key), Some(b"g".as_slice()));
+            assert_eq!(*opened.lock().unwrap(), [1]);
+            cursor.next().unwrap();
+            assert_eq!(*opened.lock().unwrap(), [1, 2]);
+        }
+
+        /// A file that cannot be opened is reported once, and passed.
+        #[test]
+        fn a_file_that_cannot_be_opened_is_passed() {
+            let mut file = [History::default(), History::default(), History::default()];
+            for (place, key) in [b"b", b"g", b"m"].iter().enumerate() {
+                file[place].insert(1, Kind::PUT, *key, b"v");
+            }
+            let bounds = [(b"a", b"c"), (b"f", b"h"), (b"k", b"m")]
+                .map(|(first, last)| (first.to_vec(), last.to_vec()));
+            let open = |place: usize| match place {
+                1 => Err(Error::Frozen),
+                _ => Ok(Box::new(HistorySource::new(&file[place])) as Box<dyn SortedSource>),
+            };
+            let mut level = LevelSource::new(Arc::new(Bytewise), bounds.into(), open);
+            let mut go = |to| level.go(to).map(|at| at.map(|at| at.user_key.to_vec()));
+            assert_eq!(go(SourceMove::First).unwrap(), Some(b"b".to_vec()));
+            assert!(go(SourceMove::Next).is_err());
+            assert_eq!(go(SourceMove::Next).unwrap(), Some(b"m".to_vec()));
+            assert!(go(SourceMove::Prev).is_err());
+            assert_eq!(go(SourceMove::Prev).unwrap(), Some(b"b".to_vec()));
+        }
+    }
+
+    /// Sources that cannot be read, and keys whose bytes differ and which are equal.
+    mod others {
+        use paranoid_memtable::{Error, MemTable, MemTableOptions};
+        use paranoid_set::LevelSource;
+
+        use super::*;
+        use crate::support::orders::CaseBlind;
+        use crate::support::under;
+
+        /// An error is final, and nothing is complete then.
+        #[test]
+        fn an_error_is_final() {
+            let table = MemTable::default();
+            table.put(1, "a", "v").unwrap();
+            let open = |place: usize| if place == 0 { Ok(table.source()) } else { Err(Error::Frozen) };
+            let bounds = [(b"a", b"b"), (b"c", b"d")].map(|(first, last)| (first.to_vec(), last.to_vec()));
+            let level = LevelSource::new(Arc::new(Bytewise), bounds.into(), open);
+            let mut merge = Compaction::over(Arc::new(Bytewise), &[], vec![Box::new(level)]);
+            assert!(merge.next().unwrap().is_some());
+            assert!((0..3).all(|_| matches!(merge.next(), Err(Error::Frozen)) && merge.summary().is_none()));
+        }
+
+        #[test]
+        fn equal_keys_are_one_key() {
+            let table = |entries: &[(u64, Kind, &str, &str)]| {
+                let table = MemTable::new(under(MemTableOptions::builder(), CaseBlind)).unwrap();
+                for (sequence, kind, key, value) in entries {
+                    table.insert(*sequence, *kind, key, value).unwrap();
+                }
+                table
+            };
+            let newer = table(&[
+                (9, Kind::MERGE, "Key", "c"),
+                (8, Kind::SINGLE_DELETE, "ONE", ""),
+                (7, Kind::PUT, "Two", "b"),
+            ]);
+            let older =
+                table(&[(3, Kind::PUT, "kEY", "a"), (2, Kind::PUT, "one", "a"), (1, Kind::PUT, "two", "a")]);
+            older.delete_range(4, "TW", "u").unwrap();
+            for (snapshots, keys) in
+                [(&[][..], vec!["Key", "Two"]), (&[5], vec!["Key", "kEY", "ONE", "one", "Two"])]
+            {
+                let merge =
+                    Compaction::over(Arc::new(CaseBlind), snapshots, vec![newer.source(), older.source()]);
+                let mut out = History::default();
+                merge.combining(&Append).pass_to(&mut out).unwrap();
+                let mut found: Vec<&[u8]> = out.points.keys().map(|(key, _)| key.as_slice()).collect();
+                found.sort_unstable();
+                let mut keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+                keys.sort_unstable();
+                assert_eq!(found, keys, "{snapshots:?}");
+            }
+        }
     }
 }
