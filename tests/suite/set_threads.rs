@@ -765,6 +765,8 @@ mod set_listener {
 fn no_base_is_lost() {
     let test = "set_threads::no_base_is_lost";
     let _watchdog = Watchdog::new(test, 0);
+    // Long enough for the other thread to come in between, if nothing keeps it out.
+    let dawdle = || (0..100).for_each(|_| std::thread::yield_now());
     let rounds = if cfg!(miri) { 5 } else { 200 };
     // The base: files, oldest first, each with the last numbers of the flushes that it has.
     let set = MemTableSet::open(SetOptions::default(), Vec::<Vec<u64>>::new()).unwrap();
@@ -776,7 +778,7 @@ fn no_base_is_lost() {
                 let [first, second, ..] = view.base().as_slice() else { continue };
                 let merged = [first.as_slice(), second].concat();
                 set.replace_base(|files| {
-                    std::thread::yield_now();
+                    dawdle();
                     Ok([&[merged], &files[2..]].concat())
                 })
                 .unwrap();
@@ -791,7 +793,7 @@ fn no_base_is_lost() {
             drop(items);
             let last = job.last_sequence();
             job.install(|files| {
-                std::thread::yield_now();
+                dawdle();
                 Ok([files.as_slice(), &[vec![last]]].concat())
             })
             .unwrap();

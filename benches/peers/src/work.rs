@@ -40,6 +40,12 @@ pub enum KeyShape {
     /// `user` and ten decimal digits.
     #[value(name = "decimal")]
     Decimal14,
+    /// Paths of files: four levels, each of which many keys share.
+    #[value(name = "paths")]
+    Paths,
+    /// Addresses of pages of many hosts.
+    #[value(name = "urls")]
+    Urls,
 }
 
 impl KeyShape {
@@ -50,6 +56,8 @@ impl KeyShape {
             KeyShape::Decimal14 => 14,
             KeyShape::Bytes64 => 64,
             KeyShape::Shared32 => 32,
+            KeyShape::Paths => 97,
+            KeyShape::Urls => 92,
         }
     }
 }
@@ -179,6 +187,11 @@ pub fn picks(entries: u64, count: usize, seed: u64) -> Vec<u64> {
 /// Bits of a random key after the number that orders it.
 const RANDOM_BITS: u32 = 40;
 
+/// A directory with this number: its kind, the number, and letters that follow from both.
+fn named(kind: &str, number: u64) -> String {
+    format!("{kind}-{number:04}-{:06x}", mix(number ^ kind.len() as u64) >> 40)
+}
+
 impl Shape {
     fn push_key(self, keys: &mut Vec<u8>, entry: u64, presence: Presence) {
         let number = 2 * entry + u64::from(presence == Presence::Miss);
@@ -191,6 +204,19 @@ impl Shape {
                 keys.extend(mix(!number).to_be_bytes());
             }
             KeyShape::Decimal14 => keys.extend(format!("user{number:010}").into_bytes()),
+            KeyShape::Paths => {
+                let (project, module, source) = (number / 20_000, number / 400 % 50, number / 20 % 20);
+                let (project, module) = (named("project", project), named("module", module + 50 * project));
+                let source = named("source", source);
+                keys.extend(format!("/usr/local/share/{project}/{module}/{source}/").into_bytes());
+                keys.extend(format!("file-{:02}-{:07x}.tar.gz", number % 20, mix(number) >> 36).into_bytes());
+            }
+            KeyShape::Urls => {
+                let (host, page) = (number / 200, number % 200);
+                let host = format!("{:05x}{:09x}", host, mix(host) >> 28);
+                let begin = format!("https://www.{host}.example.org/articles/2026/11/{page:03}-");
+                keys.extend(format!("{begin}{:016x}{:016x}", mix(number), mix(!number)).into_bytes());
+            }
             KeyShape::Bytes8 | KeyShape::Bytes16 | KeyShape::Bytes64 => self.push_padded(keys, entry, bytes),
         }
     }

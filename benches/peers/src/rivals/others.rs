@@ -418,6 +418,8 @@ pub mod artmap {
             KeyShape::Bytes8 => with_key::<8>(room),
             KeyShape::Bytes16 | KeyShape::Dense16 | KeyShape::Random16 => with_key::<16>(room),
             KeyShape::Decimal14 => with_key::<14>(room),
+            KeyShape::Paths => with_key::<97>(room),
+            KeyShape::Urls => with_key::<92>(room),
             KeyShape::Bytes64 => with_key::<64>(room),
             KeyShape::Shared32 => with_key::<32>(room),
         }
