@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cd benches/peers
-//!   cargo run --release [--features rocksdb] -- tails [--entries 250000] [--rounds 9] [--candidates ours-8,...] [--date 2026-01-31]
+//!   cargo run --release [--features rocksdb] -- tails [--entries 250000] [--values 100,1000] [--rounds 9] [--candidates ours-8,...] [--date 2026-01-31]
 //! ```
 //! Every fill has a process of its own, so that its memory is fresh for every table, and the candidates take turns. The system's
 //! work for a page that is touched first is in the thread's time, other processes are not; interrupts are, and so is what a
@@ -37,6 +37,9 @@ use crate::work::{KeyShape, Shape, Work, mix, shuffled, thread_time};
 pub struct Arguments {
     #[arg(long, default_value_t = 250_000)]
     entries: u64,
+    /// Bytes of a value, at least 8.
+    #[arg(long, value_delimiter = ',', default_value = "100")]
+    values: Vec<usize>,
     /// Fills per candidate and order.
     #[arg(long, default_value_t = 9)]
     rounds: usize,
@@ -85,6 +88,8 @@ enum Filled {
     Set(u64),
 }
 
+/// Entries, of 100 bytes unless other values were asked for.
+const SHAPE: Shape = Shape { key: KeyShape::Bytes16, value_len: 100 };
 /// How long the thread of `+maintain` sleeps between two calls.
 const MAINTAIN_EVERY: Duration = Duration::from_micros(500);
 /// The quantiles, in thousandths of a percent.
@@ -97,14 +102,23 @@ struct Fill {
     quantiles: Vec<u64>,
     total: u64,
     clock: u64,
-    /// Minor page faults of the thread while it inserted.
+    used: Used,
+}
+
+/// What the system did for a thread.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Used {
+    /// Minor page faults.
     faults: u64,
+    /// Processor time inside the system, in ticks of 10 ms.
+    system: u64,
 }
 
 /// One candidate in one order.
 #[derive(Debug, Serialize)]
 struct Row {
     order: &'static str,
+    values: usize,
     candidate: String,
     fills: Vec<Fill>,
 }
@@ -125,22 +139,27 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let smoke = std::env::var_os("PARANOID_BENCH_SMOKE").is_some_and(|value| value != "0");
     let (entries, rounds) = if smoke { (5_000, 2) } else { (arguments.entries, arguments.rounds) };
     ensure!(entries >= 1_000 && rounds > 0, "--entries: at least 1000; --rounds: at least 1");
+    ensure!(arguments.values.iter().all(|values| *values >= 8), "--values: at least 8 bytes");
     if let Some(order) = arguments.fill {
         let name = arguments.candidates.first().context("--candidates: one")?;
-        println!("{}", serde_json::to_string(&filled(name)?.fill(entries, order)?)?);
+        let shape = Shape { value_len: arguments.values[0], ..SHAPE };
+        println!("{}", serde_json::to_string(&filled(name)?.fill(entries, order, shape)?)?);
         return Ok(());
     }
     let mut rows = Vec::new();
     for order in [Order::Ascending, Order::Random] {
-        for candidate in arguments.candidates.iter().filter(|name| filled(name).is_ok()) {
-            rows.push((order, Row { order: order.name(), candidate: candidate.clone(), fills: Vec::new() }));
+        for values in &arguments.values {
+            for candidate in arguments.candidates.iter().filter(|name| filled(name).is_ok()) {
+                let (candidate, values) = (candidate.clone(), *values);
+                rows.push((order, Row { order: order.name(), values, candidate, fills: Vec::new() }));
+            }
         }
     }
     for round in 0..rounds {
         let begins = round % rows.len().max(1);
         rows.rotate_left(begins);
         for (order, row) in &mut rows {
-            row.fills.push(child(&row.candidate, entries, *order)?);
+            row.fills.push(child(row, entries, *order)?);
         }
         rows.rotate_right(begins);
         eprintln!("round {round}");
@@ -182,9 +201,11 @@ fn filled(name: &str) -> anyhow::Result<Filled> {
 }
 
 /// One fill in a process of its own.
-fn child(candidate: &str, entries: u64, order: Order) -> anyhow::Result<Fill> {
+fn child(row: &Row, entries: u64, order: Order) -> anyhow::Result<Fill> {
+    let (candidate, values) = (&row.candidate, row.values.to_string());
     let output = Command::new(std::env::current_exe()?)
-        .args(["tails", "--candidates", candidate, "--fill", order.name(), "--entries", &entries.to_string()])
+        .args(["tails", "--candidates", candidate, "--fill", order.name(), "--values", &values])
+        .args(["--entries", &entries.to_string()])
         .output()?;
     ensure!(output.status.success(), "{candidate}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(serde_json::from_slice(&output.stdout)?)
@@ -206,7 +227,7 @@ fn clock_cost() -> u64 {
 }
 
 impl Filled {
-    fn fill(self, entries: u64, order: Order) -> anyhow::Result<Fill> {
+    fn fill(self, entries: u64, order: Order, shape: Shape) -> anyhow::Result<Fill> {
         let numbers = match order {
             Order::Ascending => (0..entries).collect(),
             Order::Random => shuffled(entries, crate::rows::SEED),
@@ -214,19 +235,20 @@ impl Filled {
         // Touched in advance, so that its page faults are not timed.
         let mut spans = vec![1u64; numbers.len()];
         let clock = clock_cost();
-        let faults = faults();
+        let before = used();
         match self {
             Filled::Nothing => time_nothing(order, &mut spans),
-            Filled::Table(candidate, ahead) => time_inserts(candidate, ahead, &numbers, &mut spans)?,
-            Filled::Set(arenas) => time_set(arenas, &numbers, &mut spans)?,
+            Filled::Table(candidate, ahead) => time_inserts((candidate, ahead), shape, &numbers, &mut spans)?,
+            Filled::Set(arenas) => time_set(arenas, shape, &numbers, &mut spans)?,
         }
-        let faults = self::faults() - faults;
+        let after = used();
+        let used = Used { faults: after.faults - before.faults, system: after.system - before.system };
         spans.iter_mut().for_each(|span| *span = span.saturating_sub(clock));
         let total = spans.iter().sum();
         spans.sort_unstable();
         let quantiles =
             QUANTILES.iter().map(|(_, share)| spans[(spans.len() - 1) * share / 100_000]).collect();
-        Ok(Fill { quantiles, total, clock, faults })
+        Ok(Fill { quantiles, total, clock, used })
     }
 }
 
@@ -245,12 +267,11 @@ fn time_nothing(order: Order, spans: &mut [u64]) {
 }
 
 fn time_inserts(
-    candidate: Candidate,
-    ahead: Ahead,
+    (candidate, ahead): (Candidate, Ahead),
+    shape: Shape,
     numbers: &[u64],
     spans: &mut [u64],
 ) -> anyhow::Result<()> {
-    let shape = Shape { key: KeyShape::Bytes16, value_len: 100 };
     let table = candidate.table(Room { shape, entries: numbers.len() as u64, threads: 1 })?;
     if ahead == Ahead::Reserve {
         table.ahead(ahead);
@@ -283,8 +304,7 @@ pub fn flush_away(mut job: FlushJob<()>) -> paranoid_memtable::Result<()> {
     job.install(|_| Ok(()))
 }
 
-fn time_set(arenas: u64, numbers: &[u64], spans: &mut [u64]) -> anyhow::Result<()> {
-    let shape = Shape { key: KeyShape::Bytes16, value_len: 100 };
+fn time_set(arenas: u64, shape: Shape, numbers: &[u64], spans: &mut [u64]) -> anyhow::Result<()> {
     let table = MemTableOptions::builder().write_buffer_size(8 << 20).build()?;
     let options = SetOptions::builder().table(table).max_write_buffer_number(3).recycled_arenas(arenas);
     let set = MemTableSet::open(options.build()?, ())?;
@@ -304,11 +324,12 @@ fn time_set(arenas: u64, numbers: &[u64], spans: &mut [u64]) -> anyhow::Result<(
     Ok(())
 }
 
-/// Minor page faults of this thread so far.
-fn faults() -> u64 {
+/// What the system did for this thread so far.
+fn used() -> Used {
     let line = system("/proc/thread-self/stat");
     let after_name = line.rsplit_once(')').map_or("", |(_, rest)| rest);
-    after_name.split_whitespace().nth(7).and_then(|faults| faults.parse().ok()).unwrap_or(0)
+    let field = |at| after_name.split_whitespace().nth(at).and_then(|text| text.parse().ok()).unwrap_or(0);
+    Used { faults: field(7), system: field(12) }
 }
 
 fn median(mut all: Vec<u64>) -> u64 {
@@ -325,7 +346,8 @@ impl Row {
         let millis = |nanoseconds: u64| format!("{:.1}", nanoseconds as f64 / 1e6);
         let mut cells: Vec<String> = (0..QUANTILES.len()).map(|place| micros(median(at(place)))).collect();
         cells.push(micros(at(QUANTILES.len() - 1).into_iter().max().unwrap_or(0)));
-        cells.push(median(fills.iter().map(|fill| fill.faults).collect()).to_string());
+        cells.push(median(fills.iter().map(|fill| fill.used.faults).collect()).to_string());
+        cells.push((10 * median(fills.iter().map(|fill| fill.used.system).collect())).to_string());
         let totals = || fills.iter().map(|fill| fill.total);
         cells.extend(
             [totals().min(), Some(median(totals().collect())), totals().max()]
@@ -349,25 +371,25 @@ impl Record {
         )?;
         writeln!(
             text,
-            "- {} entries, 16-byte keys, 100-byte values, one writer; {} fills of each candidate in turns, each in a process \
+            "- {} entries, 16-byte keys, one writer; {} fills of each candidate in turns, each in a process \
              of its own",
             self.entries, self.rounds
         )?;
         writeln!(
             text,
             "- microseconds of the writer's thread time an insert, medians over the fills; {clock} ns of clock subtracted; \
-             `worst` is the longest insert of all fills; page faults of the writer in a fill; all inserts of a fill in \
-             milliseconds\n"
+             `worst` is the longest insert of all fills; page faults and system time (ticks of 10 ms) of the \
+             writer in a fill; all inserts of a fill in milliseconds\n"
         )?;
         let names: Vec<&str> = QUANTILES.iter().map(|(name, _)| *name).collect();
         writeln!(
             text,
-            "| order | candidate | {} | worst | faults | fastest fill | median | slowest |",
+            "| order | values | candidate | {} | worst | faults | system | fastest fill | median | slowest |",
             names.join(" | ")
         )?;
-        writeln!(text, "|---|---|{}", "---|".repeat(QUANTILES.len() + 5))?;
+        writeln!(text, "|---|---|---|{}", "---|".repeat(QUANTILES.len() + 6))?;
         for row in &self.rows {
-            writeln!(text, "| {} | {} | {} |", row.order, row.candidate, row.cells())?;
+            writeln!(text, "| {} | {} | {} | {} |", row.order, row.values, row.candidate, row.cells())?;
         }
         writeln!(text, "\nMemory by itself, microseconds for 2 MiB (64 MiB at a time; thread time):\n")?;
         writeln!(text, "| what | least | p10 | median | p90 | most |\n|---|---|---|---|---|---|")?;
