@@ -340,6 +340,15 @@ impl Corruption {
         Corruption { place, offset, sequence: None, expected, found, flipped_bit: None }
     }
 
+    /// A report of a word, with the flipped bit if the values differ in one.
+    pub(crate) const fn of_word(place: Place, offset: u64, expected: u64, found: u64) -> Self {
+        let mut report = Corruption::new(place, offset, expected, found);
+        if (expected ^ found).is_power_of_two() {
+            report.flipped_bit = Some((expected ^ found).trailing_zeros() as u64);
+        }
+        report
+    }
+
     /// This report with the sequence number as read.
     #[doc(hidden)]
     #[must_use]

@@ -88,9 +88,6 @@ impl ChecksumKind {
         ChecksumKind::Crc32,
     ];
 
-    /// The names, in the order of [`ChecksumKind::ALL`].
-    const NAMES: [&'static str; 6] = ["none", "crc32c", "xxhash", "xxhash64", "xxh3", "crc32"];
-
     /// The number that files store for this kind.
     ///
     /// ```
@@ -104,12 +101,12 @@ impl ChecksumKind {
     /// The lower-case name, which is displayed.
     const fn name(self) -> &'static str {
         match self {
-            ChecksumKind::None => Self::NAMES[0],
-            ChecksumKind::Crc32c => Self::NAMES[1],
-            ChecksumKind::XxHash32 => Self::NAMES[2],
-            ChecksumKind::XxHash64 => Self::NAMES[3],
-            ChecksumKind::Xxh3 => Self::NAMES[4],
-            ChecksumKind::Crc32 => Self::NAMES[5],
+            ChecksumKind::None => "none",
+            ChecksumKind::Crc32c => "crc32c",
+            ChecksumKind::XxHash32 => "xxhash",
+            ChecksumKind::XxHash64 => "xxhash64",
+            ChecksumKind::Xxh3 => "xxh3",
+            ChecksumKind::Crc32 => "crc32",
         }
     }
 
@@ -126,43 +123,36 @@ impl ChecksumKind {
     #[inline]
     #[must_use]
     pub fn checksum(self, data: &[u8]) -> u32 {
-        match self {
-            ChecksumKind::None => 0,
-            ChecksumKind::Crc32c => mask(crc32c::crc32c(data)),
-            ChecksumKind::XxHash32 => xxhash_rust::xxh32::xxh32(data, 0),
-            ChecksumKind::XxHash64 => low_half(xxhash_rust::xxh64::xxh64(data, 0)),
-            ChecksumKind::Xxh3 => match data.split_last() {
-                Some((&last, rest)) => xxh3_folded(rest, last),
-                None => 0,
-            },
-            ChecksumKind::Crc32 => crc32fast::hash(data),
-        }
+        self.checksum_of(data, &[])
     }
 
-    /// The checksum of a block whose compression type is not stored after it: `last` is that type. O(length);
+    /// The checksum of a block and of its compression type, which is `last` if it is not stored after the block. O(length);
     /// allocates nothing.
     #[inline]
-    pub(crate) fn checksum_with_last_byte(self, data: &[u8], last: u8) -> u32 {
+    fn checksum_of(self, data: &[u8], last: &[u8]) -> u32 {
         match self {
             ChecksumKind::None => 0,
-            ChecksumKind::Crc32c => mask(crc32c::crc32c_append(crc32c::crc32c(data), &[last])),
+            ChecksumKind::Crc32c => mask(crc32c::crc32c_append(crc32c::crc32c(data), last)),
             ChecksumKind::XxHash32 => {
                 let mut state = xxhash_rust::xxh32::Xxh32::new(0);
                 state.update(data);
-                state.update(&[last]);
+                state.update(last);
                 state.digest()
             }
             ChecksumKind::XxHash64 => {
                 let mut state = xxhash_rust::xxh64::Xxh64::new(0);
                 state.update(data);
-                state.update(&[last]);
+                state.update(last);
                 low_half(state.digest())
             }
-            ChecksumKind::Xxh3 => xxh3_folded(data, last),
+            ChecksumKind::Xxh3 => match (last, data) {
+                ([last], data) | (_, [data @ .., last]) => xxh3_folded(data, *last),
+                _ => 0,
+            },
             ChecksumKind::Crc32 => {
                 let mut state = crc32fast::Hasher::new();
                 state.update(data);
-                state.update(&[last]);
+                state.update(last);
                 state.finalize()
             }
         }
@@ -176,9 +166,7 @@ fn mask(crc: u32) -> u32 {
 
 #[inline(always)]
 const fn low_half(hash: u64) -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "the format stores the low half")]
-    let half = hash as u32;
-    half
+    (hash & 0xffff_ffff) as u32
 }
 
 #[inline(always)]
@@ -228,7 +216,8 @@ impl FromStr for ChecksumKind {
     /// `InvalidArgument`, which repeats the name, if no kind has it. Upper case is not accepted.
     fn from_str(name: &str) -> Result<Self> {
         ChecksumKind::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
-            let known = ChecksumKind::NAMES.join(", ");
+            let known: Vec<&str> = ChecksumKind::ALL.iter().map(|kind| kind.name()).collect();
+            let known = known.join(", ");
             Error::InvalidArgument(format!("unknown checksum kind {name:?}; the known ones are {known}"))
         })
     }
@@ -350,9 +339,7 @@ impl BlockChecks {
     #[must_use]
     pub fn modifier(&self, offset: u64) -> u32 {
         let Some(base) = self.base else { return 0 };
-        #[expect(clippy::cast_possible_truncation, reason = "the two halves, one after the other")]
-        let (low, high) = (offset as u32, (offset >> 32) as u32);
-        base.get() ^ low.wrapping_add(high)
+        base.get() ^ low_half(offset).wrapping_add(low_half(offset >> 32))
     }
 
     /// The five bytes to write after `block`, which lies at `offset` of its file. O(length); allocates nothing.
@@ -367,7 +354,7 @@ impl BlockChecks {
     /// ```
     #[must_use]
     pub fn trailer(&self, block: &[u8], compression: u8, offset: u64) -> [u8; 5] {
-        let value = self.kind.checksum_with_last_byte(block, compression);
+        let value = self.kind.checksum_of(block, &[compression]);
         let [a, b, c, d] = value.wrapping_add(self.modifier(offset)).to_le_bytes();
         [compression, a, b, c, d]
     }

@@ -50,13 +50,6 @@ impl Salt {
     }
 }
 
-/// Does not print the salt, because the secret can be made from it.
-impl std::fmt::Debug for Salt {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Salt")
-    }
-}
-
 /// `N` control words.
 #[repr(C)]
 pub(crate) struct ControlWords<const N: usize> {
@@ -69,13 +62,6 @@ pub(crate) struct ControlWords<const N: usize> {
 struct Lines<const N: usize>([AtomicU64; N]);
 
 const _: () = assert!(align_of::<Lines<1>>() == LINE, "G4");
-
-/// Does not print the words, because one of them is the table's secret.
-impl<const N: usize> std::fmt::Debug for ControlWords<N> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ControlWords").field("words", &N).finish_non_exhaustive()
-    }
-}
 
 impl<const N: usize> ControlWords<N> {
     /// `N` words of 0.
@@ -185,12 +171,7 @@ impl<'a> Words<'a> {
 #[cold]
 fn damage(salt: Salt, index: usize, value: u64, check: u64) -> Corruption {
     let expected = check.wrapping_sub(salt.0).wrapping_sub(mark(index));
-    let mut report = Corruption::new(Place::Control, 8 * index as u64, expected, value);
-    let difference = value ^ expected;
-    if difference.is_power_of_two() {
-        report.flipped_bit = Some(u64::from(difference.trailing_zeros()));
-    }
-    report
+    Corruption::of_word(Place::Control, 8 * index as u64, expected, value)
 }
 
 /// Tests of control words: what disagrees with its check, and what is reported.

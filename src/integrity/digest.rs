@@ -135,9 +135,7 @@ impl Protected<Kvo> {
     pub fn with_sequence(self, sequence: SequenceNumber) -> Protected<Kvos> {
         Protected::from_bits(self.bits ^ sequence_part(sequence))
     }
-}
 
-impl Protected<Kvo> {
     /// Adds the column family to what is covered.
     #[inline(always)]
     pub(crate) fn with_family(self, family: u32) -> Protected<Kvoc> {
@@ -301,7 +299,7 @@ impl StoredProtection {
 
 /// How many bytes of each digest are stored with an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Width(u8);
+pub(crate) struct Width(pub(crate) u8);
 
 impl Default for Width {
     fn default() -> Self {
@@ -462,9 +460,13 @@ const SALTS: [u64; 2 * STEPS + 2] = {
 #[inline(always)]
 pub(crate) const fn fold(left: u64, right: u64) -> u64 {
     let product = (left as u128) * (right as u128);
-    #[expect(clippy::cast_possible_truncation, reason = "the two halves are folded together")]
-    let folded = (product as u64) ^ ((product >> 64) as u64);
-    folded
+    ((product & u64::MAX as u128) as u64) ^ ((product >> 64) as u64)
+}
+
+/// The two halves of a word, folded together.
+#[inline(always)]
+pub(crate) const fn halved(mixed: u64) -> u32 {
+    ((mixed ^ (mixed >> 32)) & 0xffff_ffff) as u32
 }
 
 /// Hashes one word, for fields of that size. It takes one multiply only, because every digest contains four of these.
@@ -614,21 +616,13 @@ impl Secret {
     pub(crate) const fn link_tag(self, slot: u32, level: u32, target: u32) -> u32 {
         let place = ((slot as u64) << 32) | target as u64;
         let factor = self.factor.wrapping_add((level as u64).wrapping_mul(0xd1b5_4a32_d192_ed02));
-        let mixed = fold(place ^ self.mask, factor);
-        #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into the tag")]
-        let tag = (mixed ^ (mixed >> 32)) as u32;
-        tag
+        halved(fold(place ^ self.mask, factor))
     }
 
     /// Tag of a back link of the node at `node` that names `target`.
     #[inline(always)]
     pub(crate) const fn back_tag(self, node: u32, target: u32) -> u16 {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a back link is confirmed by a forward link as well"
-        )]
-        let tag = self.link_tag(node, u32::MAX, target) as u16;
-        tag
+        (self.link_tag(node, u32::MAX, target) & 0xffff) as u16
     }
 
     /// What both digests have of the header of the node at `node`, and the check over this header.
@@ -641,7 +635,7 @@ impl Secret {
         revision: u32,
     ) -> (FixedFields, u16) {
         let header_part = self.header_part(node, lengths, sequence, revision);
-        (FixedFields::new(sequence, header_part), Secret::header_check(header_part))
+        (FixedFields::new(sequence, header_part), (halved(header_part) & 0xffff) as u16)
     }
 
     /// The digest part F of the node at `node`: its place and its header.
@@ -649,14 +643,6 @@ impl Secret {
     const fn header_part(self, node: u32, lengths: u64, sequence: u64, revision: u32) -> u64 {
         let place = ((node as u64) << 32) | revision as u64;
         fold(lengths ^ self.mask, sequence ^ place.rotate_left(7) ^ self.factor)
-    }
-
-    /// The check over a header, from its digest part.
-    #[inline(always)]
-    const fn header_check(header_part: u64) -> u16 {
-        #[expect(clippy::cast_possible_truncation, reason = "folded into the check")]
-        let check = (header_part ^ (header_part >> 32)) as u16;
-        check
     }
 }
 

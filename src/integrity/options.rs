@@ -53,7 +53,6 @@ impl ParanoidOptions {
     /// assert_eq!((options.protection_bytes(), options.checksum_on_seek(), options.order_checks()), (8, false, false));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn builder() -> ParanoidOptionsBuilder {
         ParanoidOptionsBuilder::default()
     }
@@ -61,9 +60,7 @@ impl ParanoidOptions {
     /// Stored bytes of each of an entry's two digests: 0, 1, 2, 4 or 8.
     #[must_use]
     pub fn protection_bytes(&self) -> u8 {
-        #[expect(clippy::cast_possible_truncation, reason = "at most 8")]
-        let bytes = self.width.bytes() as u8;
-        bytes
+        self.width.0
     }
 
     /// Whether searches verify every node that they enter.
@@ -88,6 +85,7 @@ impl ParanoidOptions {
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
+#[must_use]
 pub struct ParanoidOptionsBuilder {
     options: ParanoidOptions,
     /// Protection bytes that are none of the five.
@@ -105,7 +103,6 @@ impl ParanoidOptionsBuilder {
     /// assert!(ParanoidOptions::builder().protection_bytes(3).build().is_err());
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn protection_bytes(mut self, bytes: u8) -> Self {
         match Width::new(bytes) {
             Some(width) => (self.options.width, self.refused) = (width, None),
@@ -124,7 +121,6 @@ impl ParanoidOptionsBuilder {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
-    #[must_use]
     pub fn checksum_on_seek(mut self, on: bool) -> Self {
         self.options.checksum_on_seek = if on { SeekChecks::EveryNode } else { SeekChecks::Bracket };
         self
@@ -139,7 +135,6 @@ impl ParanoidOptionsBuilder {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
-    #[must_use]
     pub fn order_checks(mut self, on: bool) -> Self {
         self.options.order_checks = if on { OrderChecks::On } else { OrderChecks::Off };
         self

@@ -13,6 +13,7 @@
 
 use std::fmt::{Debug, Formatter, Result};
 
+use crate::integrity::control_word::{ControlWords, Salt};
 use crate::integrity::digest::Secret;
 use crate::memtable::arena::arena::Arena;
 use crate::memtable::arena::layout::ControlWord;
@@ -32,13 +33,6 @@ use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
 use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
 use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments};
 
-#[cfg(all(feature = "fault-injection", not(loom)))]
-use crate::memtable::fault::FaultInjector;
-#[cfg(all(feature = "fault-injection", not(loom)))]
-use crate::memtable::piece::Past;
-#[cfg(all(feature = "fault-injection", not(loom)))]
-use crate::memtable::piece::{Owner, Piece};
-
 /// Implements `Debug` with these fields, each computed by an expression over the value.
 #[doc(hidden)]
 #[macro_export]
@@ -56,6 +50,7 @@ macro_rules! shown {
         }
     )*};
 }
+pub(crate) use shown;
 
 shown! {
     "Core": impl [] Core, |core| {
@@ -75,8 +70,8 @@ shown! {
         "duplicates": options.duplicates,
         "key_len_max": options.key_len_max,
         "value_len_max": options.value_len_max,
-        "whole_key_filter_bytes": options.key_filter_bytes,
-        "prefix_filter_bytes": options.prefix_filter_bytes,
+        "whole_key_filter": options.key_filter,
+        "prefix_filter": options.prefix_filter.as_ref().map(|(_, share)| share),
         "directory": options.directory,
         "comparator": options.comparator.get().name(),
         "has_seed": options.seed.is_some(),
@@ -165,21 +160,9 @@ shown! {
     "Arena": impl [] Arena, |arena| { "handed_bytes": arena.room.handed_bytes() }
     "ArenaRecycler": impl [] ArenaRecycler, |_| {}
     "Secret": impl [] Secret, |_| {}
+    "Salt": impl [] Salt, |_| {}
+    "ControlWords": impl [const N: usize] ControlWords<N>, |_words| { "words": N }
 
-    #[cfg(all(feature = "fault-injection", not(loom)))]
-    "Owner": impl [] Owner, |owner| { "key_len": owner.key.len(), "sequence": owner.sequence }
-    #[cfg(all(feature = "fault-injection", not(loom)))]
-    "Piece": impl [] Piece, |piece| {
-        "region": piece.region,
-        "part": piece.part,
-        "level": piece.level,
-        "owner": piece.owner,
-        "len": piece.len(),
-    }
-    #[cfg(all(feature = "fault-injection", not(loom)))]
-    "Past": impl [] Past, |past| { "changes": past.changes() }
-    #[cfg(all(feature = "fault-injection", not(loom)))]
-    "FaultInjector": impl [] FaultInjector<'_>, |injector| { "pieces": injector.pieces().len() }
 }
 
 impl<V: AsRef<[u8]>> Debug for Base<V> {

@@ -31,6 +31,7 @@ use crate::memtable::arena::arena::View;
 use crate::memtable::arena::layout::{BACK_AT, HEADER, HEIGHT_MAX, Head, REVISION_AT, SEQUENCE_AT, UNIT};
 use crate::memtable::arena::node::{Lengths, entry_end, key_at};
 use crate::memtable::core::Core;
+use crate::memtable::debug::shown;
 use crate::memtable::lookup::lines::{FaultWords, LINE_WORDS};
 use crate::memtable::piece::{Fresh, LINE, Owner, Part, Past, Piece, Region, WORD};
 use crate::memtable::table::TableReader;
@@ -62,6 +63,10 @@ pub struct FaultInjector<'t> {
     /// Control words and their checks.
     checks: Vec<(usize, usize)>,
     journal: Vec<Broken>,
+}
+
+shown! {
+    "FaultInjector": impl [] FaultInjector<'_>, |injector| { "pieces": injector.pieces().len() }
 }
 
 /// The bytes that a break replaced.

@@ -13,10 +13,10 @@ pub(crate) mod write;
 pub(crate) mod scan;
 pub(crate) mod lifecycle;
 pub(crate) mod table;
+pub(crate) mod debug;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub(crate) mod piece;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub(crate) mod fault;
-pub(crate) mod debug;
 #[cfg(all(test, not(loom)))]
 mod tests;

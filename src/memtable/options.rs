@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
 
 use crate::error::{Error, Result};
@@ -56,21 +57,15 @@ pub struct MemTableOptions {
     pub(crate) key_len_max: u64,
     pub(crate) value_len_max: u64,
     pub(crate) seed: Option<u64>,
-    pub(crate) key_filter_bytes: Option<u64>,
-    pub(crate) prefix_filter_bytes: Option<u64>,
-    pub(crate) prefix_extractor: Option<Arc<dyn PrefixExtractor>>,
+    /// The share of the write buffer that a filter of whole keys takes.
+    pub(crate) key_filter: Option<f64>,
+    /// What a filter of prefixes contains, and its share.
+    pub(crate) prefix_filter: Option<(Arc<dyn PrefixExtractor>, f64)>,
     pub(crate) directory: Directory,
     pub(crate) comparator: KeyComparator,
     /// Where tables take large chunks of memory, and leave them.
     pub(crate) recycler: Weak<ArenaRecycler>,
-    counting: Counting,
-}
-
-/// Whether a table counts its reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Counting {
-    Off,
-    On,
+    pub(crate) counts_reads: bool,
 }
 
 /// The addressing limit: 2^32 units of 8 bytes.
@@ -88,14 +83,13 @@ impl Default for MemTableOptions {
             key_len_max: KEY_LEN_MAX,
             value_len_max: VALUE_LEN_MAX,
             seed: None,
-            key_filter_bytes: None,
-            prefix_filter_bytes: None,
-            prefix_extractor: None,
+            key_filter: None,
+            prefix_filter: None,
             // This crate's own tests run without a directory as well.
             directory: if cfg!(towers) { Directory::Off } else { Directory::Auto },
             comparator: BYTEWISE.clone(),
             recycler: Weak::new(),
-            counting: Counting::Off,
+            counts_reads: false,
         }
     }
 }
@@ -111,9 +105,8 @@ impl MemTableOptions {
     /// assert_eq!(options.paranoid().protection_bytes(), 8);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn builder() -> MemTableOptionsBuilder {
-        MemTableOptionsBuilder { options: MemTableOptions::default(), shares: Shares::default() }
+        MemTableOptionsBuilder { options: MemTableOptions::default() }
     }
 
     /// The soft limit, in bytes.
@@ -155,7 +148,7 @@ impl MemTableOptions {
     /// Refuses what the comparator cannot serve, and one that contradicts itself.
     fn check_comparator(&self) -> Result<()> {
         let (order, equality) = (self.comparator.key_order(), self.comparator.get().equality());
-        let has_filter = self.key_filter_bytes.or(self.prefix_filter_bytes).is_some();
+        let has_filter = self.key_filter.is_some() || self.prefix_filter.is_some();
         let refused = if order == KeyOrder::Bytes && equality == KeyEquality::Custom {
             "a comparator in the order of bytes calls keys equal only if their bytes are"
         } else if order == KeyOrder::Custom && self.directory == Directory::On {
@@ -168,8 +161,11 @@ impl MemTableOptions {
         Err(Error::InvalidArgument(refused.into()))
     }
 
-    pub(crate) fn counts_reads(&self) -> bool {
-        self.counting == Counting::On
+    /// The bytes of a share of the write buffer.
+    pub(crate) fn bytes_of_share(&self, share: f64) -> u64 {
+        #[expect(clippy::cast_possible_truncation, reason = "a share of at most the address limit")]
+        let bytes = (self.write_buffer_size as f64 * share) as u64;
+        bytes
     }
 
     /// The seed of a new table: that of the options, or one that no other table has.
@@ -196,49 +192,13 @@ fn process_seed() -> u64 {
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct MemTableOptionsBuilder {
     options: MemTableOptions,
-    shares: Shares,
-}
-
-/// Shares of the write buffer that accelerators take.
-#[derive(Debug, Clone, Copy, Default)]
-struct Shares {
-    key_filter: Option<f64>,
-    prefix_filter: Option<f64>,
 }
 
 /// Largest share of the write buffer that a filter may take.
 const FILTER_SHARE_MAX: f64 = 0.25;
-
-impl Shares {
-    /// The bytes of a share of the write buffer, checked against its limits.
-    fn bytes(name: &str, share: Option<f64>, max: f64, buffer: u64) -> Result<Option<u64>> {
-        let Some(share) = share else { return Ok(None) };
-        if !(share > 0.0 && share <= max) {
-            return Err(Error::InvalidArgument(format!(
-                "{name} takes a share above 0 up to {max}, not {share}"
-            )));
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "at most half of the address limit")]
-        let bytes = (buffer as f64 * share) as u64;
-        if bytes < LINES_BYTES_MIN {
-            return Err(Error::InvalidArgument(format!(
-                "{name}: a share of {share} is {bytes} bytes, and {LINES_BYTES_MIN} are the least"
-            )));
-        }
-        Ok(Some(bytes))
-    }
-
-    fn apply(&self, options: &mut MemTableOptions) -> Result<()> {
-        let buffer = options.write_buffer_size;
-        options.key_filter_bytes =
-            Shares::bytes("whole_key_filter", self.key_filter, FILTER_SHARE_MAX, buffer)?;
-        options.prefix_filter_bytes =
-            Shares::bytes("prefix_filter", self.prefix_filter, FILTER_SHARE_MAX, buffer)?;
-        Ok(())
-    }
-}
 
 impl MemTableOptionsBuilder {
     /// The order of keys (default: [`Bytewise`](crate::Bytewise)). An order that is [`KeyOrder::Bytes`] costs what the
@@ -269,7 +229,6 @@ impl MemTableOptionsBuilder {
     /// assert_eq!(table.range(..).next().expect("two entries")?.user_key(), b"b");
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn comparator(mut self, comparator: Arc<dyn Comparator>) -> Self {
         self.options.comparator = comparator.into();
         self
@@ -285,7 +244,6 @@ impl MemTableOptionsBuilder {
     /// assert!(table.should_flush());
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn write_buffer_size(mut self, bytes: u64) -> Self {
         self.options.write_buffer_size = bytes;
         self
@@ -303,7 +261,6 @@ impl MemTableOptionsBuilder {
     /// assert!(matches!(table.put(1, b"key", &vec![0; 3 << 20]), Err(Error::MemTableFull { .. })));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn hard_limit(mut self, bytes: u64) -> Self {
         self.options.hard_limit = bytes;
         self
@@ -318,7 +275,6 @@ impl MemTableOptionsBuilder {
     /// assert_eq!(options.paranoid().protection_bytes(), 4);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn paranoid(mut self, paranoid: ParanoidOptions) -> Self {
         self.options.paranoid = paranoid;
         self
@@ -335,7 +291,6 @@ impl MemTableOptionsBuilder {
     /// assert_eq!(table.len(), 1);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn duplicates(mut self, policy: DuplicatePolicy) -> Self {
         self.options.duplicates = policy;
         self
@@ -349,7 +304,6 @@ impl MemTableOptionsBuilder {
     /// assert!(matches!(table.put(1, b"long", b""), Err(Error::KeyTooLarge { len: 4, max: 3 })));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn key_len_max(mut self, bytes: u64) -> Self {
         self.options.key_len_max = bytes;
         self
@@ -363,7 +317,6 @@ impl MemTableOptionsBuilder {
     /// assert!(matches!(table.put(1, b"k", b"long"), Err(Error::ValueTooLarge { len: 4, max: 3 })));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn value_len_max(mut self, bytes: u64) -> Self {
         self.options.value_len_max = bytes;
         self
@@ -382,9 +335,8 @@ impl MemTableOptionsBuilder {
     /// assert!(MemTableOptions::builder().whole_key_filter(0.5).build().is_err());
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn whole_key_filter(mut self, share: f64) -> Self {
-        self.shares.key_filter = Some(share);
+        self.options.key_filter = Some(share);
         self
     }
 
@@ -398,10 +350,8 @@ impl MemTableOptionsBuilder {
     /// assert!(MemTableOptions::builder().prefix_filter(FixedPrefix::new(8), 0.015).build().is_ok());
     /// assert!(MemTableOptions::builder().prefix_filter(FixedPrefix::new(8), 0.0).build().is_err());
     /// ```
-    #[must_use]
     pub fn prefix_filter(mut self, extractor: impl PrefixExtractor, share: f64) -> Self {
-        self.options.prefix_extractor = Some(Arc::new(extractor));
-        self.shares.prefix_filter = Some(share);
+        self.options.prefix_filter = Some((Arc::new(extractor), share));
         self
     }
 
@@ -417,7 +367,6 @@ impl MemTableOptionsBuilder {
     /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(_)));
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn directory(mut self, directory: Directory) -> Self {
         self.options.directory = directory;
         self
@@ -434,9 +383,8 @@ impl MemTableOptionsBuilder {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
-    #[must_use]
     pub fn statistics(mut self, on: bool) -> Self {
-        self.options.counting = if on { Counting::On } else { Counting::Off };
+        self.options.counts_reads = on;
         self
     }
 
@@ -453,7 +401,6 @@ impl MemTableOptionsBuilder {
     /// assert_eq!(tables[0].used_bytes(), tables[1].used_bytes());
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.options.seed = Some(seed);
         self
@@ -473,39 +420,36 @@ impl MemTableOptionsBuilder {
     /// buffer size, shares out of range or of less than 440 bytes, [`Directory::On`] with an order that gives no images, filters with
     /// an equality of its own, and a comparator in the order of bytes with such an equality.
     pub fn build(self) -> Result<MemTableOptions> {
-        let mut options = self.options;
-        let refuse = |text: String| Err(Error::InvalidArgument(text));
-        if options.write_buffer_size == 0 || options.write_buffer_size > ADDRESS_LIMIT {
-            return refuse(format!(
-                "write_buffer_size must be 1 to {ADDRESS_LIMIT}, not {}",
-                options.write_buffer_size
-            ));
+        let options = self.options;
+        within("write_buffer_size", options.write_buffer_size, 1..=ADDRESS_LIMIT)?;
+        within(
+            "hard_limit",
+            options.hard_limit,
+            HARD_LIMIT_MIN.max(options.write_buffer_size)..=ADDRESS_LIMIT,
+        )?;
+        within("key_len_max", options.key_len_max, 1..=KEY_LEN_MAX)?;
+        within("value_len_max", options.value_len_max, 0..=VALUE_LEN_MAX)?;
+        let prefix_share = options.prefix_filter.as_ref().map(|(_, share)| *share);
+        for share in [options.key_filter, prefix_share].into_iter().flatten() {
+            let bytes = options.bytes_of_share(share);
+            if !(share > 0.0 && share <= FILTER_SHARE_MAX && bytes >= LINES_BYTES_MIN) {
+                return Err(Error::InvalidArgument(format!(
+                    "a filter takes a share above 0 up to {FILTER_SHARE_MAX} and at least {LINES_BYTES_MIN} bytes, not {share} and {bytes}"
+                )));
+            }
         }
-        if options.hard_limit < HARD_LIMIT_MIN || options.hard_limit > ADDRESS_LIMIT {
-            return refuse(format!(
-                "hard_limit must be {HARD_LIMIT_MIN} to {ADDRESS_LIMIT}, not {}",
-                options.hard_limit
-            ));
-        }
-        if options.hard_limit < options.write_buffer_size {
-            return refuse(format!(
-                "hard_limit {} is below write_buffer_size {}",
-                options.hard_limit, options.write_buffer_size
-            ));
-        }
-        if options.key_len_max == 0 || options.key_len_max > KEY_LEN_MAX {
-            return refuse(format!("key_len_max must be 1 to {KEY_LEN_MAX}, not {}", options.key_len_max));
-        }
-        if options.value_len_max > VALUE_LEN_MAX {
-            return refuse(format!(
-                "value_len_max must be at most {VALUE_LEN_MAX}, not {}",
-                options.value_len_max
-            ));
-        }
-        self.shares.apply(&mut options)?;
         options.check_comparator()?;
         Ok(options)
     }
+}
+
+/// Refuses the value of an option that is not in its range.
+fn within(name: &str, value: u64, range: RangeInclusive<u64>) -> Result<()> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let (min, max) = range.into_inner();
+    Err(Error::InvalidArgument(format!("{name} must be {min} to {max}, not {value}")))
 }
 
 // Prefix extractors: which part of a user key a prefix filter contains.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::key::SequenceNumber;
+use crate::memtable::debug::shown;
 
 /// What a piece of memory contains.
 ///
@@ -187,11 +188,6 @@ pub struct Past {
 }
 
 impl Past {
-    /// Number of changes noted.
-    pub(crate) fn changes(&self) -> usize {
-        self.before.values().map(Vec::len).sum()
-    }
-
     pub(crate) fn begin_look(&mut self) {
         self.looks += 1;
     }
@@ -248,7 +244,7 @@ mod tests {
             past.begin_look();
             past.note(640, bytes(words), Fresh::Made);
         }
-        assert_eq!(past.changes(), 4);
+        assert_eq!(past.before.values().map(Vec::len).sum::<usize>(), 4);
         assert_eq!(past.word(640, 1, 0), None);
         assert_eq!([0, 1, 2].map(|turn| past.word(648, 5, turn)), [Some(2), Some(3), Some(2)]);
         assert_eq!(past.word(656, 6, 0), Some(0));
@@ -260,4 +256,16 @@ mod tests {
         past.note(64, bytes(&[0, 7]), Fresh::Zeros);
         assert_eq!((past.word(64, 0, 0), past.word(72, 7, 9)), (None, Some(0)));
     }
+}
+
+shown! {
+    "Owner": impl [] Owner, |owner| { "key_len": owner.key.len(), "sequence": owner.sequence }
+    "Piece": impl [] Piece, |piece| {
+        "region": piece.region,
+        "part": piece.part,
+        "level": piece.level,
+        "owner": piece.owner,
+        "len": piece.len(),
+    }
+    "Past": impl [] Past, |past| { "changes": past.before.values().map(Vec::len).sum::<usize>() }
 }

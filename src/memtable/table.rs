@@ -351,7 +351,6 @@ impl MemTable {
     /// assert_eq!(table.len(), 3);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn writer(&self) -> Writer {
         Writer::new(self.core())
     }
@@ -994,7 +993,6 @@ impl TableReader {
     /// assert_eq!(cursor.next()?.map(|entry| entry.sequence()), Some(1));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn cursor(&self) -> Cursor<Borrowed<'_>> {
         Cursor::new(Borrowed(self.core()), Visible::All)
     }
@@ -1012,7 +1010,6 @@ impl TableReader {
     /// assert!(cursor.next()?.is_none());
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn cursor_at(&self, snapshot: SequenceNumber) -> Cursor<Borrowed<'_>, AtSnapshot> {
         Cursor::new(Borrowed(self.core()), Visible::At(snapshot))
     }
@@ -1180,6 +1177,7 @@ pub(crate) fn freeze(core: &Core) -> Result<()> {
 /// assert_eq!(table.len(), 1);
 /// # Ok(()) }
 /// ```
+#[must_use]
 pub struct Writer {
     pub(crate) core: Arc<Core>,
     pub(crate) shard: Arc<WriterShard>,

@@ -386,6 +386,7 @@ struct Span {
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct Fragmenter {
     comparator: KeyComparator,
     spans: Vec<Span>,
@@ -406,14 +407,12 @@ impl Fragmenter {
     /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").sequences(), [5, 3]);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn new(comparator: Arc<dyn Comparator>) -> Self {
         Fragmenter::under(comparator.into())
     }
 
     /// A fragmenter in an order that is known already.
     #[doc(hidden)]
-    #[must_use]
     pub fn under(comparator: KeyComparator) -> Self {
         Fragmenter { comparator, spans: Vec::new(), stripes: None }
     }
@@ -432,7 +431,6 @@ impl Fragmenter {
     /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").sequences(), [5]);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn with_snapshots(mut self, snapshots: &[SequenceNumber]) -> Self {
         let mut stripes = snapshots.to_vec();
         stripes.push(SequenceNumber::MAX);

@@ -26,7 +26,7 @@
 use std::cmp::Ordering as Order;
 
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::digest::{Secret, fold, hash, splitmix};
+use crate::integrity::digest::{Secret, fold, halved, hash, splitmix};
 use crate::key::{KeyComparator, KeyOrder, SequenceNumber, bytes_at};
 use crate::sync::{AtomicU64, Ordering, Published};
 
@@ -702,14 +702,6 @@ impl Checks {
     const fn counter(self, which: u32, value: u32) -> u64 {
         pair(value, halved(fold(pair(which, value) ^ self.mask, self.factor ^ COUNTER)))
     }
-}
-
-/// Folds both halves of 64 bits into 32.
-#[inline(always)]
-const fn halved(mixed: u64) -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into the check")]
-    let check = (mixed ^ (mixed >> 32)) as u32;
-    check
 }
 
 pub(crate) const fn low(word: u64) -> u32 {

@@ -149,7 +149,7 @@ fn tags_are_what_their_formulas_say() {
         let part = secret.header_part(node, c, d, next);
         assert_eq!(part, fold(secret.mask ^ c, secret.factor ^ place ^ d));
         let pieces = (part % (1 << 16), part / (1 << 32) % (1 << 16));
-        assert_eq!(u64::from(Secret::header_check(part)), pieces.0 ^ pieces.1);
+        assert_eq!(u64::from(secret.header(node, c, d, next).1), pieces.0 ^ pieces.1);
     }
 }
 

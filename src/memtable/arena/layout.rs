@@ -86,9 +86,7 @@ const THRESHOLDS: [u64; HEIGHT_MAX - 1] = {
     let mut value: u128 = (u64::MAX as u128) << 32;
     while n < thresholds.len() {
         value = value * 1_000_000_000 / 2_718_281_828;
-        #[expect(clippy::cast_possible_truncation, reason = "below 2^64 after the shift")]
-        let threshold = (value >> 32) as u64;
-        thresholds[n] = threshold;
+        thresholds[n] = (value >> 32) as u64;
         n += 1;
     }
     thresholds

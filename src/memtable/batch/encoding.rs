@@ -114,13 +114,10 @@ impl Header {
 }
 
 fn compare_word(offset: usize, expected: u64, found: u64) -> Result<()> {
-    let difference = expected ^ found;
-    if difference == 0 {
+    if expected == found {
         return Ok(());
     }
-    let mut report = Corruption::new(Place::Encoding, offset as u64, expected, found);
-    report.flipped_bit = difference.is_power_of_two().then(|| u64::from(difference.trailing_zeros()));
-    Err(Error::Corruption(report))
+    Err(Error::Corruption(Corruption::of_word(Place::Encoding, offset as u64, expected, found)))
 }
 
 /// The tag of the records of this kind in this family. Only RocksDB's kinds have one outside the default family.

@@ -31,13 +31,14 @@ impl Accelerators {
     /// Makes empty accelerators of the sizes that the options name.
     pub(crate) fn make(&mut self, options: &MemTableOptions, arena: &Arena) -> Result<()> {
         let mut sub = SubChunk::default();
-        if let Some(bytes) = options.key_filter_bytes {
-            self.keys = Some(Filter::new(arena, &mut sub, bytes)?);
+        if let Some(share) = options.key_filter {
+            self.keys = Some(Filter::new(arena, &mut sub, options.bytes_of_share(share))?);
         }
-        if let Some((bytes, extractor)) = options.prefix_filter_bytes.zip(options.prefix_extractor.clone()) {
-            self.prefixes = Some((Filter::new(arena, &mut sub, bytes)?, extractor));
+        if let Some((extractor, share)) = &options.prefix_filter {
+            let filter = Filter::new(arena, &mut sub, options.bytes_of_share(*share))?;
+            self.prefixes = Some((filter, Arc::clone(extractor)));
         }
-        self.statistics = options.counts_reads().then(Statistics::new);
+        self.statistics = options.counts_reads.then(Statistics::new);
         Ok(())
     }
 

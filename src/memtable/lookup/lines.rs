@@ -178,7 +178,7 @@ impl Lines {
             // ORDERING: Relaxed: no thread writes there.
             let found = view.word(control).ok_or_else(lost)?.load(Ordering::Relaxed);
             if found != 0 {
-                report(named(Corruption::new(Place::Filter, bytes_of(control), 0, found), found));
+                report(Corruption::of_word(Place::Filter, bytes_of(control), 0, found));
             }
         }
         Ok(())
@@ -289,13 +289,12 @@ impl Line {
                 weight(view.secret, at, word) ^ before == difference
             };
             if let Some(bit) = (0..u64::BITS).find(flipped) {
-                let change = 1 << bit;
-                let report = Corruption::new(Place::Filter, bytes_of(self.unit(at)), word ^ change, word);
-                return Some(named(report, change));
+                let offset = bytes_of(self.unit(at));
+                return Some(Corruption::of_word(Place::Filter, offset, word ^ 1 << bit, word));
             }
         }
         let at = if difference.is_power_of_two() { self.control } else { self.first };
-        Some(named(Corruption::new(Place::Filter, bytes_of(at), sum, control), difference))
+        Some(Corruption::of_word(Place::Filter, bytes_of(at), sum, control))
     }
 
     /// Prefetches the line and its control word.
@@ -305,12 +304,6 @@ impl Line {
             prefetch_read(std::ptr::without_provenance(view.likely_address(unit)));
         }
     }
-}
-
-/// Adds the flipped bit to a report, if only one changed.
-fn named(mut report: Corruption, change: u64) -> Corruption {
-    report.flipped_bit = change.is_power_of_two().then(|| u64::from(change.trailing_zeros()));
-    report
 }
 
 #[cold]

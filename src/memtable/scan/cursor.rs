@@ -41,6 +41,7 @@ use crate::tombstone::live::{CoveringRun, Question};
 ///
 /// Every move verifies the entry that it leads to and returns it. [`entry`](Self::entry) verifies the entry under the
 /// cursor once more.
+#[must_use]
 pub struct Cursor<H: Handle, L: Visibility = Raw> {
     handle: H,
     pub(crate) walk: Walk,
@@ -78,7 +79,6 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// assert!(cursor.with_bounds("b".."a").first()?.is_none());
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn with_bounds(mut self, range: impl KeyRange) -> Self {
         self.set_bounds(range);
         self
@@ -126,7 +126,6 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// assert!(!cursor.is_valid());
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn with_prefix(mut self, prefix: impl AsRef<[u8]>) -> Self {
         self.set_prefix(prefix);
         self
@@ -392,7 +391,6 @@ impl<'t, L: Visibility> Cursor<Borrowed<'t>, L> {
     /// assert!(thread.join().expect("no panic")?);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[must_use]
     pub fn owned(self) -> OwnedCursor<L> {
         Cursor { handle: Owned(Arc::clone(self.handle.0)), walk: self.walk, shows: self.shows }
     }

@@ -55,6 +55,7 @@ use crate::memtable::skiplist::search::Search;
 /// assert_eq!(rest, [b"b", b"c"]);
 /// # Ok(()) }
 /// ```
+#[must_use]
 pub struct Range<H: Handle, L: Visibility = Raw> {
     handle: H,
     pub(crate) ends: Ends,
@@ -456,7 +457,6 @@ impl<H: Handle, L: Visibility> Range<H, L> {
     /// assert!(range.next_entry()?.is_none(), "the ends have met");
     /// # Ok::<(), Error>(())
     /// ```
-    #[must_use]
     pub fn descending(mut self) -> Self {
         let bounds = self.ends.front.walk.scope.bounds.clone();
         self.ends.restart(Direction::Backward, bounds);
@@ -626,7 +626,6 @@ impl<L: Visibility> Range<Borrowed<'_>, L> {
     /// assert_eq!(all.count(), 2);
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn owned(self) -> OwnedRange<L> {
         Range { handle: Owned(Arc::clone(self.handle.0)), ends: self.ends, shows: self.shows }
     }
