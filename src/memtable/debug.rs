@@ -50,6 +50,7 @@ macro_rules! shown {
         }
     )*};
 }
+#[cfg(all(feature = "fault-injection", not(loom)))]
 pub(crate) use shown;
 
 shown! {
