@@ -23,7 +23,7 @@ use crate::memtable::arena::arena::{Arena, ArenaOptions};
 use crate::memtable::arena::layout::{ControlWord, Head};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::lookup::accelerators::Accelerators;
-use crate::memtable::lookup::lines::{Ground, SideStructure};
+use crate::memtable::lookup::lines::Ground;
 use crate::memtable::options::{Directory, MemTableOptions};
 use crate::memtable::parts::range_tombstones::RangeTombstones;
 use crate::memtable::parts::writer_shards::{Hidden, Inside, Totals, WriterShards};
@@ -112,25 +112,20 @@ impl Core {
         !run.is_empty() && run.sequence > self.shards.largest_under(run)
     }
 
-    /// The structures beside the list of entries.
-    pub(crate) fn side_structures(&self) -> [&dyn SideStructure; 3] {
-        [&self.tombstones, &self.accelerators, &self.shards]
-    }
-
     /// Calls `visit` with every group of control words: with those of the arena alone if its secret is damaged.
     pub(crate) fn each_control(&self, visit: &mut dyn FnMut(Words<'_>)) {
         visit(self.arena.control.words());
         if let Ok(secret) = self.arena.control.secret() {
-            self.side_structures().into_iter().for_each(|side| side.each_control(secret, visit));
+            self.accelerators.lines(secret).for_each(|(lines, salt)| visit(lines.control_words(salt)));
+            self.shards.each_control(secret, visit);
         }
     }
 
     /// Compares every control word but those of the writer shards with its check. Call it while no word is being set.
     pub(crate) fn check_control(&self) -> Result<(), Corruption> {
-        let mut checked = self.arena.control.words().check();
-        let secret = self.arena.control.secret()?;
-        self.accelerators.each_control(secret, &mut |words| checked = checked.and_then(|()| words.check()));
-        checked
+        self.arena.control.words().check()?;
+        let mut lines = self.accelerators.lines(self.arena.control.secret()?);
+        lines.try_for_each(|(lines, salt)| lines.control_words(salt).check())
     }
 
     /// Compares the sums that a full pass saw with those sealed by the freeze, and with the number of tombstones in
@@ -149,7 +144,9 @@ impl Core {
 
     /// Bytes given to writers, of side structures, and of this struct.
     pub(crate) fn taken_bytes(&self) -> u64 {
-        let sides: u64 = self.side_structures().into_iter().map(SideStructure::heap_bytes).sum();
+        let sides = self.tombstones.live.allocated_bytes()
+            + self.accelerators.heap_bytes()
+            + self.shards.heap_bytes();
         self.arena.room.handed_bytes() + sides + size_of::<Core>() as u64
     }
 

@@ -32,7 +32,6 @@ use crate::memtable::arena::layout::{BACK_AT, HEADER, HEIGHT_MAX, Head, REVISION
 use crate::memtable::arena::node::{Lengths, entry_end, key_at};
 use crate::memtable::core::Core;
 use crate::memtable::debug::shown;
-use crate::memtable::lookup::lines::{FaultWords, LINE_WORDS};
 use crate::memtable::piece::{Fresh, LINE, Owner, Part, Past, Piece, Region, WORD};
 use crate::memtable::table::TableReader;
 use crate::sync::{AtomicU64, Ordering};
@@ -96,11 +95,15 @@ impl<'t> FaultInjector<'t> {
         let view = core.arena.view()?;
         injector.list(&view, Head::Points, Part::Points)?;
         injector.list(&view, Head::Ranges, Part::Ranges)?;
-        injector.sides(FaultWords::Filter)?;
+        for (lines, salt) in core.accelerators.lines(view.secret) {
+            let words = lines.every_word(&view, salt)?.into_iter().map(std::slice::from_ref);
+            words.for_each(|word| injector.words(Region::FilterWord, Part::Points, word));
+        }
         injector.directory(&view)?;
         injector.arrange(&view)?;
         core.each_control(&mut |words| injector.control(words));
-        injector.sides(FaultWords::TombstoneIndex)?;
+        let index = &core.tombstones.live;
+        index.regions(&mut |_, words| injector.words(Region::TombstoneIndex, Part::Ranges, words));
         let addresses = injector.pieces.iter().enumerate().map(|(place, piece)| (piece.address, place));
         injector.by_address = addresses.collect();
         injector.by_address.sort_unstable();
@@ -133,19 +136,9 @@ impl<'t> FaultInjector<'t> {
             }
         };
         core.each_control(&mut |control| {
-            control
-                .runs()
-                .into_iter()
-                .flatten()
-                .for_each(|word| words(std::slice::from_ref(word), Fresh::Made));
+            control.runs().into_iter().for_each(|run| words(run, Fresh::Made));
         });
-        for side in core.side_structures() {
-            side.fault_words(&core.arena, &mut |what, run| {
-                if what == FaultWords::TombstoneIndex {
-                    words(run, Fresh::Zeros);
-                }
-            })?;
-        }
+        core.tombstones.live.regions(&mut |_, run| words(run, Fresh::Zeros));
         Ok(())
     }
 
@@ -272,21 +265,9 @@ impl<'t> FaultInjector<'t> {
         Ok(())
     }
 
-    /// Lists the words of the structures beside the list, of one kind.
-    fn sides(&mut self, kind: FaultWords) -> Result<()> {
-        let core = self.core;
-        let (region, part) = match kind {
-            FaultWords::Filter => (Region::FilterWord, Part::Points),
-            FaultWords::TombstoneIndex => (Region::TombstoneIndex, Part::Ranges),
-        };
-        for side in core.side_structures() {
-            side.fault_words(&core.arena, &mut |what, words| {
-                if what == kind {
-                    self.add(region, part, 0, None, words.as_ptr().expose_provenance(), size_of_val(words));
-                }
-            })?;
-        }
-        Ok(())
+    /// Lists a run of words of a structure beside the list.
+    fn words(&mut self, region: Region, part: Part, words: &[AtomicU64]) {
+        self.add(region, part, 0, None, words.as_ptr().expose_provenance(), size_of_val(words));
     }
 
     /// Lists the words of the directory.
@@ -309,12 +290,10 @@ impl<'t> FaultInjector<'t> {
         for run in words.runs() {
             starts.push(self.pieces.len());
             for word in run {
-                let address = word.as_ptr().expose_provenance();
-                self.add(Region::Control, Part::Control, 0, None, address, UNIT);
+                self.words(Region::Control, Part::Control, std::slice::from_ref(word));
             }
             let end = run.last().map_or(0, |word| word.as_ptr().addr() + UNIT);
-            let line = UNIT * LINE_WORDS;
-            self.add(Region::Padding, Part::Control, 0, None, end, end.next_multiple_of(line) - end);
+            self.add(Region::Padding, Part::Control, 0, None, end, end.next_multiple_of(LINE) - end);
         }
         let (values, checks) = (starts[0], starts[1]);
         self.checks.extend((values..checks).zip(checks..self.pieces.len()).filter(|(value, check)| {
@@ -366,7 +345,7 @@ impl<'t> FaultInjector<'t> {
     /// The word, 0 to 7, of its line of 64 bytes that a piece starts in. Words of filters and index fill whole lines.
     #[must_use]
     pub fn place_in_line(&self, piece: usize) -> usize {
-        self.pieces[piece].address / UNIT % LINE_WORDS
+        self.pieces[piece].address % LINE / UNIT
     }
 
     /// Writes bytes over the start of a piece, at most as many as its length.

@@ -32,7 +32,6 @@ use crate::memtable::arena::layout::{BACK_AT, HEADER, HEIGHT_MAX, Head, REVISION
 use crate::memtable::arena::node::{BackWord, Lengths, Verified, bytes_of, entry_end, key_at};
 use crate::memtable::core::Core;
 use crate::memtable::directory::inspect::{PageAt, PageState};
-use crate::memtable::lookup::lines::SideStructure;
 use crate::memtable::parts::writer_shards::Totals;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::skiplist::search::Search;
@@ -119,7 +118,8 @@ pub(crate) fn scrub(core: &Core, progress: &mut dyn FnMut(ScrubProgress)) -> Scr
         Ok(search) => scrub.list(&search),
         Err(corruption) => scrub.find(corruption),
     }
-    core.side_structures().into_iter().for_each(|side| scrub.side(side));
+    core.tombstones.live.scrub(&mut || core.shards.wait_out_writers(), &mut |found| scrub.find(found));
+    scrub.filters();
     scrub.directory();
     if let Some(sealed) = sealed {
         let sums = scrub.seen.compare(sealed);
@@ -176,12 +176,14 @@ impl<'a> Scrub<'a> {
         found.into_iter().for_each(|corruption| self.find(corruption));
     }
 
-    /// Verifies a structure beside the list. A finding is reported only if it remains after all writers at work have
-    /// left.
-    fn side(&mut self, side: &dyn SideStructure) {
+    /// Verifies the filters. A finding is reported only if it remains after all writers at work have left.
+    fn filters(&mut self) {
         let core = self.core;
-        let ended =
-            side.scrub(&core.arena, &mut || core.shards.wait_out_writers(), &mut |found| self.find(found));
+        let ended = core.arena.view().and_then(|view| {
+            let (wait, find) = (&mut || core.shards.wait_out_writers(), &mut |found| self.find(found));
+            let mut lines = core.accelerators.lines(view.secret);
+            lines.try_for_each(|(lines, salt)| lines.scrub(&view, salt, wait, find))
+        });
         ended.err().into_iter().for_each(|found| self.find(found));
     }
 

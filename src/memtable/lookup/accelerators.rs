@@ -8,16 +8,13 @@
 use std::sync::Arc;
 
 use crate::error::{Corruption, Result};
-use crate::integrity::control_word::{Salt, Words};
+use crate::integrity::control_word::Salt;
 use crate::integrity::digest::{Secret, key_part, mix, splitmix};
 use crate::key::SequenceNumber;
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
-use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines, Report, SideStructure, WaitForWriters, lost};
+use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines, lost};
 use crate::memtable::options::{MemTableOptions, PrefixExtractor};
 use crate::sync::{AtomicU64, Ordering, thread_number};
-
-#[cfg(feature = "fault-injection")]
-use crate::memtable::lookup::lines::{FaultWords, VisitWords};
 
 /// The filters of a table and its counters.
 #[derive(Debug, Default)]
@@ -90,10 +87,16 @@ impl Accelerators {
         is_absent
     }
 
-    /// The structures that exist.
-    fn structures(&self) -> impl Iterator<Item = &dyn SideStructure> {
-        let keys = self.keys.iter().map(|filter| filter as &dyn SideStructure);
-        keys.chain(self.prefixes.iter().map(|(filter, _)| filter as &dyn SideStructure))
+    /// The lines of each filter, with the salt of their control words.
+    pub(crate) fn lines(&self, secret: Secret) -> impl Iterator<Item = (&Lines, Salt)> {
+        let keys = self.keys.iter().map(move |filter| (&filter.lines, Filter::<KEYS>::salt(secret)));
+        let prefixes = self.prefixes.iter();
+        keys.chain(prefixes.map(move |(filter, _)| (&filter.lines, Filter::<PREFIXES>::salt(secret))))
+    }
+
+    /// Filters are in the arena; counters are not.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        self.statistics.as_ref().map_or(0, Statistics::bytes)
     }
 
     #[inline(always)]
@@ -101,31 +104,6 @@ impl Accelerators {
         if let Some(statistics) = &self.statistics {
             statistics.add(event, count);
         }
-    }
-}
-
-impl SideStructure for Accelerators {
-    fn each_control(&self, secret: Secret, visit: &mut dyn FnMut(Words<'_>)) {
-        self.structures().for_each(|structure| structure.each_control(secret, visit));
-    }
-
-    /// Filters are in the arena; counters are not.
-    fn heap_bytes(&self) -> u64 {
-        self.statistics.as_ref().map_or(0, Statistics::bytes)
-    }
-
-    fn scrub(
-        &self,
-        arena: &Arena,
-        wait_out_writers: &mut WaitForWriters<'_>,
-        report: &mut Report<'_>,
-    ) -> Result<(), Corruption> {
-        self.structures().try_for_each(|structure| structure.scrub(arena, wait_out_writers, report))
-    }
-
-    #[cfg(feature = "fault-injection")]
-    fn fault_words(&self, arena: &Arena, visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
-        self.structures().try_for_each(|structure| structure.fault_words(arena, visit))
     }
 }
 
@@ -334,32 +312,6 @@ impl<const HOLDS: usize> Filter<HOLDS> {
     }
 }
 
-impl<const HOLDS: usize> SideStructure for Filter<HOLDS> {
-    /// Place and number of the lines.
-    fn each_control(&self, secret: Secret, visit: &mut dyn FnMut(Words<'_>)) {
-        visit(self.lines.control_words(Self::salt(secret)));
-    }
-
-    /// Compares every line with its control word. O(lines).
-    fn scrub(
-        &self,
-        arena: &Arena,
-        wait_out_writers: &mut WaitForWriters<'_>,
-        report: &mut Report<'_>,
-    ) -> Result<(), Corruption> {
-        let view = arena.view()?;
-        self.lines.scrub(&view, Self::salt(view.secret), wait_out_writers, report)
-    }
-
-    #[cfg(feature = "fault-injection")]
-    fn fault_words(&self, arena: &Arena, visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
-        let view = arena.view()?;
-        let words = self.lines.every_word(&view, Self::salt(view.secret))?;
-        words.into_iter().for_each(|word| visit(FaultWords::Filter, std::slice::from_ref(word)));
-        Ok(())
-    }
-}
-
 impl Bits {
     /// Whether a bit is missing, so that no entry has the key. Reads the word, and the control word if it lacks a bit
     /// (FILTER-2).
@@ -405,7 +357,8 @@ mod tests {
         }
         let scrub = || {
             let mut found = Vec::new();
-            filter.scrub(view.arena(), &mut || (), &mut |damage| found.push(damage)).unwrap();
+            let salt = Filter::<KEYS>::salt(view.secret);
+            filter.lines.scrub(&view, salt, &mut || (), &mut |damage| found.push(damage)).unwrap();
             found
         };
         assert_eq!(scrub(), []);

@@ -311,65 +311,6 @@ pub(crate) fn lost() -> Corruption {
     Corruption::new(Place::Control, 0, 0, 0)
 }
 
-// The interface of the structures beside the list of entries. Each stores words that may be damaged, and takes memory.
-//
-// ```text
-//   accelerators    filters (lines in the arena), counters of reads
-//   tombstones      their index
-//   shards          the control words of every writer
-// ```
-// `Core` lists them; scrub, fault injector and the count of memory ask each for its part.
-//
-// Any thread.
-
-/// Waits for the writers at work.
-pub(crate) type WaitForWriters<'s> = dyn FnMut() + 's;
-
-/// Takes a finding.
-pub(crate) type Report<'r> = dyn FnMut(Corruption) + 'r;
-
-/// Takes a run of words.
-#[cfg(feature = "fault-injection")]
-pub(crate) type VisitWords<'v> = dyn FnMut(FaultWords, &[AtomicU64]) + 'v;
-
-/// A structure beside the list of entries. Most have only some of these, so all methods do nothing by default.
-pub(crate) trait SideStructure {
-    /// Calls `visit` with each group of control words, as those of a table with this secret.
-    fn each_control(&self, _secret: Secret, _visit: &mut dyn FnMut(Words<'_>)) {}
-
-    /// Bytes of heap memory. Memory in the arena is counted there.
-    fn heap_bytes(&self) -> u64 {
-        0
-    }
-
-    /// Verifies everything but control words, and reports what disagrees after writers at work have left: words may disagree
-    /// while one writes. An error is damage that ended the scrub of this structure.
-    fn scrub(
-        &self,
-        _arena: &Arena,
-        _wait_out_writers: &mut WaitForWriters<'_>,
-        _report: &mut Report<'_>,
-    ) -> Result<(), Corruption> {
-        Ok(())
-    }
-
-    /// Calls `visit` with each run of words but control words, for the fault injector.
-    #[cfg(feature = "fault-injection")]
-    fn fault_words(&self, _arena: &Arena, _visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
-        Ok(())
-    }
-}
-
-/// The kind of words that a fault injector may break.
-#[cfg(feature = "fault-injection")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FaultWords {
-    /// Of a filter, in the arena.
-    Filter,
-    /// Of the live or the frozen tombstone index, on the heap.
-    TombstoneIndex,
-}
-
 // The ground of all parts of a table: its arena and its comparator.
 //
 // Any thread.

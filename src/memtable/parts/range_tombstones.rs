@@ -26,7 +26,7 @@ use crate::key::{KeyComparator, SequenceNumber, Target};
 use crate::memtable::arena::arena::Arena;
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{Control, ControlWord, Head};
-use crate::memtable::lookup::lines::{Ground, Report, SideStructure, WaitForWriters};
+use crate::memtable::lookup::lines::Ground;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::skiplist::list::List;
 use crate::memtable::skiplist::search::Search;
@@ -34,9 +34,6 @@ use crate::sync::Mutex;
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::live::{Asked, CoveringRun, LiveIndex, Question};
 use crate::tombstone::node::Load;
-
-#[cfg(feature = "fault-injection")]
-use crate::memtable::lookup::lines::{FaultWords, VisitWords};
 
 /// The range tombstones of a table: the list of their entries, and the index that answers for it.
 pub(crate) struct RangeTombstones {
@@ -275,29 +272,6 @@ impl RangeTombstones {
             }
             let _ = self.finished.set(());
         }
-    }
-}
-
-impl SideStructure for RangeTombstones {
-    fn heap_bytes(&self) -> u64 {
-        self.live.allocated_bytes()
-    }
-
-    /// Verifies the index.
-    fn scrub(
-        &self,
-        _arena: &Arena,
-        wait_out_writers: &mut WaitForWriters<'_>,
-        report: &mut Report<'_>,
-    ) -> Result<(), Corruption> {
-        self.live.scrub(wait_out_writers, report);
-        Ok(())
-    }
-
-    #[cfg(feature = "fault-injection")]
-    fn fault_words(&self, _arena: &Arena, visit: &mut VisitWords<'_>) -> Result<(), Corruption> {
-        self.live.regions(&mut |_, words| visit(FaultWords::TombstoneIndex, words));
-        Ok(())
     }
 }
 

@@ -35,7 +35,6 @@ use crate::integrity::digest::Secret;
 use crate::key::{KeyComparator, Kind, SequenceNumber};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Verified;
-use crate::memtable::lookup::lines::SideStructure;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Published, holder_number, thread_number};
 use crate::tombstone::live::CoveringRun;
@@ -586,16 +585,14 @@ impl WriterShards {
         let inside = self.all().filter_map(|shard| shard.inside.try_lock());
         inside.map(|inside| inside.inserter.unused_bytes()).sum()
     }
-}
 
-impl SideStructure for WriterShards {
     /// The control words of every shard.
-    fn each_control(&self, secret: Secret, visit: &mut dyn FnMut(Words<'_>)) {
+    pub(crate) fn each_control(&self, secret: Secret, visit: &mut dyn FnMut(Words<'_>)) {
         self.numbered().for_each(|(number, shard)| visit(shard.control.words(salt_of(secret, number))));
     }
 
     /// Shards, and watched tombstones.
-    fn heap_bytes(&self) -> u64 {
+    pub(crate) fn heap_bytes(&self) -> u64 {
         (self.all().count() * size_of::<WriterShard>()) as u64 + self.watches.heap_bytes()
     }
 }
