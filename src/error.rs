@@ -85,13 +85,6 @@ pub enum Error {
         /// The sequence number of both entries.
         sequence: u64,
     },
-    /// Two entries of a batch have one user key, and all entries of the batch get one sequence number. The batch is
-    /// refused.
-    #[error("entry {entry} of the batch has the user key of an earlier one and the same sequence number")]
-    DuplicateInBatch {
-        /// The later one of the two, counted from 0.
-        entry: u64,
-    },
     /// The table is frozen and takes no more writes.
     #[error("the memtable is frozen")]
     Frozen,

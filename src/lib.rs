@@ -178,8 +178,7 @@ pub use memtable::write::writer::{Displaced, Inserted};
 
 /// Entries that are written together, in RocksDB's encoding.
 pub mod batch {
-    pub use crate::memtable::batch::batch::BatchEntry;
-    pub use crate::memtable::batch::batch::{RangeOrder, SequenceMode};
+    pub use crate::memtable::batch::batch::{BatchEntry, RangeOrder};
     pub use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
 }
 

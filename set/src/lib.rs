@@ -170,7 +170,7 @@
 //!
 //! | error | what it means | what to do |
 //! | --- | --- | --- |
-//! | `InvalidArgument`, `KeyTooLarge`, `ValueTooLarge`, `DuplicateInBatch` | the batch is refused; nothing is changed | mend the batch |
+//! | `InvalidArgument`, `KeyTooLarge`, `ValueTooLarge` | the batch is refused; nothing is changed | mend the batch |
 //! | `Corruption` from a write | the batch was damaged before it had numbers | make it anew |
 //! | `Corruption` from a read | the answer may be under damaged memory; others are not affected | report it; flush, to know |
 //! | `MemTableFull` | the batch fits no empty table | split it |

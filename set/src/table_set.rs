@@ -204,8 +204,7 @@ impl<B> MemTableSet<B> {
     }
 
     /// Writes a batch that was read from a journal, under the numbers in its header, without appending it anywhere.
-    /// Its sequence mode is not part of the encoding: set it to what it was when the batch was written. Numbers between the
-    /// last batch and this one stay unused. Older journals are kept until the tables with replayed
+    /// Numbers between the last batch and this one stay unused. Older journals are kept until the tables with replayed
     /// batches are flushed. Meant for recovery, before anything else is written, but after a flush thread was started: a log
     /// with more than [`max_write_buffer_number`](crate::SetOptionsBuilder::max_write_buffer_number) tables needs flushes
     /// on the way. Tables are sealed as they fill. If nobody flushes them, a replay is refused with `WriteStall`, and can be repeated

@@ -83,7 +83,6 @@ shown! {
         "len": batch.len(),
         "data_size": batch.as_bytes().len(),
         "protection_bytes": batch.protection_bytes(),
-        "sequence_mode": batch.sequence_mode(),
     }
     "BatchEntry": impl [] BatchEntry<'_>, |entry| {
         "family": entry.family(),

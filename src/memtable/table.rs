@@ -374,8 +374,7 @@ impl MemTable {
         Writer::reserving(self.core(), bytes)
     }
 
-    /// Writes the entries of a batch. The first one gets `first_sequence` and each further one the next number, or
-    /// all get one number (see [`SequenceMode`](crate::batch::SequenceMode)). Expected O(n log n). The searches of a
+    /// Writes the entries of a batch. The first one gets `first_sequence` and each further one the next number. Expected O(n log n). The searches of a
     /// batch overlap, so a batch is faster than its entries one by one. An empty range, which only a batch from a log
     /// can have, takes its number and writes nothing. When readers may see it: [commit protocol](crate::guide::commit_protocol).
     ///
@@ -438,8 +437,7 @@ impl MemTable {
 
     /// Makes the checks of [`write_batch`](Self::write_batch) that do not depend on other writes, and keeps what it read, for an
     /// engine that logs a batch before it writes it: `prepare`, [`reserve`](Self::reserve), log,
-    /// [`ReservedBatch::write`](crate::batch::ReservedBatch::write). Writes nothing, and waits for nobody. O(length), and
-    /// O(n log n) comparisons under [`SequenceMode::WholeBatch`](crate::batch::SequenceMode::WholeBatch).
+    /// [`ReservedBatch::write`](crate::batch::ReservedBatch::write). Writes nothing, and waits for nobody. O(length).
     ///
     /// It does not check whether the table is frozen or full, or has an entry with the key and sequence number of one
     /// in the batch. The order of the steps: [commit protocol](crate::guide::commit_protocol).
@@ -462,8 +460,7 @@ impl MemTable {
     ///
     /// # Errors
     /// `KeyTooLarge` and `ValueTooLarge` by this table's limits, `InvalidArgument` (a range that ends before its start
-    /// in this table's order, an entry of a column family other than 0; the text names the entry), `DuplicateInBatch` for two entries of one key that share the batch's only sequence
-    /// number, `Corruption` if the batch was damaged in memory.
+    /// in this table's order, an entry of a column family other than 0; the text names the entry), `Corruption` if the batch was damaged in memory.
     pub fn prepare<'b>(&'b self, batch: &'b WriteBatch) -> Result<PreparedBatch<'b>> {
         prepare(self.core(), batch)
     }

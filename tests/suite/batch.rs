@@ -544,7 +544,6 @@ mod families {
     use std::cmp::Reverse;
     use std::collections::BTreeMap;
 
-    use paranoid_memtable::batch::SequenceMode;
     use paranoid_memtable::integrity::{Place, Protected};
     use paranoid_memtable::{Error, Kind, MemTable, MemTableOptions, WriteBatch};
     use paranoid_set::{Durability, MemTableSet, SetOptions};
@@ -718,9 +717,9 @@ mod families {
     type Version = (u32, Vec<u8>, Reverse<u64>);
 
     /// A batch, and a row for each of its entries.
-    fn random_batch(rng: &mut Rng, first: u64, mode: SequenceMode) -> (WriteBatch, Vec<Row>) {
+    fn random_batch(rng: &mut Rng, first: u64) -> (WriteBatch, Vec<Row>) {
         let protection = [0, 8][rng.index(2)];
-        let mut batch = WriteBatch::with_protection(protection).unwrap().with_sequence_mode(mode);
+        let mut batch = WriteBatch::with_protection(protection).unwrap();
         let mut rows = Vec::new();
         for n in 0..rng.below(30) {
             // Some keys are in several families, under one number too.
@@ -733,8 +732,7 @@ mod families {
                 _ => vec![b'v'; rng.index(200)],
             };
             batch.insert_in(family, kind, &key, &value).unwrap();
-            let number = if mode == SequenceMode::PerEntry { first + n } else { first };
-            rows.push((family, number, kind, key, value));
+            rows.push((family, first + n, kind, key, value));
         }
         (batch, rows)
     }
@@ -748,10 +746,8 @@ mod families {
                 FAMILIES.into_iter().map(|family| (family, (table(), table()))).collect();
             let mut model: BTreeMap<Version, (Kind, Vec<u8>)> = BTreeMap::new();
             for _ in 0..if cfg!(miri) { 3 } else { 20 } {
-                let mode = [SequenceMode::PerEntry, SequenceMode::WholeBatch][rng.index(2)];
-                let (batch, rows) = random_batch(&mut rng, next, mode);
+                let (batch, rows) = random_batch(&mut rng, next);
                 let logged = WriteBatch::from_verified(batch.as_bytes().to_vec(), |_| Ok(())).unwrap();
-                let logged = logged.with_sequence_mode(mode);
                 for (family, (batched, single)) in &tables {
                     let from = if rng.one_in(2) { &batch } else { &logged };
                     let written = batched.write_batch_of(*family, next, from).unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use paranoid_memtable::Directory;
-use paranoid_memtable::batch::{RangeOrder, SequenceMode};
+use paranoid_memtable::batch::RangeOrder;
 #[cfg(feature = "fault-injection")]
 use paranoid_memtable::fault::{FaultInjector, Past, Region};
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix};
@@ -329,7 +329,6 @@ fn plain(out: &mut Outputs) {
     show!(out, "KeyEquality", &KeyEquality::Bytes);
     show!(out, "KeyOrder", &KeyOrder::Bytes);
     show!(out, "Kind", &Kind::from_u8(0x99));
-    show!(out, "SequenceMode", &SequenceMode::WholeBatch);
     show!(out, "RangeOrder", &RangeOrder::OfTable);
     show!(out, "Versions", &Versions::All);
     show!(out, "Raw", &Raw);

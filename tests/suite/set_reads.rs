@@ -5,7 +5,6 @@
 mod set_model {
     use std::sync::Arc;
 
-    use paranoid_memtable::batch::SequenceMode;
     use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushSink, SinkError};
     use paranoid_memtable::scan::SortedSource;
     use paranoid_memtable::tombstone::Fragment;
@@ -92,24 +91,20 @@ mod set_model {
         }
 
         fn write(&mut self) {
-            let whole = self.rng.one_in(5);
             let mut batch = WriteBatch::with_protection(*self.rng.pick(&[0, 8])).unwrap();
-            if whole {
-                batch = batch.with_sequence_mode(SequenceMode::WholeBatch);
-            }
             for _ in 0..*self.rng.pick(&[0, 1, 1, 2, 3, 4, 5]) {
-                let sequence = self.last + if whole { 1 } else { batch.len() as u64 + 1 };
+                let sequence = self.last + batch.len() as u64 + 1;
                 self.draw(&mut batch, sequence);
             }
-            self.last += if whole { batch.len().min(1) } else { batch.len() } as u64;
+            self.last += batch.len() as u64;
             let durability = match (self.journal.is_some(), self.rng.below(10)) {
                 (true, 0) => Durability::None,
                 (true, 1..6) => Durability::Buffered,
                 (true, _) => Durability::Synced,
                 (false, _) => Durability::None,
             };
-            self.logged &= (durability != Durability::None && !whole) || batch.is_empty();
-            let by_kind = !whole && self.rng.one_in(2);
+            self.logged &= durability != Durability::None || batch.is_empty();
+            let by_kind = self.rng.one_in(2);
             let single = if by_kind && batch.len() == 1 { self.write_single(&batch) } else { None };
             let written = single.unwrap_or_else(|| self.set.write_with(&batch, durability));
             assert_eq!(written.unwrap(), self.last);
@@ -394,11 +389,10 @@ mod set_model {
         assert_eq!(set.replay(&batch).unwrap(), 5);
         batch.append(&empty_range()).unwrap();
         assert_eq!(set.write(&batch).unwrap(), 7);
-        assert_eq!(set.write(&WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch)).unwrap(), 7);
-        assert_eq!(set.write(&batch.with_sequence_mode(SequenceMode::WholeBatch)).unwrap(), 8);
+        assert_eq!(set.write(&WriteBatch::new()).unwrap(), 7);
         let mut batch = WriteBatch::new();
         batch.put(b"k", b"v").unwrap();
-        assert_eq!((set.write(&batch).unwrap(), set.stats().entries, set.switch().unwrap()), (9, 1, 1));
+        assert_eq!((set.write(&batch).unwrap(), set.stats().entries, set.switch().unwrap()), (8, 1, 1));
     }
 
     /// What a replay brought is in the old journals alone: they stay until all of its tables are flushed.

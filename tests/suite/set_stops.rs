@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 
-use paranoid_memtable::batch::SequenceMode;
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{ChecksumKind, Error, Lookup, MemTable, MemTableOptions, WriteBatch};
@@ -218,7 +217,7 @@ fn a_writer_that_panics_stops_the_set() {
 #[test]
 fn a_batch_that_is_interrupted_stops_the_set() {
     let _watchdog = Watchdog::new("set_stops::a_batch_that_is_interrupted_stops_the_set", 0);
-    let mut batch = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
+    let mut batch = WriteBatch::new();
     let keys = [b"q", b"k", b"b", b"m", b"K", b"z"];
     keys.iter().for_each(|key| batch.put(*key, b"batch").unwrap());
     let mut interrupted = 0;

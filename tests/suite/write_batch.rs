@@ -4,11 +4,10 @@ use std::cmp::Ordering;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 
-use paranoid_memtable::batch::{RangeOrder, SequenceMode};
+use paranoid_memtable::batch::RangeOrder;
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::{DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch};
-use paranoid_set::{MemTableSet, SetOptions};
 
 use crate::support::orders::{CaseBlind, Forgetful, Reverse, Script, Scripted, ScriptedLoosely, script};
 use crate::support::under;
@@ -21,7 +20,6 @@ mod reserved {
     use std::sync::mpsc::{RecvTimeoutError, channel};
     use std::time::Duration;
 
-    use paranoid_memtable::batch::SequenceMode;
     use paranoid_memtable::{
         BatchWritten, Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch,
     };
@@ -38,16 +36,6 @@ mod reserved {
         MemTable::new(options.build().unwrap()).unwrap()
     }
 
-    #[test]
-    fn a_cleared_batch_keeps_its_mode() {
-        let mut batch = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
-        batch.put(b"old", b"old").unwrap();
-        batch.clear();
-        batch.put(b"new", b"new").unwrap();
-        batch.put(b"newer", b"new").unwrap();
-        assert_eq!(MemTable::default().prepare(&batch).unwrap().numbers(), 1);
-    }
-
     /// What was written, without bytes, which depend on the place, or the error.
     fn verdict(written: &Result<BatchWritten, Error>) -> String {
         match written {
@@ -58,10 +46,8 @@ mod reserved {
 
     /// A batch that a table may refuse: a key of 21 bytes, a key twice, a range that ends before its start.
     fn random_batch(rng: &mut Rng, round: u64) -> WriteBatch {
-        let mode = [SequenceMode::PerEntry, SequenceMode::WholeBatch][rng.below(2) as usize];
         let mut batch = WriteBatch::with_protection([0, 8][rng.below(2) as usize])
             .unwrap()
-            .with_sequence_mode(mode)
             .with_range_order(paranoid_memtable::batch::RangeOrder::OfTable);
         let spread = [20, 500][rng.below(2) as usize];
         for _ in 0..rng.below(if cfg!(miri) { 5 } else { 40 }) {
@@ -341,9 +327,6 @@ mod reserved {
         assert!(matches!(there, Error::DuplicateEntry { sequence: 6 }), "{there}");
         assert_eq!(contents(&table), before);
         assert_eq!(table.reserve(&mut prepared).unwrap().write(u64::MAX - 2).unwrap().entries, 3);
-        let whole = batch_of(1).with_sequence_mode(SequenceMode::WholeBatch);
-        let mut whole = table.prepare(&whole).unwrap();
-        assert_eq!(table.fork().unwrap().reserve(&mut whole).unwrap().write(u64::MAX).unwrap().entries, 2);
     }
 }
 
@@ -384,9 +367,7 @@ fn a_batch_is_its_entries_one_by_one() {
         let mut asked = Vec::new();
         for round in 0..rounds {
             let mut batch = WriteBatch::with_protection([0, 8][round as usize % 2]).unwrap();
-            let (mode, ordered) = (random() % 2, random() % 2);
-            batch =
-                batch.with_sequence_mode([SequenceMode::PerEntry, SequenceMode::WholeBatch][mode as usize]);
+            let ordered = random() % 2;
             let first = next;
             for n in 0..random() % longest {
                 let name = if ordered == 0 { 1000 * round + n } else { (random() % 997) * 64 + n };
@@ -400,7 +381,7 @@ fn a_batch_is_its_entries_one_by_one() {
                 batch.insert(kind, key, &value).unwrap();
                 asked.push(key);
                 single.insert(next, kind, key, &value).unwrap();
-                next += 1 - mode;
+                next += 1;
             }
             next += 1;
             let written = match round % 3 {
@@ -448,8 +429,6 @@ fn what_can_be_refused_is_refused_before_the_first_link() {
     let tombstone = refused(&table, 8, &batch_of(Kind::RANGE_DELETE, b"a", b"z"));
     assert!(matches!(tombstone, Error::DuplicateEntry { sequence: 9 }), "{tombstone}");
     assert!(matches!(refused(&table, u64::MAX, &batch_of(Kind::PUT, b"x", b"")), Error::InvalidArgument(_)));
-    let twice = batch_of(Kind::PUT, b"first", b"2").with_sequence_mode(SequenceMode::WholeBatch);
-    assert!(matches!(refused(&table, 20, &twice), Error::DuplicateInBatch { entry: 1 }));
     let full = refused(&table, 30, &batch_of(Kind::PUT, b"big", &vec![7; 400 << 10]));
     assert!(matches!(full, Error::MemTableFull { .. }), "{full}");
     table.write_batch(30, &batch_of(Kind::PUT, b"small", b"")).unwrap();
@@ -460,16 +439,17 @@ fn what_can_be_refused_is_refused_before_the_first_link() {
 
 #[test]
 fn duplicates_follow_the_policy() {
-    let mut batch = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
+    let mut batch = WriteBatch::new();
     batch.put(b"k", b"1").unwrap();
     batch.put(b"k", b"2").unwrap();
     let options = options().duplicates(DuplicatePolicy::Replace).whole_key_filter(0.1);
     let table = MemTable::new(options.build().unwrap()).unwrap();
-    let written = table.write_batch(3, &batch).unwrap();
-    assert_eq!((written.entries, written.displaced), (2, 1));
-    let Lookup::Value(found) = table.get(b"k", 3).unwrap() else { panic!("not there") };
-    assert_eq!(&*found, b"2");
-    assert_eq!(table.len(), 1);
+    for displaced in [0, 2] {
+        let written = table.write_batch(3, &batch).unwrap();
+        assert_eq!((written.entries, written.displaced), (2, displaced));
+        let Lookup::Value(found) = table.get(b"k", 4).unwrap() else { panic!("not there") };
+        assert_eq!((&*found, table.len()), (b"2".as_slice(), 2));
+    }
 }
 
 #[test]
@@ -691,11 +671,10 @@ fn a_batch_is_checked_in_the_order_of_its_table() {
     assert_eq!(verdicts(&range(b"b", b"a").unwrap()), ["InvalidArgument", "taken", "InvalidArgument"]);
     // The range is empty where case does not count, and deletes nothing there.
     assert_eq!(verdicts(&range(b"A", b"a").unwrap()), ["taken", "InvalidArgument", "taken"]);
-    let mut twice = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
+    let mut twice = WriteBatch::new();
     twice.put(b"k", b"1").unwrap();
     twice.put(b"K", b"2").unwrap();
-    assert!(forward.prepare(&twice).map(drop).is_ok());
-    assert!(matches!(blind.prepare(&twice).map(drop), Err(Error::DuplicateInBatch { entry: 1 })));
+    assert!(forward.prepare(&twice).map(drop).is_ok() && blind.prepare(&twice).map(drop).is_ok());
     // What the table holds does not matter.
     forward.put(0, b"k", b"there").unwrap();
     assert!(forward.prepare(&twice).map(drop).is_ok());
@@ -721,7 +700,7 @@ fn a_check_finds_what_was_damaged() {
 /// first ones. Before the first link it changes nothing.
 #[test]
 fn a_batch_that_is_interrupted_says_what_it_left() {
-    let mut batch = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
+    let mut batch = WriteBatch::new();
     let keys = [b"q", b"k", b"b", b"m", b"K", b"z"];
     keys.iter().for_each(|key| batch.put(*key, b"batch").unwrap());
     let (mut refused, mut interrupted, mut whole) = (0, 0, 0);
@@ -729,20 +708,19 @@ fn a_batch_that_is_interrupted_says_what_it_left() {
         let order = ScriptedLoosely::new(Forgetful::new());
         let table = MemTable::new(under(options(), order.clone())).unwrap();
         table.put(1, b"e", b"before").unwrap();
+        table.put(6, b"k", b"before, under the number of K").unwrap();
         order.script::<Forgetful>().forget_after(comparisons);
         let applied = match table.write_batch(2, &batch) {
             Ok(_) => keys.len(),
             Err(Error::BatchInterrupted { applied, cause }) => {
                 assert!(
-                    matches!(*cause, Error::DuplicateEntry { sequence: 2 } | Error::Corruption(_)),
+                    matches!(*cause, Error::DuplicateEntry { sequence: 6 } | Error::Corruption(_)),
                     "{cause}"
                 );
                 applied as usize
             }
             // The contradiction may be reported as an order that memory does not have.
-            Err(
-                Error::DuplicateEntry { sequence: 2 } | Error::DuplicateInBatch { .. } | Error::Corruption(_),
-            ) => 0,
+            Err(Error::DuplicateEntry { sequence: 6 } | Error::Corruption(_)) => 0,
             Err(error) => panic!("{error}"),
         };
         match applied {
@@ -751,34 +729,13 @@ fn a_batch_that_is_interrupted_says_what_it_left() {
             _ => interrupted += 1,
         }
         order.script::<Forgetful>().forget_after(i64::MAX);
-        assert_eq!(table.len(), 1 + applied, "after {comparisons} comparisons");
+        assert_eq!(table.len(), 2 + applied, "after {comparisons} comparisons");
         for (place, key) in keys.into_iter().enumerate() {
-            let is_found = matches!(table.get(key, 2).unwrap(), Lookup::Value(_));
+            let number = 2 + place as u64;
+            let is_found =
+                matches!(table.get(key, number).unwrap(), Lookup::Value(found) if *found == *b"batch");
             assert_eq!(is_found, place < applied, "after {comparisons} comparisons");
         }
     }
     assert!(refused > 0 && interrupted > 0 && whole > 0, "{refused} {interrupted} {whole}");
-}
-
-/// Two entries of one key and one sequence number: the error names the later entry, whether or not the number is known yet.
-#[test]
-fn a_key_twice_in_a_batch_of_one_number_is_named() {
-    let mut batch = WriteBatch::new().with_range_order(RangeOrder::OfTable);
-    for key in [b"a", b"b", b"c"] {
-        batch.put(key, b"1").unwrap();
-    }
-    batch.delete_range(b"b", b"d").unwrap();
-    batch.put(b"b", b"2").unwrap();
-    batch.put(b"b", b"3").unwrap();
-    let batch = batch.with_sequence_mode(SequenceMode::WholeBatch);
-    let (table, set) = (MemTable::default(), MemTableSet::open(SetOptions::default(), ()).unwrap());
-    for error in [
-        table.prepare(&batch).map(drop).unwrap_err(),
-        table.write_batch(7, &batch).unwrap_err(),
-        set.write(&batch).unwrap_err(),
-    ] {
-        assert!(matches!(error, Error::DuplicateInBatch { entry: 4 }), "{error:?}");
-        assert!(error.to_string().starts_with("entry 4 of the batch has the user key of an earlier one"));
-    }
-    assert_eq!((table.len(), set.snapshot().sequence()), (0, 0));
 }

@@ -28,29 +28,6 @@ use crate::memtable::batch::encoding::{
     COUNT_AT, HEADER_LEN, Header, LIMITS, Record, Records, admit, append, damage, record_len, tag_of,
 };
 
-/// How the entries of a batch get their sequence numbers.
-///
-/// ```
-/// use paranoid_memtable::{MemTable, WriteBatch};
-/// use paranoid_memtable::batch::SequenceMode;
-/// let table = MemTable::default();
-/// for (mode, numbers) in [(SequenceMode::PerEntry, 2), (SequenceMode::WholeBatch, 1)] {
-///     let mut batch = WriteBatch::new().with_sequence_mode(mode);
-///     batch.put(b"a", b"1")?;
-///     batch.put(b"b", b"2")?;
-///     assert_eq!(table.prepare(&batch)?.numbers(), numbers);
-/// }
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum SequenceMode {
-    /// Each entry takes the next sequence number.
-    #[default]
-    PerEntry,
-    /// All entries share one sequence number; two writes of one key are then duplicates.
-    WholeBatch,
-}
-
 /// In which order a batch compares the ends of a range delete that is added to it. The encoding does not record it.
 ///
 /// ```
@@ -92,12 +69,12 @@ pub enum RangeOrder {
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct WriteBatch {
     buffer: Vec<u8>,
     /// One per record, with protection.
     caller_digests: Option<Vec<Protected<Kvoc>>>,
     header: Header,
-    mode: SequenceMode,
     range_order: RangeOrder,
     max_bytes: usize,
 }
@@ -117,7 +94,6 @@ impl WriteBatch {
     /// assert!(batch.is_empty());
     /// assert_eq!(batch.protection_bytes(), 8);
     /// ```
-    #[must_use]
     pub fn new() -> Self {
         WriteBatch::of(vec![0; HEADER_LEN], Header::default(), Some(Vec::new()))
     }
@@ -148,29 +124,9 @@ impl WriteBatch {
             buffer,
             caller_digests,
             header,
-            mode: SequenceMode::default(),
             range_order: RangeOrder::default(),
             max_bytes: usize::MAX,
         }
-    }
-
-    /// This batch with another way of numbering. The encoding does not record it.
-    ///
-    /// ```
-    /// use paranoid_memtable::{MemTable, WriteBatch};
-    /// use paranoid_memtable::batch::SequenceMode;
-    /// let mut batch = WriteBatch::new().with_sequence_mode(SequenceMode::WholeBatch);
-    /// batch.put(b"a", b"1")?;
-    /// batch.put(b"b", b"2")?;
-    /// let table = MemTable::default();
-    /// table.write_batch(7, &batch)?;
-    /// assert_eq!((table.stats().smallest_sequence, table.stats().largest_sequence), (Some(7), Some(7)));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn with_sequence_mode(mut self, mode: SequenceMode) -> Self {
-        self.mode = mode;
-        self
     }
 
     /// This batch with another order for the ends of ranges that are added from here on.
@@ -181,7 +137,6 @@ impl WriteBatch {
     /// let mut batch = WriteBatch::new().with_range_order(RangeOrder::OfTable);
     /// assert!(batch.delete_range(b"z", b"a").is_ok());
     /// ```
-    #[must_use]
     pub fn with_range_order(mut self, order: RangeOrder) -> Self {
         self.range_order = order;
         self
@@ -208,11 +163,6 @@ impl WriteBatch {
         }
         self.max_bytes = max;
         Ok(self)
-    }
-
-    /// How the entries get their sequence numbers.
-    pub(crate) fn sequence_mode(&self) -> SequenceMode {
-        self.mode
     }
 
     /// Bytes of digest per entry: 0 or 8.
@@ -452,8 +402,7 @@ impl WriteBatch {
     /// The sequence number of entry `number` if the first one has `first`.
     #[inline]
     pub(crate) fn sequence_of(&self, number: u64, first: SequenceNumber) -> Result<SequenceNumber> {
-        let step = if self.mode == SequenceMode::PerEntry { number } else { 0 };
-        first.checked_add(step).ok_or_else(|| {
+        first.checked_add(number).ok_or_else(|| {
             Error::InvalidArgument(format!("entry {number} after sequence number {first} is over 2^64 - 1"))
         })
     }

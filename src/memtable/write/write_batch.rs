@@ -35,7 +35,7 @@ use crate::error::{Corruption, Error, Place, Result};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{ControlWord, Head, entry_bytes_max};
-use crate::memtable::batch::batch::{SequenceMode, WriteBatch};
+use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::core::Core;
 use crate::memtable::parts::writer_shards::{Entered, Leased, WriterShard};
 use crate::memtable::skiplist::inserter::Inserter;
@@ -105,12 +105,10 @@ pub struct PreparedBatch<'b> {
 }
 
 impl PreparedBatch<'_> {
-    /// How many sequence numbers the batch takes: one per record, empty ranges included, or at most one under
-    /// [`SequenceMode::WholeBatch`]. O(1).
+    /// How many sequence numbers the batch takes: one per record, empty ranges included. O(1).
     #[must_use]
     pub fn numbers(&self) -> u64 {
-        let records = self.batch.len() as u64;
-        if self.batch.sequence_mode() == SequenceMode::WholeBatch { records.min(1) } else { records }
+        self.batch.len() as u64
     }
 
     /// The most bytes that the batch takes of a table's hard limit: of the arena, and of the index of range tombstones. 0 if it has
@@ -295,9 +293,6 @@ fn read_batch<'b>(
         number += 1;
     }
     check_read(batch, first, black_box(writes), &left_out)?;
-    if batch.sequence_mode() == SequenceMode::WholeBatch {
-        compare_batch(core, batch, writes)?;
-    }
     Ok(left_out)
 }
 
@@ -318,11 +313,10 @@ fn check_read(
     writes: &[Fields<'_>],
     left_out: &LeftOut,
 ) -> Result<()> {
-    let step = u64::from(batch.sequence_mode() == SequenceMode::PerEntry);
     let agrees = writes.len() + left_out.entries == batch.len()
         && match left_out.entries {
-            0 => (0..).zip(writes).all(|(at, write): (u64, _)| write.sequence == first + at * step),
-            _ => steps_of(first, writes, left_out) == sum_below(batch.len() as u64) * step,
+            0 => (0..).zip(writes).all(|(at, write): (u64, _)| write.sequence == first + at),
+            _ => steps_of(first, writes, left_out) == sum_below(batch.len() as u64),
         };
     if agrees { Ok(()) } else { Err(miscounted(batch.len() as u64, writes.len())) }
 }
@@ -363,35 +357,6 @@ fn name(number: u64, error: Error) -> Error {
 /// What becomes of duplicates in a list. Range tombstones are never replaced.
 fn policy(core: &Core, list: Head) -> DuplicatePolicy {
     if list == Head::Ranges { DuplicatePolicy::Reject } else { core.options.duplicates }
-}
-
-/// Looks for equal keys inside a batch whose entries share one sequence number.
-fn compare_batch(core: &Core, batch: &WriteBatch, writes: &[Fields<'_>]) -> Result<()> {
-    for list in [Head::Points, Head::Ranges] {
-        if policy(core, list) == DuplicatePolicy::Replace {
-            continue;
-        }
-        let mut sorted: Vec<&Fields<'_>> = writes.iter().filter(|write| list.holds(write.kind)).collect();
-        sorted.sort_by(|left, right| core.comparator.compare(left.key, right.key));
-        for pair in sorted.windows(2) {
-            if let [left, right] = pair
-                && core.comparator.compare(left.key, right.key).is_eq()
-            {
-                return Err(Error::DuplicateInBatch { entry: place_of(batch, right.key)? });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The number of the entry whose key is stored there, counted from 0.
-#[cold]
-fn place_of(batch: &WriteBatch, key: &[u8]) -> Result<u64> {
-    let (mut entries, mut number) = (batch.reader()?, 0);
-    while entries.step()?.is_some_and(|entry| !std::ptr::eq(entry.key(), key)) {
-        number += 1;
-    }
-    Ok(number)
 }
 
 /// Searches the places of all entries of one list, and refuses duplicates.
