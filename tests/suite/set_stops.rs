@@ -218,7 +218,8 @@ fn a_writer_that_panics_stops_the_set() {
 fn a_batch_that_is_interrupted_stops_the_set() {
     let _watchdog = Watchdog::new("set_stops::a_batch_that_is_interrupted_stops_the_set", 0);
     let mut batch = WriteBatch::new();
-    let keys = [b"q", b"k", b"b", b"m", b"K", b"z"];
+    // `K` comes before all others, and where case does not count behind `e`, which is there.
+    let keys = [b"q", b"k", b"f", b"m", b"K", b"z"];
     keys.iter().for_each(|key| batch.put(*key, b"batch").unwrap());
     let mut interrupted = 0;
     for comparisons in 0..200 {
@@ -231,23 +232,20 @@ fn a_batch_that_is_interrupted_stops_the_set() {
         let Err(Error::ReadOnly { cause }) = written else { continue };
         match &*cause {
             Error::BatchInterrupted { applied: 1..6, cause } => {
-                assert!(
-                    matches!(**cause, Error::DuplicateEntry { sequence: 2 } | Error::Corruption(_)),
-                    "{cause}"
-                );
+                assert!(matches!(**cause, Error::Corruption(_)), "{cause}");
             }
             // The contradiction is reported as an order that memory does not have.
-            Error::DuplicateEntry { sequence: 2 } | Error::Corruption(_) => continue,
+            Error::Corruption(_) => continue,
             cause => panic!("{cause}"),
         }
         interrupted += 1;
         let former = set.view();
-        assert_eq!(set.resume().unwrap(), Some((2, 2)));
+        assert_eq!(set.resume().unwrap(), Some((2, 7)));
         for view in [former, set.view()] {
             assert!(keys.iter().all(|key| matches!(view.get(*key).unwrap(), Lookup::NotFound)));
             assert!(matches!(view.get(b"e").unwrap(), Lookup::Value(value) if *value == *b"before"));
         }
-        assert_eq!(set.write(&batch).unwrap(), 3);
+        assert_eq!(set.write(&batch).unwrap(), 13);
         let view = set.view();
         assert!(keys.iter().all(|key| matches!(view.get(*key).unwrap(), Lookup::Value(_))));
         let mut flushed = History::default();
