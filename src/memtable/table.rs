@@ -270,73 +270,7 @@ impl MemTable {
         is_frozen.then(|| ImmutableMemTable { reader: self.reader.clone() })
     }
 
-    writes!(self: &Self);
-
-    /// Inserts an entry. Expected O(log n), and O(1) if the entry follows the one that its writer shard inserted
-    /// last. Once it has returned, every read at a snapshot of at least `sequence` sees the entry.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Error, Kind, MemTable};
-    /// let table = MemTable::default();
-    /// table.insert(1, Kind::custom(3), b"key", b"address of a blob")?;
-    /// assert_eq!(table.get_entry(b"key", 1)?.map(|entry| entry.kind()), Some(Kind::custom(3)));
-    /// assert!(matches!(table.insert(1, Kind::PUT, b"key", b""), Err(Error::DuplicateEntry { sequence: 1, .. })));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// `KeyTooLarge`, `ValueTooLarge`, `InvalidArgument` (a kind that is not known, a point delete with a value, an
-    /// empty or inverted range), `Frozen`, `DuplicateEntry`, `MemTableFull`, and `Corruption` if damage hides the
-    /// place of the entry. The table is then unchanged.
-    ///
-    /// # Panics
-    /// If the comparator panics. The table stays usable, and the entry is in it or is not.
-    #[inline]
-    pub fn insert(
-        &self,
-        sequence: SequenceNumber,
-        kind: Kind,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<Inserted> {
-        insert(self.core(), None, sequence, kind, key.as_ref(), value.as_ref())
-    }
-
-    /// Inserts an entry in its general form: the value is the concatenation of several slices, which are copied straight into the
-    /// arena, and the caller may give a digest over key, kind, whole value and sequence number. The entry equals the one that
-    /// [`insert`](Self::insert) makes of the joined slices.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Error, Kind, Lookup, MemTable};
-    /// use paranoid_memtable::integrity::Protected;
-    /// # fn main() -> Result<(), Error> {
-    /// let table = MemTable::default();
-    /// table.insert_parts(1, Kind::PUT, b"key", &[b"head", b"", b"body"], None)?;
-    /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(value) if &*value == b"headbody"));
-    ///
-    /// let digest = Protected::of(b"key", b"value", Kind::PUT);
-    /// table.insert_parts(2, Kind::PUT, b"key", &[b"value"], Some(digest.with_sequence(2)))?;
-    /// let damaged = table.insert_parts(3, Kind::PUT, b"key", &[b"valve"], Some(digest.with_sequence(3)));
-    /// assert!(matches!(damaged, Err(Error::Corruption(_))));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// The digests are computed from the arena's bytes after the copy, and the caller's is compared with them before the entry becomes
-    /// visible. A bit that flips in the caller's key is noticed without it; one that flips in the value before the copy is not.
-    ///
-    /// # Errors
-    /// Those of [`insert`](Self::insert), where `ValueTooLarge` refers to the length of all slices together, and `Corruption` if the
-    /// bytes do not have the caller's digest.
-    pub fn insert_parts(
-        &self,
-        sequence: SequenceNumber,
-        kind: Kind,
-        key: impl AsRef<[u8]>,
-        value: &[&[u8]],
-        caller_digest: Option<Protected<Kvos>>,
-    ) -> Result<Inserted> {
-        insert_parts(self.core(), None, sequence, kind, key.as_ref(), value, caller_digest)
-    }
+    writes!(self: &Self, self.core(), None);
 
     /// A writer for a thread that writes thousands of entries. It keeps a place in the list from which the next search starts,
     /// a piece of the arena, and counters of its own, so that writers of different threads seldom meet.
@@ -372,36 +306,6 @@ impl MemTable {
     /// `MemTableFull`, and then nothing is reserved; `Frozen`.
     pub fn try_reserve(&self, bytes: u64) -> Result<Writer> {
         Writer::reserving(self.core(), bytes)
-    }
-
-    /// Writes the entries of a batch. The first one gets `first_sequence` and each further one the next number. Expected O(n log n). The searches of a
-    /// batch overlap, so a batch is faster than its entries one by one. An empty range, which only a batch from a log
-    /// can have, takes its number and writes nothing. When readers may see it: [commit protocol](crate::guide::commit_protocol).
-    ///
-    /// ```
-    /// use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let table = MemTable::new(MemTableOptions::default())?;
-    /// let mut batch = WriteBatch::new();
-    /// batch.put(b"apple", b"red")?;
-    /// batch.delete(b"pear")?;
-    /// assert_eq!(table.write_batch(7, &batch)?.entries, 2);
-    /// assert_eq!(table.stats().largest_sequence, Some(8));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`insert`](Self::insert) for any entry, `MemTableFull` if there is no contiguous room for the batch,
-    /// `InvalidArgument` if an entry is of a column family other than 0 (then see [`write_batch_of`](Self::write_batch_of)),
-    /// and `Corruption` if the batch was damaged in memory: the table is then unchanged. `BatchInterrupted` if the
-    /// batch stopped after its first entry was linked, because damage was found or another writer inserted one of its
-    /// keys with the same sequence number. The caller must then not publish the batch's sequence numbers.
-    ///
-    /// # Panics
-    /// If the comparator panics. The table stays usable and may have any number of the batch's entries, so the caller
-    /// must not publish their sequence numbers.
-    pub fn write_batch(&self, first_sequence: SequenceNumber, batch: &WriteBatch) -> Result<BatchWritten> {
-        write_batch(self.core(), None, first_sequence, (batch, Take::All))
     }
 
     /// Writes the entries of one column family of a batch, for an engine with a table for each family. They take the numbers
@@ -1200,78 +1104,7 @@ impl Writer {
         Ok(writer)
     }
 
-    writes!(self: &mut Self);
-
-    /// Inserts an entry; see [`MemTable::insert`](crate::MemTable::insert).
-    ///
-    /// ```
-    /// use paranoid_memtable::{Kind, MemTable};
-    /// let table = MemTable::default();
-    /// let mut writer = table.writer();
-    /// writer.insert(1, Kind::PUT, b"key", b"value")?;
-    /// assert_eq!(table.len(), 1);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`MemTable::insert`](crate::MemTable::insert).
-    #[inline]
-    pub fn insert(
-        &mut self,
-        sequence: SequenceNumber,
-        kind: Kind,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<Inserted> {
-        insert(&self.core, Some(&self.shard), sequence, kind, key.as_ref(), value.as_ref())
-    }
-
-    /// Inserts an entry in its general form: a value in slices, a digest of the caller; see
-    /// [`MemTable::insert_parts`](crate::MemTable::insert_parts).
-    ///
-    /// ```
-    /// use paranoid_memtable::{Kind, Lookup, MemTable};
-    /// let table = MemTable::default();
-    /// table.writer().insert_parts(1, Kind::PUT, b"key", &[b"head", b"body"], None)?;
-    /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(value) if *value == *b"headbody"));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`MemTable::insert_parts`](crate::MemTable::insert_parts).
-    pub fn insert_parts(
-        &mut self,
-        sequence: SequenceNumber,
-        kind: Kind,
-        key: impl AsRef<[u8]>,
-        value: &[&[u8]],
-        caller_digest: Option<Protected<Kvos>>,
-    ) -> Result<Inserted> {
-        let shard = Some(&*self.shard);
-        insert_parts(&self.core, shard, sequence, kind, key.as_ref(), value, caller_digest)
-    }
-
-    /// Writes the entries of a batch; see [`MemTable::write_batch`](crate::MemTable::write_batch).
-    ///
-    /// ```
-    /// use paranoid_memtable::{MemTable, WriteBatch};
-    /// let (table, mut batch) = (MemTable::default(), WriteBatch::new());
-    /// batch.put(b"a", b"1")?;
-    /// batch.delete(b"b")?;
-    /// let written = table.writer().write_batch(7, &batch)?;
-    /// assert_eq!((written.entries, table.stats().largest_sequence), (2, Some(8)));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`MemTable::write_batch`](crate::MemTable::write_batch).
-    pub fn write_batch(
-        &mut self,
-        first_sequence: SequenceNumber,
-        batch: &WriteBatch,
-    ) -> Result<BatchWritten> {
-        write_batch(&self.core, Some(&self.shard), first_sequence, (batch, Take::All))
-    }
+    writes!(self: &mut Self, &self.core, Some(&*self.shard));
 }
 
 impl Drop for Writer {

@@ -23,14 +23,13 @@ use std::ops::{ControlFlow, RangeBounds};
 use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
-use crate::key::{Direction, KeyComparator, SequenceNumber, Target};
+use crate::key::{Direction, KeyComparator, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::scan::bounds::{KeyRange, ScanBound, ScanBounds, scan_bounds, version_bounds};
 use crate::memtable::scan::cursor::{Borrowed, Handle, Owned};
 use crate::memtable::scan::visibility::{Raw, StepLimit, Visibility, Visible};
 use crate::memtable::scan::walk::{State, Walk};
-use crate::memtable::skiplist::search::Search;
 
 /// A range of entries, iterated from both ends. A damaged place is reported once, by the end that reaches it first,
 /// which then goes on after it. Made by [`range`](crate::TableReader::range), [`range_at`](crate::TableReader::range_at)
@@ -677,25 +676,6 @@ pub struct RangeStats {
     pub data_bytes: u64,
 }
 
-/// Ranges of up to this many entries are counted.
-const EXACT_MOST: u64 = 64;
-
-/// Number of entries between two positions, each verified; `None` if there are more than `EXACT_MOST`.
-fn count_few(search: &Search<'_>, from: &Target<'_>, to: &Target<'_>) -> Result<Option<u64>> {
-    let mut next = search.find_at_or_after(from)?;
-    let mut count = 0;
-    while let Some(entry) = next
-        && entry.node().order(search.comparator, to).is_lt()
-    {
-        count += 1;
-        if count > EXACT_MOST {
-            return Ok(None);
-        }
-        next = search.next(entry.offset())?;
-    }
-    Ok(Some(count))
-}
-
 /// Estimates the number and the bytes of the entries between two bounds.
 pub(crate) fn approximate_range_stats(
     core: &Core,
@@ -704,11 +684,7 @@ pub(crate) fn approximate_range_stats(
     let (from, to) = (lower.target(&core.comparator), upper.target(&core.comparator));
     let totals = core.shards.totals();
     let search = core.point_search()?;
-    let entries = match count_few(&search, &from, &to)? {
-        Some(count) => count,
-        None => core.points.list.approximate_count(&search, &from, &to)?.max(EXACT_MOST),
-    };
-    let entries = entries.min(totals.points());
+    let entries = core.points.list.approximate_count(&search, &from, &to)?.min(totals.points());
     let data_bytes = u128::from(entries) * u128::from(totals.data_bytes) / u128::from(totals.entries.max(1));
     Ok(RangeStats { entries, data_bytes: u64::try_from(data_bytes).unwrap_or(u64::MAX) })
 }

@@ -287,9 +287,9 @@ impl List {
         }
     }
 
-    /// Estimates the number of entries between two positions: exact up to 64; otherwise the number of nodes on the
-    /// highest level with more than 64 of them, multiplied by the entries that one node there stands for. Expected
-    /// O(log n), at most some 10 000 steps where towers are sparse. Standard error 1/8.
+    /// Estimates the number of entries between two positions: the number of nodes on the highest level with more than 64 of
+    /// them, multiplied by the entries that one node there stands for; else it counts. Expected O(log n), at most some
+    /// 10 000 steps where towers are sparse. Standard error 1/8.
     pub(crate) fn approximate_count(
         &self,
         search: &Search<'_>,
@@ -297,14 +297,20 @@ impl List {
         to: &Target<'_>,
     ) -> Result<u64> {
         let mut splice = Splice::new(search.sentinel);
-        search.find_by_towers(from, &mut Trail::from(&mut splice)).map_err(|gap| gap.corruption)?;
-        let mut count = 0;
-        for level in (0..=search.top()).rev() {
-            count = count_level(search, &splice, level, from, to)?;
-            if count > EXACT_COUNT && level > 0 {
-                let estimate = count as f64 * search.towers().entries_for_one(level);
-                return Ok(estimate as u64);
+        if search.find_by_towers(from, &mut Trail::from(&mut splice)).is_ok() {
+            for level in (1..=search.top()).rev() {
+                let count = count_level(search, &splice, level, (from, to));
+                if count > EXACT_COUNT {
+                    return Ok((count as f64 * search.towers().entries_for_one(level)) as u64);
+                }
             }
+        }
+        let (mut next, mut count) = (search.find_at_or_after(from).map_err(|gap| gap.corruption)?, 0);
+        while let Some(entry) = next
+            && entry.node().order(search.comparator, to).is_lt()
+        {
+            count += 1;
+            next = search.next(entry.offset()).map_err(|gap| gap.corruption)?;
         }
         Ok(count)
     }
@@ -313,31 +319,27 @@ impl List {
 /// Ranges of at most this many entries on a level are counted on the level below.
 const EXACT_COUNT: u64 = 64;
 
-/// Nodes of one level between two positions.
+/// Nodes of an upper level between two positions; none if damage is in the way.
 fn count_level(
     search: &Search<'_>,
     splice: &Splice,
     level: u32,
-    from: &Target<'_>,
-    to: &Target<'_>,
-) -> Result<u64, Corruption> {
+    (from, to): (&Target<'_>, &Target<'_>),
+) -> u64 {
     let mut at = splice.prev.get(level as usize).copied().unwrap_or(search.sentinel);
     let mut count = 0;
-    loop {
-        at = match search.view.link(at, level) {
-            Ok(next) => next,
-            Err(corruption) if level == 0 => return Err(corruption),
-            Err(_) => return Ok(0),
-        };
-        if at == search.sentinel {
-            return Ok(count);
+    while let Some(next) = search.view.try_link(at, level) {
+        if next == search.sentinel {
+            return count;
         }
-        let node = search.view.open(at)?;
+        let Some(node) = search.view.try_open(next) else { break };
         if !node.order(search.comparator, to).is_lt() {
-            return Ok(count);
+            return count;
         }
         count += u64::from(!node.order(search.comparator, from).is_lt());
+        at = next;
     }
+    0
 }
 
 /// Compares an entry once more with one side of its bracket, which has to be before or after it, and not the same key if the link

@@ -203,9 +203,109 @@ fn account(
     Inserted { bytes: placement.bytes, displaced: Some(Displaced { kind: old.kind(), data_bytes }) }
 }
 
-/// The writing methods of both [`MemTable`] and [`Writer`], which call their `insert`.
+/// The writing methods of both [`MemTable`] and [`Writer`].
 macro_rules! writes {
-    ($self:ident: $receiver:ty) => {
+    ($self:ident: $receiver:ty, $core:expr, $shard:expr) => {
+        /// Inserts an entry. Expected O(log n), and O(1) if the entry follows the one that its writer shard inserted
+        /// last. Once it has returned, every read at a snapshot of at least `sequence` sees the entry.
+        ///
+        /// ```
+        /// use paranoid_memtable::{Error, Kind, MemTable};
+        /// let table = MemTable::default();
+        /// table.insert(1, Kind::custom(3), b"key", b"address of a blob")?;
+        /// assert_eq!(table.get_entry(b"key", 1)?.map(|entry| entry.kind()), Some(Kind::custom(3)));
+        /// assert!(matches!(table.insert(1, Kind::PUT, b"key", b""), Err(Error::DuplicateEntry { sequence: 1, .. })));
+        /// # Ok::<(), paranoid_memtable::Error>(())
+        /// ```
+        ///
+        /// # Errors
+        /// `KeyTooLarge`, `ValueTooLarge`, `InvalidArgument` (a kind that is not known, a point delete with a value, an
+        /// empty or inverted range), `Frozen`, `DuplicateEntry`, `MemTableFull`, and `Corruption` if damage hides the
+        /// place of the entry. The table is then unchanged.
+        ///
+        /// # Panics
+        /// If the comparator panics. The table stays usable, and the entry is in it or is not.
+        #[inline]
+        pub fn insert(
+            $self: $receiver,
+            sequence: SequenceNumber,
+            kind: Kind,
+            key: impl AsRef<[u8]>,
+            value: impl AsRef<[u8]>,
+        ) -> Result<Inserted> {
+            insert($core, $shard, sequence, kind, key.as_ref(), value.as_ref())
+        }
+
+        /// Inserts an entry in its general form: the value is the concatenation of several slices, which are copied straight into the
+        /// arena, and the caller may give a digest over key, kind, whole value and sequence number. The entry equals the one that
+        /// [`insert`](Self::insert) makes of the joined slices.
+        ///
+        /// ```
+        /// use paranoid_memtable::{Error, Kind, Lookup, MemTable};
+        /// use paranoid_memtable::integrity::Protected;
+        /// # fn main() -> Result<(), Error> {
+        /// let table = MemTable::default();
+        /// table.insert_parts(1, Kind::PUT, b"key", &[b"head", b"", b"body"], None)?;
+        /// assert!(matches!(table.get(b"key", 1)?, Lookup::Value(value) if &*value == b"headbody"));
+        ///
+        /// let digest = Protected::of(b"key", b"value", Kind::PUT);
+        /// table.insert_parts(2, Kind::PUT, b"key", &[b"value"], Some(digest.with_sequence(2)))?;
+        /// let damaged = table.insert_parts(3, Kind::PUT, b"key", &[b"valve"], Some(digest.with_sequence(3)));
+        /// assert!(matches!(damaged, Err(Error::Corruption(_))));
+        /// # Ok(()) }
+        /// ```
+        ///
+        /// The digests are computed from the arena's bytes after the copy, and the caller's is compared with them before the entry becomes
+        /// visible. A bit that flips in the caller's key is noticed without it; one that flips in the value before the copy is not.
+        ///
+        /// # Errors
+        /// Those of [`insert`](Self::insert), where `ValueTooLarge` refers to the length of all slices together, and `Corruption` if the
+        /// bytes do not have the caller's digest.
+        pub fn insert_parts(
+            $self: $receiver,
+            sequence: SequenceNumber,
+            kind: Kind,
+            key: impl AsRef<[u8]>,
+            value: &[&[u8]],
+            caller_digest: Option<Protected<Kvos>>,
+        ) -> Result<Inserted> {
+            insert_parts($core, $shard, sequence, kind, key.as_ref(), value, caller_digest)
+        }
+
+        /// Writes the entries of a batch. The first one gets `first_sequence` and each further one the next number. Expected O(n log n). The searches of a
+        /// batch overlap, so a batch is faster than its entries one by one. An empty range, which only a batch from a log
+        /// can have, takes its number and writes nothing. When readers may see it: [commit protocol](crate::guide::commit_protocol).
+        ///
+        /// ```
+        /// use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
+        /// # fn main() -> Result<(), paranoid_memtable::Error> {
+        /// let table = MemTable::new(MemTableOptions::default())?;
+        /// let mut batch = WriteBatch::new();
+        /// batch.put(b"apple", b"red")?;
+        /// batch.delete(b"pear")?;
+        /// assert_eq!(table.write_batch(7, &batch)?.entries, 2);
+        /// assert_eq!(table.stats().largest_sequence, Some(8));
+        /// # Ok(()) }
+        /// ```
+        ///
+        /// # Errors
+        /// Those of [`insert`](Self::insert) for any entry, `MemTableFull` if there is no contiguous room for the batch,
+        /// `InvalidArgument` if an entry is of a column family other than 0 (then see [`write_batch_of`](crate::MemTable::write_batch_of)),
+        /// and `Corruption` if the batch was damaged in memory: the table is then unchanged. `BatchInterrupted` if the
+        /// batch stopped after its first entry was linked, because damage was found or another writer inserted one of its
+        /// keys with the same sequence number. The caller must then not publish the batch's sequence numbers.
+        ///
+        /// # Panics
+        /// If the comparator panics. The table stays usable and may have any number of the batch's entries, so the caller
+        /// must not publish their sequence numbers.
+        pub fn write_batch(
+            $self: $receiver,
+            first_sequence: SequenceNumber,
+            batch: &WriteBatch,
+        ) -> Result<BatchWritten> {
+            write_batch($core, $shard, first_sequence, (batch, Take::All))
+        }
+
         /// Sets a key's value from `sequence` on.
         ///
         /// ```
