@@ -50,26 +50,20 @@ const OF_FAMILY: [(u8, Kind); 5] = [
 #[cold]
 fn foreign(tag: u8) -> Option<&'static str> {
     Some(match tag {
-        0x09 => "BeginPrepareXID, record 0x09 of a RocksDB write batch",
-        0x0a => "EndPrepareXID, record 0x0a of a RocksDB write batch",
-        0x0b => "CommitXID, record 0x0b of a RocksDB write batch",
-        0x0c => "RollbackXID, record 0x0c of a RocksDB write batch",
-        0x10 => "ColumnFamilyBlobIndex, record 0x10 of a RocksDB write batch",
-        0x11 => "BlobIndex, record 0x11 of a RocksDB write batch",
-        0x12 => {
-            "BeginPersistedPrepareXID, record 0x12 of a RocksDB write batch; of a Pebble batch SetWithDelete"
-        }
-        0x13 => "BeginUnprepareXID, record 0x13 of a RocksDB write batch; of a Pebble batch RangeKeyDelete",
-        0x14 => {
-            "DeletionWithTimestamp, record 0x14 of a RocksDB write batch; of a Pebble batch RangeKeyUnset"
-        }
-        0x15 => "CommitXIDAndTimestamp, record 0x15 of a RocksDB write batch; of a Pebble batch RangeKeySet",
-        0x16 => "WideColumnEntity, record 0x16 of a RocksDB write batch; of a Pebble batch IngestSST",
-        0x17 => {
-            "ColumnFamilyWideColumnEntity, record 0x17 of a RocksDB write batch; of a Pebble batch DeleteSized"
-        }
-        0x18 => "ValuePreferredSeqno, record 0x18 of a RocksDB write batch; of a Pebble batch Excise",
-        0x19 => "ColumnFamilyValuePreferredSeqno, record 0x19 of a RocksDB write batch",
+        0x09 => "BeginPrepareXID, record 0x09 of a RocksDB batch",
+        0x0a => "EndPrepareXID, record 0x0a of a RocksDB batch",
+        0x0b => "CommitXID, record 0x0b of a RocksDB batch",
+        0x0c => "RollbackXID, record 0x0c of a RocksDB batch",
+        0x10 => "ColumnFamilyBlobIndex, record 0x10 of a RocksDB batch",
+        0x11 => "BlobIndex, record 0x11 of a RocksDB batch",
+        0x12 => "BeginPersistedPrepareXID, record 0x12 of a RocksDB batch; SetWithDelete of Pebble",
+        0x13 => "BeginUnprepareXID, record 0x13 of a RocksDB batch; RangeKeyDelete of Pebble",
+        0x14 => "DeletionWithTimestamp, record 0x14 of a RocksDB batch; RangeKeyUnset of Pebble",
+        0x15 => "CommitXIDAndTimestamp, record 0x15 of a RocksDB batch; RangeKeySet of Pebble",
+        0x16 => "WideColumnEntity, record 0x16 of a RocksDB batch; IngestSST of Pebble",
+        0x17 => "ColumnFamilyWideColumnEntity, record 0x17 of a RocksDB batch; DeleteSized of Pebble",
+        0x18 => "ValuePreferredSeqno, record 0x18 of a RocksDB batch; Excise of Pebble",
+        0x19 => "ColumnFamilyValuePreferredSeqno, record 0x19 of a RocksDB batch",
         _ => return None,
     })
 }
