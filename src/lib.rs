@@ -184,9 +184,9 @@ pub mod batch {
 
 /// Types that point reads return: entries, pinned values, merge operands.
 pub mod read {
-    pub use crate::memtable::lookup::accelerators::Stats;
     pub use crate::memtable::read::entry::EntryBytes;
     pub use crate::memtable::read::get::{Base, DeletedBy, Operand, Operands, PinnedValue};
+    pub use crate::memtable::table::Stats;
 }
 
 /// Cursors and ranges: their types, how they hold their table, and which entries they show.

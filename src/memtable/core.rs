@@ -144,9 +144,7 @@ impl Core {
 
     /// Bytes given to writers, of side structures, and of this struct.
     pub(crate) fn taken_bytes(&self) -> u64 {
-        let sides = self.tombstones.live.allocated_bytes()
-            + self.accelerators.heap_bytes()
-            + self.shards.heap_bytes();
+        let sides = self.tombstones.live.allocated_bytes() + self.shards.heap_bytes();
         self.arena.room.handed_bytes() + sides + size_of::<Core>() as u64
     }
 

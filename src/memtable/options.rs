@@ -65,7 +65,6 @@ pub struct MemTableOptions {
     pub(crate) comparator: KeyComparator,
     /// Where tables take large chunks of memory, and leave them.
     pub(crate) recycler: Weak<ArenaRecycler>,
-    pub(crate) counts_reads: bool,
 }
 
 /// The addressing limit: 2^32 units of 8 bytes.
@@ -89,7 +88,6 @@ impl Default for MemTableOptions {
             directory: if cfg!(towers) { Directory::Off } else { Directory::Auto },
             comparator: BYTEWISE.clone(),
             recycler: Weak::new(),
-            counts_reads: false,
         }
     }
 }
@@ -369,22 +367,6 @@ impl MemTableOptionsBuilder {
     /// ```
     pub fn directory(mut self, directory: Directory) -> Self {
         self.options.directory = directory;
-        self
-    }
-
-    /// Counts reads, for [`stats`](crate::TableReader::stats) (default off). Each of the first 16 threads counts in a
-    /// cache line of its own; further threads share these lines.
-    ///
-    /// ```
-    /// use paranoid_memtable::{MemTable, MemTableOptions};
-    /// let table = MemTable::new(MemTableOptions::builder().statistics(true).build()?)?;
-    /// table.get(b"key", 1)?;
-    /// assert_eq!(table.stats().gets, 1);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
-    pub fn statistics(mut self, on: bool) -> Self {
-        self.options.counts_reads = on;
         self
     }
 

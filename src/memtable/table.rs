@@ -23,7 +23,6 @@ use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::core::Core;
 use crate::memtable::lifecycle::flush::{FlushIter, FlushSink, FlushSummary, Versions, flush};
 use crate::memtable::lifecycle::scrub::{Salvage, ScrubProgress, ScrubReport, salvage, scrub};
-use crate::memtable::lookup::accelerators::{Statistics, Stats};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::writer_shards::WriterShard;
 use crate::memtable::read::entry::Entry;
@@ -615,17 +614,15 @@ impl TableReader {
         self.core().attached.lock().push(attachment);
     }
 
-    /// Counts of what the table holds, and of reads if it was made with `statistics`. O(shards).
+    /// Counts of what the table holds. O(shards).
     ///
     /// ```
-    /// use paranoid_memtable::{MemTable, MemTableOptions};
-    /// let table = MemTable::new(MemTableOptions::builder().statistics(true).build()?)?;
-    /// table.put(4, b"key", b"value")?;
-    /// table.delete_range(9, b"a", b"b")?;
-    /// table.get(b"key", 9)?;
+    /// use paranoid_memtable::MemTable;
+    /// let table = MemTable::default();
+    /// table.put(1, b"key", b"value")?;
+    /// table.delete_range(2, b"a", b"b")?;
     /// let stats = table.stats();
-    /// assert_eq!((stats.range_deletes, stats.data_bytes, stats.hits), (1, 10, 1));
-    /// assert_eq!((stats.smallest_sequence, stats.largest_sequence), (Some(4), Some(9)));
+    /// assert_eq!((stats.range_deletes, stats.data_bytes, stats.largest_sequence), (1, 10, Some(2)));
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     #[must_use]
@@ -639,7 +636,6 @@ impl TableReader {
             data_bytes: totals.data_bytes,
             smallest_sequence: sequences.map(|(smallest, _)| smallest),
             largest_sequence: sequences.map(|(_, largest)| largest),
-            ..core.accelerators.statistics.as_ref().map_or_else(Stats::default, Statistics::sums)
         }
     }
 
@@ -1065,6 +1061,32 @@ pub(crate) fn freeze(core: &Core) -> Result<()> {
 // The writer of one thread: a share in the table, and a writer shard that no other thread uses.
 //
 // A writer belongs to one thread at a time; any number of writers may write to a table at once.
+
+/// What a table holds, as [`stats`](TableReader::stats) counts it.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// let table = MemTable::default();
+/// table.delete(1, b"k")?;
+/// assert_eq!((table.stats().deletes, table.stats().smallest_sequence), (1, Some(1)));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Point tombstones among the entries: deletes, single deletes, and custom kinds that count as deletes.
+    pub deletes: u64,
+    /// Range tombstones among the entries.
+    pub range_deletes: u64,
+    /// Entries that another one replaced (policy `Replace`).
+    pub displaced: u64,
+    /// Bytes of keys and values, without those of replaced entries.
+    pub data_bytes: u64,
+    /// Smallest sequence number of all entries.
+    pub smallest_sequence: Option<SequenceNumber>,
+    /// Largest sequence number of all entries.
+    pub largest_sequence: Option<SequenceNumber>,
+}
 
 /// A writer for one thread, with a splice, a sub-chunk and counters of its own: inserts in ascending order take O(1).
 /// Keeps the table alive.

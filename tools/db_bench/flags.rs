@@ -56,7 +56,6 @@ const FLAGS: &[Flag] = &[
     Flag("keys_per_prefix", Number, Acts("0"), "keys that share a prefix before the number"),
     Flag("batch_size", Number, Acts("1"), "entries of a batch, keys of a MultiGet"),
     Flag("histogram", YesNo, Acts("false"), "times of single operations"),
-    Flag("statistics", YesNo, Acts("false"), "counts what reads did and prints it at the end"),
     Flag("confidence_interval_only", YesNo, Acts("false"), "repeats print intervals"),
     Flag(
         "db",
@@ -200,7 +199,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "there are no such statistics",
-        "stats_* statistics_string report_* dump_malloc_stats print_malloc_stats show_table_properties \
+        "statistics stats_* statistics_string report_* dump_malloc_stats print_malloc_stats show_table_properties \
          thread_status_per_interval slow_usecs ops_between_duration_checks use_stderr_info_logger build_info \
          options_file persist_stats_to_disk",
     ),
@@ -372,14 +371,14 @@ mod tests {
             "--reads",
             "7",
             "--histogram",
-            "--nostatistics",
+            "--nomemtable_whole_key_filtering",
             "-sync=0",
             "--memtable_bloom_size_ratio=0.1",
         ];
         let flags = Flags::parse(&words).unwrap();
         assert_eq!((flags.number("num"), flags.number("reads"), flags.number("writes")), (5, 7, -1));
         assert_eq!(
-            (flags.yes("histogram"), flags.yes("statistics"), flags.yes("sync")),
+            (flags.yes("histogram"), flags.yes("memtable_whole_key_filtering"), flags.yes("sync")),
             (true, false, false)
         );
         assert_eq!(flags.share("memtable_bloom_size_ratio"), 0.1);

@@ -79,9 +79,6 @@ fn run(flags: &Flags) -> Result<(), Failure> {
         println!("DB path: [{}]", settings.directory.display());
         repeat(&settings, &entry, &db, &pool, &mut threads_before)?;
     }
-    if settings.statistics {
-        println!("STATISTICS of the tables:\n{:#?}", db.stats());
-    }
     Ok(())
 }
 
@@ -326,7 +323,7 @@ const NAMES: &[&str] = &[
 const REFUSED: &[(&str, &str)] = &[
     ("compact compact0 compact1 compactall waitforcompaction levelstats sstables", "there are no files"),
     ("flush", "there are no files; full tables are frozen by themselves"),
-    ("resetstats memstats", "--statistics prints what reads did"),
+    ("resetstats memstats", "tables count no reads"),
 ];
 
 /// What a command runs, in order.

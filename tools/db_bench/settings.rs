@@ -85,7 +85,6 @@ pub(crate) struct Settings {
     pub(crate) range_deletes: RangeDeletes,
     pub(crate) finish_after_writes: bool,
     pub(crate) timed: bool,
-    pub(crate) statistics: bool,
     pub(crate) shown: Shown,
     pub(crate) directory: PathBuf,
     pub(crate) start: Start,
@@ -127,7 +126,6 @@ impl Settings {
             range_deletes: range_deletes(flags)?,
             finish_after_writes: flags.yes("finish_after_writes"),
             timed: flags.yes("histogram"),
-            statistics: flags.yes("statistics"),
             shown: if flags.yes("confidence_interval_only") { Shown::Intervals } else { Shown::Averages },
             directory: directory(flags.text("db")),
             start: if flags.yes("use_existing_db") { Start::Existing } else { Start::Empty },
@@ -238,10 +236,8 @@ fn table(flags: &Flags) -> Result<MemTableOptions, Failure> {
         .order_checks(flags.yes("paranoid_memory_checks"))
         .build()
         .map_err(failed)?;
-    let mut builder = MemTableOptions::builder()
-        .write_buffer_size(count("write_buffer_size")?)
-        .paranoid(paranoid)
-        .statistics(flags.yes("statistics"));
+    let mut builder =
+        MemTableOptions::builder().write_buffer_size(count("write_buffer_size")?).paranoid(paranoid);
     let (ratio, prefix_size) = (flags.share("memtable_bloom_size_ratio"), usize_of(count("prefix_size")?)?);
     let whole = flags.yes("memtable_whole_key_filtering");
     // The memory of one filter is divided among the filters that exist.

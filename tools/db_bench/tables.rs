@@ -12,7 +12,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use paranoid_memtable::read::Stats;
 use paranoid_memtable::{
     Error, ImmutableMemTable, MemTable, MemTableOptions, TableReader, WriteBatch, Writer,
 };
@@ -171,7 +170,7 @@ impl Db {
         self.sequence.load(Ordering::Relaxed)
     }
 
-    /// What each table holds, the active one first, and the counters of reads.
+    /// What each table holds, the active one first.
     pub(crate) fn describe(&self) -> String {
         let version = Arc::clone(&locked(&self.version));
         let mut text = String::from("\n** Tables, the active one first **\n");
@@ -183,22 +182,7 @@ impl Db {
                 "{entries} entries ({deletes} deletes, {ranges} range deletes), {data} bytes of data, {allocated} allocated\n"
             ));
         }
-        text.push_str(&format!("\n** Reads, counted with --statistics **\n{:#?}\n", self.stats()));
         text
-    }
-
-    /// The counters of reads, over all tables.
-    pub(crate) fn stats(&self) -> Stats {
-        let version = Arc::clone(&locked(&self.version));
-        let mut all = Stats::default();
-        for stats in version.tables.iter().map(|table| table.stats()) {
-            all.gets += stats.gets;
-            all.hits += stats.hits;
-            all.filter_negatives += stats.filter_negatives;
-            all.filter_false_positives += stats.filter_false_positives;
-            all.hidden_entries += stats.hidden_entries;
-        }
-        all
     }
 }
 

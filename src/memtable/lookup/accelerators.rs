@@ -1,5 +1,5 @@
-//! The accelerators of a table (its filters) and its counters. They are made once, empty. A writer adds a key before its
-//! entry is published, and a reader asks before it searches.
+//! The accelerators of a table: its filters. They are made once, empty. A writer adds a key before its entry is published, and a
+//! reader asks before it searches.
 //!
 //! Any thread; lock-free.
 
@@ -10,18 +10,16 @@ use std::sync::Arc;
 use crate::error::{Corruption, Result};
 use crate::integrity::control_word::Salt;
 use crate::integrity::digest::{Secret, key_part, mix, splitmix};
-use crate::key::SequenceNumber;
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
 use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines, lost};
 use crate::memtable::options::{MemTableOptions, PrefixExtractor};
-use crate::sync::{AtomicU64, Ordering, thread_number};
+use crate::sync::Ordering;
 
-/// The filters of a table and its counters.
+/// The filters of a table.
 #[derive(Debug, Default)]
 pub(crate) struct Accelerators {
     keys: Option<Filter<KEYS>>,
     prefixes: Option<(Filter<PREFIXES>, Arc<dyn PrefixExtractor>)>,
-    pub(crate) statistics: Option<Statistics>,
 }
 
 impl Accelerators {
@@ -35,7 +33,6 @@ impl Accelerators {
             let filter = Filter::new(arena, &mut sub, options.bytes_of_share(*share))?;
             self.prefixes = Some((filter, Arc::clone(extractor)));
         }
-        self.statistics = options.counts_reads.then(Statistics::new);
         Ok(())
     }
 
@@ -76,15 +73,17 @@ impl Accelerators {
         filter.bits(secret, key_part(extractor.prefix(key)?))
     }
 
+    /// Whether the filter that point reads use says that no entry has this key.
+    #[inline(always)]
+    pub(crate) fn lacks(&self, view: &View<'_>, key: &[u8]) -> bool {
+        self.bits(view.secret, key).is_some_and(|bits| bits.are_missing(view))
+    }
+
     /// Whether a filter says that no entry has a key that starts with these bytes.
     pub(crate) fn lacks_prefix(&self, view: &View<'_>, start: &[u8]) -> bool {
         let Some((filter, extractor)) = &self.prefixes else { return false };
         let prefix = extractor.shared_prefix(start);
-        let is_absent = prefix.is_some_and(|prefix| filter.lacks(view, key_part(prefix)));
-        if is_absent {
-            self.count(Event::FilterNegative, 1);
-        }
-        is_absent
+        prefix.is_some_and(|prefix| filter.lacks(view, key_part(prefix)))
     }
 
     /// The lines of each filter, with the salt of their control words.
@@ -92,125 +91,6 @@ impl Accelerators {
         let keys = self.keys.iter().map(move |filter| (&filter.lines, Filter::<KEYS>::salt(secret)));
         let prefixes = self.prefixes.iter();
         keys.chain(prefixes.map(move |(filter, _)| (&filter.lines, Filter::<PREFIXES>::salt(secret))))
-    }
-
-    /// Filters are in the arena; counters are not.
-    pub(crate) fn heap_bytes(&self) -> u64 {
-        self.statistics.as_ref().map_or(0, Statistics::bytes)
-    }
-
-    #[inline(always)]
-    pub(crate) fn count(&self, event: Event, count: u64) {
-        if let Some(statistics) = &self.statistics {
-            statistics.add(event, count);
-        }
-    }
-}
-
-// Counters of reads, for tables made with `statistics`.
-//
-// Off by default, because a read that counts writes a cache line. Each thread counts in a shard of its own, and
-// threads beyond the number of shards share one; sums are made on demand.
-//
-// Any thread. Not promised: that sums are taken at one instant.
-
-/// Number of shards of counters.
-const SHARDS: usize = 16;
-
-macro_rules! events {
-    ($($(#[$note:meta])* $event:ident => $field:ident,)*) => {
-        /// What is counted.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum Event { $($(#[$note])* $event,)* }
-
-        /// Counts of a table: of the entries that it holds, exact while no write is running, and of the reads since it was
-        /// made, which are zero unless it was made with [`statistics`](crate::MemTableOptionsBuilder::statistics).
-        ///
-        /// ```
-        /// use paranoid_memtable::{MemTable, MemTableOptions};
-        /// # fn main() -> Result<(), paranoid_memtable::Error> {
-        /// let table = MemTable::new(MemTableOptions::builder().statistics(true).build()?)?;
-        /// table.put(1, b"k", b"v")?;
-        /// table.get(b"k", 1)?;
-        /// assert_eq!((table.stats().gets, table.stats().hits), (1, 1));
-        /// # Ok(()) }
-        /// ```
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-        #[non_exhaustive]
-        pub struct Stats {
-            /// Point tombstones among the entries: deletes, single deletes, and custom kinds that count as deletes.
-            pub deletes: u64,
-            /// Range tombstones among the entries.
-            pub range_deletes: u64,
-            /// Entries that another one replaced (policy `Replace`).
-            pub displaced: u64,
-            /// Bytes of keys and values, without those of replaced entries.
-            pub data_bytes: u64,
-            /// Smallest sequence number of all entries.
-            pub smallest_sequence: Option<SequenceNumber>,
-            /// Largest sequence number of all entries.
-            pub largest_sequence: Option<SequenceNumber>,
-            $($(#[$note])* pub $field: u64,)*
-        }
-
-        const EVENTS: usize = [$(Event::$event),*].len();
-
-        impl Stats {
-            fn from_array(counts: [u64; EVENTS]) -> Self {
-                Stats { $($field: counts[Event::$event as usize],)* ..Stats::default() }
-            }
-        }
-    };
-}
-
-events! {
-    /// Point lookups, those of `multi_get` included.
-    Get => gets,
-    /// Lookups that found an entry of the key, a point tombstone included.
-    Hit => hits,
-    /// Lookups and prefix seeks that a filter answered with "absent".
-    FilterNegative => filter_negatives,
-    /// Lookups that a filter let pass although no visible entry has the key.
-    FilterFalsePositive => filter_false_positives,
-    /// Entries that cursors and ranges looked at and did not show: too new, deleted or covered, older versions of a key, or
-    /// replaced by others. What a search leads past is not looked at.
-    Hidden => hidden_entries,
-}
-
-#[derive(Debug)]
-#[repr(align(128))]
-struct CounterShard([AtomicU64; EVENTS]);
-
-/// Counters of reads, in shards.
-#[derive(Debug)]
-pub(crate) struct Statistics {
-    shards: Box<[CounterShard]>,
-}
-
-impl Statistics {
-    pub(crate) fn new() -> Self {
-        let shard = |_| CounterShard(std::array::from_fn(|_| AtomicU64::new(0)));
-        Statistics { shards: (0..SHARDS).map(shard).collect() }
-    }
-
-    /// Counts.
-    #[inline]
-    pub(crate) fn add(&self, event: Event, count: u64) {
-        let shard = &self.shards[thread_number() % SHARDS];
-        // ORDERING: Relaxed: a count only.
-        shard.0[event as usize].fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// The sums over all shards.
-    pub(crate) fn sums(&self) -> Stats {
-        // ORDERING: Relaxed: counts only.
-        let sum = |event: usize| self.shards.iter().map(|shard| shard.0[event].load(Ordering::Relaxed)).sum();
-        Stats::from_array(std::array::from_fn(sum))
-    }
-
-    /// Heap bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        size_of_val(&*self.shards) as u64
     }
 }
 

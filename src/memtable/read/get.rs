@@ -18,10 +18,10 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::key::{Kind, SequenceNumber, Target};
-use crate::memtable::arena::arena::{Arena, View};
+use crate::memtable::arena::arena::Arena;
 use crate::memtable::arena::node::{BytesIn, KeepsArena, Pinned, Verified};
 use crate::memtable::core::Core;
-use crate::memtable::lookup::accelerators::{Bits, Event};
+
 use crate::memtable::read::entry::{Entry, copy_verified};
 use crate::memtable::skiplist::search::{Gap, Search};
 use crate::tombstone::live::Question;
@@ -382,10 +382,7 @@ pub(crate) fn get<'t>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
-    if core.accelerators.statistics.is_some() {
-        let first = locate(core, &core.point_search()?, key, snapshot)?;
-        get_found(core, key, snapshot, first)
-    } else if core.accelerators.has_filters() {
+    if core.accelerators.has_filters() {
         get_filtered(core, key, snapshot)
     } else {
         get_led(core, &core.point_search()?, key, snapshot)
@@ -400,7 +397,7 @@ fn get_filtered<'t>(
     snapshot: SequenceNumber,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
     let search = core.point_search()?;
-    if is_filtered(core, &search.view, core.accelerators.bits(search.view.secret, key)) {
+    if core.accelerators.lacks(&search.view, key) {
         return get_found(core, key, snapshot, None);
     }
     get_led(core, &search, key, snapshot)
@@ -539,49 +536,10 @@ pub(crate) fn locate<'a>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Option<Verified<'a>>> {
-    let entry = if core.accelerators.has_filters() {
-        locate_by_filter(core, search, key, snapshot)?
-    } else {
-        newest(core, search, key, snapshot)?
-    };
-    if core.accelerators.statistics.is_some() {
-        count_lookup(core, u64::from(entry.is_some()));
-    }
-    Ok(entry)
-}
-
-/// Asks the filter, then the list.
-fn locate_by_filter<'a>(
-    core: &Core,
-    search: &Search<'a>,
-    key: &[u8],
-    snapshot: SequenceNumber,
-) -> Result<Option<Verified<'a>>> {
-    let bits = core.accelerators.bits(search.view.secret, key);
-    if is_filtered(core, &search.view, bits) {
+    if core.accelerators.has_filters() && core.accelerators.lacks(&search.view, key) {
         return Ok(None);
     }
-    let entry = newest(core, search, key, snapshot)?;
-    if entry.is_none() && bits.is_some() {
-        core.accelerators.count(Event::FilterFalsePositive, 1);
-    }
-    Ok(entry)
-}
-
-/// Whether the filter says that no entry has the key with these bits.
-#[inline(always)]
-pub(crate) fn is_filtered(core: &Core, view: &View<'_>, bits: Option<Bits>) -> bool {
-    let is_absent = bits.is_some_and(|bits| bits.are_missing(view));
-    if is_absent {
-        core.accelerators.count(Event::FilterNegative, 1);
-    }
-    is_absent
-}
-
-#[cold]
-pub(crate) fn count_lookup(core: &Core, hits: u64) {
-    core.accelerators.count(Event::Get, 1);
-    core.accelerators.count(Event::Hit, hits);
+    Ok(newest(core, search, key, snapshot)?)
 }
 
 /// The newest entry of `key` at or below `snapshot`, as stored.

@@ -21,10 +21,8 @@ use crate::error::Result;
 use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::core::Core;
-use crate::memtable::lookup::accelerators::{Bits, Event};
-use crate::memtable::read::get::{
-    Lookup, Operands, ValueRef, answer, count_lookup, deletion, deletion_by, get, is_filtered,
-};
+use crate::memtable::lookup::accelerators::Bits;
+use crate::memtable::read::get::{Lookup, Operands, ValueRef, answer, deletion, deletion_by, get};
 use crate::memtable::skiplist::search::{Search, find_many};
 
 /// Keys of a group.
@@ -39,35 +37,18 @@ enum Stage<'a> {
     Done(Option<Verified<'a>>),
 }
 
-/// The bits of a group's keys in the filter.
-type GroupBits = [Option<Bits>; GROUP];
-
-/// Counts the keys whose lookup ends in a stage. The others are counted when they are looked up one by one.
-#[cold]
-fn count_group(core: &Core, search: &Search<'_>, stages: &[Stage<'_>], bits: &GroupBits) {
-    for (stage, bits) in stages.iter().zip(bits) {
-        let Stage::Done(found) = stage else { continue };
-        count_lookup(core, u64::from(found.is_some()));
-        let passed = bits.is_some_and(|bits| !bits.are_missing(&search.view));
-        if found.is_none() && passed {
-            core.accelerators.count(Event::FilterFalsePositive, 1);
-        }
-    }
-}
-
 /// Asks the filter about each key.
-fn sift_group(core: &Core, search: &Search<'_>, keys: &[&[u8]], stages: &mut [Stage<'_>]) -> GroupBits {
-    let mut group = [None; GROUP];
+fn sift_group(core: &Core, search: &Search<'_>, keys: &[&[u8]], stages: &mut [Stage<'_>]) {
+    let mut group: [Option<Bits>; GROUP] = [None; GROUP];
     for (key, bits) in keys.iter().zip(&mut group) {
         *bits = core.accelerators.bits(search.view.secret, key);
         bits.iter().for_each(|bits| bits.prefetch(&search.view));
     }
     for (stage, bits) in stages.iter_mut().zip(group) {
-        if is_filtered(core, &search.view, bits) {
+        if bits.is_some_and(|bits| bits.are_missing(&search.view)) {
             *stage = Stage::Done(None);
         }
     }
-    group
 }
 
 /// Finds the newest visible entry of each key of a group that is not sifted out.
@@ -133,14 +114,10 @@ fn get_group<'a>(
     };
     let mut stages = [Stage::AskList; GROUP];
     let stages = &mut stages[..group.len()];
-    let mut bits = [None; GROUP];
     if core.accelerators.has_filters() {
-        bits = sift_group(core, &search, group, stages);
+        sift_group(core, &search, group, stages);
     }
     search_group(core, &search, group, snapshot, stages);
-    if core.accelerators.statistics.is_some() {
-        count_group(core, &search, stages, &bits);
-    }
     let covers = covers(core, group, snapshot, stages);
     for (place, (key, stage)) in group.iter().zip(&*stages).enumerate() {
         let cover = covers.as_ref().and_then(|covers| covers.get(place).copied());

@@ -32,7 +32,6 @@ use crate::memtable::arena::arena::Frame;
 use crate::memtable::arena::layout::Head;
 use crate::memtable::arena::node::{Node, Verified};
 use crate::memtable::core::Core;
-use crate::memtable::lookup::accelerators::Event;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::{Operands, operands};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds, scan_bounds};
@@ -176,7 +175,7 @@ impl Walk {
         let prefix = self.scope.prefix.as_ref();
         let is_absent = prefix.is_some_and(|prefix| core.accelerators.lacks_prefix(&search.view, prefix));
         let outcome = if is_absent { Ok(None) } else { pass.arrive(target, &mut self.read_ahead) };
-        let shown = self.settle(core, &search, pass.hidden, outcome)?;
+        let shown = self.settle(&search, pass.hidden, outcome)?;
         self.past_others(core, way, shown)
     }
 
@@ -246,7 +245,7 @@ impl Walk {
         }
         let last = last.and_then(|last| pass.show(Some(last)));
         // The range shows what it has passed here.
-        self.settle(core, &search, 0, last)
+        self.settle(&search, 0, last)
     }
 
     /// The gap that the walk is in, with the positions of its sides.
@@ -382,7 +381,7 @@ impl Walk {
             State::Gap(reported) => pass.step_over_gap(reported),
             State::Nowhere | State::Failed(_) => Ok(None),
         };
-        self.settle(core, &search, pass.hidden, outcome)
+        self.settle(&search, pass.hidden, outcome)
     }
 
     /// Takes a step after a seek met damage, on to its position.
@@ -410,15 +409,11 @@ impl Walk {
     #[inline(always)]
     fn settle<'a>(
         &mut self,
-        core: &Core,
         search: &Search<'a>,
         hidden: u64,
         outcome: Outcome<'a>,
     ) -> Result<Option<Entry<'a>>> {
-        if hidden > 0 {
-            self.hidden += hidden;
-            core.accelerators.count(Event::Hidden, hidden);
-        }
+        self.hidden += hidden;
         self.state = match &outcome {
             Ok(Some(entry)) => State::At(Parked::new(entry)),
             Ok(None) => State::Nowhere,
