@@ -378,11 +378,11 @@ impl BlockChecks {
     /// agree. `expected` and `found` are checksums without their context, masked as their kind masks them. For stored
     /// blocks of at most 384 bytes `flipped_bit` names the one bit whose flip explains the damage, if there is one.
     pub fn verify<'a>(&self, stored: &'a [u8], offset: u64) -> Result<(&'a [u8], u8)> {
-        let Some((data, checksum)) = stored.split_last_chunk::<CHECKSUM_LEN>() else {
-            return Err(too_short(stored, offset));
-        };
-        let Some((&compression, block)) = data.split_last() else {
-            return Err(too_short(stored, offset));
+        let (Some((block, &[compression, ..])), Some((data, checksum))) =
+            (stored.split_last_chunk::<TRAILER_LEN>(), stored.split_last_chunk::<CHECKSUM_LEN>())
+        else {
+            let len = stored.len() as u64;
+            return Err(Corruption::new(Place::Encoding, offset, TRAILER_LEN as u64, len).into());
         };
         let found = u32::from_le_bytes(*checksum).wrapping_sub(self.modifier(offset));
         let expected = self.kind.checksum(data);
@@ -402,9 +402,4 @@ impl BlockChecks {
         });
         report
     }
-}
-
-#[cold]
-fn too_short(stored: &[u8], offset: u64) -> crate::error::Error {
-    Corruption::new(Place::Encoding, offset, TRAILER_LEN as u64, stored.len() as u64).into()
 }

@@ -460,7 +460,7 @@ const SALTS: [u64; 2 * STEPS + 2] = {
 #[inline(always)]
 pub(crate) const fn fold(left: u64, right: u64) -> u64 {
     let product = (left as u128) * (right as u128);
-    ((product & u64::MAX as u128) as u64) ^ ((product >> 64) as u64)
+    ((product & 0xffff_ffff_ffff_ffff) as u64) ^ ((product >> 64) as u64)
 }
 
 /// The two halves of a word, folded together.

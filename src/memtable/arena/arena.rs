@@ -274,8 +274,11 @@ impl Arena {
                 self.room.give_back(take);
             }
         }
-        let is_below_limit = units.saturating_mul(UNIT as u64) <= self.room.remaining_bytes();
-        Err(if is_refused && is_below_limit { refused(units) } else { self.room.full(units) })
+        let needed = units.saturating_mul(UNIT as u64);
+        if is_refused && needed <= self.room.remaining_bytes() {
+            return Err(Error::MemoryRefused { needed });
+        }
+        Err(self.room.full(units))
     }
 
     /// Makes chunk `index` if it does not exist, for an entry of `need` units.
@@ -405,11 +408,6 @@ enum Chunk {
     TooSmall,
     /// The system refused its memory.
     Refused,
-}
-
-#[cold]
-fn refused(units: u64) -> Error {
-    Error::MemoryRefused { needed: units.saturating_mul(UNIT as u64) }
 }
 
 /// Ranges of units as (first unit, number), and the damage that hides further ones.

@@ -536,16 +536,12 @@ impl WriteBatch {
     pub fn entries(&self) -> impl FusedIterator<Item = Result<BatchEntry<'_>>> + Send + Sync {
         let mut reader = Some(self.reader());
         let entries = std::iter::from_fn(move || {
-            let end = match reader.as_mut()? {
-                Ok(open) => match open.step() {
-                    Ok(Some(entry)) => return Some(Ok(entry)),
-                    Ok(None) => None,
-                    Err(error) => Some(error),
-                },
-                Err(error) => Some(error.clone()),
+            let step = match reader.as_mut()? {
+                Ok(open) => open.step(),
+                Err(error) => Err(error.clone()),
             };
-            reader = None;
-            end.map(Err)
+            reader.take_if(|_| !matches!(step, Ok(Some(_))));
+            step.transpose()
         });
         entries.fuse()
     }

@@ -25,7 +25,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Corruption, Error, Place, Result};
+use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::{ControlWords, Salt, Words};
 use crate::integrity::digest::{Secret, fold, splitmix};
 use crate::key::KeyComparator;
@@ -101,11 +101,6 @@ fn sum(secret: Secret, words: &[u64; LINE_WORDS]) -> u64 {
 impl Lines {
     /// Takes at most `bytes` from the arena (LINES-1). Lines of one table have different names.
     pub(crate) fn carve(arena: &Arena, sub: &mut SubChunk, bytes: u64, name: u64) -> Result<Lines> {
-        if bytes < LINES_BYTES_MIN {
-            return Err(Error::InvalidArgument(format!(
-                "{bytes} bytes hold no line of a filter: at least {LINES_BYTES_MIN}"
-            )));
-        }
         let room = (bytes - PAD_MAX) / LINE_BYTES - GAP;
         // There is one line of control words per eight lines.
         let count = room - room.div_ceil(LINE_WORDS as u64 + 1);
