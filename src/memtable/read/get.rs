@@ -21,7 +21,6 @@ use crate::key::{Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::Arena;
 use crate::memtable::arena::node::{BytesIn, KeepsArena, Pinned, Verified};
 use crate::memtable::core::Core;
-
 use crate::memtable::read::entry::{Entry, copy_verified};
 use crate::memtable::skiplist::search::{Gap, Search};
 use crate::tombstone::live::Question;
@@ -390,6 +389,7 @@ pub(crate) fn get<'t>(
 }
 
 /// [`get`], after the filter was asked.
+#[cold]
 #[inline(never)]
 fn get_filtered<'t>(
     core: &'t Arc<Core>,
