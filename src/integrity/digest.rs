@@ -21,6 +21,7 @@
 //! A width of n bytes misses random damage with probability 2^-8n. Pure functions; any thread.
 
 #![forbid(unsafe_code)]
+#![allow(clippy::cast_possible_truncation, reason = "halves of a word are folded together")]
 
 use std::marker::PhantomData;
 
@@ -460,13 +461,13 @@ const SALTS: [u64; 2 * STEPS + 2] = {
 #[inline(always)]
 pub(crate) const fn fold(left: u64, right: u64) -> u64 {
     let product = (left as u128) * (right as u128);
-    ((product & 0xffff_ffff_ffff_ffff) as u64) ^ ((product >> 64) as u64)
+    (product as u64) ^ ((product >> 64) as u64)
 }
 
 /// The two halves of a word, folded together.
 #[inline(always)]
 pub(crate) const fn halved(mixed: u64) -> u32 {
-    ((mixed ^ (mixed >> 32)) & 0xffff_ffff) as u32
+    (mixed ^ (mixed >> 32)) as u32
 }
 
 /// Hashes one word, for fields of that size. It takes one multiply only, because every digest contains four of these.
@@ -622,7 +623,7 @@ impl Secret {
     /// Tag of a back link of the node at `node` that names `target`.
     #[inline(always)]
     pub(crate) const fn back_tag(self, node: u32, target: u32) -> u16 {
-        (self.link_tag(node, u32::MAX, target) & 0xffff) as u16
+        self.link_tag(node, u32::MAX, target) as u16
     }
 
     /// What both digests have of the header of the node at `node`, and the check over this header.
@@ -635,7 +636,7 @@ impl Secret {
         revision: u32,
     ) -> (FixedFields, u16) {
         let header_part = self.header_part(node, lengths, sequence, revision);
-        (FixedFields::new(sequence, header_part), (halved(header_part) & 0xffff) as u16)
+        (FixedFields::new(sequence, header_part), halved(header_part) as u16)
     }
 
     /// The digest part F of the node at `node`: its place and its header.
