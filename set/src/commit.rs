@@ -35,9 +35,9 @@ use paranoid_memtable::{Corruption, Error, MemTable, Result, SequenceNumber, Sta
 
 use crate::file_journal::journal::Journal;
 use crate::options::{Durability, Reports, SEQUENCE_MAX, SetEvent, SetOptions, WriteOptions};
-use crate::publication::{Logged, Pointers, Publication, Stopped, Swapped, Taken};
+use crate::publication::{Logged, Publication, Stopped, Swapped, Taken};
 use crate::tables::{Registry, Slot, Tables};
-use crate::write_buffer_manager::{Command, Membership, Need, Phase, Seal, Waited};
+use crate::write_buffer_manager::{Membership, Stall, ThreadState};
 
 /// The table is asked whether it is full each time that batches took this share of its write buffer.
 const QUESTIONS: u64 = 64;
@@ -47,19 +47,18 @@ const UNWRITTEN_MAX: usize = 256 << 10;
 
 /// What the handles of a set share.
 pub(crate) struct Shared<B> {
+    /// What the set was made with; a manager that was joined is in `buffers`.
+    options: SetOptions,
     /// A table that stays empty: batches are checked by it, and tables are made like it.
     model: MemTable,
-    journal: Option<Arc<dyn Journal>>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) tables: Swapped<Tables<B>>,
     pub(crate) logged: Logged,
     pub(crate) commit: Alone<Mutex<Commit<B>>>,
     /// Held by the thread that makes a new base (FLUSH-JOB-4).
     pub(crate) installs: Mutex<()>,
-    pub(crate) buffers: Membership,
+    pub(crate) buffers: Arc<Membership>,
     pub(crate) reports: Reports,
-    tables_max: u64,
-    stall_timeout: Duration,
 }
 
 /// What the commit mutex guards. What each batch writes or needs comes first, and so in the cache line of the mutex.
@@ -74,8 +73,6 @@ pub(crate) struct Commit<B> {
     /// The last number before the active table's first one.
     pub(crate) closed: SequenceNumber,
     pub(crate) tables: Arc<Tables<B>>,
-    /// The active one of them, for writers.
-    pub(crate) active: Pointers<Slot>,
     /// The number of the last table that was begun. A journal that failed after a switch does not get one twice.
     pub(crate) last_table: u64,
     /// What made the set read-only, if that was no batch.
@@ -87,7 +84,6 @@ pub(crate) struct Commit<B> {
 }
 
 /// What a commit needs beside the batch that passed all checks which do not depend on other writes.
-#[derive(Default)]
 struct Request {
     /// How many numbers the batch takes, empty ranges included.
     numbers: u64,
@@ -97,38 +93,22 @@ struct Request {
     encoded: Option<Vec<u8>>,
     /// The first number of a replay.
     replayed: Option<SequenceNumber>,
-    /// The write options; `durability` fills in the durability.
-    options: WriteOptions,
-    /// The active table of the last attempt, by its number in the buffers.
-    tried: u64,
-    /// When the batch began to wait.
-    stalled: Option<Instant>,
+    durability: Durability,
 }
 
 impl<B> Shared<B> {
     pub(crate) fn open(mut options: SetOptions, base: Arc<B>) -> Result<Self> {
         let buffers = options.join()?;
-        let SetOptions {
-            table,
-            journal,
-            last_sequence: last,
-            first_table,
-            tables_max,
-            stall_timeout,
-            scans,
-            listener,
-            ..
-        } = options;
-        let model = MemTable::new(table)?;
+        let SetOptions { first_table, last_sequence: last, scans, .. } = options;
+        let model = MemTable::new(options.table.clone())?;
         let active = Slot::new(first_table, last, model.fork()?, buffers.count_table(), scans);
-        active.bytes.count(Phase::Active, 0);
+        active.bytes.count(0);
         let tables = Arc::new(Tables { active, immutables: Vec::new(), base });
-        if let Some(journal) = &journal {
+        if let Some(journal) = &options.journal {
             journal.switch(first_table)?;
         }
         let commit = Commit {
             tables: Arc::clone(&tables),
-            active: Pointers::to(&tables.active),
             last,
             last_table: first_table,
             closed: last,
@@ -140,16 +120,14 @@ impl<B> Shared<B> {
         };
         Ok(Shared {
             model,
-            journal,
             registry: Arc::new(Registry::new(Publication::new(last))),
             tables: Swapped::new(tables),
             logged: Logged::new(last),
             commit: Alone(Mutex::new(commit)),
             installs: Mutex::new(()),
             buffers,
-            reports: Reports::new(listener),
-            tables_max,
-            stall_timeout,
+            reports: Reports::new(options.listener.clone()),
+            options,
         })
     }
 
@@ -161,17 +139,21 @@ impl<B> Shared<B> {
         options: WriteOptions,
         replayed: Option<SequenceNumber>,
     ) -> Result<SequenceNumber> {
-        let mut request = Request { replayed, options, ..Request::default() };
-        let is_logged = self.durability(&mut request.options)? != Durability::None;
-        request.encoded = is_logged.then(|| batch.as_bytes().to_vec());
+        let durability = self.durability(options)?;
+        let encoded = (durability != Durability::None).then(|| batch.as_bytes().to_vec());
         // Every check that does not depend on other writes (COMMIT-1).
         let mut prepared = self.model.prepare(batch)?;
         // The batch agrees with its digests, and the journal gets what it was when it did.
-        if let Some(place) = request.encoded.as_ref().and_then(|copy| difference(copy, batch.as_bytes())) {
+        if let Some(place) = encoded.as_ref().and_then(|copy| difference(copy, batch.as_bytes())) {
             return Err(Corruption::new(Place::Encoding, place, 0, 0).into());
         }
-        (request.numbers, request.bytes) = (prepared.numbers(), prepared.bytes());
-        let written = self.commit(&mut prepared, &mut request);
+        let (numbers, bytes) = (prepared.numbers(), prepared.bytes());
+        let mut request = Request { numbers, bytes, encoded, replayed, durability };
+        let written = if numbers == 0 {
+            self.commit_nothing(&request)
+        } else {
+            self.once_there_is_room(options.deadline, || self.try_commit(&mut prepared, &mut request))
+        };
         // A batch with numbers has ended: a listener may wait for all of them.
         self.reports.deliver();
         written
@@ -194,36 +176,39 @@ impl<B> Shared<B> {
         Ok(())
     }
 
-    /// Fills in the durability of a batch.
-    fn durability(&self, options: &mut WriteOptions) -> Result<Durability> {
-        let usual = if self.journal.is_some() { Durability::Buffered } else { Durability::None };
-        let durability = *options.durability.get_or_insert(usual);
-        if durability != Durability::None && self.journal.is_none() {
+    /// The durability of a batch.
+    fn durability(&self, options: WriteOptions) -> Result<Durability> {
+        let usual = if self.options.journal.is_some() { Durability::Buffered } else { Durability::None };
+        let durability = options.durability.unwrap_or(usual);
+        if durability != Durability::None && self.options.journal.is_none() {
             return Err(Error::InvalidArgument(format!("{durability:?} needs a journal")));
         }
         Ok(durability)
     }
 
-    /// Commits a batch.
-    fn commit(&self, batch: &mut PreparedBatch<'_>, request: &mut Request) -> Result<SequenceNumber> {
-        if request.numbers == 0 {
-            return self.commit_nothing(request);
-        }
-        self.once_there_is_room(request, |request| self.try_commit(batch, request))
-    }
-
     /// Does something that needs room. While there is none, waits for the flush that is under way.
     fn once_there_is_room<T>(
         &self,
-        request: &mut Request,
-        mut act: impl FnMut(&mut Request) -> Result<T>,
+        deadline: Option<Instant>,
+        mut act: impl FnMut() -> Result<T>,
     ) -> Result<T> {
-        loop {
-            match act(request) {
-                Err(Error::WriteStall { cause, .. }) => self.wait_for_room(cause, request)?,
-                done => return done,
-            }
+        let mut done = act();
+        let Err(Error::WriteStall { cause, .. }) = done else { return done };
+        self.reports.tell(|| SetEvent::StallBegun { cause });
+        let deadline = deadline.or_else(|| Instant::now().checked_add(self.options.stall_timeout));
+        let mut stall = Stall { deadline, ..Stall::default() };
+        while let Err(Error::WriteStall { cause, .. }) = &done
+            && self.buffers.wait(*cause, &mut stall)
+        {
+            done = act();
         }
+        let waited = stall.since.map_or(Duration::ZERO, |since| since.elapsed());
+        let mut refused = None;
+        if let Err(Error::WriteStall { cause, waited: told, .. }) = &mut done {
+            (*told, refused) = (waited, Some(*cause));
+        }
+        self.reports.tell(|| SetEvent::StallEnded { waited, refused });
+        done
     }
 
     /// Numbers a batch under the commit mutex, once it has space in the active table, writes it there, and publishes it.
@@ -231,11 +216,10 @@ impl<B> Shared<B> {
         let mut commit = self.commit.lock();
         self.admit(&commit)?;
         let Taken { first, last } = self.numbers(&commit, request)?;
-        request.tried = commit.tables.active.bytes.id();
-        self.ask_sometimes(&mut commit, request)?;
+        self.ask_sometimes(&mut commit, request.bytes)?;
         loop {
-            let slot = commit.active.get();
-            let reserved = match slot.table.reserve(batch) {
+            let tables = self.tables.load();
+            let reserved = match tables.active.table.reserve(batch) {
                 Ok(reserved) => reserved,
                 Err(Error::MemTableFull { .. }) if !commit.is_active_empty() => {
                     self.replace_full(&mut commit)?;
@@ -248,7 +232,7 @@ impl<B> Shared<B> {
             drop(commit);
             let written = reserved.write(first);
             // While this thread waits for others, it holds neither a shard nor a table.
-            drop(slot);
+            drop(tables);
             if let Err(error) = written {
                 return Err(unfinished.stop(error));
             }
@@ -258,8 +242,7 @@ impl<B> Shared<B> {
             unfinished.finish();
             // The leader may have made it visible.
             let order = &self.registry.publication;
-            let is_visible =
-                request.options.durability >= Some(Durability::Buffered) && order.visible() >= last;
+            let is_visible = request.durability >= Durability::Buffered && order.visible() >= last;
             return if is_visible { Ok(last) } else { order.complete(first, last).map(|()| last) };
         }
     }
@@ -275,24 +258,8 @@ impl<B> Shared<B> {
 
     /// Waits until the journal has numbers up to `last`, as the durability of the batch says.
     fn wait_for_journal(&self, request: &Request, batch: Taken) -> Result<()> {
-        let (Some(journal), Some(durability)) = (&self.journal, request.options.durability) else {
-            return Ok(());
-        };
-        self.logged.wait(batch, durability, &**journal, &self.registry.publication)
-    }
-
-    #[cold]
-    fn wait_for_room(&self, cause: StallCause, request: &mut Request) -> Result<()> {
-        self.reports.tell(|| SetEvent::StallBegun { cause });
-        let Request { bytes, tried, options: WriteOptions { deadline, .. }, stalled: since, .. } = request;
-        *deadline = deadline.or_else(|| Instant::now().checked_add(self.stall_timeout));
-        let need = Need { bytes: *bytes, tables_max: self.tables_max, tried: *tried, deadline: *deadline };
-        let end = self.buffers.wait(cause, &need, since);
-        let waited = since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
-        let refused = (end != Waited::Room).then_some(cause);
-        self.reports.tell(|| SetEvent::StallEnded { waited, refused });
-        let tables = self.buffers.unflushed_tables();
-        refused.map_or(Ok(()), |cause| Err(Error::WriteStall { cause, tables, waited }))
+        let Some(journal) = self.journal() else { return Ok(()) };
+        self.logged.wait(batch, request.durability, journal, &self.registry.publication)
     }
 
     /// The numbers of a batch, first and last. A replay goes on after everything that was written before, with nothing under way.
@@ -324,7 +291,7 @@ impl<B> Shared<B> {
         first: SequenceNumber,
         last: SequenceNumber,
     ) -> Result<()> {
-        if let (Some(encoded), Some(journal)) = (&mut request.encoded, &self.journal) {
+        if let (Some(encoded), Some(journal)) = (&mut request.encoded, self.journal()) {
             if let Some(number) = encoded.first_chunk_mut::<8>() {
                 *number = first.to_le_bytes();
             }
@@ -338,8 +305,7 @@ impl<B> Shared<B> {
             commit.unwritten += encoded.len();
             if commit.unwritten >= UNWRITTEN_MAX {
                 commit.unwritten = 0;
-                let durability = &mut request.options.durability;
-                *durability = (*durability).max(Some(Durability::Buffered));
+                request.durability = request.durability.max(Durability::Buffered);
             }
         }
         if request.replayed.is_some() {
@@ -351,7 +317,8 @@ impl<B> Shared<B> {
             commit.closed = if commit.is_active_empty() { last } else { commit.closed };
         } else if commit.unasked == 0 {
             // It has entries (WRITE-BUFFERS-2).
-            commit.tables.active.count(Phase::Active);
+            let active = &commit.tables.active;
+            active.bytes.count(active.table.bytes_once_frozen());
         }
         commit.last = last;
         Ok(())
@@ -359,34 +326,26 @@ impl<B> Shared<B> {
 
     /// Each time that batches took a share of the write buffer, asks for room, and replaces the active table if it is full or due to
     /// be flushed.
-    fn ask_sometimes(&self, commit: &mut Commit<B>, request: &Request) -> Result<()> {
-        let step = self.model.options().write_buffer_size() / QUESTIONS;
-        commit.unasked = commit.unasked.saturating_add(request.bytes);
-        if commit.unasked >= step {
-            self.ask(commit, request.bytes)?;
-            commit.unasked = 0;
-        }
-        Ok(())
-    }
-
-    /// Asks for room for a batch, and whether the active table is full.
-    fn ask(&self, commit: &mut Commit<B>, bytes: u64) -> Result<()> {
-        let seal = self.buffers.admit(bytes)?.map_err(|cause| commit.stall(cause))?;
-        if commit.is_active_empty() {
+    fn ask_sometimes(&self, commit: &mut Commit<B>, bytes: u64) -> Result<()> {
+        commit.unasked = commit.unasked.saturating_add(bytes);
+        if commit.unasked < self.model.options().write_buffer_size() / QUESTIONS {
             return Ok(());
         }
-        if commit.tables.active.table.should_flush() {
-            self.replace_full(commit)
-        } else if seal == Seal::Wanted && commit.count_tables() < self.tables_max {
-            self.replace_active(commit)
-        } else {
-            Ok(())
+        let is_to_seal = self.buffers.admit(bytes)?.map_err(|cause| commit.stall(cause))?;
+        if !commit.is_active_empty() {
+            if commit.tables.active.table.should_flush() {
+                self.replace_full(commit)?;
+            } else if is_to_seal && commit.count_tables() < self.options.tables_max {
+                self.replace_active(commit)?;
+            }
         }
+        commit.unasked = 0;
+        Ok(())
     }
 
     /// Replaces the active table if there may be another one.
     fn replace_full(&self, commit: &mut Commit<B>) -> Result<()> {
-        if commit.count_tables() >= self.tables_max {
+        if commit.count_tables() >= self.options.tables_max {
             return Err(commit.stall(StallCause::Tables));
         }
         self.replace_active(commit)
@@ -394,11 +353,11 @@ impl<B> Shared<B> {
 
     /// Seals the active table if another set needs its memory, or scans pass too much of it.
     pub(crate) fn seal_if_asked(&self) -> Result<()> {
-        if self.buffers.take_seal() == Seal::No {
+        if !self.buffers.take_seal() {
             return Ok(());
         }
         let mut commit = self.commit.lock();
-        let is_possible = self.admit(&commit).is_ok() && commit.count_tables() < self.tables_max;
+        let is_possible = self.admit(&commit).is_ok() && commit.count_tables() < self.options.tables_max;
         let sealed =
             if commit.is_active_empty() || !is_possible { Ok(()) } else { self.replace_active(&mut commit) };
         drop(commit);
@@ -420,26 +379,24 @@ impl<B> Shared<B> {
         commit.closed = commit.last;
         commit.unasked = 0;
         let active = next.number;
-        commit.active = Pointers::to(&next);
         let (tables, gone) = commit.tables.switched(next, end);
         commit.tables = tables;
         // What the shards held are pointers: all tables are in the new view as well, or in `gone`.
         drop(self.tables.swap(&commit.tables));
         self.reports.note(|| SetEvent::Switched { sealed: sealed.number, active });
         sealed.bytes.seal(sealed.table.bytes_once_frozen(), &commit.tables.active.bytes);
-        gone.iter().for_each(|slot| slot.count(Phase::Pinned));
+        gone.iter().for_each(|slot| slot.pin());
     }
 
     /// Closes the active table unless it is empty. Returns the newest of the immutable ones, by its number in the buffers.
     pub(crate) fn switch(&self) -> Result<Option<u64>> {
-        let sealed = self.once_there_is_room(&mut Request::default(), |request| {
+        let mut tried = None;
+        let sealed = self.once_there_is_room(None, || {
             let mut commit = self.commit.lock();
             self.admit(&commit)?;
-            let active = commit.tables.active.bytes.id();
+            let active = commit.tables.active.number;
             // Another thread may have closed the table meanwhile.
-            let is_open = [0, active].contains(&request.tried) && !commit.is_active_empty();
-            request.tried = active;
-            if is_open {
+            if *tried.get_or_insert(active) == active && !commit.is_active_empty() {
                 self.replace_full(&mut commit)?;
             }
             Ok(commit.tables.immutables.first().map(|slot| slot.bytes.id()))
@@ -450,8 +407,7 @@ impl<B> Shared<B> {
 
     /// Closes the active table, and waits until the base has what was written before.
     pub(crate) fn flush_and_wait(&self) -> Result<()> {
-        let thread = self.buffers.thread();
-        thread.change(|thread| thread.obey(Command::Retry));
+        self.buffers.change_thread(ThreadState::retry);
         let Some(newest) = self.switch()? else { return Ok(()) };
         if self.buffers.wait_for_flush(newest) {
             // An install counts its tables, and shows its base before it lets the mutex go.
@@ -459,11 +415,11 @@ impl<B> Shared<B> {
             return Ok(());
         }
         let nobody = "nothing flushes the set: start a flush thread, or begin a flush and install it";
-        Err(thread.error().unwrap_or_else(|| Error::InvalidArgument(nobody.into())))
+        Err(self.buffers.thread_error().unwrap_or_else(|| Error::InvalidArgument(nobody.into())))
     }
 
     pub(crate) fn journal(&self) -> Option<&dyn Journal> {
-        self.journal.as_deref()
+        self.options.journal.as_deref()
     }
 
     pub(crate) fn comparator(&self) -> &KeyComparator {
@@ -509,12 +465,11 @@ impl<B> Shared<B> {
         let table = self.model.fork()?;
         let end = || Error::InvalidArgument("table numbers end at 2^64 - 1".into());
         let number = commit.last_table.checked_add(1).ok_or_else(end)?;
-        if let Some(journal) = &self.journal {
+        if let Some(journal) = self.journal() {
             journal.switch(number)?;
         }
         commit.last_table = number;
-        let scans = commit.tables.active.scans;
-        Ok(Slot::new(number, commit.last, table, self.buffers.count_table(), scans))
+        Ok(Slot::new(number, commit.last, table, self.buffers.count_table(), self.options.scans))
     }
 }
 

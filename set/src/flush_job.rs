@@ -20,7 +20,7 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Reverse;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::thread::JoinHandle;
 
@@ -34,7 +34,7 @@ use crate::commit::Shared;
 use crate::compaction::{Compaction, Outcome};
 use crate::options::SetEvent;
 use crate::tables::{Slot, Tables};
-use crate::write_buffer_manager::{Command, FlushEnd, ThreadOf, ThreadState};
+use crate::write_buffer_manager::{FlushEnd, Membership, ThreadState};
 
 /// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it changes nothing. Made
 /// by [`begin_flush`](crate::MemTableSet::begin_flush). When it is dropped or installed, it makes memory of flushed
@@ -74,19 +74,10 @@ pub struct FlushJob<B> {
     /// Oldest first.
     slots: Vec<Arc<Slot>>,
     snapshots: Vec<SequenceNumber>,
-    /// The tables, unless one could not be frozen.
-    frozen: Result<Vec<ImmutableMemTable>>,
+    /// The tables; none if one could not be frozen.
+    frozen: Vec<ImmutableMemTable>,
     outcome: Outcome,
     end: FlushEnd,
-}
-
-/// Ends a flush when it is dropped.
-struct Begun<'s, B>(&'s Shared<B>, FlushEnd);
-
-impl<B> Drop for Begun<'_, B> {
-    fn drop(&mut self) {
-        self.0.buffers.end_flush(self.1);
-    }
 }
 
 impl<B> FlushJob<B> {
@@ -95,28 +86,27 @@ impl<B> FlushJob<B> {
         if !shared.buffers.begin_flush() {
             return Ok(None);
         }
-        let begun = Begun(&**shared, FlushEnd::Nothing);
+        let (slots, frozen, snapshots) = (Vec::new(), Vec::new(), Vec::new());
+        let (outcome, end) = (Outcome::Unfinished, FlushEnd::Nothing);
+        let mut job = FlushJob { shared: Arc::clone(shared), slots, snapshots, frozen, outcome, end };
         let sealed = shared.seal_if_asked();
-        let slots = complete(shared, &shared.tables.load())?;
-        let frozen = slots.iter().map(|slot| {
-            let table = slot.number;
-            shared.reports.tell(|| SetEvent::FreezeBegun { table });
-            let frozen = slot.table.freeze();
-            shared.reports.tell(|| SetEvent::FreezeEnded { table });
-            frozen
-        });
-        let all: Vec<Result<_>> = frozen.collect();
-        let frozen = all.into_iter().collect();
-        let Some(last) = slots.last().map(|slot| slot.last.get()) else { return sealed.map(|()| None) };
+        job.slots = complete(shared, &shared.tables.load())?;
+        let Some(last) = job.slots.last().map(|slot| slot.last.get()) else {
+            return sealed.map(|()| None);
+        };
+        // Each of them, also after one that fails: all can be salvaged.
+        let all: Vec<Result<_>> = job.slots.iter().map(|slot| slot.table.freeze()).collect();
+        match all.into_iter().collect() {
+            Ok(frozen) => job.frozen = frozen,
+            Err(error) => job.outcome = Outcome::Failed(error),
+        }
         // FLUSH-JOB-1.
-        let mut snapshots = shared.registry.numbers_after(last)?;
-        snapshots.push(last);
-        shared.reports.tell(|| SetEvent::FlushBegun { tables: slots.len() as u64, last_sequence: last });
-        std::mem::forget(begun);
-        let (shared, outcome) = (Arc::clone(shared), Outcome::Unfinished);
-        let mut job = FlushJob { shared, slots, snapshots, frozen, outcome, end: FlushEnd::Left };
-        match job.begin_pass() {
-            // The passes of the job return it, and the job can be salvaged.
+        job.snapshots = shared.registry.numbers_after(last)?;
+        job.snapshots.push(last);
+        job.end = FlushEnd::Left;
+        let tables = job.slots.len() as u64;
+        shared.reports.tell(|| SetEvent::FlushBegun { tables, last_sequence: last });
+        match job.refuse_damage() {
             Err(error) if error.corruption().is_none() => Err(error),
             _ => Ok(Some(job)),
         }
@@ -172,18 +162,18 @@ impl<B> FlushJob<B> {
     }
 
     fn merge(&mut self) -> Result<Compaction<'_>> {
-        self.begin_pass()?;
+        if self.is_frozen() {
+            self.outcome = Outcome::Unfinished;
+        }
+        self.refuse_damage()?;
         let FlushJob { shared, slots, snapshots, frozen, outcome, .. } = self;
-        let frozen = frozen.as_deref().unwrap_or_default();
         let begun = Compaction::of_tables(slots, frozen, shared.comparator(), snapshots, outcome);
         begun.map_err(|error| shared.refuse(error, slots.last().map(|slot| slot.number)))
     }
 
-    /// Begins a pass, which fails if the freeze met damage.
-    fn begin_pass(&mut self) -> Result<()> {
-        let unfrozen = self.frozen.as_ref().err().cloned();
-        self.outcome = unfrozen.map_or(Outcome::Unfinished, Outcome::Failed);
-        self.refuse_damage()
+    /// Whether the freeze of every table met no damage.
+    fn is_frozen(&self) -> bool {
+        self.frozen.len() == self.slots.len()
     }
 
     /// Passes everything to the sink that still verifies of tables that a pass of this job found damaged: all versions of
@@ -241,13 +231,14 @@ impl<B> FlushJob<B> {
     /// `InvalidArgument` unless the last pass met damage. `Sink` if the sink returns an error, and `Corruption` for what is
     /// damaged meanwhile: what the sink has must be discarded, and the salvage may be tried again.
     pub fn salvage(&mut self, sink: &mut impl FlushSink) -> Result<SalvageSummary> {
-        if self.refuse_damage().is_ok() {
+        let Err(damage) = self.refuse_damage() else {
             let text = "what is salvaged are tables that a flush found damaged";
             return Err(Error::InvalidArgument(text.into()));
-        }
+        };
         let mut summary = salvage_tables(&self.slots, self.shared.comparator(), sink)?;
-        let unfrozen = self.frozen.as_ref().err().and_then(Error::corruption);
-        summary.failure = summary.failure.or(unfrozen.copied());
+        if !self.is_frozen() {
+            summary.failure = summary.failure.or(damage.corruption().copied());
+        }
         self.outcome = Outcome::Salvaged;
         Ok(summary)
     }
@@ -329,8 +320,11 @@ impl<B> Drop for FlushJob<B> {
         // Before writers are woken: what nobody holds does not count as pinned.
         let (tables, last_sequence) = (self.slots.len() as u64, self.last_sequence());
         self.slots.clear();
-        self.frozen = Ok(Vec::new());
-        drop(Begun(&self.shared, self.end));
+        self.frozen.clear();
+        self.shared.buffers.end_flush(self.end);
+        if self.end == FlushEnd::Nothing {
+            return;
+        }
         let installed = if self.end == FlushEnd::Installed { tables } else { 0 };
         self.shared.reports.tell(|| SetEvent::FlushEnded { last_sequence, installed });
         // When nobody waits for this flush any more: it takes milliseconds.
@@ -512,7 +506,7 @@ fn hand_out(ranges: &[Salvaged<'_>], comparator: &KeyComparator, sink: &mut impl
 /// # Ok(()) }
 /// ```
 pub struct FlushThread {
-    place: ThreadOf,
+    set: Weak<Membership>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
@@ -525,23 +519,24 @@ impl FlushThread {
     where
         B: Send + Sync + 'static,
     {
-        let place = shared.buffers.begin_thread()?;
-        let (of_thread, own) = (Arc::clone(shared), place.clone());
+        shared.buffers.begin_thread()?;
+        let of_thread = Arc::clone(shared);
         let run = move || {
-            let _ended = Ended(&own);
-            own.change(ThreadState::run);
-            while of_thread.buffers.wait_for_work() {
+            let set = &*of_thread.buffers;
+            let _ended = Ended(set);
+            set.change_thread(ThreadState::run);
+            while set.wait_for_work() {
                 let flushed = FlushJob::begin(&of_thread).and_then(|job| job.map_or(Ok(()), &mut flush));
-                own.change(|thread| thread.end_work(flushed));
+                set.change_thread(|thread| thread.end_work(flushed));
             }
-            own.error().map_or(Ok(()), Err)
+            set.thread_error().map_or(Ok(()), Err)
         };
         let spawned = thread::Builder::new().name("memtable flush".into()).spawn(run);
         let thread = spawned.map_err(|error| {
-            drop(Ended(&place));
+            drop(Ended(&shared.buffers));
             Error::io("start", "the flush thread")(error)
         })?;
-        Ok(FlushThread { place, thread: Some(thread) })
+        Ok(FlushThread { set: Arc::downgrade(&shared.buffers), thread: Some(thread) })
     }
 
     /// Tries again after a flush failed. Without an error there is nothing to be tried.
@@ -566,13 +561,13 @@ impl FlushThread {
     /// # Ok(()) }
     /// ```
     pub fn retry(&self) {
-        self.place.change(|thread| thread.obey(Command::Retry));
+        self.change(ThreadState::retry);
     }
 
     /// The error of the last flush, until [`retry`](Self::retry) or until the set resumes.
     #[must_use]
     pub fn error(&self) -> Option<Error> {
-        self.place.error()
+        self.set.upgrade().and_then(|set| set.thread_error())
     }
 
     /// Ends the thread after the flush that is under way, and waits for that. What is sealed and was not begun stays in
@@ -584,9 +579,15 @@ impl FlushThread {
         self.end()
     }
 
+    fn change(&self, change: impl FnOnce(&mut ThreadState)) {
+        if let Some(set) = self.set.upgrade() {
+            set.change_thread(change);
+        }
+    }
+
     fn end(&mut self) -> Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        self.place.change(|thread| thread.obey(Command::Close));
+        self.change(ThreadState::close);
         // Dropped by its own function, it ends when that has returned.
         if thread.thread().id() == thread::current().id() {
             return Ok(());
@@ -605,10 +606,10 @@ impl Drop for FlushThread {
 shown! { "FlushThread": impl [] FlushThread, |thread| { "error": thread.error() } }
 
 /// Says that the thread is gone, also when its function panics (FLUSH-THREAD-1).
-struct Ended<'p>(&'p ThreadOf);
+struct Ended<'s>(&'s Membership);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.0.change(ThreadState::end);
+        self.0.change_thread(ThreadState::end);
     }
 }

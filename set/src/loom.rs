@@ -16,7 +16,7 @@ use crate::options::{Durability, SetOptions};
 use crate::publication::{Logged, Publication, Stopped, Swapped, Taken};
 use crate::tables::{LastNumber, Registry};
 use crate::view::read_at;
-use crate::write_buffer_manager::{Buffers, Command, FlushEnd, Membership, Need, Phase, ThreadState, Waited};
+use crate::write_buffer_manager::{Buffers, FlushEnd, Membership, Stall, ThreadState};
 
 /// Red for `swaps_shard_by_shard`.
 #[test]
@@ -145,14 +145,14 @@ fn loom_the_end_of_a_flush_wakes_who_waits() {
         let set =
             Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
         let tables = [set.count_table(), set.count_table()];
-        let need = Need { tried: tables[1].id(), ..NEED };
         tables[0].seal(0, &tables[1]);
         assert!(set.begin_flush());
         let (ending, waiting) = (Arc::clone(&set), Arc::clone(&set));
         let ender = spawn(move || ending.end_flush(FlushEnd::Left));
-        let waiter = spawn(move || waiting.wait(StallCause::Tables, &need, &mut None));
+        let mut stall = Stall::default();
+        let waiter = spawn(move || while waiting.wait(StallCause::Tables, &mut stall) {});
         ender.join().unwrap();
-        assert_eq!(waiter.join().unwrap(), Waited::ForNothing, "its table was not flushed");
+        waiter.join().unwrap();
         drop(tables);
     });
 }
@@ -172,7 +172,7 @@ fn loom_the_end_of_a_flush_frees_who_asked_for_it() {
             let (ending, waiting, id) = (Arc::clone(&set), Arc::clone(&set), table.id());
             let ender = spawn(move || {
                 if end == FlushEnd::Installed {
-                    table.count(Phase::Pinned, 1);
+                    table.pin(1);
                 }
                 ending.end_flush(end);
                 table
@@ -185,8 +185,16 @@ fn loom_the_end_of_a_flush_frees_who_asked_for_it() {
     }
 }
 
-/// A writer of batches without bytes, and without a deadline.
-const NEED: Need = Need { bytes: 0, tables_max: 2, tried: 0, deadline: None };
+/// Waits as a writer without bytes and without a deadline; returns whether there is room.
+fn wait_for_room(set: &Membership) -> bool {
+    let mut stall = Stall::default();
+    while let Err(cause) = set.admit(0).unwrap() {
+        if !set.wait(cause, &mut stall) {
+            return false;
+        }
+    }
+    true
+}
 
 /// The flush thread comes to work when a table is sealed, before or after it begins to wait. Red for `seal_wakes_nobody`.
 #[test]
@@ -195,39 +203,38 @@ fn loom_a_sealed_table_wakes_the_flush_thread() {
         let set =
             Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
         let (table, next, of_thread) = (set.count_table(), set.count_table(), Arc::clone(&set));
-        let place = set.begin_thread().unwrap();
+        set.begin_thread().unwrap();
         let thread = spawn(move || assert!(of_thread.wait_for_work()));
         // A table that is dropped wakes the thread as well.
         let (sealing, following) = (Arc::clone(&table), Arc::clone(&next));
         let writer = spawn(move || sealing.seal(1, &following));
         writer.join().unwrap();
         thread.join().unwrap();
-        drop((place, table, next));
+        drop((table, next));
     });
 }
 
-/// A thread that fails, or is told to end, beside a writer that counts on it: both come back.
+/// A thread that fails and is told to end, beside a writer that counts on it: both come back.
 #[test]
 fn loom_the_end_of_the_flush_thread_frees_who_waits() {
-    for order in [None, Some(Command::Close)] {
-        check(move || {
-            let set = Arc::new(Membership::new(Buffers::new(10, 20), ArenaRecycler::new(0, 0).unwrap()));
-            let (table, of_thread, of_writer) = (set.count_table(), Arc::clone(&set), Arc::clone(&set));
-            table.count(Phase::Sealed, 10);
-            let place = set.begin_thread().unwrap();
-            let thread = spawn(move || {
-                while of_thread.wait_for_work() {
-                    place.change(|thread| thread.end_work(Err(Error::Frozen)));
-                    place.change(|thread| thread.obey(order.unwrap_or(Command::Close)));
-                }
-                place.change(|thread| *thread = ThreadState::default());
-            });
-            let writer = spawn(move || of_writer.wait(StallCause::Unflushed, &NEED, &mut None));
-            thread.join().unwrap();
-            assert_eq!(writer.join().unwrap(), Waited::ForNothing);
-            drop(table);
+    check(|| {
+        let set = Arc::new(Membership::new(Buffers::new(10, 20), ArenaRecycler::new(0, 0).unwrap()));
+        let (table, next) = (set.count_table(), set.count_table());
+        let (of_thread, of_writer) = (Arc::clone(&set), Arc::clone(&set));
+        table.seal(10, &next);
+        set.begin_thread().unwrap();
+        let thread = spawn(move || {
+            while of_thread.wait_for_work() {
+                of_thread.change_thread(|thread| thread.end_work(Err(Error::Frozen)));
+                of_thread.change_thread(ThreadState::close);
+            }
+            of_thread.change_thread(|thread| *thread = ThreadState::default());
         });
-    }
+        let writer = spawn(move || wait_for_room(&of_writer));
+        thread.join().unwrap();
+        assert!(!writer.join().unwrap(), "nobody flushes");
+        drop((table, next));
+    });
 }
 
 /// A flush in one set lets the writer of another one go on, before or after it begins to wait.
@@ -237,19 +244,20 @@ fn loom_a_flush_makes_room_for_another_set() {
         let buffers = Buffers::new(10, 12);
         let set = Membership::new(Arc::clone(&buffers), ArenaRecycler::new(0, 0).unwrap());
         let other = Membership::new(buffers, ArenaRecycler::new(0, 0).unwrap());
-        let table = set.count_table();
-        table.count(Phase::Sealed, 10);
+        let (table, next) = (set.count_table(), set.count_table());
+        table.seal(10, &next);
         assert!(set.begin_flush());
         let flusher = spawn(move || {
-            table.count(Phase::Pinned, 10);
+            table.pin(10);
             drop(table);
             set.end_flush(FlushEnd::Installed);
             set
         });
-        let writer = spawn(move || other.wait(StallCause::Unflushed, &NEED, &mut None));
+        let writer = spawn(move || wait_for_room(&other));
         let set = flusher.join().unwrap();
-        assert_eq!(writer.join().unwrap(), Waited::Room);
+        assert!(writer.join().unwrap(), "there is room");
         assert_eq!((set.stats().unflushed_bytes, set.stats().pinned_bytes), (0, 0));
+        drop(next);
     });
 }
 

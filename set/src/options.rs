@@ -155,14 +155,15 @@ impl SetOptions {
     }
 
     /// Joins the manager, or a budget of its own without limits. Tables are made with what the set recycles.
-    pub(crate) fn join(&mut self) -> Result<Membership> {
+    pub(crate) fn join(&mut self) -> Result<Arc<Membership>> {
         let bytes = self.table.write_buffer_size();
         let arenas = self.recycled_arenas.unwrap_or(u64::from(self.manager.is_none()));
         // By default small tables do without.
         let recycler = ArenaRecycler::new(bytes, arenas).or_else(|_| ArenaRecycler::new(bytes, 0))?;
         self.table = self.table.clone().with_recycler(&recycler);
         let shared = self.manager.as_ref().map(|manager| Arc::clone(&manager.buffers));
-        Ok(Membership::new(shared.unwrap_or_else(|| Buffers::new(u64::MAX, u64::MAX)), recycler))
+        let buffers = shared.unwrap_or_else(|| Buffers::new(u64::MAX, u64::MAX));
+        Ok(Arc::new(Membership::new(buffers, recycler)))
     }
 }
 
@@ -450,18 +451,6 @@ pub enum SetEvent {
         sealed: u64,
         /// Number of the active one.
         active: u64,
-    },
-    /// A table is being frozen, for a flush.
-    #[non_exhaustive]
-    FreezeBegun {
-        /// Number of the table.
-        table: u64,
-    },
-    /// The freeze has ended. If it met damage, the set is read-only.
-    #[non_exhaustive]
-    FreezeEnded {
-        /// Number of the table.
-        table: u64,
     },
     /// A flush job was begun.
     #[non_exhaustive]

@@ -21,7 +21,7 @@ use crate::flush_job::{FlushJob, FlushThread, replace_base};
 use crate::options::{Durability, SetEvent, SetOptions, WriteOptions};
 use crate::tables::{Registry, Snapshot};
 use crate::view::View;
-use crate::write_buffer_manager::{Command, Membership};
+use crate::write_buffer_manager::{Membership, ThreadState};
 
 /// The write path of an engine: one active table, the immutable ones that are not flushed yet, and the engine's own
 /// version of its files, the base `B`.
@@ -469,7 +469,7 @@ impl<B> MemTableSet<B> {
     /// then batches that nobody was told of may be there.
     pub fn resume(&self) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
         let abandoned = resume(&self.shared)?;
-        self.shared.buffers.thread().change(|thread| thread.obey(Command::Retry));
+        self.shared.buffers.change_thread(ThreadState::retry);
         self.shared.reports.tell(|| SetEvent::Resumed { abandoned });
         Ok(abandoned)
     }

@@ -90,8 +90,6 @@ pub struct WriteBufferStats {
     pub sets: u64,
     /// Number of their tables whose memory is not freed.
     pub tables: u64,
-    /// Bytes of active tables; part of `unflushed_bytes`.
-    pub active_bytes: u64,
     /// Bytes of tables that are not flushed: those that stall writers.
     pub unflushed_bytes: u64,
     /// Bytes of flushed tables, and of tables of dropped sets, that something still holds.
@@ -117,16 +115,19 @@ pub(crate) struct Buffers {
 struct State {
     /// The last number that a set or a table was given.
     last: u64,
+    /// How often something changed that a thread may wait for.
+    changes: u64,
     sets: BTreeMap<u64, Member>,
     tables: BTreeMap<u64, Counted>,
     waiting: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Member {
-    recycler: Arc<ArenaRecycler>,
+    recycler: Option<Arc<ArenaRecycler>>,
     is_flushing: bool,
-    seal: Seal,
+    /// Whether it is asked to seal its active table.
+    is_to_seal: bool,
     thread: ThreadState,
 }
 
@@ -159,34 +160,14 @@ pub(crate) enum Phase {
     Pinned,
 }
 
-/// Whether a set is asked to seal its active table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seal {
-    No,
-    Wanted,
-}
-
-/// What a writer of a set needs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Need {
-    /// Bytes of its batch.
-    pub(crate) bytes: u64,
-    /// The most tables that may be unflushed.
-    pub(crate) tables_max: u64,
-    /// The active table that was full.
-    pub(crate) tried: u64,
+/// A write or a switch that finds no room: until when it waits, and what it has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Stall {
     pub(crate) deadline: Option<Instant>,
-}
-
-/// How a wait ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waited {
-    /// There is room again.
-    Room,
-    /// Nobody can make room.
-    ForNothing,
-    /// The deadline passed.
-    TooLong,
+    /// When it began to wait.
+    pub(crate) since: Option<Instant>,
+    /// The changes that it has seen: it tries again before it waits.
+    pub(crate) seen: Option<u64>,
 }
 
 impl WriteBufferManager {
@@ -248,15 +229,20 @@ impl Buffers {
     fn stats(&self, only: Option<u64>) -> WriteBufferStats {
         let state = self.state.lock();
         let mut stats = state.stats(only);
-        let recyclers: Vec<_> = state.members(only).map(|member| Arc::clone(&member.recycler)).collect();
+        let recyclers: Vec<_> = state.members(only).filter_map(|member| member.recycler.clone()).collect();
         drop(state);
         stats.recycled_bytes = recyclers.iter().map(|recycler| recycler.backed_bytes()).sum();
         stats
     }
 
-    /// Calls `act` with the state of a set.
-    fn with<T>(&self, set: u64, act: impl FnOnce(&mut Member) -> T) -> Option<T> {
-        self.state.lock().sets.get_mut(&set).map(act)
+    /// Changes the state, and wakes whoever waits for that.
+    fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        state.changes += 1;
+        let done = act(&mut state);
+        drop(state);
+        self.changed.notify_all();
+        done
     }
 
     /// What keeps the writer of a set waiting, of the two reasons that depend on bytes.
@@ -279,7 +265,7 @@ impl Buffers {
         }
         let largest = state.unasked().max_by_key(|table| table.bytes).map(|table| table.set);
         if let Some(member) = largest.and_then(|set| state.sets.get_mut(&set)) {
-            member.seal = Seal::Wanted;
+            member.is_to_seal = true;
             self.changed.notify_all();
         }
     }
@@ -304,8 +290,7 @@ impl State {
         for table in self.tables.values().filter(|table| only.is_none_or(|set| set == table.set)) {
             stats.tables += 1;
             match table.phase {
-                Phase::Active => stats.active_bytes += table.bytes,
-                Phase::Sealed => stats.unflushed_bytes += table.bytes,
+                Phase::Active | Phase::Sealed => stats.unflushed_bytes += table.bytes,
                 Phase::Pinned => {
                     stats.pinned_bytes += table.bytes;
                     stats.pinned_for = stats.pinned_for.max(Some(table.since.elapsed()));
@@ -313,13 +298,12 @@ impl State {
                 Phase::New => {}
             }
         }
-        stats.unflushed_bytes += stats.active_bytes;
         stats
     }
 
     /// Active tables with bytes whose sets were not asked to seal.
     fn unasked(&self) -> impl Iterator<Item = &Counted> {
-        let is_unasked = |set: &u64| self.sets.get(set).is_some_and(|set| set.seal == Seal::No);
+        let is_unasked = |set: &u64| self.sets.get(set).is_some_and(|set| !set.is_to_seal);
         let active = self.tables.values().filter(|table| table.phase == Phase::Active && table.bytes > 0);
         active.filter(move |table| is_unasked(&table.set))
     }
@@ -328,17 +312,7 @@ impl State {
     fn is_thread_due(&self, set: u64, member: &Member) -> bool {
         let has_sealed =
             || self.tables.values().any(|table| (table.set, table.phase) == (set, Phase::Sealed));
-        member.thread.is_live() && (member.seal == Seal::Wanted || has_sealed())
-    }
-
-    fn is_active(&self, table: u64) -> bool {
-        self.tables.get(&table).is_some_and(|table| table.phase == Phase::Active)
-    }
-
-    /// Number of tables of a set that are not flushed, the active one included.
-    fn unflushed_tables(&self, set: u64) -> u64 {
-        let of_set = self.tables.values().filter(|table| table.set == set);
-        of_set.filter(|table| [Phase::Active, Phase::Sealed].contains(&table.phase)).count() as u64
+        member.thread.is_live() && (member.is_to_seal || has_sealed())
     }
 
     /// Whether a flush is under way that may end a stall of this set (WRITE-BUFFERS-1). No flush thread waits for itself.
@@ -355,25 +329,6 @@ impl State {
     }
 }
 
-/// A set's flush thread, as it and its starter see it.
-#[derive(Debug, Clone)]
-pub(crate) struct ThreadOf {
-    buffers: Arc<Buffers>,
-    set: u64,
-}
-
-impl ThreadOf {
-    /// Changes what is known of the thread, and wakes whoever waits for it.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut ThreadState)) {
-        self.buffers.with(self.set, |member| change(&mut member.thread));
-        self.buffers.changed.notify_all();
-    }
-
-    pub(crate) fn error(&self) -> Option<Error> {
-        self.buffers.with(self.set, |member| member.thread.error())?
-    }
-}
-
 /// A set under a manager.
 #[derive(Debug)]
 pub(crate) struct Membership {
@@ -387,15 +342,19 @@ impl Membership {
     pub(crate) fn new(buffers: Arc<Buffers>, recycler: Arc<ArenaRecycler>) -> Self {
         let mut state = buffers.state.lock();
         let set = state.next();
-        let member = Member {
-            recycler: Arc::clone(&recycler),
-            is_flushing: false,
-            seal: Seal::No,
-            thread: ThreadState::default(),
-        };
-        state.sets.insert(set, member);
+        state.sets.insert(set, Member { recycler: Some(Arc::clone(&recycler)), ..Member::default() });
         drop(state);
         Membership { buffers, set, recycler }
+    }
+
+    /// Calls `act` with what is known of the set.
+    fn with<T>(&self, act: impl FnOnce(&mut Member) -> T) -> T {
+        act(self.buffers.state.lock().sets.entry(self.set).or_default())
+    }
+
+    /// The same, and wakes whoever waits for a change.
+    fn change<T>(&self, act: impl FnOnce(&mut Member) -> T) -> T {
+        self.buffers.change(|state| act(state.sets.entry(self.set).or_default()))
     }
 
     /// Counts a new table.
@@ -408,11 +367,11 @@ impl Membership {
         Arc::new(TableBytes { buffers: Arc::clone(&self.buffers), table })
     }
 
-    /// Whether a batch of so many bytes may be written, and whether the active table is to be sealed.
+    /// Whether a batch of so many bytes may be written, and then whether the active table is to be sealed.
     ///
     /// # Errors
     /// The cause of a stall; `MemTableFull` for a batch over the hard cap.
-    pub(crate) fn admit(&self, bytes: u64) -> Result<std::result::Result<Seal, StallCause>> {
+    pub(crate) fn admit(&self, bytes: u64) -> Result<std::result::Result<bool, StallCause>> {
         if bytes > self.buffers.hard_cap {
             return Err(Error::MemTableFull { needed: bytes, remaining: self.buffers.hard_cap });
         }
@@ -421,28 +380,33 @@ impl Membership {
         if let Some(cause) = self.buffers.obstacle(&state, bytes) {
             return Ok(Err(cause));
         }
-        Ok(Ok(state.sets.get(&self.set).map_or(Seal::No, |set| set.seal)))
+        Ok(Ok(state.sets.get(&self.set).is_some_and(|set| set.is_to_seal)))
     }
 
-    /// Takes the request to seal the active table, if there is one.
-    pub(crate) fn take_seal(&self) -> Seal {
-        let seal = self.buffers.with(self.set, |member| std::mem::replace(&mut member.seal, Seal::No));
-        seal.unwrap_or(Seal::No)
+    /// Takes the request to seal the active table; returns whether there was one.
+    pub(crate) fn take_seal(&self) -> bool {
+        self.with(|member| std::mem::take(&mut member.is_to_seal))
     }
 
     /// Begins a flush thread.
     ///
     /// # Errors
     /// `InvalidArgument` if there is one.
-    pub(crate) fn begin_thread(&self) -> Result<ThreadOf> {
-        if self.buffers.with(self.set, |member| member.thread.begin()) != Some(true) {
-            return Err(Error::InvalidArgument("the set has a flush thread".into()));
+    pub(crate) fn begin_thread(&self) -> Result<()> {
+        if self.with(|member| member.thread.begin()) {
+            return Ok(());
         }
-        Ok(self.thread())
+        Err(Error::InvalidArgument("the set has a flush thread".into()))
     }
 
-    pub(crate) fn thread(&self) -> ThreadOf {
-        ThreadOf { buffers: Arc::clone(&self.buffers), set: self.set }
+    /// Changes what is known of the flush thread, and wakes whoever waits for it.
+    pub(crate) fn change_thread(&self, change: impl FnOnce(&mut ThreadState)) {
+        self.change(|member| change(&mut member.thread));
+    }
+
+    /// Why the flush thread failed.
+    pub(crate) fn thread_error(&self) -> Option<Error> {
+        self.with(|member| member.thread.error())
     }
 
     /// Waits until there is something to be flushed, or until the thread is to end; returns whether there is.
@@ -456,73 +420,60 @@ impl Membership {
             }
             state = self.buffers.changed.wait(state);
         }
-        let begun = state.sets.get_mut(&self.set).map(|member| member.thread.begin_work());
-        begun.is_some()
+        state.sets.entry(self.set).or_default().thread.begin_work();
+        true
     }
 
     /// Begins a flush unless one is under way; returns whether it did.
     pub(crate) fn begin_flush(&self) -> bool {
-        self.buffers.with(self.set, |member| !std::mem::replace(&mut member.is_flushing, true)) == Some(true)
+        self.with(|member| !std::mem::replace(&mut member.is_flushing, true))
     }
 
     /// Ends a flush. The thread does not try again what was left.
     pub(crate) fn end_flush(&self, end: FlushEnd) {
-        self.buffers.with(self.set, |member| {
+        self.change(|member| {
             member.is_flushing = false;
             if end == FlushEnd::Left {
                 member.thread.leave();
             }
         });
-        self.buffers.changed.notify_all();
     }
 
-    /// Waits until what stalled the writer is over (WRITE-BUFFERS-1); `since` is set once it waits.
-    pub(crate) fn wait(&self, cause: StallCause, need: &Need, since: &mut Option<Instant>) -> Waited {
+    /// Waits, after there was no room, until something has changed since the attempt (WRITE-BUFFERS-1). Returns whether it has: then
+    /// there may be room.
+    pub(crate) fn wait(&self, cause: StallCause, stall: &mut Stall) -> bool {
         let mut state = self.buffers.state.lock();
         state.waiting += 1;
-        let waited = loop {
-            let is_over = match cause {
-                StallCause::Tables => {
-                    state.unflushed_tables(self.set) < need.tables_max || !state.is_active(need.tried)
-                }
-                _ => self.buffers.obstacle(&state, need.bytes) != Some(cause),
-            };
-            if is_over {
-                break Waited::Room;
+        let has_changed = loop {
+            if stall.seen != Some(state.changes) {
+                break true;
             }
-            self.buffers.seal_early(&mut state, need.bytes);
             let now = Instant::now();
-            let left = need.deadline.map_or(LONG, |deadline| deadline.saturating_duration_since(now));
-            if !state.is_flush_coming(cause, self.set) {
-                break Waited::ForNothing;
-            } else if left.is_zero() {
-                break Waited::TooLong;
+            let left = stall.deadline.map_or(LONG, |deadline| deadline.saturating_duration_since(now));
+            if left.is_zero() || !state.is_flush_coming(cause, self.set) {
+                break false;
             }
-            since.get_or_insert(now);
+            stall.since.get_or_insert(now);
             state = self.buffers.changed.wait_timeout(state, left);
         };
         state.waiting -= 1;
-        waited
+        stall.seen = Some(state.changes);
+        has_changed
     }
 
     /// Waits until a table was flushed; `false` if nobody flushes it.
     pub(crate) fn wait_for_flush(&self, table: u64) -> bool {
         let mut state = self.buffers.state.lock();
         while state.tables.get(&table).is_some_and(|table| table.phase == Phase::Sealed) {
-            let is_leaving = |member: &Member| member.thread.is_leaving();
+            let is_at_work = |member: &Member| member.thread.is_at_work && !member.thread.is_this_one();
             if !state.is_flush_coming(StallCause::Tables, self.set)
-                && !state.sets.get(&self.set).is_some_and(is_leaving)
+                && !state.sets.get(&self.set).is_some_and(is_at_work)
             {
                 return false;
             }
             state = self.buffers.changed.wait(state);
         }
         true
-    }
-
-    /// Number of tables that are not flushed, the active one included.
-    pub(crate) fn unflushed_tables(&self) -> u64 {
-        self.buffers.state.lock().unflushed_tables(self.set)
     }
 
     /// The counts of this set.
@@ -534,12 +485,11 @@ impl Membership {
 impl Drop for Membership {
     /// Leaves its tables without a flush (WRITE-BUFFERS-2).
     fn drop(&mut self) {
-        let mut state = self.buffers.state.lock();
-        state.sets.remove(&self.set);
-        let tables = state.tables.values_mut().filter(|table| table.set == self.set);
-        tables.for_each(|table| (table.phase, table.since) = (Phase::Pinned, Instant::now()));
-        drop(state);
-        self.buffers.changed.notify_all();
+        self.buffers.change(|state| {
+            state.sets.remove(&self.set);
+            let tables = state.tables.values_mut().filter(|table| table.set == self.set);
+            tables.for_each(|table| (table.phase, table.since) = (Phase::Pinned, Instant::now()));
+        });
     }
 }
 
@@ -555,32 +505,32 @@ impl TableBytes {
         self.table
     }
 
-    /// Sets the table's bytes and phase.
-    pub(crate) fn count(&self, phase: Phase, bytes: u64) {
-        self.note(&mut self.buffers.state.lock(), phase, bytes);
-        if phase == Phase::Pinned {
-            self.buffers.changed.notify_all();
-        }
+    /// Sets the bytes of a table that is active.
+    pub(crate) fn count(&self, bytes: u64) {
+        self.note(&mut self.buffers.state.lock(), Phase::Active, bytes);
+    }
+
+    /// Counts the table as one that is flushed or was never needed, with so many bytes.
+    pub(crate) fn pin(&self, bytes: u64) {
+        self.buffers.change(|state| self.note(state, Phase::Pinned, bytes));
     }
 
     /// Asks its set to seal the table, if it is the active one.
     pub(crate) fn ask_seal(&self) {
-        let mut state = self.buffers.state.lock();
-        let set =
-            state.tables.get(&self.table).filter(|table| table.phase == Phase::Active).map(|table| table.set);
-        if let Some(member) = set.and_then(|set| state.sets.get_mut(&set)) {
-            member.seal = Seal::Wanted;
-            self.buffers.changed.notify_all();
-        }
+        self.buffers.change(|state| {
+            let active = state.tables.get(&self.table).filter(|table| table.phase == Phase::Active);
+            if let Some(member) = active.and_then(|table| state.sets.get_mut(&table.set)) {
+                member.is_to_seal = true;
+            }
+        });
     }
 
     /// Counts the table as sealed with so many bytes and `next` as active, in one step.
     pub(crate) fn seal(&self, bytes: u64, next: &TableBytes) {
-        let mut state = self.buffers.state.lock();
-        self.note(&mut state, Phase::Sealed, bytes);
-        next.note(&mut state, Phase::Active, 0);
-        drop(state);
-        self.buffers.changed.notify_all();
+        self.buffers.change(|state| {
+            self.note(state, Phase::Sealed, bytes);
+            next.note(state, Phase::Active, 0);
+        });
     }
 
     fn note(&self, state: &mut State, phase: Phase, bytes: u64) {
@@ -592,18 +542,17 @@ impl TableBytes {
 
 impl Drop for TableBytes {
     fn drop(&mut self) {
-        self.buffers.state.lock().tables.remove(&self.table);
-        self.buffers.changed.notify_all();
+        self.buffers.change(|state| state.tables.remove(&self.table));
     }
 }
 
 // What the flush thread of a set does, and why it stopped.
 //
 // ```text
-//   none -> ready -> flushing -> ready             the engine's function returned, and its flush was installed
-//                             -> left -> failed    it left its flush, or returned an error, which is kept
-//           ready <- retry --------- failed
-//   any -> closing                                 it ends after what it does
+//   none -> ready -> at work -> ready       the engine's function returned, and its flush was installed
+//                            -> failed      it left its flush, or returned an error, which is kept
+//           ready <- retry --- failed
+//   any -> closing                          it ends after what it does
 // ```
 // Under the lock of the manager.
 
@@ -611,6 +560,8 @@ impl Drop for TableBytes {
 #[derive(Debug, Default)]
 pub(crate) struct ThreadState {
     at: At,
+    /// Whether it runs the engine's function.
+    is_at_work: bool,
     error: Option<Error>,
     /// Once it runs.
     id: Option<ThreadId>,
@@ -621,20 +572,9 @@ enum At {
     #[default]
     None,
     Ready,
-    /// It runs the engine's function.
-    Flushing,
-    /// The function has left its flush without an install, and has not returned yet.
-    Left,
     /// It waits until it is told to try again.
     Failed,
     Closing,
-}
-
-/// What a flush thread is told.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Command {
-    Retry,
-    Close,
 }
 
 impl ThreadState {
@@ -663,14 +603,9 @@ impl ThreadState {
         *self = ThreadState { error, ..ThreadState::default() };
     }
 
-    /// Whether another thread's function is about to return, or to panic, after it left its flush.
-    fn is_leaving(&self) -> bool {
-        self.at == At::Left && !self.is_this_one()
-    }
-
     /// Whether the thread flushes sealed tables without a command.
     pub(crate) fn is_live(&self) -> bool {
-        matches!(self.at, At::Ready | At::Flushing)
+        self.at == At::Ready
     }
 
     /// Whether there is no thread, or it is to end.
@@ -678,45 +613,40 @@ impl ThreadState {
         matches!(self.at, At::None | At::Closing)
     }
 
-    /// Why the thread failed.
+    /// Why the thread failed. What its function returns says more than that it left its flush.
     pub(crate) fn error(&self) -> Option<Error> {
-        self.error.clone()
+        self.error.clone().filter(|_| !self.is_at_work)
     }
 
-    pub(crate) fn obey(&mut self, command: Command) {
-        match (command, self.at) {
-            (Command::Retry, At::Failed) => (self.at, self.error) = (At::Ready, None),
-            (Command::Retry, _) | (Command::Close, At::None) => {}
-            (Command::Close, at) => {
-                if at == At::Left {
-                    // An error that the function returns takes the place of this one.
-                    self.leave();
-                }
-                self.at = At::Closing;
-            }
+    /// Has a thread that failed try again.
+    pub(crate) fn retry(&mut self) {
+        if self.at == At::Failed && !self.is_at_work {
+            (self.at, self.error) = (At::Ready, None);
+        }
+    }
+
+    /// Has the thread end after what it does.
+    pub(crate) fn close(&mut self) {
+        if self.at != At::None {
+            self.at = At::Closing;
         }
     }
 
     /// Notes a call of the engine's function.
     pub(crate) fn begin_work(&mut self) {
-        self.at = At::Flushing;
+        self.is_at_work = true;
     }
 
-    /// Notes that a flush ended without an install. If it was the thread's, the function's result says more.
+    /// Notes that a flush ended without an install.
     pub(crate) fn leave(&mut self) {
-        match self.at {
-            At::Flushing => self.at = At::Left,
-            _ => self.fail(Error::InvalidArgument("a flush ended without an install".into())),
-        }
+        self.fail(Error::InvalidArgument("a flush ended without an install".into()));
     }
 
     /// Notes that the engine's function returned.
     pub(crate) fn end_work(&mut self, flushed: Result<()>) {
-        match (flushed, self.at) {
-            (Err(error), _) => self.fail(error),
-            (Ok(()), At::Left) => self.leave(),
-            (Ok(()), At::Flushing) => self.at = At::Ready,
-            (Ok(()), _) => {}
+        self.is_at_work = false;
+        if let Err(error) = flushed {
+            self.fail(error);
         }
     }
 
@@ -724,7 +654,7 @@ impl ThreadState {
         if self.at != At::None {
             self.error = Some(error);
         }
-        if matches!(self.at, At::Ready | At::Flushing | At::Left) {
+        if self.at == At::Ready {
             self.at = At::Failed;
         }
     }
@@ -749,14 +679,14 @@ mod tests {
                 let mut state = flushing();
                 state.leave();
                 assert!(state.error().is_none() && !state.is_live());
-                state.obey(Command::Retry);
+                state.retry();
                 if closes {
-                    state.obey(Command::Close);
+                    state.close();
                 }
                 state.end_work(returned);
                 assert_eq!(matches!(state.error(), Some(Error::Frozen)), is_own, "{state:?}");
                 assert_eq!(matches!(state.error(), Some(Error::InvalidArgument(_))), !is_own, "{state:?}");
-                state.obey(Command::Retry);
+                state.retry();
                 assert_eq!((state.is_live(), state.is_over()), (!closes, closes), "{state:?}");
             }
         }
