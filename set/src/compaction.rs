@@ -36,7 +36,6 @@ use std::sync::Arc;
 
 use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, Versions};
 use paranoid_memtable::integrity::{Place, StoredProtection};
-use paranoid_memtable::read::Base;
 use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::sibling::KeyComparator;
 use paranoid_memtable::tombstone::{Fragmenter, Fragments};
@@ -442,8 +441,9 @@ impl<'s> Compaction<'s> {
                     if !kind.is_point_delete() || self.level == Level::Inner {
                         return Ok(Some(Next::Input(head.place)));
                     }
-                    let tombstone = self.take(&head);
-                    self.keep_if_needed(tombstone)?;
+                    if let Some(tombstone) = self.take(&head) {
+                        self.keep_if_needed(tombstone)?;
+                    }
                 }
             }
         }
@@ -521,18 +521,16 @@ impl<'s> Compaction<'s> {
     }
 
     /// Keeps a tombstone whose stripe has nothing more, unless it is at the lowest level and hides nothing (COMPACTION-4).
-    fn keep_if_needed(&mut self, tombstone: Option<Version>) -> Result<()> {
-        let Some(tombstone) = tombstone else { return Ok(()) };
-        if self.level == Level::Lowest {
-            while let Some(head) = self.older(&tombstone)? {
-                if self.answered != Some(head.stripe) {
-                    self.made.push_back(tombstone);
+    fn keep_if_needed(&mut self, tombstone: Version) -> Result<()> {
+        while self.level == Level::Lowest {
+            match self.older(&tombstone)? {
+                Some(head) if self.answered == Some(head.stripe) => self.pass(&head),
+                Some(_) => break,
+                None => {
+                    self.summary.hidden += 1;
                     return Ok(());
                 }
-                self.pass(&head);
             }
-            self.summary.hidden += 1;
-            return Ok(());
         }
         self.made.push_back(tombstone);
         Ok(())
@@ -557,7 +555,7 @@ impl<'s> Compaction<'s> {
         if (single.kind == Kind::DELETE || self.level == Level::Lowest) && self.is_at(&single) {
             self.answered = Some(head.stripe);
         }
-        self.keep_if_needed(Some(single))
+        self.keep_if_needed(single)
     }
 
     /// Collects the merge operands of a stripe, and combines them (COMPACTION-3).
@@ -578,11 +576,9 @@ impl<'s> Compaction<'s> {
         let base = base.and_then(|base| self.inputs.get(base.place)?.entry().map(Version::of));
         base.iter().try_for_each(Version::verify)?;
         let is_known = base.is_some() || below.is_none() && self.level == Level::Lowest;
-        let known = match &base {
-            Some(base) if !base.kind.is_point_delete() => Base::Value(base.value.as_slice()),
-            _ => Base::Deleted,
-        };
-        let merged = is_known.then(|| apply(operator, &newest.key, known, None, values()).ok()).flatten();
+        let known =
+            base.as_ref().filter(|base| !base.kind.is_point_delete()).map(|base| base.value.as_slice());
+        let merged = is_known.then(|| apply(operator, &newest.key, known, values()).ok()).flatten();
         let partial = || {
             let oldest_first: Vec<&[u8]> = values().rev().collect();
             (oldest_first.len() > 1).then(|| operator.combine(&newest.key, &oldest_first)).flatten()

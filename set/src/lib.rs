@@ -250,5 +250,5 @@ pub use table_set::MemTableSet;
 pub use table_set::SetStats;
 pub use tables::Snapshot;
 pub use view::LevelSource;
-pub use view::{PendingMerge, View};
+pub use view::View;
 pub use write_buffer_manager::{WriteBufferManager, WriteBufferStats};

@@ -164,8 +164,7 @@ impl<'s> MergingCursor<'s> {
     /// `Corruption`, and errors of the sources: what could not be read may hide an entry. The next move goes on after
     /// it.
     pub fn first(&mut self) -> Result<Option<&MergedEntry>> {
-        let lower = self.lower.clone();
-        self.enter(Direction::Forward, lower.as_ref().map(Vec::as_slice))
+        self.begin(Direction::Forward)
     }
 
     /// Goes to the last entry.
@@ -173,8 +172,7 @@ impl<'s> MergingCursor<'s> {
     /// # Errors
     /// Those of [`first`](Self::first).
     pub fn last(&mut self) -> Result<Option<&MergedEntry>> {
-        let upper = self.upper.clone();
-        self.enter(Direction::Backward, upper.as_ref().map(Vec::as_slice))
+        self.begin(Direction::Backward)
     }
 
     /// Goes to the first entry whose key is `key` or after it.
@@ -211,11 +209,10 @@ impl<'s> MergingCursor<'s> {
 
     /// Goes to the first entry on this way from a key on, or from the bound where the way begins if the key is before that.
     fn seek_on(&mut self, way: Direction, key: &[u8]) -> Result<Option<&MergedEntry>> {
-        match (self.is_outside(way.opposite(), key), way) {
-            (true, Direction::Forward) => self.first(),
-            (true, Direction::Backward) => self.last(),
-            (false, _) => self.enter(way, Bound::Included(key)),
+        if self.is_outside(way.opposite(), key) {
+            return self.begin(way);
         }
+        self.enter(way, Move::To(key))
     }
 
     /// Goes to the next entry. A cursor that is on none, and did not fail, stays there.
@@ -263,10 +260,9 @@ impl<'s> MergingCursor<'s> {
     fn entries(mut self, way: Direction) -> impl FusedIterator<Item = Result<MergedEntry>> + Send + 's {
         let mut has_begun = false;
         let next = move || {
-            let moved = match (std::mem::replace(&mut has_begun, true), way) {
-                (true, _) => self.step(way),
-                (false, Direction::Forward) => self.first(),
-                (false, Direction::Backward) => self.last(),
+            let moved = match std::mem::replace(&mut has_begun, true) {
+                true => self.step(way),
+                false => self.begin(way),
             };
             moved.map(Option::<&_>::cloned).transpose()
         };
@@ -289,13 +285,22 @@ impl<'s> MergingCursor<'s> {
         Ok(std::mem::take(&mut self.shown).if_shown())
     }
 
-    /// Moves all sources to a bound, and goes on to the first key shown from there.
-    fn enter(&mut self, way: Direction, from: Bound<&[u8]>) -> Result<Option<&MergedEntry>> {
-        let to = match from {
-            Bound::Unbounded => Move::Start,
-            Bound::Included(key) => Move::To(key),
-            Bound::Excluded(key) => Move::Beyond(key),
-        };
+    /// The bound at which this way ends.
+    fn end_of(&self, way: Direction) -> &Bound<Vec<u8>> {
+        if way == Direction::Forward { &self.upper } else { &self.lower }
+    }
+
+    /// Goes to the first key shown on this way from its bound on.
+    fn begin(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {
+        match self.end_of(way.opposite()).clone() {
+            Bound::Unbounded => self.enter(way, Move::Start),
+            Bound::Included(key) => self.enter(way, Move::To(&key)),
+            Bound::Excluded(key) => self.enter(way, Move::Beyond(&key)),
+        }
+    }
+
+    /// Makes a move of all sources, and goes on to the first key shown from there.
+    fn enter(&mut self, way: Direction, to: Move<'_>) -> Result<Option<&MergedEntry>> {
         self.has_place = false;
         if let Some(watched) = &mut self.watched {
             (watched.moves, watched.hidden) = (0, 0);
@@ -415,8 +420,7 @@ impl<'s> MergingCursor<'s> {
 
     /// Whether a key is beyond the bound at which this way ends.
     fn is_outside(&self, way: Direction, key: &[u8]) -> bool {
-        let bound = if way == Direction::Forward { &self.upper } else { &self.lower };
-        match bound {
+        match self.end_of(way) {
             Bound::Unbounded => false,
             Bound::Included(bound) => self.comparator.compare(key, bound) == way.outward(),
             Bound::Excluded(bound) => self.comparator.compare(key, bound) != way.outward().reverse(),
@@ -520,7 +524,7 @@ shown! {
 // Plain data.
 
 /// An entry that a merging cursor shows: the newest version of its key that the view sees. A cursor lends the one that it
-/// stands on; a clone stays when the cursor moves.
+/// stands on; a clone stays when the cursor moves. [`View::get`](crate::View::get) has one of a key with merge operands.
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
@@ -558,6 +562,11 @@ pub struct MergedEntry {
 }
 
 impl MergedEntry {
+    /// Nothing but a key.
+    pub(crate) fn of(key: &[u8]) -> Self {
+        MergedEntry { key: key.to_vec(), ..MergedEntry::default() }
+    }
+
     /// Starts with a key and nothing else.
     pub(crate) fn begin(&mut self, key: Vec<u8>) {
         self.key = key;
@@ -634,10 +643,46 @@ impl MergedEntry {
     /// # Errors
     /// `Merge` if the operator fails.
     pub fn merged(&self, operator: &(impl MergeOperator + ?Sized)) -> Result<Vec<u8>> {
+        self.merged_over(operator, None)
+    }
+
+    /// The same if their base may be below, where `below` is what the engine has of the key.
+    ///
+    /// ```
+    /// use std::error::Error;
+    /// use paranoid_memtable::Lookup;
+    /// use paranoid_set::{MemTableSet, MergeOperator, SetOptions};
+    /// struct Append;
+    /// impl MergeOperator for Append {
+    ///     fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
+    ///         Ok([base.unwrap_or_default(), &operands.concat()].concat())
+    ///     }
+    /// }
+    /// # fn main() -> Result<(), paranoid_memtable::Error> {
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// set.merge(b"k", b"2")?;
+    /// set.merge(b"k", b"3")?;
+    /// let Lookup::Merge(entry) = set.view().get(b"k")? else { panic!("merge operands") };
+    /// assert_eq!(entry.merged_over(&Append, Some(b"1"))?, b"123");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Merge` if the operator fails.
+    pub fn merged_over(
+        &self,
+        operator: &(impl MergeOperator + ?Sized),
+        below: Option<&[u8]>,
+    ) -> Result<Vec<u8>> {
         if self.operands.is_empty() {
             return Ok(self.value.clone());
         }
-        apply(operator, &self.key, self.base(), None, self.operands.iter().map(Vec::as_slice))
+        let base = match self.base() {
+            Base::Value(value) => Some(value),
+            Base::Deleted => None,
+            Base::Below => below,
+        };
+        apply(operator, &self.key, base, self.operands.iter().map(Vec::as_slice))
     }
 }
 
@@ -670,8 +715,8 @@ shown! { "MergedEntry": impl [] MergedEntry, |entry| { "sequence": entry.sequenc
 /// batch.merge(b"n", &[2])?;
 /// set.write(&batch)?;
 /// let view = set.view();
-/// let Lookup::Merge(pending) = view.get(b"n")? else { panic!("merge operands") };
-/// assert_eq!(pending.apply(&Sum, b"n", None)?, [43]);
+/// let Lookup::Merge(entry) = view.get(b"n")? else { panic!("merge operands") };
+/// assert_eq!(entry.merged(&Sum)?, [43]);
 /// # Ok(()) }
 /// ```
 pub trait MergeOperator: Send + Sync {
@@ -695,19 +740,13 @@ pub trait MergeOperator: Send + Sync {
     }
 }
 
-/// Applies operands, newest first as reads find them; `below` is what is below their base, if that is not known.
+/// Applies operands, newest first as reads find them.
 pub(crate) fn apply<'o>(
     operator: &(impl MergeOperator + ?Sized),
     key: &[u8],
-    base: Base<&[u8]>,
-    below: Option<&[u8]>,
+    base: Option<&[u8]>,
     newest_first: impl DoubleEndedIterator<Item = &'o [u8]>,
 ) -> Result<Vec<u8>> {
-    let base = match base {
-        Base::Value(value) => Some(value),
-        Base::Deleted => None,
-        Base::Below => below,
-    };
     let operands: Vec<&[u8]> = newest_first.rev().collect();
     operator.merge(key, base, &operands).map_err(|cause| Error::Merge(cause.into()))
 }

@@ -20,11 +20,9 @@ use std::sync::Arc;
 
 use paranoid_memtable::read::{Base, Operand, Operands};
 use paranoid_memtable::scan::{Cover, SortedSource, SourceKey, SourceMove};
-use paranoid_memtable::{
-    Comparator, Error, Kind, Lookup, Result, SequenceNumber, TableReader, ValueRef, shown,
-};
+use paranoid_memtable::{Comparator, Kind, Lookup, Result, SequenceNumber, TableReader, ValueRef, shown};
 
-use crate::merging_cursor::{MergeOperator, MergedEntry, MergingCursor, Source, apply};
+use crate::merging_cursor::{MergedEntry, MergingCursor, Source};
 use crate::publication::{Loaded, Publication, Swapped};
 use crate::tables::{LastNumber, Tables};
 
@@ -118,19 +116,19 @@ impl<B> View<B> {
     /// # Errors
     /// `Corruption` if damage could change the answer.
     #[inline]
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Lookup<ValueRef<'_>, PendingMerge<'_>>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Lookup<ValueRef<'_>, MergedEntry>> {
         self.find(key.as_ref())
     }
 
-    fn find(&self, key: &[u8]) -> Result<Lookup<ValueRef<'_>, PendingMerge<'_>>> {
-        let mut operands = Vec::new();
+    fn find(&self, key: &[u8]) -> Result<Lookup<ValueRef<'_>, MergedEntry>> {
+        let mut so_far = MergedEntry::default();
         for slot in self.tables.newest_first() {
-            let sequence = slot.read_at(self.sequence);
-            if let Some(lookup) = decide(slot.table.get(key, sequence)?, &mut operands)? {
+            let found = slot.table.get(key, slot.read_at(self.sequence))?;
+            if let Some(lookup) = decide(key, found, &mut so_far)? {
                 return Ok(lookup);
             }
         }
-        Ok(at_the_base(operands))
+        Ok(at_the_base(so_far))
     }
 
     /// Looks many keys up; the results are in the order asked. The searches in each table overlap, see
@@ -152,27 +150,24 @@ impl<B> View<B> {
     /// ```
     ///
     /// Each result is what [`get`](Self::get) returns for its key, errors included.
-    pub fn multi_get<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-    ) -> Vec<Result<Lookup<ValueRef<'_>, PendingMerge<'_>>>> {
-        self.find_many(keys.iter().map(|key| (key.as_ref(), Vec::new(), None)).collect())
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Lookup<ValueRef<'_>, MergedEntry>>> {
+        self.find_many(keys.iter().map(|key| (key.as_ref(), MergedEntry::default(), None)).collect())
     }
 
     fn find_many<'v>(
         &'v self,
         mut all: Vec<Asked<'_, 'v>>,
-    ) -> Vec<Result<Lookup<ValueRef<'v>, PendingMerge<'v>>>> {
+    ) -> Vec<Result<Lookup<ValueRef<'v>, MergedEntry>>> {
         for slot in self.tables.newest_first() {
             let open: Vec<_> = all.iter_mut().filter(|(_, _, found)| found.is_none()).collect();
             let asked: Vec<&[u8]> = open.iter().map(|(key, ..)| *key).collect();
             let answers = slot.table.multi_get(&asked, slot.read_at(self.sequence));
-            for ((_, operands, found), answer) in open.into_iter().zip(answers) {
-                *found = answer.and_then(|answer| decide(answer, operands)).transpose();
+            for ((key, so_far, found), answer) in open.into_iter().zip(answers) {
+                *found = answer.and_then(|answer| decide(key, answer, so_far)).transpose();
             }
         }
         let found = all.into_iter();
-        found.map(|(_, operands, found)| found.unwrap_or_else(|| Ok(at_the_base(operands)))).collect()
+        found.map(|(_, so_far, found)| found.unwrap_or_else(|| Ok(at_the_base(so_far)))).collect()
     }
 }
 
@@ -212,9 +207,7 @@ impl<B> View<B> {
     pub fn merging_cursor<'s>(&self, sources: Vec<Box<dyn SortedSource + 's>>) -> Result<MergingCursor<'s>> {
         let tables = self.tables.newest_first();
         let tables = tables.map(|slot| Source::new(slot.table.source(), slot.read_at(self.sequence)));
-        let below = sources.into_iter().map(|items| Source::new(items, self.sequence));
-        let comparator = self.tables.active.table.key_comparator().clone();
-        Ok(MergingCursor::under(comparator, tables.chain(below).collect()).watching(&self.tables.active))
+        Ok(self.over(tables.collect(), sources).watching(&self.tables.active))
     }
 
     /// The value, or the merge operands and their base, that this view has of a key in its tables, or else in the engine's sources,
@@ -245,7 +238,7 @@ impl<B> View<B> {
     ) -> Result<Option<MergedEntry>> {
         match so_far(key.as_ref(), self.find(key.as_ref())?) {
             ControlFlow::Break(entry) => Ok(entry.if_shown()),
-            ControlFlow::Continue(entry) => self.below(sources()).go_on(entry),
+            ControlFlow::Continue(entry) => self.over(Vec::new(), sources()).go_on(entry),
         }
     }
 
@@ -267,7 +260,7 @@ impl<B> View<B> {
         keys: &[K],
         sources: Vec<Box<dyn SortedSource + 's>>,
     ) -> Vec<Result<Option<MergedEntry>>> {
-        let mut below = self.below(sources);
+        let mut below = self.over(Vec::new(), sources);
         let mut read = |key: &K, found| match so_far(key.as_ref(), found) {
             ControlFlow::Break(entry) => Ok(entry.if_shown()),
             ControlFlow::Continue(entry) => below.go_on(entry),
@@ -275,49 +268,35 @@ impl<B> View<B> {
         keys.iter().zip(self.multi_get(keys)).map(|(key, found)| read(key, found?)).collect()
     }
 
-    /// A cursor over the engine's own sources.
-    fn below<'s>(&self, sources: Vec<Box<dyn SortedSource + 's>>) -> MergingCursor<'s> {
-        let sources = sources.into_iter().map(|items| Source::new(items, self.sequence));
-        MergingCursor::under(self.tables.active.table.key_comparator().clone(), sources.collect())
+    /// A cursor over these sources and, below them, the engine's own.
+    fn over<'s>(
+        &self,
+        mut all: Vec<Source<'s>>,
+        sources: Vec<Box<dyn SortedSource + 's>>,
+    ) -> MergingCursor<'s> {
+        all.extend(sources.into_iter().map(|items| Source::new(items, self.sequence)));
+        MergingCursor::under(self.tables.active.table.key_comparator().clone(), all)
     }
 }
 
 /// What the tables say of a key, as an entry: to be shown, or to be completed by older sources.
-fn so_far(
-    key: &[u8],
-    found: Lookup<ValueRef<'_>, PendingMerge<'_>>,
-) -> ControlFlow<MergedEntry, MergedEntry> {
-    let mut entry = MergedEntry::default();
-    entry.begin(key.to_vec());
-    let base = match found {
-        Lookup::NotFound => Base::Below,
-        Lookup::Deleted { .. } => Base::Deleted,
+fn so_far(key: &[u8], found: Lookup<ValueRef<'_>, MergedEntry>) -> ControlFlow<MergedEntry, MergedEntry> {
+    match found {
+        Lookup::NotFound => ControlFlow::Continue(MergedEntry::of(key)),
+        Lookup::Deleted { .. } => ControlFlow::Break(MergedEntry::default()),
         Lookup::Value(value) => {
+            let mut entry = MergedEntry::of(key);
             entry.value.extend_from_slice(&value);
             entry.take_value(value.kind(), value.sequence());
-            return ControlFlow::Break(entry);
+            ControlFlow::Break(entry)
         }
-        Lookup::Merge(pending) => {
-            for operand in pending.operands {
-                entry.value.extend_from_slice(operand.value);
-                entry.take_operand(operand.sequence);
-            }
-            pending.base
-        }
-    };
-    match base {
-        Base::Below => return ControlFlow::Continue(entry),
-        Base::Deleted => entry.base = Some(Kind::DELETE),
-        Base::Value(value) => {
-            entry.value.extend_from_slice(value);
-            entry.base = Some(Kind::PUT);
-        }
+        Lookup::Merge(entry) if entry.base.is_none() => ControlFlow::Continue(entry),
+        Lookup::Merge(entry) => ControlFlow::Break(entry),
     }
-    ControlFlow::Break(entry)
 }
 
-/// A key, its operands so far, and its answer once that is known.
-type Asked<'k, 'v> = (&'k [u8], Vec<Operand<'v>>, Option<Result<Lookup<ValueRef<'v>, PendingMerge<'v>>>>);
+/// A key, what is known of it so far, and its answer once that is known.
+type Asked<'k, 'v> = (&'k [u8], MergedEntry, Option<Result<Lookup<ValueRef<'v>, MergedEntry>>>);
 
 /// The number at which tables that were loaded before are read (VIEW-1).
 pub(crate) fn read_at(publication: &Publication, active: &LastNumber) -> SequenceNumber {
@@ -328,37 +307,43 @@ pub(crate) fn read_at(publication: &Publication, active: &LastNumber) -> Sequenc
 
 /// The answer, if a table's own decides it. Operands whose base is below are kept for it.
 fn decide<'v>(
-    lookup: Lookup<ValueRef<'v>, Operands<'v>>,
-    operands: &mut Vec<Operand<'v>>,
-) -> Result<Option<Lookup<ValueRef<'v>, PendingMerge<'v>>>> {
-    let base = match lookup {
-        Lookup::NotFound => return Ok(None),
-        Lookup::Value(value) if operands.is_empty() => return Ok(Some(Lookup::Value(value))),
-        Lookup::Deleted { sequence, by } if operands.is_empty() => {
+    key: &[u8],
+    found: Lookup<ValueRef<'v>, Operands<'v>>,
+    so_far: &mut MergedEntry,
+) -> Result<Option<Lookup<ValueRef<'v>, MergedEntry>>> {
+    let base = match found {
+        Lookup::NotFound => Base::Below,
+        Lookup::Value(value) if so_far.kind.is_none() => return Ok(Some(Lookup::Value(value))),
+        Lookup::Deleted { sequence, by } if so_far.kind.is_none() => {
             return Ok(Some(Lookup::Deleted { sequence, by }));
         }
         Lookup::Value(value) => Base::Value(value.bytes()),
         Lookup::Deleted { .. } => Base::Deleted,
-        Lookup::Merge(found) => {
-            let base = found.base()?;
-            for operand in found {
-                operands.push(operand?);
+        Lookup::Merge(operands) => {
+            let base = operands.base()?;
+            so_far.key = key.to_vec();
+            for operand in operands {
+                let Operand { sequence, value } = operand?;
+                so_far.value.extend_from_slice(value);
+                so_far.take_operand(sequence);
             }
             base
         }
     };
-    if matches!(base, Base::Below) {
-        return Ok(None);
-    }
-    Ok(Some(Lookup::Merge(PendingMerge { operands: std::mem::take(operands), base })))
+    so_far.base = match base {
+        Base::Below => return Ok(None),
+        Base::Deleted => Some(Kind::DELETE),
+        Base::Value(value) => {
+            so_far.value.extend_from_slice(value);
+            Some(Kind::PUT)
+        }
+    };
+    Ok(Some(Lookup::Merge(std::mem::take(so_far))))
 }
 
 /// The answer if it depends on the base.
-fn at_the_base(operands: Vec<Operand<'_>>) -> Lookup<ValueRef<'_>, PendingMerge<'_>> {
-    if operands.is_empty() {
-        return Lookup::NotFound;
-    }
-    Lookup::Merge(PendingMerge { operands, base: Base::Below })
+fn at_the_base(so_far: MergedEntry) -> Lookup<ValueRef<'static>, MergedEntry> {
+    if so_far.kind.is_none() { Lookup::NotFound } else { Lookup::Merge(so_far) }
 }
 
 impl<B> Clone for View<B> {
@@ -369,81 +354,6 @@ impl<B> Clone for View<B> {
 
 shown! {
     "View": impl [B] View<B>, |view| { "tables": view.readers().count(), "sequence": view.sequence }
-    "PendingMerge": impl [] PendingMerge<'_>, |merge| { "operands": merge.operands.len(), "base": merge.base }
-}
-
-/// The merge operands that the tables have of a key, and what they apply to.
-///
-/// ```
-/// use paranoid_memtable::{Lookup, WriteBatch};
-/// use paranoid_memtable::read::Base;
-/// use paranoid_set::{MemTableSet, SetOptions};
-/// # fn main() -> Result<(), paranoid_memtable::Error> {
-/// let set = MemTableSet::open(SetOptions::default(), ())?;
-/// let mut batch = WriteBatch::new();
-/// batch.merge(b"count", b"+1")?;
-/// set.write(&batch)?;
-/// set.switch()?;
-/// set.write(&batch)?;
-/// let view = set.view();
-/// let Lookup::Merge(pending) = view.get(b"count")? else { panic!("merge operands") };
-/// assert_eq!(pending.operands().len(), 2);
-/// assert!(matches!(pending.base(), Base::Below), "the engine's files may have it");
-/// # Ok(()) }
-/// ```
-pub struct PendingMerge<'v> {
-    operands: Vec<Operand<'v>>,
-    base: Base<&'v [u8]>,
-}
-
-impl<'v> PendingMerge<'v> {
-    /// The operands, newest first.
-    #[must_use]
-    pub fn operands(&self) -> &[Operand<'v>] {
-        &self.operands
-    }
-
-    /// The key's value: the operands applied to their base, or to `below` if the tables do not know it. `below` is what
-    /// the engine's base has of the key.
-    ///
-    /// ```
-    /// use std::error::Error;
-    /// use paranoid_memtable::{Lookup, WriteBatch};
-    /// use paranoid_set::{MemTableSet, MergeOperator, SetOptions};
-    /// struct Append;
-    /// impl MergeOperator for Append {
-    ///     fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
-    ///         Ok([base.unwrap_or_default(), &operands.concat()].concat())
-    ///     }
-    /// }
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let set = MemTableSet::open(SetOptions::default(), ())?;
-    /// let mut batch = WriteBatch::new();
-    /// batch.merge(b"k", b"2")?;
-    /// batch.merge(b"k", b"3")?;
-    /// set.write(&batch)?;
-    /// let view = set.view();
-    /// let Lookup::Merge(pending) = view.get(b"k")? else { panic!("merge operands") };
-    /// assert_eq!(pending.apply(&Append, b"k", Some(b"1"))?, b"123");
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `Merge` if the operator fails.
-    pub fn apply(
-        &self,
-        operator: &(impl MergeOperator + ?Sized),
-        key: impl AsRef<[u8]>,
-        below: Option<&[u8]>,
-    ) -> Result<Vec<u8>> {
-        apply(operator, key.as_ref(), self.base, below, self.operands.iter().map(|operand| operand.value))
-    }
-
-    /// What they apply to; [`Base::Below`] if the tables do not know, and the engine's base is to be asked.
-    #[must_use]
-    pub fn base(&self) -> Base<&'v [u8]> {
-        self.base
-    }
 }
 
 // Levels: files whose keys do not overlap, as one source.
@@ -514,10 +424,13 @@ impl<'s> LevelSource<'s> {
         self.bounds.partition_point(|(_, last)| self.order.compare(last, key).is_lt())
     }
 
-    /// The place of the file that may have a key.
-    fn place_of(&self, key: &[u8]) -> Option<usize> {
+    /// The file that may have a key, for a question about it.
+    fn file_of(&mut self, key: &[u8]) -> Result<Option<&mut Box<dyn SortedSource + 's>>> {
         let place = self.before(key);
-        self.bounds.get(place).filter(|(first, _)| self.order.compare(first, key).is_le()).map(|_| place)
+        if !self.bounds.get(place).is_some_and(|(first, _)| self.order.compare(first, key).is_le()) {
+            return Ok(None);
+        }
+        self.file(usize::from(self.files[0].0 != place), place).map(Some)
     }
 
     /// The file at a place, opened unless it is one of those that are.
@@ -526,11 +439,13 @@ impl<'s> LevelSource<'s> {
             self.files.swap(0, 1);
         }
         let file = &mut self.files[of];
-        if file.0 != place || file.1.is_none() {
+        if file.0 != place {
             *file = (place, None);
-            file.1 = Some((self.open)(place)?);
         }
-        file.1.as_mut().ok_or_else(|| Error::InvalidArgument("a file is not open".into()))
+        match &mut file.1 {
+            Some(open) => Ok(open),
+            none => Ok(none.insert((self.open)(place)?)),
+        }
     }
 }
 
@@ -584,15 +499,11 @@ impl SortedSource for LevelSource<'_> {
         key: &[u8],
         snapshot: SequenceNumber,
     ) -> Result<Option<Cover<'_>>> {
-        let Some(place) = self.place_of(key) else { return Ok(None) };
-        let of = usize::from(self.files[0].0 != place);
-        self.file(of, place)?.cover(order, key, snapshot)
+        self.file_of(key)?.map_or(Ok(None), |file| file.cover(order, key, snapshot))
     }
 
     fn may_hold(&mut self, key: &[u8]) -> Result<bool> {
-        let Some(place) = self.place_of(key) else { return Ok(false) };
-        let of = usize::from(self.files[0].0 != place);
-        self.file(of, place)?.may_hold(key)
+        self.file_of(key)?.map_or(Ok(false), |file| file.may_hold(key))
     }
 }
 

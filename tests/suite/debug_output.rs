@@ -550,8 +550,6 @@ mod sets {
         let view = set.view();
         show!(out, "View", &view);
         show!(out, "Lookup", &view.get(bytes(letter, 1)).unwrap());
-        let Lookup::Merge(pending) = view.get(bytes(letter, 3)).unwrap() else { panic!("no operands") };
-        show!(out, "PendingMerge", &pending);
         let mut cursor = view.cursor().unwrap();
         let entry = cursor.first().unwrap().unwrap();
         show!(out, "MergedEntry", entry);

@@ -181,7 +181,7 @@ fn operands_are_applied_across_tables() {
     merge(b"d", &[b"refused"]);
     let view = set.view();
     let get = |key: &[u8]| match view.get(key).unwrap() {
-        Lookup::Merge(pending) => pending.apply(&Join, key, Some(b"below")),
+        Lookup::Merge(entry) => entry.merged_over(&Join, Some(b"below")),
         other => panic!("{other:?}"),
     };
     assert_eq!(get(b"a").unwrap(), b"0123");

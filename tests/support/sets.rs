@@ -15,7 +15,7 @@ use paranoid_memtable::read::Base;
 use paranoid_memtable::scan::{Cover, SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{Comparator, Error, Kind, Lookup, ValueRef, WriteBatch};
-use paranoid_set::{Journal, PendingMerge, Storage, StorageFile, View};
+use paranoid_set::{Journal, MergedEntry, Storage, StorageFile, View};
 
 use super::rng::Rng;
 
@@ -107,14 +107,14 @@ pub fn read_through(view: &View<History>, key: &[u8]) -> Known {
 }
 
 /// Adds what the base says to what the tables say.
-pub fn finish(view: &View<History>, key: &[u8], lookup: Lookup<ValueRef<'_>, PendingMerge<'_>>) -> Known {
+pub fn finish(view: &View<History>, key: &[u8], lookup: Lookup<ValueRef<'_>, MergedEntry>) -> Known {
     let below = |known: Known| view.base().read(key, view.sequence(), known);
     match lookup {
         Lookup::Value(value) => Known { operands: vec![], value: Some(value.to_vec()) },
         Lookup::Deleted { .. } => Known::default(),
         Lookup::NotFound => below(Known::default()),
         Lookup::Merge(pending) => {
-            let operands = pending.operands().iter().map(|operand| operand.value.to_vec()).collect();
+            let operands = pending.operands().to_vec();
             match pending.base() {
                 Base::Value(value) => Known { operands, value: Some(value.to_vec()) },
                 Base::Deleted => Known { operands, value: None },

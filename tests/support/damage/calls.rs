@@ -180,7 +180,6 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("ArenaRecycler", "*", "memory of dropped tables, zeroed: suite set_recycling, surface::room"),
     ("MemTableSet", "*", SET),
     ("View", "*", SET),
-    ("PendingMerge", "*", SET),
     ("MergingCursor", "*", SET),
     ("MergedEntry", "*", SET),
     ("LevelSource", "*", "asks sources that it is given"),
