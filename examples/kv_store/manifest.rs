@@ -21,7 +21,7 @@ use paranoid_memtable::{ChecksumKind, Error, Result};
 const NAME: &str = "MANIFEST";
 const NEW: &str = "MANIFEST.tmp";
 
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Manifest {
     pub(crate) last_sequence: u64,
     /// Numbers of table files, newest first.
@@ -65,11 +65,6 @@ impl Manifest {
         Ok(Manifest::default())
     }
 
-    fn lines(&self) -> String {
-        let files: String = self.files.iter().map(|number| format!("file {number}\n")).collect();
-        format!("kv_store 1\nlast_sequence {}\n{files}", self.last_sequence)
-    }
-
     fn parse(text: &str) -> Option<Manifest> {
         let mut manifest = Manifest::default();
         for line in text.lines() {
@@ -83,7 +78,8 @@ impl Manifest {
     }
 
     fn to_text(&self) -> String {
-        let lines = self.lines();
+        let files: String = self.files.iter().map(|number| format!("file {number}\n")).collect();
+        let lines = format!("kv_store 1\nlast_sequence {}\n{files}", self.last_sequence);
         format!("{lines}checksum {:08x}\n", ChecksumKind::Xxh3.checksum(lines.as_bytes()))
     }
 

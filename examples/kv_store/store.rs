@@ -11,18 +11,18 @@
 //! acknowledged; a table file is synced, read back and named before the manifest names it; the manifest is durable before
 //! the set has the new base and lets the journal forget the batches. A flush or a merge that fails at any step changes nothing, and its file goes.
 //!
-//! Any thread may call any method. A second process that opens the directory gets an error.
+//! One thread flushes whatever is full, and merges files behind writers and readers. Any thread may call any method. A second process
+//! that opens the directory gets an error.
 
 use std::fs::{self, File, OpenOptions};
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use paranoid_memtable::scan::KeyRange;
 use paranoid_memtable::{Bytewise, Error, MemTableOptions, Result, WriteBatch};
 use paranoid_set::{
-    Compaction, Durability, FileJournal, FlushJob, FlushThread, MemTableSet, SetOptions, Snapshot,
+    Compaction, Durability, FileJournal, FlushJob, FlushThread, MemTableSet, MergedEntry, SetOptions,
+    Snapshot,
 };
 
 use crate::files::{Counters, TableFile, number_of, sources};
@@ -40,38 +40,26 @@ pub(crate) struct Base {
     files: Vec<TableFile>,
 }
 
-/// The directory, for the threads that write files into it.
+/// The directory, as whoever writes a file into it has it: one thread at a time.
 #[derive(Debug)]
-struct Directory {
-    path: PathBuf,
-    next_file: AtomicU64,
-    /// Held by the thread that merges.
-    merging: Mutex<()>,
+struct Files {
+    directory: PathBuf,
+    /// The number of the next file.
+    next: u64,
     /// An error is that of a manifest that may be on the disk or not: nobody knows then which files it names, and there is no new base
     /// any more.
-    named: Mutex<Result<()>>,
+    manifest: Result<Manifest>,
 }
 
 /// A durable, ordered map from keys to values and counters.
 #[derive(Debug)]
 pub(crate) struct Store {
     set: MemTableSet<Base>,
-    directory: Arc<Directory>,
+    files: Arc<Mutex<Files>>,
     durability: Durability,
-    // Threads end in this order, and then the lock.
+    // The thread ends, and then the lock.
     flusher: FlushThread,
-    _merger: Merger,
     _lock: File,
-}
-
-/// The thread that merges files. It ends when the flush thread is gone.
-#[derive(Debug)]
-struct Merger(Option<JoinHandle<()>>);
-
-impl Drop for Merger {
-    fn drop(&mut self) {
-        let _ = self.0.take().map(JoinHandle::join);
-    }
 }
 
 impl Store {
@@ -86,10 +74,12 @@ impl Store {
         let lock = OpenOptions::new().create(true).read(true).append(true).open(&lock_path);
         let lock = lock.map_err(io_error("open", &lock_path))?;
         lock.try_lock().map_err(|error| io_error("lock", &lock_path)(error.into()))?;
-        let Manifest { last_sequence, files } = Manifest::open(path, &lock_path)?;
-        // What was written and never named, or named no more.
-        let last_file = remove_files(path, |number| !files.contains(&number))?;
-        let files = files.iter().map(|number| TableFile::open(path, *number)).collect::<Result<_>>()?;
+        let manifest = Manifest::open(path, &lock_path)?;
+        let last_sequence = manifest.last_sequence;
+        let tables = manifest.files.iter().map(|number| TableFile::open(path, *number));
+        let tables = tables.collect::<Result<_>>()?;
+        let mut files = Files { directory: path.to_path_buf(), next: 0, manifest: Ok(manifest) };
+        files.next = 1 + files.remove_unnamed()?;
         let (journal, recovery) = FileJournal::open(path, last_sequence)?;
         let options = SetOptions::builder()
             .table(MemTableOptions::builder().write_buffer_size(write_buffer).build()?)
@@ -97,16 +87,18 @@ impl Store {
             .first_table(journal.next_table())
             .journal(Arc::new(journal))
             .build()?;
-        let set = MemTableSet::open(options, Base { last_sequence, files })?;
-        let directory = Arc::new(Directory {
-            path: path.to_path_buf(),
-            next_file: AtomicU64::new(1 + last_file),
-            merging: Mutex::new(()),
-            named: Mutex::new(Ok(())),
-        });
-        let (flusher, merger) = start_threads(&set, &directory)?;
-        // From here on an error ends the threads in their order.
-        let store = Store { set, directory, durability, flusher, _merger: merger, _lock: lock };
+        let set = MemTableSet::open(options, Base { last_sequence, files: tables })?;
+        let files = Arc::new(Mutex::new(files));
+        let (of_thread, of_set) = (Arc::clone(&files), set.clone());
+        let flusher = set.start_flush_thread(move |job| {
+            let mut files = lock_files(&of_thread);
+            files.flush(job)?;
+            // If a merge fails, nothing is lost: the old files stay.
+            files.merge(&of_set).unwrap_or_else(|error| eprintln!("merge: {error}"));
+            Ok(())
+        })?;
+        // From here on an error ends the thread before the lock.
+        let store = Store { set, files, durability, flusher, _lock: lock };
         let replayed = recovery.replay(|_, batch| store.set.replay(&batch).map(drop))?;
         store.set.skip_to(replayed.last_sequence)?;
         for finding in &replayed.findings {
@@ -129,75 +121,51 @@ impl Store {
     /// Flushes what was written before, and merges files if there are many.
     pub(crate) fn flush(&self) -> Result<()> {
         self.set.flush_and_wait()?;
-        self.directory.merge(&self.set)
+        lock_files(&self.files).merge(&self.set)
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.set.snapshot()
     }
 
-    /// The value of a key.
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    /// A key, if it has a value.
+    pub(crate) fn get(&self, key: &str) -> Result<Option<MergedEntry>> {
         let view = self.set.view();
-        let found = view.merging_get(key, || sources(&view.base().files))?;
-        found.map(|entry| entry.merged(&Counters)).transpose()
+        view.merging_get(key, || sources(&view.base().files))
     }
 
-    /// Shows every key between two bounds, and its value, as they were at one moment.
+    /// The keys of a range as they were at one moment.
     pub(crate) fn scan(
         &self,
         at: &Snapshot,
-        bounds: (Bound<&[u8]>, Bound<&[u8]>),
-        mut show: impl FnMut(&[u8], &[u8]),
-    ) -> Result<()> {
+        keys: impl KeyRange,
+    ) -> Result<impl Iterator<Item = Result<MergedEntry>>> {
         let view = self.set.view_at(at)?;
-        for entry in view.merging_cursor(sources(&view.base().files))?.with_bounds(bounds).ascending() {
-            let entry = entry?;
-            show(entry.user_key(), &entry.merged(&Counters)?);
-        }
-        Ok(())
-    }
-
-    /// Number of tables and of files.
-    pub(crate) fn sizes(&self) -> (usize, usize) {
-        let view = self.set.view();
-        (view.readers().count(), view.base().files.len())
+        Ok(view.merging_cursor(sources(&view.base().files))?.with_bounds(keys).ascending())
     }
 }
 
-/// Starts the thread that flushes whatever is full, and the one that merges files after a flush.
-fn start_threads(set: &MemTableSet<Base>, directory: &Arc<Directory>) -> Result<(FlushThread, Merger)> {
-    let (wake, woken) = mpsc::channel();
-    let of_flusher = Arc::clone(directory);
-    let flusher = set.start_flush_thread(move |job| {
-        of_flusher.flush(job)?;
-        let _ = wake.send(());
-        Ok(())
-    })?;
-    let (set, directory) = (set.clone(), Arc::clone(directory));
-    let merger = thread::spawn(move || {
-        for () in woken {
-            // Nothing is lost: the old files stay.
-            directory.merge(&set).unwrap_or_else(|error| eprintln!("merge: {error}"));
-        }
-    });
-    Ok((flusher, Merger(Some(merger))))
+fn lock_files(files: &Mutex<Files>) -> MutexGuard<'_, Files> {
+    files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Directory {
+impl Files {
     /// Writes the tables of a job into a file, in front of the others.
-    fn flush(&self, mut job: FlushJob<Base>) -> Result<()> {
-        let (number, last_sequence) = (self.next_file.fetch_add(1, Ordering::Relaxed), job.last_sequence());
-        let written = TableFile::write(&self.path, number, |file| job.flush(file).map(drop));
+    fn flush(&mut self, mut job: FlushJob<Base>) -> Result<()> {
+        let last_sequence = job.last_sequence();
+        let number = self.next_number();
+        let written = TableFile::write(&self.directory, number, |file| job.flush(file).map(drop));
         let installed = written.and_then(|new| {
             job.install(|base| self.name(Base { last_sequence, files: [&[new], &base.files[..]].concat() }))
         });
-        self.remove_unnamed(installed, number, &[])
+        // What cannot be removed now is removed later.
+        let _ = self.remove_unnamed();
+        installed
     }
 
-    /// Merges all files into one, if there are too many. Flushes go on meanwhile: their files stay, in front of the new one.
-    fn merge(&self, set: &MemTableSet<Base>) -> Result<()> {
-        let _turn = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Merges all files into one, if there are too many. Flushes wait meanwhile; an engine of large files keeps those that came
+    /// since in front of the new one.
+    fn merge(&mut self, set: &MemTableSet<Base>) -> Result<()> {
         let view = set.view();
         let old = view.base().files.as_slice();
         if old.len() <= FILES_MAX {
@@ -206,49 +174,41 @@ impl Directory {
         // The snapshots after the view, so that none of them is missed.
         let merge = Compaction::over(Arc::new(Bytewise), &set.snapshots(), sources(old));
         let merge = merge.combining(&Counters).to_lowest_level();
-        let number = self.next_file.fetch_add(1, Ordering::Relaxed);
-        let written = TableFile::write(&self.path, number, |file| merge.pass_to(file).map(drop));
-        let replaced = written.and_then(|new| {
-            set.replace_base(|base| {
-                let newer = &base.files[..base.files.len() - old.len()];
-                self.name(Base { files: [newer, &[new]].concat(), ..*base })
-            })
-        });
-        self.remove_unnamed(replaced, number, old)
+        let number = self.next_number();
+        let written = TableFile::write(&self.directory, number, |file| merge.pass_to(file).map(drop));
+        let replaced =
+            written.and_then(|new| set.replace_base(|base| self.name(Base { files: vec![new], ..*base })));
+        let _ = self.remove_unnamed();
+        replaced
     }
 
-    /// Removes the files that a new one replaced, or the new one if it was not named.
-    fn remove_unnamed(&self, done: Result<()>, new: u64, old: &[TableFile]) -> Result<()> {
-        if self.named.lock().unwrap_or_else(PoisonError::into_inner).is_ok() {
-            let is_old = |number| old.iter().any(|file| file.number == number);
-            // What cannot be removed now is removed by the next opening.
-            let _ = remove_files(&self.path, |it| if done.is_ok() { is_old(it) } else { it == new });
-        }
-        done
+    fn next_number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
     }
 
     /// Has the manifest name the files of a base, durably.
-    fn name(&self, base: Base) -> Result<Base> {
-        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        (*named).clone()?;
-        let numbers = base.files.iter().map(|file| file.number).collect();
-        Manifest { last_sequence: base.last_sequence, files: numbers }.write(&self.path)?;
-        *named = sync_directory(&self.path);
-        (*named).clone().map(|()| base)
+    fn name(&mut self, base: Base) -> Result<Base> {
+        self.manifest.clone()?;
+        let files = base.files.iter().map(|file| file.number).collect();
+        let manifest = Manifest { last_sequence: base.last_sequence, files };
+        manifest.write(&self.directory)?;
+        self.manifest = sync_directory(&self.directory).map(|()| manifest);
+        self.manifest.clone().map(|_| base)
     }
-}
 
-/// Removes table files by their numbers. Returns the largest number of a table file.
-fn remove_files(directory: &Path, is_gone: impl Fn(u64) -> bool) -> Result<u64> {
-    let mut last = 0;
-    for entry in fs::read_dir(directory).map_err(io_error("list", directory))? {
-        let path = entry.map_err(io_error("list", directory))?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let Some(number) = number_of(name) else { continue };
-        last = last.max(number);
-        if is_gone(number) && fs::symlink_metadata(&path).is_ok_and(|it| it.is_file()) {
-            fs::remove_file(&path).map_err(io_error("remove", &path))?;
+    /// Removes table files that the manifest does not name: it never did, or does no more. Returns the largest number of one.
+    fn remove_unnamed(&self) -> Result<u64> {
+        let (manifest, mut last) = (self.manifest.clone()?, 0);
+        for entry in fs::read_dir(&self.directory).map_err(io_error("list", &self.directory))? {
+            let path = entry.map_err(io_error("list", &self.directory))?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let Some(number) = number_of(name) else { continue };
+            last = last.max(number);
+            if !manifest.files.contains(&number) && fs::symlink_metadata(&path).is_ok_and(|it| it.is_file()) {
+                fs::remove_file(&path).map_err(io_error("remove", &path))?;
+            }
         }
+        Ok(last)
     }
-    Ok(last)
 }

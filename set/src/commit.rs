@@ -35,9 +35,9 @@ use paranoid_memtable::{Corruption, Error, MemTable, Result, SequenceNumber, Sta
 
 use crate::file_journal::journal::Journal;
 use crate::options::{Durability, Reports, SEQUENCE_MAX, SetEvent, SetOptions, WriteOptions};
-use crate::publication::{Logged, Publication, Stopped, Swapped, Taken};
+use crate::publication::{Logged, Publication, Swapped, Taken};
 use crate::tables::{Registry, Slot, Tables};
-use crate::write_buffer_manager::{Membership, Stall, ThreadState};
+use crate::write_buffer_manager::{Membership, Phase, Stall, ThreadState};
 
 /// The table is asked whether it is full each time that batches took this share of its write buffer.
 const QUESTIONS: u64 = 64;
@@ -102,7 +102,6 @@ impl<B> Shared<B> {
         let SetOptions { first_table, last_sequence: last, scans, .. } = options;
         let model = MemTable::new(options.table.clone())?;
         let active = Slot::new(first_table, last, model.fork()?, buffers.count_table(), scans);
-        active.bytes.count(0);
         let tables = Arc::new(Tables { active, immutables: Vec::new(), base });
         if let Some(journal) = &options.journal {
             journal.switch(first_table)?;
@@ -215,7 +214,7 @@ impl<B> Shared<B> {
     fn try_commit(&self, batch: &mut PreparedBatch<'_>, request: &mut Request) -> Result<SequenceNumber> {
         let mut commit = self.commit.lock();
         self.admit(&commit)?;
-        let Taken { first, last } = self.numbers(&commit, request)?;
+        let taken = self.numbers(&commit, request)?;
         self.ask_sometimes(&mut commit, request.bytes)?;
         loop {
             let tables = self.tables.load();
@@ -227,23 +226,22 @@ impl<B> Shared<B> {
                 }
                 Err(error) => return Err(error),
             };
-            self.number(&mut commit, request, first, last)?;
-            let unfinished = Unfinished { shared: self, first, last, cause: None };
+            self.number(&mut commit, request, taken)?;
+            let unfinished = Unfinished { shared: self, taken, cause: None };
             drop(commit);
-            let written = reserved.write(first);
+            let written = reserved.write(taken.first);
             // While this thread waits for others, it holds neither a shard nor a table.
             drop(tables);
-            if let Err(error) = written {
+            if let Err(error) = written.and_then(|_| self.wait_for_journal(request, taken)) {
                 return Err(unfinished.stop(error));
             }
-            if let Err(error) = self.wait_for_journal(request, Taken { first, last }) {
-                return Err(unfinished.stop(error));
-            }
-            unfinished.finish();
+            std::mem::forget(unfinished);
             // The leader may have made it visible.
             let order = &self.registry.publication;
-            let is_visible = request.durability >= Durability::Buffered && order.visible() >= last;
-            return if is_visible { Ok(last) } else { order.complete(first, last).map(|()| last) };
+            if request.durability < Durability::Buffered || order.visible() < taken.last {
+                order.complete(taken.first, taken.last)?;
+            }
+            return Ok(taken.last);
         }
     }
 
@@ -288,8 +286,7 @@ impl<B> Shared<B> {
         &self,
         commit: &mut Commit<B>,
         request: &mut Request,
-        first: SequenceNumber,
-        last: SequenceNumber,
+        Taken { first, last }: Taken,
     ) -> Result<()> {
         if let (Some(encoded), Some(journal)) = (&mut request.encoded, self.journal()) {
             if let Some(number) = encoded.first_chunk_mut::<8>() {
@@ -384,8 +381,8 @@ impl<B> Shared<B> {
         // What the shards held are pointers: all tables are in the new view as well, or in `gone`.
         drop(self.tables.swap(&commit.tables));
         self.reports.note(|| SetEvent::Switched { sealed: sealed.number, active });
-        sealed.bytes.seal(sealed.table.bytes_once_frozen(), &commit.tables.active.bytes);
-        gone.iter().for_each(|slot| slot.pin());
+        sealed.leave(Phase::Sealed);
+        gone.iter().for_each(|slot| slot.leave(Phase::Pinned));
     }
 
     /// Closes the active table unless it is empty. Returns the newest of the immutable ones, by its number in the buffers.
@@ -491,17 +488,12 @@ impl<B> Commit<B> {
 /// Stops the set if a batch that has numbers is left without being finished (COMMIT-3).
 struct Unfinished<'s, B> {
     shared: &'s Shared<B>,
-    first: SequenceNumber,
-    last: SequenceNumber,
+    taken: Taken,
     /// `None`: a panic.
     cause: Option<Error>,
 }
 
 impl<B> Unfinished<'_, B> {
-    fn finish(self) {
-        std::mem::forget(self);
-    }
-
     fn stop(mut self, cause: Error) -> Error {
         self.cause = Some(cause.clone());
         Error::read_only(cause)
@@ -511,7 +503,7 @@ impl<B> Unfinished<'_, B> {
 impl<B> Drop for Unfinished<'_, B> {
     fn drop(&mut self) {
         let cause = self.cause.take().unwrap_or(Error::WriterPanicked);
-        if self.shared.registry.publication.stop(self.first, self.last, cause.clone()) == Stopped::First {
+        if self.shared.registry.publication.stop(self.taken, cause.clone()) {
             self.shared.reports.note(|| SetEvent::Stopped { cause: Error::read_only(cause) });
         }
     }

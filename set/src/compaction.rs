@@ -128,20 +128,6 @@ impl Input<'_> {
         }
         Ok(abandoned)
     }
-
-    /// Passes all range tombstones to `take`; after that a table has reached its end (SET-FLUSH-1). Returns how many entries its own
-    /// flush has left out.
-    fn end(&mut self, mut take: impl FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>) -> Result<u64> {
-        let last = self.last;
-        let mut take = |start: &[u8], end: &[u8], sequence| match sequence {
-            _ if sequence > last => Ok(()),
-            _ => take(start, end, sequence),
-        };
-        match &mut self.entries {
-            Entries::Table(items) => items.end(take).map(|ended| ended.hidden),
-            Entries::Source(..) => self.source.range_tombstones(&mut take).map(|()| 0),
-        }
-    }
 }
 
 /// The versions of several sources as one, without those that no reader needs, pulled one item after the other: first all
@@ -269,8 +255,8 @@ impl<'s> Compaction<'s> {
         };
         let inputs = slots.iter().zip(frozen).map(begun).collect::<Result<_>>();
         let inputs = inputs.inspect_err(|error: &Error| *told = Outcome::Failed(error.clone()))?;
-        let mut merge = Compaction::of(inputs, comparator.clone(), snapshots);
-        merge.told = Some(told);
+        let mut merge =
+            Compaction { told: Some(told), ..Compaction::of(inputs, comparator.clone(), snapshots) };
         match merge.step() {
             Ok(()) => Ok(merge),
             Err(error) => Err(merge.end_with(Outcome::Failed(error.clone()), error)),
@@ -604,12 +590,18 @@ impl<'s> Compaction<'s> {
     fn cut(&mut self) -> Result<Fragments> {
         let mut fragmenter = Fragmenter::under(self.comparator.clone()).with_snapshots(&self.snapshots);
         let (level, oldest) = (self.level, self.snapshots.first().copied().unwrap_or(SequenceNumber::MAX));
-        for input in &mut self.inputs {
-            // COMPACTION-4.
-            self.summary.hidden += input.end(|start, end, sequence| match level {
+        for Input { entries, source, last } in &mut self.inputs {
+            let mut take = |start: &[u8], end: &[u8], sequence| match level {
+                // SET-FLUSH-3.
+                _ if sequence > *last => Ok(()),
+                // COMPACTION-4.
                 Level::Lowest if sequence <= oldest => Ok(()),
                 _ => fragmenter.add(start, end, sequence),
-            })?;
+            };
+            match entries {
+                Entries::Table(items) => self.summary.hidden += items.end(take)?.hidden,
+                Entries::Source(..) => source.range_tombstones(&mut take)?,
+            }
         }
         Ok(fragmenter.finish())
     }

@@ -19,7 +19,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::cmp::Reverse;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::thread::JoinHandle;
@@ -104,8 +103,6 @@ impl<B> FlushJob<B> {
         job.snapshots = shared.registry.numbers_after(last)?;
         job.snapshots.push(last);
         job.end = FlushEnd::Left;
-        let tables = job.slots.len() as u64;
-        shared.reports.tell(|| SetEvent::FlushBegun { tables, last_sequence: last });
         match job.refuse_damage() {
             Err(error) if error.corruption().is_none() => Err(error),
             _ => Ok(Some(job)),
@@ -342,6 +339,7 @@ shown! {
 mod tests {
     use super::*;
     use crate::options::{SetOptions, WriteOptions};
+    use crate::publication::Taken;
     use crate::table_set::resume;
     use paranoid_memtable::WriteBatch;
 
@@ -364,7 +362,7 @@ mod tests {
             shared.replace_active(&mut commit).unwrap();
         }
         let before = shared.tables.load();
-        shared.registry.publication.stop(3, 4, Error::WriterPanicked);
+        shared.registry.publication.stop(Taken { first: 3, last: 4 }, Error::WriterPanicked);
         assert_eq!(complete(&shared, &before).unwrap().len(), 1);
         assert_eq!(resume(&shared).unwrap(), Some((3, 4)));
         let complete = complete(&shared, &before).unwrap();
@@ -395,7 +393,7 @@ mod tests {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct SalvageSummary {
-    /// Number of entries handed out. An entry that was overwritten under its own sequence number is not handed out.
+    /// Number of entries handed out.
     pub entries: u64,
     /// Number of fragments of range tombstones handed out.
     pub fragments: u64,
@@ -427,14 +425,9 @@ pub(crate) fn salvage_tables(
     }
     let (ranges, mut points): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|it: &Salvaged<'_>| it.entry.kind() == Kind::RANGE_DELETE);
-    let version = |it: &Salvaged<'_>| (Reverse(it.entry.sequence()), Reverse(it.revision));
     points.sort_by(|left, right| {
         let order = comparator.compare(left.entry.user_key(), right.entry.user_key());
-        order.then_with(|| version(left).cmp(&version(right)))
-    });
-    points.dedup_by(|replaced, first| {
-        replaced.entry.sequence() == first.entry.sequence()
-            && comparator.compare(replaced.entry.user_key(), first.entry.user_key()).is_eq()
+        order.then_with(|| right.entry.sequence().cmp(&left.entry.sequence()))
     });
     let mut value = Vec::new();
     for Salvaged { entry, .. } in &points {

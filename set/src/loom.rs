@@ -13,10 +13,10 @@ use crate::commit::Shared;
 use crate::file_journal::journal::Journal;
 use crate::flush_job::replace_base;
 use crate::options::{Durability, SetOptions};
-use crate::publication::{Logged, Publication, Stopped, Swapped, Taken};
+use crate::publication::{Logged, Publication, Swapped, Taken};
 use crate::tables::{LastNumber, Registry};
 use crate::view::read_at;
-use crate::write_buffer_manager::{Buffers, FlushEnd, Membership, Stall, ThreadState};
+use crate::write_buffer_manager::{Buffers, FlushEnd, Membership, Phase, Stall, ThreadState};
 
 /// Red for `swaps_shard_by_shard`.
 #[test]
@@ -85,7 +85,7 @@ fn loom_a_stop_frees_who_waits() {
             (Arc::clone(&publication), Arc::clone(&publication), Arc::clone(&publication));
         let threads = [
             spawn(move || before.complete(1, 1).unwrap()),
-            spawn(move || assert_eq!(stopped.stop(2, 2, Error::WriterPanicked), Stopped::First)),
+            spawn(move || assert!(stopped.stop(Taken { first: 2, last: 2 }, Error::WriterPanicked))),
             spawn(move || assert!(matches!(after.complete(3, 3), Err(Error::ReadOnly { .. })))),
         ];
         for thread in threads {
@@ -104,7 +104,7 @@ fn loom_a_restart_acknowledges_nothing() {
         let (after, stopped, settling) =
             (Arc::clone(&publication), Arc::clone(&publication), Arc::clone(&publication));
         let threads = [
-            spawn(move || assert_eq!(stopped.stop(1, 1, Error::WriterPanicked), Stopped::First)),
+            spawn(move || assert!(stopped.stop(Taken { first: 1, last: 1 }, Error::WriterPanicked))),
             spawn(move || assert!(after.complete(2, 2).is_err(), "acknowledged")),
             spawn(move || {
                 if settling.wait_until_ended(2).is_some() {
@@ -145,7 +145,7 @@ fn loom_the_end_of_a_flush_wakes_who_waits() {
         let set =
             Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
         let tables = [set.count_table(), set.count_table()];
-        tables[0].seal(0, &tables[1]);
+        tables[0].leave(Phase::Sealed, 0);
         assert!(set.begin_flush());
         let (ending, waiting) = (Arc::clone(&set), Arc::clone(&set));
         let ender = spawn(move || ending.end_flush(FlushEnd::Left));
@@ -167,12 +167,12 @@ fn loom_the_end_of_a_flush_frees_who_asked_for_it() {
                 ArenaRecycler::new(0, 0).unwrap(),
             ));
             let (table, next) = (set.count_table(), set.count_table());
-            table.seal(1, &next);
+            table.leave(Phase::Sealed, 1);
             assert!(set.begin_flush());
             let (ending, waiting, id) = (Arc::clone(&set), Arc::clone(&set), table.id());
             let ender = spawn(move || {
                 if end == FlushEnd::Installed {
-                    table.pin(1);
+                    table.leave(Phase::Pinned, 1);
                 }
                 ending.end_flush(end);
                 table
@@ -221,7 +221,7 @@ fn loom_the_end_of_the_flush_thread_frees_who_waits() {
         let set = Arc::new(Membership::new(Buffers::new(10, 20), ArenaRecycler::new(0, 0).unwrap()));
         let (table, next) = (set.count_table(), set.count_table());
         let (of_thread, of_writer) = (Arc::clone(&set), Arc::clone(&set));
-        table.seal(10, &next);
+        table.leave(Phase::Sealed, 10);
         set.begin_thread().unwrap();
         let thread = spawn(move || {
             while of_thread.wait_for_work() {
@@ -245,10 +245,10 @@ fn loom_a_flush_makes_room_for_another_set() {
         let set = Membership::new(Arc::clone(&buffers), ArenaRecycler::new(0, 0).unwrap());
         let other = Membership::new(buffers, ArenaRecycler::new(0, 0).unwrap());
         let (table, next) = (set.count_table(), set.count_table());
-        table.seal(10, &next);
+        table.leave(Phase::Sealed, 10);
         assert!(set.begin_flush());
         let flusher = spawn(move || {
-            table.pin(10);
+            table.leave(Phase::Pinned, 10);
             drop(table);
             set.end_flush(FlushEnd::Installed);
             set

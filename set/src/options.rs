@@ -346,35 +346,27 @@ impl SetOptionsBuilder {
     /// cap, which does not count them; also for options of tables that have a recycler, because the set has its own, and
     /// for a trigger on the mean of scans that is not below the one on a single move.
     pub fn build(self) -> Result<SetOptions> {
-        if self.options.tables_max < 2 {
-            return Err(Error::InvalidArgument(format!(
-                "a set needs at least 2 tables, the active one and one to be flushed, not {}",
-                self.options.tables_max
-            )));
-        }
-        if self.options.last_sequence > SEQUENCE_MAX {
-            return Err(Error::InvalidArgument(format!(
-                "the last sequence number must be at most 2^56 - 1, not {}",
-                self.options.last_sequence
-            )));
-        }
-        let is_capped = self.options.manager.as_ref().is_some_and(WriteBufferManager::has_hard_cap);
-        let arenas = self.options.recycled_arenas.unwrap_or(0);
-        ArenaRecycler::new(self.options.table.write_buffer_size(), arenas)?;
-        if arenas > 0 && is_capped {
-            return Err(Error::InvalidArgument("arenas are recycled without a hard cap".into()));
-        }
-        if self.options.table.has_recycler() {
-            let own = "a set has a recycler of its own: see recycled_arenas";
-            return Err(Error::InvalidArgument(own.into()));
-        }
+        let SetOptions { ref table, last_sequence, tables_max, ref manager, .. } = self.options;
         let ScanTriggers { operation, mean } = self.options.scans;
-        if mean > 0 && mean >= operation {
-            return Err(Error::InvalidArgument(format!(
+        let arenas = self.options.recycled_arenas.unwrap_or(0);
+        ArenaRecycler::new(table.write_buffer_size(), arenas)?;
+        let is_capped = manager.as_ref().is_some_and(WriteBufferManager::has_hard_cap);
+        let refused = if tables_max < 2 {
+            format!("a set needs at least 2 tables, the active one and one to be flushed, not {tables_max}")
+        } else if last_sequence > SEQUENCE_MAX {
+            format!("the last sequence number must be at most 2^56 - 1, not {last_sequence}")
+        } else if arenas > 0 && is_capped {
+            "arenas are recycled without a hard cap".into()
+        } else if table.has_recycler() {
+            "a set has a recycler of its own: see recycled_arenas".into()
+        } else if mean > 0 && mean >= operation {
+            format!(
                 "a mean of {mean} hidden entries asks for a trigger above it on one move, not {operation}"
-            )));
-        }
-        Ok(self.options)
+            )
+        } else {
+            return Ok(self.options);
+        };
+        Err(Error::InvalidArgument(refused))
     }
 }
 
@@ -452,15 +444,7 @@ pub enum SetEvent {
         /// Number of the active one.
         active: u64,
     },
-    /// A flush job was begun.
-    #[non_exhaustive]
-    FlushBegun {
-        /// Number of its tables.
-        tables: u64,
-        /// Their last sequence number.
-        last_sequence: SequenceNumber,
-    },
-    /// The job was installed or dropped.
+    /// A flush job was installed or dropped.
     #[non_exhaustive]
     FlushEnded {
         /// The last sequence number of its tables.
@@ -494,12 +478,6 @@ pub enum SetEvent {
         /// The cause; of damage it has the report.
         cause: Error,
     },
-    /// The set takes writes again.
-    #[non_exhaustive]
-    Resumed {
-        /// The numbers that were given up, first and last.
-        abandoned: Option<(SequenceNumber, SequenceNumber)>,
-    },
 }
 
 /// Undelivered events, and the listener.
@@ -529,22 +507,20 @@ impl Reports {
             && let Some(event) = self.next()
         {
             // LISTENER-2.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.hand_out(&event)));
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                match &event {
+                    SetEvent::StallBegun { cause } => stalled(cause),
+                    SetEvent::Stopped { cause } => stopped(cause),
+                    _ => {}
+                }
+                self.listener.iter().for_each(|listener| listener.event(&event));
+            }));
         }
     }
 
     #[inline]
     fn has_audience(&self) -> bool {
         IS_TRACED || self.listener.is_some()
-    }
-
-    fn hand_out(&self, event: &SetEvent) {
-        match event {
-            SetEvent::StallBegun { cause } => stalled(cause),
-            SetEvent::Stopped { cause } => stopped(cause),
-            _ => {}
-        }
-        self.listener.iter().for_each(|listener| listener.event(event));
     }
 
     fn next(&self) -> Option<SetEvent> {

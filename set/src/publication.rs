@@ -61,13 +61,6 @@ struct Order {
     waiting: u64,
 }
 
-/// Whether a commit was the first one to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stopped {
-    First,
-    Later,
-}
-
 /// A commit that could not be finished.
 #[derive(Debug, Clone)]
 pub(crate) struct Stop {
@@ -186,10 +179,11 @@ impl Publication {
         }
     }
 
-    /// Notes that the commit of these numbers was not finished. Commits after it never become visible.
-    pub(crate) fn stop(&self, first: SequenceNumber, last: SequenceNumber, cause: Error) -> Stopped {
+    /// Notes that the commit of these numbers was not finished. Commits after it never become visible. Returns whether it is the first
+    /// one to stop.
+    pub(crate) fn stop(&self, Taken { first, last }: Taken, cause: Error) -> bool {
         let mut order = self.lock();
-        let which = if order.stop.is_some() { Stopped::Later } else { Stopped::First };
+        let is_first = order.stop.is_none();
         let earlier = order.stop.take().unwrap_or(Stop { first, cause });
         order.stop = Some(Stop { first: earlier.first.min(first), ..earlier });
         order.stopped += last - first + 1;
@@ -197,7 +191,7 @@ impl Publication {
         self.has_stop.store(1, Ordering::Relaxed);
         drop(order);
         self.changed.notify_all();
-        which
+        is_first
     }
 
     /// Fails with `ReadOnly` if a commit stopped.

@@ -18,10 +18,10 @@ use paranoid_memtable::{Error, Kind, Result, SequenceNumber, WriteBatch, shown};
 
 use crate::commit::Shared;
 use crate::flush_job::{FlushJob, FlushThread, replace_base};
-use crate::options::{Durability, SetEvent, SetOptions, WriteOptions};
-use crate::tables::{Registry, Snapshot};
+use crate::options::{Durability, SetOptions, WriteOptions};
+use crate::tables::Snapshot;
 use crate::view::View;
-use crate::write_buffer_manager::{Membership, ThreadState};
+use crate::write_buffer_manager::ThreadState;
 
 /// The write path of an engine: one active table, the immutable ones that are not flushed yet, and the engine's own
 /// version of its files, the base `B`.
@@ -470,7 +470,7 @@ impl<B> MemTableSet<B> {
     pub fn resume(&self) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
         let abandoned = resume(&self.shared)?;
         self.shared.buffers.change_thread(ThreadState::retry);
-        self.shared.reports.tell(|| SetEvent::Resumed { abandoned });
+        self.shared.reports.deliver();
         Ok(abandoned)
     }
 
@@ -491,7 +491,17 @@ impl<B> MemTableSet<B> {
     /// ```
     #[must_use]
     pub fn stats(&self) -> SetStats {
-        SetStats::of(&self.view(), &self.shared.registry, &self.shared.buffers)
+        let (view, counted) = (self.view(), self.shared.buffers.stats());
+        SetStats {
+            visible: view.sequence(),
+            tables: view.readers().count() as u64,
+            entries: view.readers().map(|table| table.len() as u64).sum(),
+            allocated_bytes: view.readers().map(|table| table.allocated_bytes()).sum(),
+            pinned_bytes: counted.pinned_bytes,
+            pinned_for: counted.pinned_for,
+            recycled_bytes: counted.recycled_bytes,
+            snapshots: self.snapshots().len() as u64,
+        }
     }
 
     /// What made the set read-only, as the error that writes get; `None` while it takes writes.
@@ -547,22 +557,6 @@ pub struct SetStats {
     pub recycled_bytes: u64,
     /// Number of different sequence numbers at which there are [snapshots](crate::MemTableSet::snapshots).
     pub snapshots: u64,
-}
-
-impl SetStats {
-    pub(crate) fn of<B>(view: &View<B>, registry: &Registry, buffers: &Membership) -> Self {
-        let counted = buffers.stats();
-        SetStats {
-            visible: view.sequence(),
-            tables: view.readers().count() as u64,
-            entries: view.readers().map(|table| table.len() as u64).sum(),
-            allocated_bytes: view.readers().map(|table| table.allocated_bytes()).sum(),
-            pinned_bytes: counted.pinned_bytes,
-            pinned_for: counted.pinned_for,
-            recycled_bytes: counted.recycled_bytes,
-            snapshots: registry.numbers().len() as u64,
-        }
-    }
 }
 
 // Resume: a set that a batch has stopped takes writes again, without that batch and those after it.

@@ -25,7 +25,7 @@ use paranoid_memtable::{MemTable, Result, SequenceNumber, shown};
 
 use crate::options::ScanTriggers;
 use crate::publication::Publication;
-use crate::write_buffer_manager::TableBytes;
+use crate::write_buffer_manager::{Phase, TableBytes};
 
 /// The last number of a table that is not closed.
 const OPEN: SequenceNumber = SequenceNumber::MAX;
@@ -84,9 +84,9 @@ impl Slot {
         sequence.min(self.last.get())
     }
 
-    /// Counts the table's bytes, as a freeze leaves them, as pinned. O(writers).
-    pub(crate) fn pin(&self) {
-        self.bytes.pin(self.table.bytes_once_frozen());
+    /// Counts the table's bytes, as a freeze leaves them, and says where it is on its way. O(writers).
+    pub(crate) fn leave(&self, phase: Phase) {
+        self.bytes.leave(phase, self.table.bytes_once_frozen());
     }
 }
 
@@ -115,7 +115,7 @@ impl<B> Tables<B> {
     pub(crate) fn installed(&self, flushed: Option<u64>, base: Arc<B>) -> Arc<Self> {
         let is_flushed = |slot: &Arc<Slot>| Some(slot.number) <= flushed;
         let (gone, immutables): (Vec<_>, _) = self.immutables.iter().map(Arc::clone).partition(is_flushed);
-        gone.iter().for_each(|slot| slot.pin());
+        gone.iter().for_each(|slot| slot.leave(Phase::Pinned));
         Arc::new(Tables { active: Arc::clone(&self.active), immutables, base })
     }
 }

@@ -153,8 +153,7 @@ struct Counted {
 /// The phase of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Not in its set yet.
-    New,
+    /// Also before it is in its set: it has no bytes then.
     Active,
     Sealed,
     Pinned,
@@ -295,7 +294,6 @@ impl State {
                     stats.pinned_bytes += table.bytes;
                     stats.pinned_for = stats.pinned_for.max(Some(table.since.elapsed()));
                 }
-                Phase::New => {}
             }
         }
         stats
@@ -361,9 +359,8 @@ impl Membership {
     pub(crate) fn count_table(&self) -> Arc<TableBytes> {
         let mut state = self.buffers.state.lock();
         let table = state.next();
-        state
-            .tables
-            .insert(table, Counted { set: self.set, bytes: 0, phase: Phase::New, since: Instant::now() });
+        let counted = Counted { set: self.set, bytes: 0, phase: Phase::Active, since: Instant::now() };
+        state.tables.insert(table, counted);
         Arc::new(TableBytes { buffers: Arc::clone(&self.buffers), table })
     }
 
@@ -507,12 +504,18 @@ impl TableBytes {
 
     /// Sets the bytes of a table that is active.
     pub(crate) fn count(&self, bytes: u64) {
-        self.note(&mut self.buffers.state.lock(), Phase::Active, bytes);
+        if let Some(table) = self.buffers.state.lock().tables.get_mut(&self.table) {
+            table.bytes = bytes;
+        }
     }
 
-    /// Counts the table as one that is flushed or was never needed, with so many bytes.
-    pub(crate) fn pin(&self, bytes: u64) {
-        self.buffers.change(|state| self.note(state, Phase::Pinned, bytes));
+    /// Counts the table, which is active no more, with so many bytes.
+    pub(crate) fn leave(&self, phase: Phase, bytes: u64) {
+        self.buffers.change(|state| {
+            if let Some(table) = state.tables.get_mut(&self.table) {
+                (table.phase, table.bytes, table.since) = (phase, bytes, Instant::now());
+            }
+        });
     }
 
     /// Asks its set to seal the table, if it is the active one.
@@ -523,20 +526,6 @@ impl TableBytes {
                 member.is_to_seal = true;
             }
         });
-    }
-
-    /// Counts the table as sealed with so many bytes and `next` as active, in one step.
-    pub(crate) fn seal(&self, bytes: u64, next: &TableBytes) {
-        self.buffers.change(|state| {
-            self.note(state, Phase::Sealed, bytes);
-            next.note(state, Phase::Active, 0);
-        });
-    }
-
-    fn note(&self, state: &mut State, phase: Phase, bytes: u64) {
-        if let Some(table) = state.tables.get_mut(&self.table) {
-            (table.phase, table.bytes, table.since) = (phase, bytes, Instant::now());
-        }
     }
 }
 

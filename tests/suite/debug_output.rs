@@ -492,7 +492,7 @@ mod sets {
 
     use paranoid_memtable::StallCause;
     use paranoid_memtable::scan::{Cover, SourceKey, SourceMove};
-    use paranoid_memtable::{Bytewise, ChecksumKind, Kind, Lookup, MemTable, WriteBatch};
+    use paranoid_memtable::{Bytewise, ChecksumKind, Kind, MemTable, WriteBatch};
     use paranoid_set::{
         Durability, FileJournal, FileStorage, LevelSource, Listener, MemTableSet, RecoveryMode,
         SalvageSummary, SetEvent, SetOptions, WriteBufferManager, WriteOptions,
