@@ -35,7 +35,7 @@ use paranoid_memtable::{Corruption, Error, MemTable, Result, SequenceNumber, Sta
 
 use crate::file_journal::journal::Journal;
 use crate::options::{Durability, Reports, SEQUENCE_MAX, SetEvent, SetOptions, WriteOptions};
-use crate::publication::{Logged, Publication, Swapped, Taken};
+use crate::publication::{Logged, Pointers, Publication, Swapped, Taken};
 use crate::tables::{Registry, Slot, Tables};
 use crate::write_buffer_manager::{Membership, Phase, Stall, ThreadState};
 
@@ -73,6 +73,8 @@ pub(crate) struct Commit<B> {
     /// The last number before the active table's first one.
     pub(crate) closed: SequenceNumber,
     pub(crate) tables: Arc<Tables<B>>,
+    /// The active one of them, for writers.
+    active: Pointers<Slot>,
     /// The number of the last table that was begun. A journal that failed after a switch does not get one twice.
     pub(crate) last_table: u64,
     /// What made the set read-only, if that was no batch.
@@ -108,6 +110,7 @@ impl<B> Shared<B> {
         }
         let commit = Commit {
             tables: Arc::clone(&tables),
+            active: Pointers::to(&tables.active),
             last,
             last_table: first_table,
             closed: last,
@@ -217,8 +220,8 @@ impl<B> Shared<B> {
         let taken = self.numbers(&commit, request)?;
         self.ask_sometimes(&mut commit, request.bytes)?;
         loop {
-            let tables = self.tables.load();
-            let reserved = match tables.active.table.reserve(batch) {
+            let slot = commit.active.get();
+            let reserved = match slot.table.reserve(batch) {
                 Ok(reserved) => reserved,
                 Err(Error::MemTableFull { .. }) if !commit.is_active_empty() => {
                     self.replace_full(&mut commit)?;
@@ -231,7 +234,7 @@ impl<B> Shared<B> {
             drop(commit);
             let written = reserved.write(taken.first);
             // While this thread waits for others, it holds neither a shard nor a table.
-            drop(tables);
+            drop(slot);
             if let Err(error) = written.and_then(|_| self.wait_for_journal(request, taken)) {
                 return Err(unfinished.stop(error));
             }
@@ -376,6 +379,7 @@ impl<B> Shared<B> {
         commit.closed = commit.last;
         commit.unasked = 0;
         let active = next.number;
+        commit.active = Pointers::to(&next);
         let (tables, gone) = commit.tables.switched(next, end);
         commit.tables = tables;
         // What the shards held are pointers: all tables are in the new view as well, or in `gone`.

@@ -144,8 +144,8 @@ fn loom_the_end_of_a_flush_wakes_who_waits() {
     check(|| {
         let set =
             Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
-        let tables = [set.count_table(), set.count_table()];
-        tables[0].leave(Phase::Sealed, 0);
+        let table = set.count_table();
+        table.leave(Phase::Sealed, 0);
         assert!(set.begin_flush());
         let (ending, waiting) = (Arc::clone(&set), Arc::clone(&set));
         let ender = spawn(move || ending.end_flush(FlushEnd::Left));
@@ -153,7 +153,7 @@ fn loom_the_end_of_a_flush_wakes_who_waits() {
         let waiter = spawn(move || while waiting.wait(StallCause::Tables, &mut stall) {});
         ender.join().unwrap();
         waiter.join().unwrap();
-        drop(tables);
+        drop(table);
     });
 }
 
@@ -166,7 +166,7 @@ fn loom_the_end_of_a_flush_frees_who_asked_for_it() {
                 Buffers::new(u64::MAX, u64::MAX),
                 ArenaRecycler::new(0, 0).unwrap(),
             ));
-            let (table, next) = (set.count_table(), set.count_table());
+            let table = set.count_table();
             table.leave(Phase::Sealed, 1);
             assert!(set.begin_flush());
             let (ending, waiting, id) = (Arc::clone(&set), Arc::clone(&set), table.id());
@@ -180,7 +180,7 @@ fn loom_the_end_of_a_flush_frees_who_asked_for_it() {
             let waiter = spawn(move || waiting.wait_for_flush(id));
             let table = ender.join().unwrap();
             assert_eq!(waiter.join().unwrap(), end == FlushEnd::Installed);
-            drop((table, next));
+            drop(table);
         });
     }
 }
@@ -202,15 +202,15 @@ fn loom_a_sealed_table_wakes_the_flush_thread() {
     check(|| {
         let set =
             Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
-        let (table, next, of_thread) = (set.count_table(), set.count_table(), Arc::clone(&set));
+        let (table, of_thread) = (set.count_table(), Arc::clone(&set));
         set.begin_thread().unwrap();
         let thread = spawn(move || assert!(of_thread.wait_for_work()));
         // A table that is dropped wakes the thread as well.
-        let (sealing, following) = (Arc::clone(&table), Arc::clone(&next));
-        let writer = spawn(move || sealing.seal(1, &following));
+        let sealing = Arc::clone(&table);
+        let writer = spawn(move || sealing.leave(Phase::Sealed, 1));
         writer.join().unwrap();
         thread.join().unwrap();
-        drop((table, next));
+        drop(table);
     });
 }
 
@@ -219,7 +219,7 @@ fn loom_a_sealed_table_wakes_the_flush_thread() {
 fn loom_the_end_of_the_flush_thread_frees_who_waits() {
     check(|| {
         let set = Arc::new(Membership::new(Buffers::new(10, 20), ArenaRecycler::new(0, 0).unwrap()));
-        let (table, next) = (set.count_table(), set.count_table());
+        let table = set.count_table();
         let (of_thread, of_writer) = (Arc::clone(&set), Arc::clone(&set));
         table.leave(Phase::Sealed, 10);
         set.begin_thread().unwrap();
@@ -233,7 +233,7 @@ fn loom_the_end_of_the_flush_thread_frees_who_waits() {
         let writer = spawn(move || wait_for_room(&of_writer));
         thread.join().unwrap();
         assert!(!writer.join().unwrap(), "nobody flushes");
-        drop((table, next));
+        drop(table);
     });
 }
 
@@ -244,7 +244,7 @@ fn loom_a_flush_makes_room_for_another_set() {
         let buffers = Buffers::new(10, 12);
         let set = Membership::new(Arc::clone(&buffers), ArenaRecycler::new(0, 0).unwrap());
         let other = Membership::new(buffers, ArenaRecycler::new(0, 0).unwrap());
-        let (table, next) = (set.count_table(), set.count_table());
+        let table = set.count_table();
         table.leave(Phase::Sealed, 10);
         assert!(set.begin_flush());
         let flusher = spawn(move || {
@@ -257,7 +257,6 @@ fn loom_a_flush_makes_room_for_another_set() {
         let set = flusher.join().unwrap();
         assert!(writer.join().unwrap(), "there is room");
         assert_eq!((set.stats().unflushed_bytes, set.stats().pinned_bytes), (0, 0));
-        drop(next);
     });
 }
 

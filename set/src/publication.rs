@@ -250,7 +250,7 @@ impl Publication {
     }
 }
 
-// One value that all threads read and that is replaced as a whole: the set's view.
+// One value that all threads read and that is replaced as a whole: the set's view, or its active table.
 //
 // ```text
 //   shard 0   shard 1   ..   shard 15       a lock each; a thread uses the shard of its number
@@ -278,6 +278,22 @@ pub(crate) type Loaded<T> = Arc<Alone<Arc<T>>>;
 
 fn pointer<T>(value: &Arc<T>) -> Loaded<T> {
     Arc::new(Alone(Arc::clone(value)))
+}
+
+/// A pointer of each shard to one value, which is loaded and replaced under a lock of the caller's.
+#[derive(Debug)]
+pub(crate) struct Pointers<T>(Box<[Loaded<T>; SHARDS]>);
+
+impl<T> Pointers<T> {
+    pub(crate) fn to(value: &Arc<T>) -> Self {
+        Pointers(Box::new(std::array::from_fn(|_| pointer(value))))
+    }
+
+    /// The value, by the shard of this thread.
+    #[inline]
+    pub(crate) fn get(&self) -> Loaded<T> {
+        Arc::clone(&self.0[thread_number() % SHARDS])
+    }
 }
 
 /// A value that is replaced as a whole.
