@@ -24,6 +24,7 @@ use paranoid_set::{
     Compaction, Durability, FileJournal, FlushJob, FlushThread, MemTableSet, MergedEntry, SetOptions,
     Snapshot,
 };
+use paranoid_sst::SortedTableWriter;
 
 use crate::files::{Counters, TableFile, number_of, sources};
 use crate::manifest::{Manifest, io_error, sync_directory};
@@ -90,13 +91,7 @@ impl Store {
         let set = MemTableSet::open(options, Base { last_sequence, files: tables })?;
         let files = Arc::new(Mutex::new(files));
         let (of_thread, of_set) = (Arc::clone(&files), set.clone());
-        let flusher = set.start_flush_thread(move |job| {
-            let mut files = lock_files(&of_thread);
-            files.flush(job)?;
-            // If a merge fails, nothing is lost: the old files stay.
-            files.merge(&of_set).unwrap_or_else(|error| eprintln!("merge: {error}"));
-            Ok(())
-        })?;
+        let flusher = set.start_flush_thread(move |job| lock_files(&of_thread).flush(job, &of_set))?;
         // From here on an error ends the thread before the lock.
         let store = Store { set, files, durability, flusher, _lock: lock };
         let replayed = recovery.replay(|_, batch| store.set.replay(&batch).map(drop))?;
@@ -150,41 +145,40 @@ fn lock_files(files: &Mutex<Files>) -> MutexGuard<'_, Files> {
 }
 
 impl Files {
-    /// Writes the tables of a job into a file, in front of the others.
-    fn flush(&mut self, mut job: FlushJob<Base>) -> Result<()> {
+    /// Writes the tables of a job into a file, in front of the others, and merges files if there are many.
+    fn flush(&mut self, mut job: FlushJob<Base>, set: &MemTableSet<Base>) -> Result<()> {
         let last_sequence = job.last_sequence();
-        let number = self.next_number();
-        let written = TableFile::write(&self.directory, number, |file| job.flush(file).map(drop));
+        let written = self.write(|file| job.flush(file).map(drop));
         let installed = written.and_then(|new| {
             job.install(|base| self.name(Base { last_sequence, files: [&[new], &base.files[..]].concat() }))
         });
-        // What cannot be removed now is removed later.
-        let _ = self.remove_unnamed();
+        // If that fails, nothing is lost: the old files stay.
+        self.merge(set).unwrap_or_else(|error| eprintln!("merge: {error}"));
         installed
     }
 
-    /// Merges all files into one, if there are too many. Flushes wait meanwhile; an engine of large files keeps those that came
-    /// since in front of the new one.
+    /// Merges files if there are too many, and removes what the manifest does not name.
     fn merge(&mut self, set: &MemTableSet<Base>) -> Result<()> {
         let view = set.view();
-        let old = view.base().files.as_slice();
-        if old.len() <= FILES_MAX {
-            return Ok(());
-        }
-        // The snapshots after the view, so that none of them is missed.
-        let merge = Compaction::over(Arc::new(Bytewise), &set.snapshots(), sources(old));
-        let merge = merge.combining(&Counters).to_lowest_level();
-        let number = self.next_number();
-        let written = TableFile::write(&self.directory, number, |file| merge.pass_to(file).map(drop));
-        let replaced =
-            written.and_then(|new| set.replace_base(|base| self.name(Base { files: vec![new], ..*base })));
+        let files = view.base().files.as_slice();
+        let merged = if files.len() > FILES_MAX { self.merge_all(set, files) } else { Ok(()) };
+        // What cannot be removed now is removed later.
         let _ = self.remove_unnamed();
-        replaced
+        merged
     }
 
-    fn next_number(&mut self) -> u64 {
+    /// Merges all files into one. Flushes wait meanwhile; an engine of large files keeps those that came since in front of the new one.
+    fn merge_all(&mut self, set: &MemTableSet<Base>, files: &[TableFile]) -> Result<()> {
+        // The snapshots after the view that has the files, so that none of them is missed.
+        let merge = Compaction::over(Arc::new(Bytewise), &set.snapshots(), sources(files));
+        let merge = merge.combining(&Counters).to_lowest_level();
+        let new = self.write(|file| merge.pass_to(file).map(drop))?;
+        set.replace_base(|base| self.name(Base { files: vec![new], ..*base }))
+    }
+
+    fn write(&mut self, fill: impl FnOnce(&mut SortedTableWriter) -> Result<()>) -> Result<TableFile> {
         self.next += 1;
-        self.next - 1
+        TableFile::write(&self.directory, self.next - 1, fill)
     }
 
     /// Has the manifest name the files of a base, durably.

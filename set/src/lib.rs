@@ -238,17 +238,10 @@ pub use file_journal::{
     FileJournal, FileStorage, FindingReason, JournalFinding, JournalRecovery, RecoveryMode, Replayed,
     Storage, StorageFile,
 };
-pub use flush_job::FlushJob;
-pub use flush_job::FlushThread;
-pub use flush_job::SalvageSummary;
-pub use merging_cursor::MergeOperator;
-pub use merging_cursor::MergedEntry;
-pub use merging_cursor::MergingCursor;
-pub use options::{Durability, SetOptions, SetOptionsBuilder, WriteOptions};
-pub use options::{Listener, SetEvent};
-pub use table_set::MemTableSet;
-pub use table_set::SetStats;
+pub use flush_job::{FlushJob, FlushThread, SalvageSummary};
+pub use merging_cursor::{MergeOperator, MergedEntry, MergingCursor};
+pub use options::{Durability, Listener, SetEvent, SetOptions, SetOptionsBuilder, WriteOptions};
+pub use table_set::{MemTableSet, SetStats};
 pub use tables::Snapshot;
-pub use view::LevelSource;
-pub use view::View;
+pub use view::{LevelSource, View};
 pub use write_buffer_manager::{WriteBufferManager, WriteBufferStats};

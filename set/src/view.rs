@@ -116,12 +116,12 @@ impl<B> View<B> {
     /// # Errors
     /// `Corruption` if damage could change the answer.
     #[inline]
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Lookup<ValueRef<'_>, MergedEntry>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Lookup<ValueRef<'_>, Box<MergedEntry>>> {
         self.find(key.as_ref())
     }
 
-    fn find(&self, key: &[u8]) -> Result<Lookup<ValueRef<'_>, MergedEntry>> {
-        let mut so_far = MergedEntry::default();
+    fn find(&self, key: &[u8]) -> Result<Lookup<ValueRef<'_>, Box<MergedEntry>>> {
+        let mut so_far = None;
         for slot in self.tables.newest_first() {
             let found = slot.table.get(key, slot.read_at(self.sequence))?;
             if let Some(lookup) = decide(key, found, &mut so_far)? {
@@ -150,14 +150,11 @@ impl<B> View<B> {
     /// ```
     ///
     /// Each result is what [`get`](Self::get) returns for its key, errors included.
-    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Lookup<ValueRef<'_>, MergedEntry>>> {
-        self.find_many(keys.iter().map(|key| (key.as_ref(), MergedEntry::default(), None)).collect())
-    }
-
-    fn find_many<'v>(
-        &'v self,
-        mut all: Vec<Asked<'_, 'v>>,
-    ) -> Vec<Result<Lookup<ValueRef<'v>, MergedEntry>>> {
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+    ) -> Vec<Result<Lookup<ValueRef<'_>, Box<MergedEntry>>>> {
+        let mut all: Vec<Asked<'_, '_>> = keys.iter().map(|key| (key.as_ref(), None, None)).collect();
         for slot in self.tables.newest_first() {
             let open: Vec<_> = all.iter_mut().filter(|(_, _, found)| found.is_none()).collect();
             let asked: Vec<&[u8]> = open.iter().map(|(key, ..)| *key).collect();
@@ -280,7 +277,10 @@ impl<B> View<B> {
 }
 
 /// What the tables say of a key, as an entry: to be shown, or to be completed by older sources.
-fn so_far(key: &[u8], found: Lookup<ValueRef<'_>, MergedEntry>) -> ControlFlow<MergedEntry, MergedEntry> {
+fn so_far(
+    key: &[u8],
+    found: Lookup<ValueRef<'_>, Box<MergedEntry>>,
+) -> ControlFlow<MergedEntry, MergedEntry> {
     match found {
         Lookup::NotFound => ControlFlow::Continue(MergedEntry::of(key)),
         Lookup::Deleted { .. } => ControlFlow::Break(MergedEntry::default()),
@@ -290,13 +290,14 @@ fn so_far(key: &[u8], found: Lookup<ValueRef<'_>, MergedEntry>) -> ControlFlow<M
             entry.take_value(value.kind(), value.sequence());
             ControlFlow::Break(entry)
         }
-        Lookup::Merge(entry) if entry.base.is_none() => ControlFlow::Continue(entry),
-        Lookup::Merge(entry) => ControlFlow::Break(entry),
+        Lookup::Merge(entry) if entry.base.is_none() => ControlFlow::Continue(*entry),
+        Lookup::Merge(entry) => ControlFlow::Break(*entry),
     }
 }
 
 /// A key, what is known of it so far, and its answer once that is known.
-type Asked<'k, 'v> = (&'k [u8], MergedEntry, Option<Result<Lookup<ValueRef<'v>, MergedEntry>>>);
+type Asked<'k, 'v> =
+    (&'k [u8], Option<Box<MergedEntry>>, Option<Result<Lookup<ValueRef<'v>, Box<MergedEntry>>>>);
 
 /// The number at which tables that were loaded before are read (VIEW-1).
 pub(crate) fn read_at(publication: &Publication, active: &LastNumber) -> SequenceNumber {
@@ -309,41 +310,41 @@ pub(crate) fn read_at(publication: &Publication, active: &LastNumber) -> Sequenc
 fn decide<'v>(
     key: &[u8],
     found: Lookup<ValueRef<'v>, Operands<'v>>,
-    so_far: &mut MergedEntry,
-) -> Result<Option<Lookup<ValueRef<'v>, MergedEntry>>> {
+    so_far: &mut Option<Box<MergedEntry>>,
+) -> Result<Option<Lookup<ValueRef<'v>, Box<MergedEntry>>>> {
     let base = match found {
-        Lookup::NotFound => Base::Below,
-        Lookup::Value(value) if so_far.kind.is_none() => return Ok(Some(Lookup::Value(value))),
-        Lookup::Deleted { sequence, by } if so_far.kind.is_none() => {
+        Lookup::NotFound => return Ok(None),
+        Lookup::Value(value) if so_far.is_none() => return Ok(Some(Lookup::Value(value))),
+        Lookup::Deleted { sequence, by } if so_far.is_none() => {
             return Ok(Some(Lookup::Deleted { sequence, by }));
         }
         Lookup::Value(value) => Base::Value(value.bytes()),
         Lookup::Deleted { .. } => Base::Deleted,
         Lookup::Merge(operands) => {
             let base = operands.base()?;
-            so_far.key = key.to_vec();
+            let entry = so_far.get_or_insert_with(|| Box::new(MergedEntry::of(key)));
             for operand in operands {
                 let Operand { sequence, value } = operand?;
-                so_far.value.extend_from_slice(value);
-                so_far.take_operand(sequence);
+                entry.value.extend_from_slice(value);
+                entry.take_operand(sequence);
             }
             base
         }
     };
-    so_far.base = match base {
-        Base::Below => return Ok(None),
-        Base::Deleted => Some(Kind::DELETE),
-        Base::Value(value) => {
-            so_far.value.extend_from_slice(value);
-            Some(Kind::PUT)
+    match (base, so_far.as_mut()) {
+        (Base::Below, _) | (_, None) => return Ok(None),
+        (Base::Deleted, Some(entry)) => entry.base = Some(Kind::DELETE),
+        (Base::Value(value), Some(entry)) => {
+            entry.value.extend_from_slice(value);
+            entry.base = Some(Kind::PUT);
         }
-    };
-    Ok(Some(Lookup::Merge(std::mem::take(so_far))))
+    }
+    Ok(so_far.take().map(Lookup::Merge))
 }
 
 /// The answer if it depends on the base.
-fn at_the_base(so_far: MergedEntry) -> Lookup<ValueRef<'static>, MergedEntry> {
-    if so_far.kind.is_none() { Lookup::NotFound } else { Lookup::Merge(so_far) }
+fn at_the_base(so_far: Option<Box<MergedEntry>>) -> Lookup<ValueRef<'static>, Box<MergedEntry>> {
+    so_far.map_or(Lookup::NotFound, Lookup::Merge)
 }
 
 impl<B> Clone for View<B> {

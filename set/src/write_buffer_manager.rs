@@ -7,7 +7,8 @@
 //! ```
 //! * WRITE-BUFFERS-1: a writer waits only while a flush that may end its stall is under way, or is the next thing that a
 //!   live flush thread does, and for no longer than its deadline. What ends a flush, seals a table, frees memory, stops a flush thread or removes a
-//!   set wakes every writer that waits.
+//!   set is a change that wakes every writer which waits. Then it tries again: so whether there is room is asked in one place, and no
+//!   change since an attempt is slept through.
 //! * WRITE-BUFFERS-2: bytes count as unflushed only if a flush of their set can take them: of an active table once it has
 //!   entries, of no table that was flushed, and of no set that was dropped.
 //! * WRITE-BUFFERS-3: the lock of the manager is the last one that a thread takes. Under it nobody is called, and no

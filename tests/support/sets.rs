@@ -107,7 +107,7 @@ pub fn read_through(view: &View<History>, key: &[u8]) -> Known {
 }
 
 /// Adds what the base says to what the tables say.
-pub fn finish(view: &View<History>, key: &[u8], lookup: Lookup<ValueRef<'_>, MergedEntry>) -> Known {
+pub fn finish(view: &View<History>, key: &[u8], lookup: Lookup<ValueRef<'_>, Box<MergedEntry>>) -> Known {
     let below = |known: Known| view.base().read(key, view.sequence(), known);
     match lookup {
         Lookup::Value(value) => Known { operands: vec![], value: Some(value.to_vec()) },
