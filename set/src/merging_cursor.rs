@@ -270,7 +270,10 @@ impl<'s> MergingCursor<'s> {
     }
 
     /// Reads one key source by source, as far as the answer needs, after newer tables have said what they have of it.
-    pub(crate) fn go_on(&mut self, entry: MergedEntry) -> Result<Option<MergedEntry>> {
+    pub(crate) fn complete(&mut self, entry: MergedEntry) -> Result<Option<MergedEntry>> {
+        if entry.is_complete() {
+            return Ok(entry.if_shown());
+        }
         self.shown = entry;
         for place in 0..self.sources.len() {
             if let Some(source) = self.sources.get_mut(place)
@@ -574,6 +577,11 @@ impl MergedEntry {
         self.value.clear();
         self.operands.clear();
         self.base = None;
+    }
+
+    /// Whether nothing older is needed: it has its value, or what its operands apply to.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.base.is_some() || self.kind.is_some() && self.operands.is_empty()
     }
 
     /// This entry, if there is anything to be shown.

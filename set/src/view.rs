@@ -15,7 +15,6 @@
 
 use std::cmp::Ordering;
 use std::iter::FusedIterator;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use paranoid_memtable::read::{Base, Operand, Operands};
@@ -233,10 +232,11 @@ impl<B> View<B> {
         key: impl AsRef<[u8]>,
         sources: impl FnOnce() -> Vec<Box<dyn SortedSource + 's>>,
     ) -> Result<Option<MergedEntry>> {
-        match so_far(key.as_ref(), self.find(key.as_ref())?) {
-            ControlFlow::Break(entry) => Ok(entry.if_shown()),
-            ControlFlow::Continue(entry) => self.over(Vec::new(), sources()).go_on(entry),
+        let entry = so_far(key.as_ref(), self.find(key.as_ref())?);
+        if entry.is_complete() {
+            return Ok(entry.if_shown());
         }
+        self.over(Vec::new(), sources()).complete(entry)
     }
 
     /// Looks many keys up, as [`merging_get`](Self::merging_get) does; the results are in the order asked. The searches in each table
@@ -258,11 +258,8 @@ impl<B> View<B> {
         sources: Vec<Box<dyn SortedSource + 's>>,
     ) -> Vec<Result<Option<MergedEntry>>> {
         let mut below = self.over(Vec::new(), sources);
-        let mut read = |key: &K, found| match so_far(key.as_ref(), found) {
-            ControlFlow::Break(entry) => Ok(entry.if_shown()),
-            ControlFlow::Continue(entry) => below.go_on(entry),
-        };
-        keys.iter().zip(self.multi_get(keys)).map(|(key, found)| read(key, found?)).collect()
+        let found = keys.iter().zip(self.multi_get(keys));
+        found.map(|(key, found)| below.complete(so_far(key.as_ref(), found?))).collect()
     }
 
     /// A cursor over these sources and, below them, the engine's own.
@@ -276,23 +273,19 @@ impl<B> View<B> {
     }
 }
 
-/// What the tables say of a key, as an entry: to be shown, or to be completed by older sources.
-fn so_far(
-    key: &[u8],
-    found: Lookup<ValueRef<'_>, Box<MergedEntry>>,
-) -> ControlFlow<MergedEntry, MergedEntry> {
+/// What the tables say of a key, as an entry: complete, or to be completed by older sources.
+fn so_far(key: &[u8], found: Lookup<ValueRef<'_>, Box<MergedEntry>>) -> MergedEntry {
+    let mut entry = MergedEntry::of(key);
     match found {
-        Lookup::NotFound => ControlFlow::Continue(MergedEntry::of(key)),
-        Lookup::Deleted { .. } => ControlFlow::Break(MergedEntry::default()),
+        Lookup::NotFound => {}
+        Lookup::Deleted { .. } => entry.base = Some(Kind::DELETE),
         Lookup::Value(value) => {
-            let mut entry = MergedEntry::of(key);
             entry.value.extend_from_slice(&value);
             entry.take_value(value.kind(), value.sequence());
-            ControlFlow::Break(entry)
         }
-        Lookup::Merge(entry) if entry.base.is_none() => ControlFlow::Continue(*entry),
-        Lookup::Merge(entry) => ControlFlow::Break(*entry),
+        Lookup::Merge(merge) => return *merge,
     }
+    entry
 }
 
 /// A key, what is known of it so far, and its answer once that is known.
