@@ -32,16 +32,14 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, Versions};
 use paranoid_memtable::integrity::{Place, StoredProtection};
 use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::sibling::KeyComparator;
 use paranoid_memtable::tombstone::{Fragmenter, Fragments};
-use paranoid_memtable::{
-    Comparator, Corruption, Error, ImmutableMemTable, Kind, Result, SequenceNumber, shown,
-};
+use paranoid_memtable::{Comparator, Corruption, ImmutableMemTable, Kind, Result, SequenceNumber, shown};
 
 use crate::merging_cursor::{MergeOperator, apply};
 use crate::tables::Slot;
@@ -180,9 +178,8 @@ pub struct Compaction<'s> {
     /// After all entries, the fragments and the index of the next one.
     fragments: Option<(Fragments, usize)>,
     summary: FlushSummary,
-    outcome: Outcome,
-    /// What a job is told of it.
-    told: Option<&'s mut Outcome>,
+    /// How it ended, for a job too.
+    ended: Arc<Ended>,
 }
 
 /// What there may be below.
@@ -194,16 +191,8 @@ enum Level {
     Lowest,
 }
 
-/// What is known of a pass.
-#[derive(Debug, Clone)]
-pub(crate) enum Outcome {
-    Unfinished,
-    Finished,
-    /// The error that every further call returns.
-    Failed(Error),
-    /// It failed, and what verifies of the tables was handed out.
-    Salvaged,
-}
+/// How a pass ended, once it has: an error is the one that every further call returns.
+pub(crate) type Ended = OnceLock<Result<()>>;
 
 /// The entry that comes next: the smallest key, and its newest version.
 #[derive(Clone, Copy)]
@@ -244,7 +233,7 @@ impl<'s> Compaction<'s> {
         frozen: &'s [ImmutableMemTable],
         comparator: &KeyComparator,
         snapshots: &[SequenceNumber],
-        told: &'s mut Outcome,
+        ended: &Arc<Ended>,
     ) -> Result<Self> {
         let begun = |(slot, table): (&Arc<Slot>, &'s ImmutableMemTable)| {
             let last = slot.last.get();
@@ -253,14 +242,11 @@ impl<'s> Compaction<'s> {
             let entries = Entries::Table(Box::new(table.flush_iter(Versions::SeenBy(&seen))?));
             Ok(Input { entries, source: table.source(), last })
         };
-        let inputs = slots.iter().zip(frozen).map(begun).collect::<Result<_>>();
-        let inputs = inputs.inspect_err(|error: &Error| *told = Outcome::Failed(error.clone()))?;
-        let mut merge =
-            Compaction { told: Some(told), ..Compaction::of(inputs, comparator.clone(), snapshots) };
-        match merge.step() {
-            Ok(()) => Ok(merge),
-            Err(error) => Err(merge.end_with(Outcome::Failed(error.clone()), error)),
-        }
+        let inputs = slots.iter().zip(frozen).map(begun).collect::<Result<_>>()?;
+        let merge = Compaction::of(inputs, comparator.clone(), snapshots);
+        let mut merge = Compaction { ended: Arc::clone(ended), ..merge };
+        merge.step()?;
+        Ok(merge)
     }
 
     fn of(inputs: Vec<Input<'s>>, comparator: KeyComparator, snapshots: &[SequenceNumber]) -> Self {
@@ -279,8 +265,7 @@ impl<'s> Compaction<'s> {
             lent: None,
             fragments: None,
             summary: FlushSummary::default(),
-            outcome: Outcome::Unfinished,
-            told: None,
+            ended: Arc::default(),
         }
     }
 
@@ -336,7 +321,10 @@ impl<'s> Compaction<'s> {
         match self.advance() {
             Ok(Some(next)) => Ok(self.lend(&next)),
             Ok(None) => Ok(None),
-            Err(error) => Err(self.end_with(Outcome::Failed(error.clone()), error)),
+            Err(error) => {
+                self.ended.get_or_init(|| Err(error.clone()));
+                Err(error)
+            }
         }
     }
 
@@ -354,23 +342,15 @@ impl<'s> Compaction<'s> {
     /// The counts, once [`next`](Self::next) has returned `None`.
     #[must_use]
     pub fn summary(&self) -> Option<FlushSummary> {
-        matches!(self.outcome, Outcome::Finished).then_some(self.summary)
-    }
-
-    fn end_with<T>(&mut self, outcome: Outcome, result: T) -> T {
-        if let Some(told) = &mut self.told {
-            (**told).clone_from(&outcome);
-        }
-        self.outcome = outcome;
-        result
+        matches!(self.ended.get(), Some(Ok(()))).then_some(self.summary)
     }
 
     /// Goes to the next item.
     fn advance(&mut self) -> Result<Option<Next>> {
         loop {
-            match (&self.outcome, &mut self.fragments) {
-                (Outcome::Failed(error), _) => return Err(error.clone()),
-                (Outcome::Finished, _) => return Ok(None),
+            match (self.ended.get(), &mut self.fragments) {
+                (Some(Err(error)), _) => return Err(error.clone()),
+                (Some(Ok(())), _) => return Ok(None),
                 (_, None) => match self.next_entry()? {
                     Some(next) => return Ok(Some(next)),
                     None => self.fragments = Some((self.cut()?, 0)),
@@ -381,7 +361,7 @@ impl<'s> Compaction<'s> {
                 }
                 (_, Some((fragments, _))) => {
                     fragments.verify()?;
-                    return Ok(self.end_with(Outcome::Finished, None));
+                    self.ended.get_or_init(|| Ok(()));
                 }
             }
         }

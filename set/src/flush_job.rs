@@ -30,7 +30,7 @@ use paranoid_memtable::tombstone::Fragmenter;
 use paranoid_memtable::{Corruption, Error, ImmutableMemTable, Kind, Result, SequenceNumber, shown};
 
 use crate::commit::Shared;
-use crate::compaction::{Compaction, Outcome};
+use crate::compaction::{Compaction, Ended};
 use crate::options::SetEvent;
 use crate::tables::{Slot, Tables};
 use crate::write_buffer_manager::{FlushEnd, Membership, ThreadState};
@@ -75,7 +75,8 @@ pub struct FlushJob<B> {
     snapshots: Vec<SequenceNumber>,
     /// The tables; none if one could not be frozen.
     frozen: Vec<ImmutableMemTable>,
-    outcome: Outcome,
+    /// How the last pass ended; a salvage ends well one that has failed.
+    ended: Arc<Ended>,
     end: FlushEnd,
 }
 
@@ -86,8 +87,8 @@ impl<B> FlushJob<B> {
             return Ok(None);
         }
         let (slots, frozen, snapshots) = (Vec::new(), Vec::new(), Vec::new());
-        let (outcome, end) = (Outcome::Unfinished, FlushEnd::Nothing);
-        let mut job = FlushJob { shared: Arc::clone(shared), slots, snapshots, frozen, outcome, end };
+        let (ended, end) = (Arc::default(), FlushEnd::Nothing);
+        let mut job = FlushJob { shared: Arc::clone(shared), slots, snapshots, frozen, ended, end };
         let sealed = shared.seal_if_asked();
         job.slots = complete(shared, &shared.tables.load())?;
         let Some(last) = job.slots.last().map(|slot| slot.last.get()) else {
@@ -97,7 +98,7 @@ impl<B> FlushJob<B> {
         let all: Vec<Result<_>> = job.slots.iter().map(|slot| slot.table.freeze()).collect();
         match all.into_iter().collect() {
             Ok(frozen) => job.frozen = frozen,
-            Err(error) => job.outcome = Outcome::Failed(error),
+            Err(error) => job.ended = Arc::new(Ended::from(Err(error))),
         }
         // FLUSH-JOB-1.
         job.snapshots = shared.registry.numbers_after(last)?;
@@ -160,12 +161,15 @@ impl<B> FlushJob<B> {
 
     fn merge(&mut self) -> Result<Compaction<'_>> {
         if self.is_frozen() {
-            self.outcome = Outcome::Unfinished;
+            self.ended = Arc::default();
         }
         self.refuse_damage()?;
-        let FlushJob { shared, slots, snapshots, frozen, outcome, .. } = self;
-        let begun = Compaction::of_tables(slots, frozen, shared.comparator(), snapshots, outcome);
-        begun.map_err(|error| shared.refuse(error, slots.last().map(|slot| slot.number)))
+        let FlushJob { shared, slots, snapshots, frozen, ended, .. } = &*self;
+        let begun = Compaction::of_tables(slots, frozen, shared.comparator(), snapshots, ended);
+        begun.map_err(|error| {
+            ended.get_or_init(|| Err(error.clone()));
+            shared.refuse(error, slots.last().map(|slot| slot.number))
+        })
     }
 
     /// Whether the freeze of every table met no damage.
@@ -236,13 +240,13 @@ impl<B> FlushJob<B> {
         if !self.is_frozen() {
             summary.failure = summary.failure.or(damage.corruption().copied());
         }
-        self.outcome = Outcome::Salvaged;
+        self.ended = Arc::new(Ended::from(Ok(())));
         Ok(summary)
     }
 
     /// Makes the set read-only if the last pass met damage, and returns the error that says so.
     fn refuse_damage(&self) -> Result<()> {
-        let Outcome::Failed(error) = &self.outcome else { return Ok(()) };
+        let Some(Err(error)) = self.ended.get() else { return Ok(()) };
         Err(self.shared.refuse(error.clone(), self.slots.last().map(|slot| slot.number)))
     }
 
@@ -256,7 +260,7 @@ impl<B> FlushJob<B> {
     /// salvaged, and the error of `next`; the tables stay then.
     pub fn install(mut self, next: impl FnOnce(&B) -> Result<B>) -> Result<()> {
         self.refuse_damage()?;
-        if !matches!(self.outcome, Outcome::Finished | Outcome::Salvaged) {
+        if !matches!(self.ended.get(), Some(Ok(()))) {
             return Err(Error::InvalidArgument("a flush is installed after it has reached its end".into()));
         }
         let (shared, flushed) = (&self.shared, self.slots.last().map(|slot| slot.number));
@@ -331,7 +335,7 @@ impl<B> Drop for FlushJob<B> {
 
 shown! {
     "FlushJob": impl [B] FlushJob<B>, |job| {
-        "tables": job.slots.len(), "snapshots": job.snapshots.len(), "outcome": job.outcome
+        "tables": job.slots.len(), "snapshots": job.snapshots.len(), "ended": job.ended
     }
 }
 
@@ -516,7 +520,7 @@ impl FlushThread {
         let of_thread = Arc::clone(shared);
         let run = move || {
             let set = &*of_thread.buffers;
-            let _ended = Ended(set);
+            let _gone = Gone(set);
             set.change_thread(ThreadState::run);
             while set.wait_for_work() {
                 let flushed = FlushJob::begin(&of_thread).and_then(|job| job.map_or(Ok(()), &mut flush));
@@ -526,7 +530,7 @@ impl FlushThread {
         };
         let spawned = thread::Builder::new().name("memtable flush".into()).spawn(run);
         let thread = spawned.map_err(|error| {
-            drop(Ended(&shared.buffers));
+            drop(Gone(&shared.buffers));
             Error::io("start", "the flush thread")(error)
         })?;
         Ok(FlushThread { set: Arc::downgrade(&shared.buffers), thread: Some(thread) })
@@ -599,9 +603,9 @@ impl Drop for FlushThread {
 shown! { "FlushThread": impl [] FlushThread, |thread| { "error": thread.error() } }
 
 /// Says that the thread is gone, also when its function panics (FLUSH-THREAD-1).
-struct Ended<'s>(&'s Membership);
+struct Gone<'s>(&'s Membership);
 
-impl Drop for Ended<'_> {
+impl Drop for Gone<'_> {
     fn drop(&mut self) {
         self.0.change_thread(ThreadState::end);
     }

@@ -245,22 +245,12 @@ impl Buffers {
         done
     }
 
-    /// What keeps the writer of a set waiting, of the two reasons that depend on bytes.
-    fn obstacle(&self, state: &State, bytes: u64) -> Option<StallCause> {
-        let stats = state.stats(None);
-        let beyond = stats.unflushed_bytes.saturating_add(stats.pinned_bytes).saturating_add(bytes);
-        if beyond > self.hard_cap && stats.pinned_bytes > 0 {
-            return Some(StallCause::Pinned);
-        }
-        let is_full = stats.unflushed_bytes >= self.buffer_size || beyond > self.hard_cap;
-        is_full.then_some(StallCause::Unflushed)
-    }
-
     /// Asks the set with the largest active table to seal it (WRITE-BUFFERS-4). `bytes` are those of a batch that comes.
-    fn seal_early(&self, state: &mut State, bytes: u64) {
-        let unflushed = state.stats(None).unflushed_bytes.saturating_add(bytes);
+    fn seal_early(&self, state: &mut State, unflushed: u64, bytes: u64) {
         let unasked = state.unasked().map(|table| table.bytes).sum::<u64>().saturating_add(bytes);
-        if unflushed <= self.buffer_size - self.buffer_size / 8 || unasked < self.buffer_size / 2 {
+        if unflushed.saturating_add(bytes) <= self.buffer_size - self.buffer_size / 8
+            || unasked < self.buffer_size / 2
+        {
             return;
         }
         let largest = state.unasked().max_by_key(|table| table.bytes).map(|table| table.set);
@@ -370,13 +360,19 @@ impl Membership {
     /// # Errors
     /// The cause of a stall; `MemTableFull` for a batch over the hard cap.
     pub(crate) fn admit(&self, bytes: u64) -> Result<std::result::Result<bool, StallCause>> {
-        if bytes > self.buffers.hard_cap {
-            return Err(Error::MemTableFull { needed: bytes, remaining: self.buffers.hard_cap });
+        let Buffers { buffer_size, hard_cap, ref state, .. } = *self.buffers;
+        if bytes > hard_cap {
+            return Err(Error::MemTableFull { needed: bytes, remaining: hard_cap });
         }
-        let mut state = self.buffers.state.lock();
-        self.buffers.seal_early(&mut state, bytes);
-        if let Some(cause) = self.buffers.obstacle(&state, bytes) {
-            return Ok(Err(cause));
+        let mut state = state.lock();
+        let WriteBufferStats { unflushed_bytes, pinned_bytes, .. } = state.stats(None);
+        self.buffers.seal_early(&mut state, unflushed_bytes, bytes);
+        let is_beyond = unflushed_bytes.saturating_add(pinned_bytes).saturating_add(bytes) > hard_cap;
+        if is_beyond && pinned_bytes > 0 {
+            return Ok(Err(StallCause::Pinned));
+        }
+        if is_beyond || unflushed_bytes >= buffer_size {
+            return Ok(Err(StallCause::Unflushed));
         }
         Ok(Ok(state.sets.get(&self.set).is_some_and(|set| set.is_to_seal)))
     }
