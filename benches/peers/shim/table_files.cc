@@ -107,8 +107,18 @@ Options Filled(const TableFileOptions& wanted) {
 
 struct Database {
   std::unique_ptr<DB> db;
+  // Families 0 and 1.
+  ColumnFamilyHandle* families[2];
+  WriteBatch batch;
   std::vector<const Snapshot*> snapshots;
 };
+
+// At a snapshot by its place, or at the end.
+ReadOptions At(const Database& database, size_t snapshot) {
+  ReadOptions options;
+  options.snapshot = snapshot < database.snapshots.size() ? database.snapshots[snapshot] : nullptr;
+  return options;
+}
 
 struct Reader {
   explicit Reader(const Options& options) : file(options) {}
@@ -122,6 +132,8 @@ extern "C" {
 void* peers_db_open(const char* folder, const TableFileOptions* wanted) {
   auto* database = new Database;
   Must(DB::Open(Filled(*wanted), folder, &database->db), "open a database");
+  database->families[0] = database->db->DefaultColumnFamily();
+  Must(database->db->CreateColumnFamily(Filled(*wanted), "second", &database->families[1]), "create a family");
   return database;
 }
 
@@ -130,6 +142,7 @@ void peers_db_free(void* opaque) {
   for (const Snapshot* snapshot : database->snapshots) {
     database->db->ReleaseSnapshot(snapshot);
   }
+  Must(database->db->DestroyColumnFamilyHandle(database->families[1]), "let a family go");
   delete database;
 }
 
@@ -148,34 +161,42 @@ void peers_db_put(void* opaque, const Entries* entries) {
   }
 }
 
-// One operation of RocksDB's kind: 0 delete, 1 put, 2 merge, 7 single delete, 15 range delete (`value`: the end).
-void peers_db_apply(void* opaque, uint8_t kind, const uint8_t* key, size_t key_len, const uint8_t* value,
-                    size_t value_len, uint8_t snapshot) {
+// Adds an operation of RocksDB's kind to the next batch: 0 delete, 1 put, 2 merge, 7 single delete, 15 range delete (`value`: the end).
+void peers_db_add(void* opaque, uint8_t family, uint8_t kind, const uint8_t* key, size_t key_len,
+                  const uint8_t* value, size_t value_len) {
   auto* database = static_cast<Database*>(opaque);
   Slice name = Bytes(key, key_len), bytes = Bytes(value, value_len);
-  WriteBatch batch;
+  WriteBatch& batch = database->batch;
+  ColumnFamilyHandle* of = database->families[family];
   switch (kind) {
     case 0:
-      Must(batch.Delete(name), "delete");
+      Must(batch.Delete(of, name), "delete");
       break;
     case 1:
-      Must(batch.Put(name, bytes), "put");
+      Must(batch.Put(of, name, bytes), "put");
       break;
     case 2:
-      Must(batch.Merge(name, bytes), "merge");
+      Must(batch.Merge(of, name, bytes), "merge");
       break;
     case 7:
-      Must(batch.SingleDelete(name), "single delete");
+      Must(batch.SingleDelete(of, name), "single delete");
       break;
     default:
-      Must(batch.DeleteRange(name, bytes), "delete a range");
+      Must(batch.DeleteRange(of, name, bytes), "delete a range");
   }
+}
+
+// Writes the batch and begins another one. Passes on what was written, with its first number. A snapshot keeps older versions.
+void peers_db_write(void* opaque, uint8_t snapshot, void* context, void (*take)(void*, const char*, size_t)) {
+  auto* database = static_cast<Database*>(opaque);
   WriteOptions options;
   options.disableWAL = true;
-  Must(database->db->Write(options, &batch), "write");
+  Must(database->db->Write(options, &database->batch), "write");
   if (snapshot != 0) {
     database->snapshots.push_back(database->db->GetSnapshot());
   }
+  take(context, database->batch.Data().data(), database->batch.Data().size());
+  database->batch.Clear();
 }
 
 void peers_db_flush(void* opaque) {
@@ -190,16 +211,29 @@ void peers_db_ingest(void* opaque, const char* path, uint8_t db_generated) {
   Must(static_cast<Database*>(opaque)->db->IngestExternalFile({path}, options), path);
 }
 
-// Whether the key has a value, and the value's hash.
-uint8_t peers_db_get(void* opaque, const uint8_t* key, size_t key_len, uint64_t* hash) {
+// Whether the key has a value at a snapshot, and the value's hash.
+uint8_t peers_db_get(void* opaque, uint8_t family, size_t snapshot, const uint8_t* key, size_t key_len, uint64_t* hash) {
+  auto* database = static_cast<Database*>(opaque);
   std::string value;
-  Status status = static_cast<Database*>(opaque)->db->Get(ReadOptions(), Bytes(key, key_len), &value);
+  Status status = database->db->Get(At(*database, snapshot), database->families[family], Bytes(key, key_len), &value);
   if (status.IsNotFound()) {
     return 0;
   }
   Must(status, "get");
   *hash = Fnv(kFnvBasis, value);
   return 1;
+}
+
+// The hash of all keys and values of a family at a snapshot.
+uint64_t peers_db_scan(void* opaque, uint8_t family, size_t snapshot) {
+  auto* database = static_cast<Database*>(opaque);
+  std::unique_ptr<Iterator> at(database->db->NewIterator(At(*database, snapshot), database->families[family]));
+  uint64_t hash = kFnvBasis;
+  for (at->SeekToFirst(); at->Valid(); at->Next()) {
+    hash = Fnv(Fnv(hash, at->key()), at->value());
+  }
+  Must(at->status(), "iterate");
+  return hash;
 }
 
 void* peers_reader_open(const char* path, const TableFileOptions* wanted) {

@@ -75,14 +75,14 @@ pub mod memtable {
         fn peers_checksum(kind: u8, data: *const u8, len: usize, count: usize, passes: usize) -> u64;
     }
 
-    type TakeValue = unsafe extern "C" fn(*mut c_void, *const u8, usize);
+    pub type TakeValue = unsafe extern "C" fn(*mut c_void, *const u8, usize);
     type TakeEntry = unsafe extern "C" fn(*mut c_void, *const u8, usize, u64, *const u8, usize);
 
     /// A user key, a sequence number, a value.
     pub type Version = (Vec<u8>, u64, Vec<u8>);
 
-    unsafe extern "C" fn take_value(context: *mut c_void, value: *const u8, len: usize) {
-        // SAFETY: `find` passes a vector as the context, and the shim a value of this length.
+    pub unsafe extern "C" fn take_value(context: *mut c_void, value: *const u8, len: usize) {
+        // SAFETY: every caller passes a vector as the context, and the shim a value of this length.
         unsafe { (*context.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(value, len)) }
     }
 
@@ -405,6 +405,7 @@ pub mod table_files {
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
 
+    use super::memtable::{TakeValue, take_value};
     use crate::work::{Entries, Keys};
 
     /// The shim's declaration in Rust.
@@ -435,18 +436,27 @@ pub mod table_files {
         fn peers_db_open(folder: *const c_char, options: *const FileOptions) -> *mut c_void;
         fn peers_db_free(db: *mut c_void);
         fn peers_db_put(db: *mut c_void, entries: *const FlatEntries);
-        fn peers_db_apply(
+        fn peers_db_add(
             db: *mut c_void,
+            family: u8,
             kind: u8,
             key: *const u8,
             key_len: usize,
             value: *const u8,
             value_len: usize,
-            snapshot: u8,
         );
+        fn peers_db_write(db: *mut c_void, snapshot: u8, context: *mut c_void, take: TakeValue);
         fn peers_db_flush(db: *mut c_void);
         fn peers_db_ingest(db: *mut c_void, path: *const c_char, db_generated: u8);
-        fn peers_db_get(db: *mut c_void, key: *const u8, key_len: usize, hash: *mut u64) -> u8;
+        fn peers_db_get(
+            db: *mut c_void,
+            family: u8,
+            snapshot: usize,
+            key: *const u8,
+            key_len: usize,
+            hash: *mut u64,
+        ) -> u8;
+        fn peers_db_scan(db: *mut c_void, family: u8, snapshot: usize) -> u64;
         fn peers_reader_open(path: *const c_char, options: *const FileOptions) -> *mut c_void;
         fn peers_reader_free(reader: *mut c_void);
         fn peers_reader_all(reader: *mut c_void, count: *mut u64) -> u64;
@@ -483,11 +493,20 @@ pub mod table_files {
             unsafe { peers_db_put(self.0, &raw const flat) }
         }
 
-        /// One operation by its stored number. A snapshot taken after it keeps older versions.
-        pub fn apply(&self, kind: u8, key: &[u8], value: &[u8], snapshot: u8) {
+        /// Adds an operation on a family, 0 or 1, by its stored number to the next batch.
+        pub fn add(&self, family: u8, kind: u8, key: &[u8], value: &[u8]) {
             let (key, key_len, value, value_len) = (key.as_ptr(), key.len(), value.as_ptr(), value.len());
             // SAFETY: both slices live through the call.
-            unsafe { peers_db_apply(self.0, kind, key, key_len, value, value_len, snapshot) }
+            unsafe { peers_db_add(self.0, family, kind, key, key_len, value, value_len) }
+        }
+
+        /// Writes the batch, and returns its bytes. A snapshot taken after it keeps older versions.
+        pub fn write(&self, snapshot: u8) -> Vec<u8> {
+            let mut bytes = Vec::<u8>::new();
+            let context = (&raw mut bytes).cast();
+            // SAFETY: the vector, which `take_value` fills, lives through the call.
+            unsafe { peers_db_write(self.0, snapshot, context, take_value) }
+            bytes
         }
 
         /// Flushes all that was written into a table file, and waits.
@@ -503,12 +522,19 @@ pub mod table_files {
             unsafe { peers_db_ingest(self.0, path.as_ptr(), db_generated) }
         }
 
-        /// The hash of a key's value.
-        pub fn get(&self, key: &[u8]) -> Option<u64> {
+        /// The hash of a key's value in a family, at a snapshot by its place, or after all of them.
+        pub fn get(&self, family: u8, snapshot: usize, key: &[u8]) -> Option<u64> {
             let mut hash = 0;
             // SAFETY: key and hash live through the call.
-            let found = unsafe { peers_db_get(self.0, key.as_ptr(), key.len(), &raw mut hash) };
+            let found =
+                unsafe { peers_db_get(self.0, family, snapshot, key.as_ptr(), key.len(), &raw mut hash) };
             (found == 1).then_some(hash)
+        }
+
+        /// The hash of all keys and values of a family, as `get` sees them.
+        pub fn scan(&self, family: u8, snapshot: usize) -> u64 {
+            // SAFETY: the database is open.
+            unsafe { peers_db_scan(self.0, family, snapshot) }
         }
     }
 
