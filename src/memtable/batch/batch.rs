@@ -49,6 +49,9 @@ pub enum RangeOrder {
     OfTable,
 }
 
+/// Bytes of memory that a new batch begins with: most batches of one entry need no more.
+const FIRST_BYTES: usize = 256;
+
 /// A write batch: entries that are written together, in RocksDB's encoding.
 ///
 /// An entry is of a column family, the default one unless [`insert_in`](Self::insert_in) says another. A batch with several is
@@ -95,7 +98,9 @@ impl WriteBatch {
     /// assert_eq!(batch.protection_bytes(), 8);
     /// ```
     pub fn new() -> Self {
-        WriteBatch::of(vec![0; HEADER_LEN], Header::default(), Some(Vec::new()))
+        let mut buffer = Vec::with_capacity(FIRST_BYTES);
+        buffer.resize(HEADER_LEN, 0);
+        WriteBatch::of(buffer, Header::default(), Some(Vec::new()))
     }
 
     /// An empty batch whose entries carry `bytes` bytes of digest each: 8, as in a [`new`](Self::new) one, or none.

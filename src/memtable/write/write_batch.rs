@@ -107,6 +107,7 @@ pub struct PreparedBatch<'b> {
 impl PreparedBatch<'_> {
     /// How many sequence numbers the batch takes: one per record, empty ranges included. O(1).
     #[must_use]
+    #[inline]
     pub fn numbers(&self) -> u64 {
         self.batch.len() as u64
     }
@@ -587,21 +588,13 @@ pub(crate) fn write_batch(
 
 /// Makes every check of a batch that does not depend on other writes.
 pub(crate) fn prepare<'b>(core: &'b Core, batch: &'b WriteBatch) -> Result<PreparedBatch<'b>> {
+    let mut writes = Writes::default();
     // With a first sequence number of 0 none of them overflows.
-    let mut prepared = PreparedBatch {
-        core,
-        batch,
-        writes: Writes::default(),
-        left_out: LeftOut::default(),
-        first: 0,
-        arena_bytes: 0,
-        load: Load::default(),
-    };
-    prepared.left_out = read_batch(core, 0, (batch, Take::All), &mut prepared.writes)?;
+    let left_out = read_batch(core, 0, (batch, Take::All), &mut writes)?;
     let bytes = |write: &Fields<'_>| entry_bytes_max(write.key.len() as u64, write.value_len as u64);
-    prepared.arena_bytes = prepared.writes.iter().map(bytes).fold(0, u64::saturating_add);
-    prepared.load = load(&prepared.writes);
-    Ok(prepared)
+    let arena_bytes = writes.iter().map(bytes).fold(0, u64::saturating_add);
+    let load = load(&writes);
+    Ok(PreparedBatch { core, batch, writes, left_out, first: 0, arena_bytes, load })
 }
 
 /// Takes space for a batch in a table (WRITE-BATCH-6).
