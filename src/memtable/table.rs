@@ -364,6 +364,7 @@ impl MemTable {
     /// # Errors
     /// `KeyTooLarge` and `ValueTooLarge` by this table's limits, `InvalidArgument` (a range that ends before its start
     /// in this table's order, an entry of a column family other than 0; the text names the entry), `Corruption` if the batch was damaged in memory.
+    #[inline]
     pub fn prepare<'b>(&'b self, batch: &'b WriteBatch) -> Result<PreparedBatch<'b>> {
         prepare(self.core(), batch)
     }
@@ -391,6 +392,7 @@ impl MemTable {
     /// # Errors
     /// `MemTableFull` if there is no contiguous room for the batch at its largest, `MemoryRefused`, `Frozen`, `Corruption`, and
     /// `InvalidArgument` for a batch that was prepared under options that this table does not serve. Nothing is reserved then.
+    #[inline]
     pub fn reserve<'t, 'b>(&'t self, batch: &'t mut PreparedBatch<'b>) -> Result<ReservedBatch<'t, 'b>> {
         reserve(self.core(), batch)
     }

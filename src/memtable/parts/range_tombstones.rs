@@ -62,7 +62,6 @@ impl RangeTombstones {
     }
 
     /// Reserves room until the writer has at least `wanted`, or changes nothing (RANGE-TOMBSTONES-2). O(log n).
-    #[inline]
     pub(crate) fn reserve(&self, arena: &Arena, room: &mut Load, wanted: Load) -> Result<()> {
         let Some(missing) = wanted.missing_in(*room) else { return Ok(()) };
         let mut counted = self.counted.lock();

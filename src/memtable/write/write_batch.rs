@@ -107,7 +107,6 @@ pub struct PreparedBatch<'b> {
 impl PreparedBatch<'_> {
     /// How many sequence numbers the batch takes: one per record, empty ranges included. O(1).
     #[must_use]
-    #[inline]
     pub fn numbers(&self) -> u64 {
         self.batch.len() as u64
     }
@@ -587,6 +586,7 @@ pub(crate) fn write_batch(
 }
 
 /// Makes every check of a batch that does not depend on other writes.
+#[inline]
 pub(crate) fn prepare<'b>(core: &'b Core, batch: &'b WriteBatch) -> Result<PreparedBatch<'b>> {
     let mut writes = Writes::default();
     // With a first sequence number of 0 none of them overflows.
@@ -598,6 +598,7 @@ pub(crate) fn prepare<'b>(core: &'b Core, batch: &'b WriteBatch) -> Result<Prepa
 }
 
 /// Takes space for a batch in a table (WRITE-BATCH-6).
+#[inline]
 pub(crate) fn reserve<'t, 'b>(
     core: &'t Core,
     batch: &'t mut PreparedBatch<'b>,
