@@ -583,15 +583,6 @@ impl StorageFile for SimFile {
         }
         done
     }
-
-    fn truncate(&self, len: u64) -> io::Result<()> {
-        let mut state = self.disk.state();
-        state.risky_call()?;
-        let mut bytes = state.inodes[self.inode].cache.clone();
-        bytes.truncate(len as usize);
-        state.inodes[self.inode].change(bytes);
-        Ok(())
-    }
 }
 
 impl Storage for SimDisk {
@@ -611,12 +602,6 @@ impl Storage for SimDisk {
         state.inodes.push(Inode::of(vec![]));
         state.rename(Naming::Link(name.into(), inode));
         Ok(Box::new(SimFile { disk: self.clone(), inode }))
-    }
-
-    fn open(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
-        let mut state = self.state();
-        state.call()?;
-        Ok(Box::new(SimFile { disk: self.clone(), inode: state.find(name)? }))
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {

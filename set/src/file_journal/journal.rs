@@ -3,27 +3,25 @@
 //! ```text
 //!   append        copies the record into the queue                        no system call
 //!   write         one write of the queue at the end of the file           waits for no device
-//!   switch(7)     write; create 000007.journal, write its header          waits for no device
+//!   switch(7)     write; create 000007.journal with its header            waits for no device
 //!   sync          write; older files that are not durable, this one, the directory, in this order
 //! ```
 //! * FILE-JOURNAL-1: `sync` returns only after every byte that was appended before the call is durable, with the names of
 //!   the files and all earlier files. Then a note says so in a file of its own (`evidence`).
-//! * FILE-JOURNAL-2: after a write that failed, maybe half-way, the file takes nothing more before it was written anew, without what
-//!   that write left. If the process ends first, the next opening writes the file anew.
-//! * FILE-JOURNAL-3: after a sync that failed nothing is written to the file or synced in it again, and the set stops. The next switch writes anew what is not durable, in new files under the old names: what survives a
-//!   crash stays a prefix of what was appended.
-//! * FILE-JOURNAL-4: the header of a file says where the file before it ends, so a file that could not be created and may
-//!   be there after a crash ends the newest one: that takes nothing more before the other one is gone.
-//! * FILE-JOURNAL-5: of the files that are not durable the newest ones alone are open. An older one that was never synced is
-//!   written anew by the next sync: if the system could not write it while it was closed, opening it again need not tell.
-//! * FILE-JOURNAL-6: after a sync of the directory that failed, another one proves nothing about names of before, unless there
-//!   is a new name: whichever call it failed for, the next sync begins the file of the notes anew.
-//! * FILE-JOURNAL-7: records are written in the order of the appends, and each as it was copied: what is about to be written has the
+//! * FILE-JOURNAL-2: after a write or a sync that failed nothing is written to the files or synced in them again, and every call
+//!   fails, until a switch writes anew what is not durable, in new files under the old names, without what a failed write
+//!   left: what survives a crash stays a prefix of what was appended. If the process ends first, the next opening does that.
+//! * FILE-JOURNAL-3: the header of a file says where the file before it ends. So it gets its name once the header is written, and
+//!   if that fails, nothing more goes to the file before it until the next switch.
+//! * FILE-JOURNAL-4: all files that are not durable are open. Once there are many, a switch syncs them.
+//! * FILE-JOURNAL-5: after a sync of the directory that failed, another one proves nothing about names of before, unless there
+//!   is a new name: a sync that needs names begins the file of the notes anew.
+//! * FILE-JOURNAL-6: records are written in the order of the appends, and each as it was copied: what is about to be written has the
 //!   checksums of the copies. What a failed write has taken is written first by the next one. No file is begun before all is
 //!   written that belongs to earlier ones.
 //!
 //! Any thread may call any method. Appends wait for each other, so do writes and syncs, but an append waits neither for a write
-//! nor for a sync. Locks are taken in the order `syncing`, `writing`, `evidence`, `state`. What nobody notices: that a disk loses what it took
+//! nor for a sync. Locks are taken in the order `writing`, `evidence`, `state`. What nobody notices: that a disk loses what it took
 //! while the machine lost its power, and with it the notes about that since the last switch.
 
 #![forbid(unsafe_code)]
@@ -31,7 +29,6 @@
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,11 +36,14 @@ use paranoid_memtable::sibling::{Mutex, MutexGuard};
 use paranoid_memtable::{ChecksumKind, Error, Result, SequenceNumber, shown};
 
 use crate::file_journal::format::{
-    At, FileHeader, HEADER_LEN, NewRecord, QUEUE_CHECKSUM, RecordKind, encode, name_of, report, word,
+    At, FileHeader, HEADER_LEN, NewRecord, QUEUE_CHECKSUM, RecordKind, encode, name_of, report, table_of,
+    word,
 };
-use crate::file_journal::recovery::{Evidence, JournalRecovery, Note, RecoveryMode, Start};
+use crate::file_journal::recovery::{Evidence, JournalRecovery, Note, RecoveryMode};
 use crate::file_journal::scan::write_verified_anew;
-use crate::file_journal::storage::{FileStorage, Storage, StorageFile, remove_if_there, sync_dir};
+use crate::file_journal::storage::{
+    FileStorage, Storage, StorageFile, name_copy, remove_if_there, write_copy,
+};
 
 /// Bytes of an encoded batch before its records, and where its count stands.
 const BATCH_HEADER_LEN: usize = 12;
@@ -52,34 +52,29 @@ const COUNT_AT: usize = 8;
 /// Largest buffer for records that is kept between writes.
 const QUEUE_LEN_MAX: usize = 1 << 20;
 
-/// Most files that are open at once.
+/// Most files that are not durable.
 const OPEN_FILES_MAX: usize = 16;
 
 /// A file that this journal has written and that is not durable as a whole, or takes more.
 #[derive(Debug, Clone)]
 struct OpenFile {
     header: FileHeader,
-    name: String,
-    /// `None` if it was closed (FILE-JOURNAL-5).
-    file: Option<Arc<dyn StorageFile>>,
+    file: Arc<dyn StorageFile>,
     /// Bytes that count, with those that are queued, without them, and those of them that are durable together with the file's
     /// name and all that comes before them.
     end: u64,
     written: u64,
     durable: u64,
-    /// Why the file takes no writes: one is under way, or failed, or there may be a file of a later table.
-    closed: Option<Error>,
 }
 
 impl OpenFile {
-    /// The file, unless it was closed.
-    fn file(&self) -> Result<&Arc<dyn StorageFile>> {
-        let closed = || Error::io("append to", &self.name)(io::ErrorKind::NotFound.into());
-        self.file.as_ref().ok_or_else(closed)
+    /// Where it ends.
+    fn at(&self) -> At {
+        At { table: self.header.table, offset: self.written }
     }
 
-    fn is_durable(&self) -> bool {
-        self.durable >= self.written && self.closed.is_none()
+    fn name(&self) -> String {
+        name_of(self.header.table)
     }
 }
 
@@ -87,22 +82,24 @@ impl OpenFile {
 #[derive(Debug, Default)]
 struct Queue {
     bytes: Vec<u8>,
-    /// Where each record ends, and its checksum.
+    /// The length of each record, and its checksum.
     checks: Vec<(usize, u32)>,
     /// What `State` had when the queue was taken.
     last_sequence: SequenceNumber,
 }
 
 impl Queue {
-    /// Compares what was copied with its checksums (FILE-JOURNAL-7).
+    /// Compares what was copied with its checksums (FILE-JOURNAL-6).
     fn verify(&self) -> Result<()> {
-        let mut start = 0;
-        for (end, expected) in &self.checks {
-            let found = QUEUE_CHECKSUM.checksum(&self.bytes[start..*end]);
+        let mut rest = self.bytes.as_slice();
+        for (len, expected) in &self.checks {
+            let (record, later) = rest.split_at(*len);
+            let found = QUEUE_CHECKSUM.checksum(record);
             if found != *expected {
-                return Err(report(start as u64, (*expected).into(), found.into()).into());
+                let at = self.bytes.len() - rest.len();
+                return Err(report(at as u64, (*expected).into(), found.into()).into());
             }
-            start = *end;
+            rest = later;
         }
         Ok(())
     }
@@ -118,140 +115,84 @@ impl Queue {
 struct State {
     /// Files that are not durable yet, oldest first; the last one takes appends.
     files: Vec<OpenFile>,
-    /// Tables whose files exist.
-    live: BTreeSet<u64>,
     /// The end of the newest file, if this journal did not write it.
     previous: Option<At>,
     next_table: u64,
     /// Of all that was appended, and of what was written.
     last_sequence: SequenceNumber,
     written_sequence: SequenceNumber,
-    /// A sync that failed, until the next switch.
+    /// A write or a sync that failed, until the next switch.
     failure: Option<Error>,
     queue: Queue,
-    /// The table of a file that could not be created, and that may be there after a crash.
-    left: Option<u64>,
-    /// A sync of the directory failed that no sync of a file waits for (FILE-JOURNAL-6).
-    names_failed: bool,
-}
-
-fn no_file() -> Error {
-    Error::InvalidArgument("a journal takes batches after its first `switch`".into())
 }
 
 impl State {
-    /// Fails after a failed sync.
+    /// Fails after a call that failed (FILE-JOURNAL-2).
     fn working(&self) -> Result<()> {
         self.failure.clone().map_or(Ok(()), Err)
     }
 
-    fn current(&mut self) -> Result<&mut OpenFile> {
-        self.working()?;
-        self.files.last_mut().ok_or_else(no_file)
+    /// Notes a call that failed; the first one is told.
+    #[cold]
+    fn failed(&mut self, error: Error) -> Error {
+        self.failure.get_or_insert(error).clone()
     }
 
-    /// Queues a record. After a sync that failed `ReadOnly`: what was appended before may be lost in a crash.
+    /// Queues a record. After a call that failed `ReadOnly`: what was appended before may be lost in a crash.
     fn append(&mut self, kind: RecordKind, payload: &[u8]) -> Result<()> {
         self.working().map_err(Error::read_only)?;
-        let State { files, queue, .. } = self;
-        let current = files.last_mut().ok_or_else(no_file)?;
-        let record = NewRecord { kind, payload, offset: current.end, durable: current.durable };
-        let start = queue.bytes.len();
-        let checksum = encode(&mut queue.bytes, &current.header.checks, &record)?;
-        queue.checks.push((queue.bytes.len(), checksum));
-        current.end += (queue.bytes.len() - start) as u64;
+        let Some(newest) = self.files.last_mut() else {
+            return Err(Error::InvalidArgument("a journal takes batches after its first `switch`".into()));
+        };
+        let record = NewRecord { kind, payload, offset: newest.end, durable: newest.durable };
+        let start = self.queue.bytes.len();
+        let checksum = encode(&mut self.queue.bytes, &newest.header.checks, &record)?;
+        let len = self.queue.bytes.len() - start;
+        self.queue.checks.push((len, checksum));
+        newest.end += len as u64;
         Ok(())
     }
 
-    /// Takes the queue, unless a write that failed has left something, and the file that it is written to; `None` if there is nothing.
-    /// Until the write ends the file takes no other one.
-    fn begin_write(&mut self, taken: &mut Queue) -> Result<Option<(Arc<dyn StorageFile>, u64)>> {
-        if taken.bytes.is_empty() {
-            std::mem::swap(taken, &mut self.queue);
-            taken.last_sequence = self.last_sequence;
+    /// Takes the queue, and says which file it belongs to; `None` if there is nothing.
+    fn begin_write(&mut self, taken: &mut Queue) -> Result<Option<OpenFile>> {
+        if !taken.bytes.is_empty() {
+            // Unless the last write failed, it panicked.
+            return Err(self.failed(Error::WriterPanicked));
         }
-        if taken.bytes.is_empty() {
-            return self.working().map(|()| None);
-        }
-        let current = self.current()?;
-        let file = Arc::clone(current.file()?);
-        match current.closed.replace(Error::WriterPanicked) {
-            None => Ok(Some((file, current.header.table))),
-            Some(error) => Err(current.closed.insert(error).clone()),
-        }
+        self.working()?;
+        std::mem::swap(taken, &mut self.queue);
+        taken.last_sequence = self.last_sequence;
+        Ok(self.files.last().filter(|_| !taken.bytes.is_empty()).cloned())
     }
 
-    /// Notes how a write ended (FILE-JOURNAL-2).
+    /// Notes how a write ended.
     fn end_write(&mut self, written: Result<()>, taken: &mut Queue) -> Result<()> {
-        let current = self.current()?;
-        current.closed = written.as_ref().err().cloned();
-        written?;
-        current.written += taken.bytes.len() as u64;
+        written.map_err(|error| self.failed(error))?;
+        if let Some(newest) = self.files.last_mut() {
+            newest.written += taken.bytes.len() as u64;
+        }
         self.written_sequence = taken.last_sequence;
         taken.clear();
         Ok(())
     }
 
-    /// Notes a sync that failed (FILE-JOURNAL-3).
-    #[cold]
-    fn sync_failed(&mut self, error: Error) -> Error {
-        self.failure.get_or_insert(error).clone()
-    }
-
-    /// The files that a sync must make durable, as they are now, and their last sequence number.
-    fn not_durable(&self) -> Result<(Vec<OpenFile>, SequenceNumber)> {
-        self.working()?;
-        let files = self.files.iter().filter(|file| !file.is_durable()).cloned().collect();
-        Ok((files, self.written_sequence))
-    }
-
-    /// Notes what a sync made durable. Returns where that ends, if the last file is still there.
-    fn synced(&mut self, covered: &[OpenFile]) -> Option<At> {
-        let mut end = None;
-        for OpenFile { header, written, .. } in covered {
-            let file = self.files.iter_mut().find(|file| file.header.table == header.table);
-            end = file.map(|file| {
-                file.durable = file.durable.max(*written);
-                At { table: header.table, offset: file.durable }
-            });
+    /// Notes that all these files are durable as far as they were written.
+    fn synced(&mut self, covered: &[OpenFile]) {
+        for file in &mut self.files {
+            let synced = covered.iter().find(|it| it.header.table == file.header.table);
+            file.durable = synced.map_or(file.durable, |it| it.written);
         }
-        let newest = self.files.last().map(|file| file.header.table);
-        self.files.retain(|file| Some(file.header.table) == newest || file.durable < file.written);
-        end
+        let newest = self.newest();
+        self.files.retain(|file| file.durable < file.written || Some(file.header.table) == newest);
     }
 
-    /// The oldest file of a table before this one that takes no appends.
-    fn oldest_before(&self, table: u64) -> Option<u64> {
-        let newest = self.files.last().map(|file| file.header.table);
-        self.live.first().copied().filter(|oldest| *oldest < table && Some(*oldest) != newest)
-    }
-
-    fn removed(&mut self, table: u64) {
-        self.live.remove(&table);
-        self.files.retain(|file| file.header.table != table);
-    }
-
-    /// Whether a failed call left traces.
-    fn has_trouble(&self) -> bool {
-        let is_sound = self.files.last().is_none_or(|file| file.closed.is_none());
-        self.failure.is_some() || self.left.is_some() || !is_sound
-    }
-
-    /// Notes a file that could not be created and may be there after a crash. Its header says where the newest file ends,
-    /// so that one takes nothing more.
-    #[cold]
-    fn left_behind(&mut self, table: u64, error: &Error) {
-        self.left = Some(table);
-        self.next_table = self.next_table.max(table);
-        if let Some(newest) = self.files.last_mut() {
-            newest.closed = Some(error.clone());
-        }
+    fn newest(&self) -> Option<u64> {
+        self.files.last().map(|file| file.header.table)
     }
 
     /// The end of the newest file.
     fn end(&self) -> Option<At> {
-        let end_of = |file: &OpenFile| At { table: file.header.table, offset: file.written };
-        self.files.last().map(end_of).or(self.previous)
+        self.files.last().map(OpenFile::at).or(self.previous)
     }
 }
 
@@ -263,8 +204,9 @@ impl State {
 /// the first append [`switch`](Journal::switch) must name a table from
 /// [`next_table`](Self::next_table) on. Sequence numbers ascend from batch to batch.
 ///
-/// If a write fails, for want of space for instance, what was queued stays, and the next switch writes it. If a sync fails, every call fails until the next `switch`, because nobody knows what of the file will survive. That switch
-/// writes anew what is not durable, so what survives a crash is always a prefix of what was appended.
+/// If a write or a sync fails, for want of space for instance, every call fails until the next `switch`, because nobody knows what of
+/// the file will survive. That switch writes anew what is not durable, and then what was queued, so what survives a crash is
+/// always a prefix of what was appended.
 ///
 /// # What is noticed
 /// A later opening refuses what was durable and is not as it was written: a damaged or missing record, a file that is gone
@@ -276,8 +218,8 @@ impl State {
 /// # Files
 /// `NNNNNN.journal` for each table, `journal.synced`, and `journal.lock`, which one journal holds as long as it is open.
 /// What an opening cuts off, it keeps: a torn tail as `NNNNNN.journal.cut` until the table is obsolete, anything else as
-/// `NNNNNN.journal.damaged` until somebody removes it. What is written anew has a name that ends in `.copy` until it is whole. No other file is touched. A file that is never synced is closed once
-/// many newer ones are open, and the next sync reads it and writes it anew.
+/// `NNNNNN.journal.damaged` until somebody removes it. What is written anew has a name that ends in `.copy` until it is whole. No other file is touched. A switch
+/// waits for no device, unless there are many files that were never synced: then it syncs them.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -307,9 +249,7 @@ pub struct FileJournal {
     state: Mutex<State>,
     /// Held by the one thread that writes: what it has taken of the queue.
     writing: Mutex<Queue>,
-    /// Held by the one thread that syncs.
-    syncing: Mutex<()>,
-    /// Held by whoever removes a file or writes one anew.
+    /// Held by the one thread that syncs, removes files, or writes them anew.
     evidence: Mutex<Evidence>,
     /// Keeps other journals out of the directory.
     _lock: Box<dyn Any + Send + Sync>,
@@ -400,13 +340,13 @@ impl FileJournal {
             ));
         }
         let lock = storage.lock().map_err(Error::io("lock", "the journal's directory"))?;
-        let (recovery, start) = JournalRecovery::open(Arc::clone(&storage), last_sequence, mode)?;
-        let Start { live, previous, next_table, last_sequence, evidence } = start;
+        let (recovery, evidence, next_table) =
+            JournalRecovery::open(Arc::clone(&storage), last_sequence, mode)?;
+        let (previous, last_sequence) = (recovery.end(), recovery.last_first());
         let written_sequence = last_sequence;
-        let state = State { live, previous, next_table, last_sequence, written_sequence, ..State::default() };
-        let (syncing, evidence, state) = (Mutex::new(()), Mutex::new(evidence), Mutex::new(state));
-        let writing = Mutex::new(Queue::default());
-        Ok((FileJournal { storage, checksum, state, writing, syncing, evidence, _lock: lock }, recovery))
+        let state = State { previous, next_table, last_sequence, written_sequence, ..State::default() };
+        let (state, writing, evidence) = (Mutex::new(state), Mutex::default(), Mutex::new(evidence));
+        Ok((FileJournal { storage, checksum, state, writing, evidence, _lock: lock }, recovery))
     }
 
     /// The smallest number that the next table may have: 1 in an empty directory.
@@ -415,95 +355,50 @@ impl FileJournal {
         self.state.lock().next_table
     }
 
-    /// Creates the file of a table and writes its header.
-    fn create(&self, state: &mut State, header: FileHeader) -> Result<OpenFile> {
-        let name = name_of(header.table);
-        let file = self.storage.create(&name).map_err(Error::io("create", &name))?;
-        if let Err(error) = file.append(&header.to_bytes()) {
-            let error = Error::io("write the header of", &name)(error);
-            if self.storage.remove(&name).and_then(|()| self.storage.sync_dir()).is_err() {
-                state.left_behind(header.table, &error);
-                state.names_failed = true;
-            }
-            return Err(error);
-        }
-        let (end, durable, closed) = (HEADER_LEN as u64, 0, None);
-        Ok(OpenFile { header, name, file: Some(file.into()), end, written: end, durable, closed })
-    }
-
-    /// Writes what was queued before this call, by one write unless an earlier one failed.
-    fn write_queue(&self, taken: &mut Queue) -> Result<()> {
-        loop {
-            let is_left = !taken.bytes.is_empty();
-            let begun = self.state.lock().begin_write(taken)?;
-            let Some((file, table)) = begun else { return Ok(()) };
-            // Appends go on meanwhile.
-            let written = taken.verify().and_then(|()| {
-                file.append(&taken.bytes).map_err(|error| Error::io("append to", &name_of(table))(error))
-            });
-            self.state.lock().end_write(written, taken)?;
-            if !is_left {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Locks the state once nothing is queued.
-    fn lock_written(&self, taken: &mut Queue) -> Result<MutexGuard<'_, State>> {
-        loop {
-            self.write_queue(taken)?;
-            let state = self.state.lock();
-            if state.queue.bytes.is_empty() {
-                return Ok(state);
-            }
-        }
-    }
-
-    /// Makes one file durable, but for its name.
-    fn sync_file(&self, file: &OpenFile) -> Result<()> {
-        let table = file.header.table;
-        if let Some(open) = &file.file {
-            return open.sync().map_err(Error::io("sync", &file.name));
-        }
-        let _names = self.evidence.lock();
-        // What was removed meanwhile stays so.
-        let is_live = self.state.lock().live.contains(&table);
-        if is_live { write_verified_anew(&*self.storage, table, file.written).map(drop) } else { Ok(()) }
-    }
-
-    /// Makes the names of all files durable (FILE-JOURNAL-6).
-    fn sync_names(&self, evidence: &mut Evidence) -> Result<()> {
-        sync_dir(&*self.storage)?;
-        while std::mem::take(&mut self.state.lock().names_failed) {
-            evidence.forget()?;
-        }
-        Ok(())
-    }
-
-    /// Repairs what failed calls have left, before another file is begun (FILE-JOURNAL-2, 3 and 4).
-    #[cold]
-    fn mend(&self) -> Result<()> {
-        let mut evidence = self.evidence.lock();
+    /// Writes what was queued before this call, by one write, and locks the state.
+    fn write_queue(&self, taken: &mut Queue) -> Result<MutexGuard<'_, State>> {
         let mut state = self.state.lock();
-        if let Some(left) = state.left {
-            remove_if_there(&*self.storage, &name_of(left))?;
-            evidence.forget().inspect_err(|_| state.names_failed = true)?;
-            state.left = None;
+        if let Some(newest) = state.begin_write(taken)? {
+            drop(state);
+            // Appends go on meanwhile.
+            let append = || newest.file.append(&taken.bytes).map_err(Error::io("append to", &newest.name()));
+            let written = taken.verify().and_then(|()| append());
+            state = self.state.lock();
+            state.end_write(written, taken)?;
         }
-        if !state.has_trouble() {
+        Ok(state)
+    }
+
+    /// Makes these files durable, oldest first, and their names last (FILE-JOURNAL-1 and 5).
+    fn sync_files(&self, files: &[OpenFile], evidence: &mut Evidence) -> Result<()> {
+        for file in files {
+            file.file.sync().map_err(Error::io("sync", &file.name()))?;
+        }
+        let has_new_names = files.iter().any(|file| file.durable == 0);
+        if has_new_names || evidence.is_full() { evidence.begin(evidence.note) } else { Ok(()) }
+    }
+
+    /// Repairs what a failed call has left, before another file is begun (FILE-JOURNAL-2).
+    fn mend(&self, taken: &mut Queue) -> Result<()> {
+        let evidence = &mut *self.evidence.lock();
+        let mut state = self.state.lock();
+        if state.failure.is_none() {
             return Ok(());
         }
         let mut files = state.files.clone();
-        for file in files.iter_mut().filter(|file| !file.is_durable()) {
-            let anew = write_verified_anew(&*self.storage, file.header.table, file.written)?;
-            (file.file, file.durable, file.closed) = (Some(anew.into()), file.written, None);
+        for file in &mut files {
+            file.file = write_verified_anew(&*self.storage, file.header.table, file.written)?.into();
         }
-        sync_dir(&*self.storage).inspect_err(|_| state.names_failed = true)?;
-        state.files = files;
-        state.failure = None;
+        evidence.begin(evidence.note)?;
+        state.files.clone_from(&files);
+        state.synced(&files);
         let last_sequence = state.written_sequence;
-        let end = state.synced(&[]).or(state.end());
-        end.into_iter().for_each(|at| evidence.add(Note { at, last_sequence }));
+        state.end().into_iter().for_each(|at| evidence.add(Note { at, last_sequence }));
+        // What was taken is written first.
+        taken.bytes.append(&mut state.queue.bytes);
+        taken.checks.append(&mut state.queue.checks);
+        std::mem::swap(taken, &mut state.queue);
+        state.failure = None;
         Ok(())
     }
 }
@@ -536,43 +431,38 @@ impl Journal for FileJournal {
     }
 
     fn write(&self) -> Result<()> {
-        self.write_queue(&mut self.writing.lock())
+        self.write_queue(&mut self.writing.lock()).map(drop)
     }
 
     fn sync(&self) -> Result<()> {
-        let _turn = self.syncing.lock();
         self.write()?;
-        let (covered, last_sequence) = self.state.lock().not_durable()?;
-        if covered.is_empty() {
-            return Ok(());
-        }
-        // FILE-JOURNAL-1: oldest first, names last.
-        for file in &covered {
-            let synced = self.sync_file(file);
-            synced.map_err(|error| self.state.lock().sync_failed(error))?;
-        }
-        let has_new_names = covered.iter().any(|file| file.durable == 0 || file.file.is_none());
         let mut evidence = self.evidence.lock();
-        if has_new_names {
-            let synced = self.sync_names(&mut evidence);
-            synced.map_err(|error| self.state.lock().sync_failed(error))?;
-        }
-        let end = self.state.lock().synced(&covered);
-        if let Some(at) = end {
-            evidence.add(Note { at, last_sequence });
-        }
-        if has_new_names {
-            evidence.sync();
-        }
+        let state = self.state.lock();
+        state.working()?;
+        let last_sequence = state.written_sequence;
+        let is_open = |file: &&OpenFile| file.durable < file.written;
+        let covered: Vec<OpenFile> = state.files.iter().filter(is_open).cloned().collect();
+        drop(state);
+        let Some(last) = covered.last() else { return Ok(()) };
+        let synced = self.sync_files(&covered, &mut evidence);
+        synced.map_err(|error| self.state.lock().failed(error))?;
+        self.state.lock().synced(&covered);
+        evidence.add(Note { at: last.at(), last_sequence });
         Ok(())
     }
 
     fn switch(&self, table: u64) -> Result<()> {
-        let mut taken = self.writing.lock();
-        if self.state.lock().has_trouble() {
-            self.mend()?;
+        if self.state.lock().files.len() >= OPEN_FILES_MAX {
+            // If that fails, it is mended.
+            let _ = self.sync();
         }
-        let mut state = self.lock_written(&mut taken)?;
+        let mut taken = self.writing.lock();
+        self.mend(&mut taken)?;
+        let mut state = self.write_queue(&mut taken)?;
+        while !state.queue.bytes.is_empty() {
+            drop(state);
+            state = self.write_queue(&mut taken)?;
+        }
         let is_empty = |file: &OpenFile| file.header.table == table && file.written <= HEADER_LEN as u64;
         if state.files.last().is_some_and(is_empty) {
             // Whoever switched to it and then failed tries again.
@@ -588,28 +478,30 @@ impl Journal for FileJournal {
             last_sequence: state.last_sequence,
             ..FileHeader::new(self.checksum, random, table)
         };
-        let file = self.create(&mut state, header)?;
-        state.files.retain(|file| !file.is_durable());
-        state.files.push(file);
-        let closed = state.files.len().saturating_sub(OPEN_FILES_MAX);
-        state.files.iter_mut().take(closed).for_each(|file| file.file = None);
-        state.live.insert(table);
+        let name = name_of(table);
+        let file = write_copy(&*self.storage, &name, &header.to_bytes())?.into();
+        name_copy(&*self.storage, &name).map_err(|error| state.failed(error))?;
+        let end = HEADER_LEN as u64;
+        state.files.push(OpenFile { header, file, end, written: end, durable: 0 });
         state.next_table = table + 1;
         Ok(())
     }
 
     fn obsolete_before(&self, table: u64) -> Result<()> {
-        loop {
-            // Appends do not wait while the file is removed.
-            let mut evidence = self.evidence.lock();
-            let oldest = self.state.lock().oldest_before(table);
-            let Some(oldest) = oldest else { return Ok(()) };
+        // Appends do not wait while files are removed.
+        let mut evidence = self.evidence.lock();
+        let newest = self.state.lock().newest();
+        let names = self.storage.list().map_err(Error::io("list", "the journal's directory"))?;
+        let is_old = |it: &u64| *it < table && Some(*it) != newest;
+        let old: BTreeSet<u64> = names.iter().filter_map(|name| table_of(name)).filter(is_old).collect();
+        for oldest in old {
             if evidence.names(oldest) {
-                evidence.forget().inspect_err(|_| self.state.lock().names_failed = true)?;
+                evidence.begin(None)?;
             }
             remove_if_there(&*self.storage, &name_of(oldest))?;
-            self.state.lock().removed(oldest);
+            self.state.lock().files.retain(|file| file.header.table != oldest);
         }
+        Ok(())
     }
 
     fn abandon(&self, first: u64, last: u64) -> Result<()> {
@@ -632,7 +524,7 @@ mod tests {
     use super::*;
     use paranoid_memtable::WriteBatch;
 
-    /// A bit that flips in the queue is not written (FILE-JOURNAL-7).
+    /// A bit that flips in the queue is not written (FILE-JOURNAL-6).
     #[test]
     fn a_damaged_copy_is_refused() {
         let folder = std::env::temp_dir().join(format!("paranoid-queue-{}", std::process::id()));

@@ -20,7 +20,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
@@ -33,9 +32,7 @@ use crate::file_journal::format::{
 use crate::file_journal::scan::{
     Abandoned, AbandonedNumbers, Bad, Records, ScannedFile, write_verified_anew,
 };
-use crate::file_journal::storage::{
-    COPY, Storage, StorageFile, create_anew, remove_if_there, sync_dir, write_anew,
-};
+use crate::file_journal::storage::{COPY, Storage, StorageFile, remove_if_there, sync_dir, write_anew};
 
 /// What a recovery found.
 ///
@@ -201,26 +198,14 @@ pub struct JournalRecovery {
     findings: Vec<JournalFinding>,
 }
 
-/// Where a journal goes on after its files were read.
-#[derive(Debug)]
-pub(super) struct Start {
-    /// The tables whose files exist.
-    pub(super) live: BTreeSet<u64>,
-    /// The end of the newest file.
-    pub(super) previous: Option<At>,
-    pub(super) next_table: u64,
-    /// No batch that is needed has a larger first sequence number.
-    pub(super) last_sequence: SequenceNumber,
-    pub(super) evidence: Evidence,
-}
-
 impl JournalRecovery {
-    /// Reads all files, and cuts off or refuses what is not as it was written.
+    /// Reads all files, and cuts off or refuses what is not as it was written. Returns the smallest number that the next
+    /// table may have as well.
     pub(super) fn open(
         storage: Arc<dyn Storage>,
         last_sequence: SequenceNumber,
         mode: RecoveryMode,
-    ) -> Result<(Self, Start)> {
+    ) -> Result<(Self, Evidence, u64)> {
         let mut names = storage.list().map_err(Error::io("list", "the journal's directory"))?;
         names.sort_unstable_by_key(|name| table_of(name));
         let tables: Vec<u64> = names.iter().filter_map(|name| table_of(name)).collect();
@@ -243,9 +228,10 @@ impl JournalRecovery {
             let kept = file.abandoned.iter().filter(|it| it.at.offset < file.keeps);
             kept.for_each(|it| recovery.abandoned.add(*it));
         }
-        let evidence = recovery.clean_up(&names, &notes)?;
-        let start = recovery.start(&names, evidence);
-        Ok((recovery, start))
+        let evidence = recovery.clean_up(&names)?;
+        let used = names.iter().filter_map(|name| table_of(name).or_else(|| table_of_kept(name)));
+        let next_table = used.max().map_or(1, |table| table.saturating_add(1));
+        Ok((recovery, evidence, next_table))
     }
 
     /// Hands out all batches after the engine's last sequence number, in the order of their numbers and under them, each
@@ -427,7 +413,7 @@ impl JournalRecovery {
     }
 
     /// Sets aside what is cut off, removes what is not needed, and makes the rest durable (JOURNAL-RECOVERY-3).
-    fn clean_up(&mut self, names: &[String], notes: &Notes) -> Result<Evidence> {
+    fn clean_up(&mut self, names: &[String]) -> Result<Evidence> {
         let storage = Arc::clone(&self.storage);
         self.note_idle();
         let stays = |note: Note| {
@@ -435,15 +421,11 @@ impl JournalRecovery {
             self.files.iter().find(is_it).is_some_and(|file| file.keeps >= note.at.offset)
         };
         // EVIDENCE-2. Where the note goes with its file, one of what stays durable takes its place.
-        let is_dropped = |file: &ScannedFile| !self.is_kept(file) || file.keeps < file.len;
-        let drops = self.files.iter().any(|file| !file.is_missing && is_dropped(file));
         let is_durable = |at: &At| !self.is_salvage && *at <= self.synced;
         let remaining =
             || self.end().filter(is_durable).map(|at| Note { at, last_sequence: self.last_first() });
-        let mut evidence = match self.note.filter(|note| stays(*note)) {
-            Some(_) if !drops => Evidence::open(Arc::clone(&storage), notes)?,
-            note => Evidence::begin(Arc::clone(&storage), note.or_else(remaining))?,
-        };
+        let note = self.note.filter(|note| stays(*note)).or_else(remaining);
+        let mut evidence = Evidence::new(Arc::clone(&storage), note)?;
         let oldest = self.files.first().map_or(0, |file| file.table);
         let is_scanned = |table| self.files.binary_search_by_key(&table, |file| file.table).is_ok();
         // Oldest first, each gone for good before the next one: no batch outlives the record that abandons it.
@@ -512,32 +494,20 @@ impl JournalRecovery {
         if keeps < file.len {
             let bytes = self.read(name)?;
             let cut = usize::try_from(keeps).ok().and_then(|keeps| bytes.get(keeps..));
-            create_anew(storage, &format!("{name}{ending}"), cut.unwrap_or_default())?;
+            let aside = format!("{name}{ending}");
+            write_anew(storage, &aside, cut.unwrap_or_default())?;
         }
         write_verified_anew(storage, file.table, keeps).map(|_| true)
     }
 
     /// The end of the newest file.
-    fn end(&self) -> Option<At> {
+    pub(super) fn end(&self) -> Option<At> {
         let newest = self.files.iter().rev().find(|file| self.is_kept(file));
         newest.map(|file| At { table: file.table, offset: file.keeps })
     }
 
-    /// Where the journal goes on.
-    fn start(&self, names: &[String], evidence: Evidence) -> Start {
-        let kept = self.files.iter().filter(|file| self.is_kept(file));
-        let tables = names.iter().filter_map(|name| table_of(name).or_else(|| table_of_kept(name)));
-        Start {
-            live: kept.map(|file| file.table).collect(),
-            previous: self.end(),
-            next_table: tables.max().map_or(1, |table| table.saturating_add(1)),
-            last_sequence: self.last_first(),
-            evidence,
-        }
-    }
-
     /// The largest first sequence number of a batch that is handed out, or one that is larger by abandoned numbers.
-    fn last_first(&self) -> SequenceNumber {
+    pub(super) fn last_first(&self) -> SequenceNumber {
         let handed_out = self.files.iter().filter(|file| self.is_kept(file));
         let last_of = |file: &ScannedFile| if self.is_salvage { file.last_saved } else { file.last_batch };
         let Some((mut last, at)) = handed_out.filter_map(last_of).max() else { return self.last_sequence };
@@ -613,8 +583,8 @@ fn found_damage(error: Error) -> JournalFinding {
 //   is in its place. After a power cut there may be notes that nobody read before it: one that was half written is whole if
 //   zeros follow. So notes go with their file.
 //
-// Notes are appended and not synced at once, so that a sync costs no second one: a power cut may take the newest ones.
-// Whoever has no note knows less and is told nothing wrong. One owner at a time.
+// Only the first note after a file was begun is synced at once, so that a sync costs no second one: a power cut may take the
+// newest ones. Whoever has no note knows less and is told nothing wrong. One owner at a time.
 
 /// The file of the notes.
 pub(super) const NAME: &str = "journal.synced";
@@ -657,7 +627,6 @@ pub(super) struct Notes {
     pub(super) last: Option<Note>,
     /// A note that does not verify.
     pub(super) damage: Option<Error>,
-    len: u64,
 }
 
 impl Notes {
@@ -666,7 +635,7 @@ impl Notes {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Notes::default()),
             read => read.map_err(Error::io("read", NAME))?,
         };
-        let mut notes = Notes { len: bytes.len() as u64, ..Notes::default() };
+        let mut notes = Notes::default();
         for (number, bytes) in bytes.chunks_exact(NOTE_LEN).enumerate() {
             match Note::read(bytes) {
                 Some(note) => notes.last = Some(note),
@@ -686,48 +655,46 @@ impl Notes {
 #[derive(Debug)]
 pub(super) struct Evidence {
     storage: Arc<dyn Storage>,
-    /// `None` if it may end within a note: it takes no appends.
+    /// `None` after a call that failed: a note may end within the file, or another file have its name.
     file: Option<Box<dyn StorageFile>>,
     len: u64,
     /// The last note that may be there.
-    note: Option<Note>,
+    pub(super) note: Option<Note>,
 }
 
 impl Evidence {
-    /// Begins a new file with at most this note, in place of an earlier one, none of whose notes comes back. If the
-    /// process ends meanwhile, one of the two exists. The name is new, so that this sync of the directory counts even
-    /// after a failed one.
-    pub(super) fn begin(storage: Arc<dyn Storage>, note: Option<Note>) -> Result<Evidence> {
-        let bytes = note.map_or_else(Vec::new, |note| note.to_bytes().to_vec());
-        let file = write_anew(&*storage, NAME, &bytes)?;
-        sync_dir(&*storage)?;
-        Ok(Evidence { storage, file: Some(file), len: bytes.len() as u64, note })
+    /// The file with at most this note.
+    pub(super) fn new(storage: Arc<dyn Storage>, note: Option<Note>) -> Result<Evidence> {
+        let mut evidence = Evidence { storage, file: None, len: 0, note };
+        evidence.begin(note)?;
+        Ok(evidence)
     }
 
-    /// Opens the existing file for appends.
-    pub(super) fn open(storage: Arc<dyn Storage>, notes: &Notes) -> Result<Evidence> {
-        let file = storage.open(NAME).map_err(Error::io("open", NAME))?;
-        let len = notes.len - notes.len % NOTE_LEN as u64;
-        if len < notes.len {
-            file.truncate(len).map_err(Error::io("truncate", NAME))?;
-        }
-        Ok(Evidence { storage, file: Some(file), len, note: notes.last })
+    /// Begins a new file with at most this note, in place of an earlier one, none of whose notes comes back. If the
+    /// process ends meanwhile, one of the two exists. The name is new, so that this sync of the directory counts even
+    /// after a failed one: all names that there are survive a crash then.
+    pub(super) fn begin(&mut self, note: Option<Note>) -> Result<()> {
+        self.file = None;
+        let bytes = note.map_or_else(Vec::new, |note| note.to_bytes().to_vec());
+        let file = write_anew(&*self.storage, NAME, &bytes)?;
+        sync_dir(&*self.storage)?;
+        (self.file, self.len, self.note) = (Some(file), bytes.len() as u64, note);
+        Ok(())
+    }
+
+    /// Whether the file takes no more.
+    pub(super) fn is_full(&self) -> bool {
+        self.file.is_none() || self.len >= LEN_MAX
     }
 
     /// Adds a note (EVIDENCE-1). One that cannot be written is missing, and that is all.
     pub(super) fn add(&mut self, note: Note) {
-        if self.note == Some(note) {
-            return;
-        }
+        let is_first = self.len <= NOTE_LEN as u64;
         self.note = Some(note);
-        let Some(file) = &self.file else { return };
-        if self.len >= LEN_MAX && file.truncate(0).is_ok() {
-            self.len = 0;
-        }
-        match file.append(&note.to_bytes()) {
-            Ok(()) => self.len += NOTE_LEN as u64,
-            Err(_) if file.truncate(self.len).is_ok() => {}
-            Err(_) => self.file = None,
+        self.len += NOTE_LEN as u64;
+        self.file.take_if(|file| file.append(&note.to_bytes()).is_err());
+        if is_first {
+            self.sync();
         }
     }
 
@@ -736,14 +703,8 @@ impl Evidence {
         let _ = self.file.as_ref().map(|file| file.sync());
     }
 
-    /// Whether a note names this file or a later one.
+    /// Whether the last note names this file or an earlier one.
     pub(super) fn names(&self, table: u64) -> bool {
         self.note.is_some_and(|note| note.at.table <= table)
-    }
-
-    /// Removes all notes for good (EVIDENCE-2).
-    pub(super) fn forget(&mut self) -> Result<()> {
-        *self = Evidence::begin(Arc::clone(&self.storage), None)?;
-        Ok(())
     }
 }

@@ -23,10 +23,8 @@ use paranoid_memtable::{Error, Result};
 /// let file: Box<dyn StorageFile> = storage.create("one")?;
 /// file.append(b"red")?;
 /// file.append(b"green")?;
-/// file.truncate(4)?;
-/// file.append(b"!")?;
 /// file.sync()?;
-/// assert_eq!(storage.read("one")?, b"redg!");
+/// assert_eq!(storage.read("one")?, b"redgreen");
 /// # std::fs::remove_dir_all(&folder)?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -43,12 +41,6 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
     /// Those of the operating system. Nothing is known about the bytes since the last sync then, and another call may
     /// succeed without having written them.
     fn sync(&self) -> io::Result<()>;
-
-    /// Ends the file after `len` bytes.
-    ///
-    /// # Errors
-    /// Those of the operating system.
-    fn truncate(&self, len: u64) -> io::Result<()>;
 }
 
 /// The directory of a journal. [`FileStorage`] is one in the file system; tests use one that loses what was not synced.
@@ -81,12 +73,6 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// `AlreadyExists`, and those of the operating system.
     fn create(&self, name: &str) -> io::Result<Box<dyn StorageFile>>;
 
-    /// Opens a file that exists.
-    ///
-    /// # Errors
-    /// `NotFound`, and those of the operating system.
-    fn open(&self, name: &str) -> io::Result<Box<dyn StorageFile>>;
-
     /// All bytes of a file.
     ///
     /// # Errors
@@ -100,7 +86,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Gives a file another name, in one step: after a crash there is the former state of both names, or the new one. A
-    /// file that has the new name is gone.
+    /// file that has the new name is gone. A file that is open takes appends under its new name.
     ///
     /// # Errors
     /// `NotFound`, and those of the operating system.
@@ -146,12 +132,6 @@ impl FileStorage {
     pub fn new(directory: impl AsRef<Path>) -> Self {
         FileStorage { directory: directory.as_ref().to_path_buf() }
     }
-
-    fn appending(&self, name: &str, options: &mut OpenOptions) -> io::Result<Box<dyn StorageFile>> {
-        // In this mode every write goes to the end of the file, also after it was truncated.
-        let file = options.append(true).open(self.directory.join(name))?;
-        Ok(Box::new(file))
-    }
 }
 
 impl StorageFile for File {
@@ -163,10 +143,6 @@ impl StorageFile for File {
     fn sync(&self) -> io::Result<()> {
         self.sync_all()
     }
-
-    fn truncate(&self, len: u64) -> io::Result<()> {
-        self.set_len(len)
-    }
 }
 
 impl Storage for FileStorage {
@@ -177,11 +153,7 @@ impl Storage for FileStorage {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
-        self.appending(name, OpenOptions::new().create_new(true))
-    }
-
-    fn open(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
-        self.appending(name, &mut OpenOptions::new())
+        Ok(Box::new(File::create_new(self.directory.join(name))?))
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
@@ -219,25 +191,31 @@ impl Storage for FileStorage {
     }
 }
 
-/// What the name of a file ends with while it is written anew.
+/// What the name of a file ends with while it is written.
 pub(super) const COPY: &str = ".copy";
 
 /// Writes a file in place of one that is not known to be durable, and syncs it: another sync of the old one might succeed
 /// without having written it. Durable once the directory is synced as well.
 pub(super) fn write_anew(storage: &dyn Storage, name: &str, bytes: &[u8]) -> Result<Box<dyn StorageFile>> {
-    let copy = format!("{name}{COPY}");
-    let file = create_anew(storage, &copy, bytes)?;
-    file.sync().map_err(Error::io("sync", &copy))?;
-    storage.rename(&copy, name).map_err(Error::io("rename", &copy))?;
+    let file = write_copy(storage, name, bytes)?;
+    file.sync().map_err(Error::io("sync", name))?;
+    name_copy(storage, name)?;
     Ok(file)
 }
 
-/// Creates a file with these bytes, in the place of one that may be there.
-pub(super) fn create_anew(storage: &dyn Storage, name: &str, bytes: &[u8]) -> Result<Box<dyn StorageFile>> {
-    remove_if_there(storage, name)?;
-    let file = storage.create(name).map_err(Error::io("create", name))?;
-    file.append(bytes).map_err(Error::io("append to", name))?;
+/// Writes a file that has another name than its own, in the place of one that may have it.
+pub(super) fn write_copy(storage: &dyn Storage, name: &str, bytes: &[u8]) -> Result<Box<dyn StorageFile>> {
+    let copy = format!("{name}{COPY}");
+    remove_if_there(storage, &copy)?;
+    let file = storage.create(&copy).map_err(Error::io("create", &copy))?;
+    file.append(bytes).map_err(Error::io("append to", &copy))?;
     Ok(file)
+}
+
+/// Gives a file that was written its name.
+pub(super) fn name_copy(storage: &dyn Storage, name: &str) -> Result<()> {
+    let copy = format!("{name}{COPY}");
+    storage.rename(&copy, name).map_err(Error::io("rename", &copy))
 }
 
 pub(super) fn remove_if_there(storage: &dyn Storage, name: &str) -> Result<()> {

@@ -417,7 +417,7 @@ fn openings_do_not_get_slower() {
         disk = disk.after(End::Process, &mut rng);
         let (taken, found) = open(&disk, 1);
         assert_eq!(found, files - 1);
-        assert!(taken <= 20 + 2 * files as u64, "{taken} steps with {files} files");
+        assert!(taken <= 24 + 2 * files as u64, "{taken} steps with {files} files");
     }
 }
 
@@ -458,18 +458,19 @@ fn a_torn_note_does_not_come_back() {
     let disk = empty_disk();
     let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
     journal.switch(1).unwrap();
-    for number in 1..=2 {
-        append(&journal, number..=number);
-        journal.sync().unwrap();
-    }
+    append(&journal, 1..=1);
+    journal.sync().unwrap();
+    let first = disk.files().remove("journal.synced").unwrap();
+    append(&journal, 2..=2);
+    journal.sync().unwrap();
     journal.switch(2).unwrap();
     journal.sync().unwrap();
     drop(journal);
     let mut files = disk.files();
     let notes = files.get_mut("journal.synced").unwrap();
-    assert_eq!(notes.len(), 3 * 32);
+    assert_eq!((first.len(), notes.len()), (32, 2 * 32));
     // The second one is not there, and of the third one not the end.
-    notes.drain(32..64);
+    notes[..32].copy_from_slice(&first);
     notes.truncate(32 + 26);
     let disk = disk_of(&files);
     // The process ends without closing it.
@@ -508,9 +509,6 @@ impl StorageFile for CountedFile {
     fn sync(&self) -> std::io::Result<()> {
         self.0.sync()
     }
-    fn truncate(&self, len: u64) -> std::io::Result<()> {
-        self.0.truncate(len)
-    }
 }
 
 impl Storage for Counted {
@@ -519,9 +517,6 @@ impl Storage for Counted {
     }
     fn create(&self, name: &str) -> std::io::Result<Box<dyn StorageFile>> {
         self.0.create(name).map(|file| self.count(file))
-    }
-    fn open(&self, name: &str) -> std::io::Result<Box<dyn StorageFile>> {
-        self.0.open(name).map(|file| self.count(file))
     }
     fn read(&self, name: &str) -> std::io::Result<Vec<u8>> {
         self.0.read(name)
@@ -539,8 +534,8 @@ impl Storage for Counted {
 
 /// Many files that were never synced: few of them are open, and one sync makes all of them durable.
 #[test]
-fn files_that_are_not_written_are_closed() {
-    let _watchdog = Watchdog::new("file_journal::loss::files_that_are_not_written_are_closed", 0);
+fn few_files_are_open() {
+    let _watchdog = Watchdog::new("file_journal::loss::few_files_are_open", 0);
     let storage = Counted(empty_disk(), Arc::default());
     let (journal, recovery) =
         FileJournal::open_in(Arc::new(storage.clone()), 0, ChecksumKind::Xxh3, DEFAULT).unwrap();

@@ -564,7 +564,9 @@ fn is_raw(entries: &[Version], allowed: &Allowed<'_>) -> bool {
 
 // Files in memory, so that copies of a process do not share them.
 
-type Files = BTreeMap<String, Vec<u8>>;
+/// A file keeps its bytes under another name.
+type Bytes = Arc<Mutex<Vec<u8>>>;
+type Files = BTreeMap<String, Bytes>;
 
 /// A directory, shared by its clones.
 #[derive(Debug, Clone, Default)]
@@ -572,10 +574,7 @@ struct Memory(Arc<Mutex<Files>>);
 
 /// One file of it.
 #[derive(Debug)]
-struct MemoryFile {
-    memory: Memory,
-    name: String,
-}
+struct MemoryFile(Bytes);
 
 fn missing() -> io::Error {
     io::ErrorKind::NotFound.into()
@@ -592,45 +591,44 @@ impl Memory {
 
     /// All bytes of a file, none if it is not there.
     fn file(&self, name: &str) -> Vec<u8> {
-        self.files().get(name).cloned().unwrap_or_default()
+        self.bytes_of(name).unwrap_or_default()
     }
 
-    fn handle(&self, name: &str) -> MemoryFile {
-        MemoryFile { memory: self.clone(), name: name.to_string() }
+    fn bytes_of(&self, name: &str) -> io::Result<Vec<u8>> {
+        let file = self.files().get(name).cloned().ok_or_else(missing)?;
+        Ok(MemoryFile(file).bytes().clone())
     }
 
     fn make(&self, name: &str) -> io::Result<MemoryFile> {
-        match self.files().insert(name.to_string(), Vec::new()) {
-            None => Ok(self.handle(name)),
+        let file = Bytes::default();
+        match self.files().insert(name.to_string(), Arc::clone(&file)) {
+            None => Ok(MemoryFile(file)),
             Some(_) => Err(io::ErrorKind::AlreadyExists.into()),
         }
     }
 
     fn name_anew(&self, from: &str, to: &str) -> io::Result<()> {
         let mut files = self.files();
-        let bytes = files.remove(from).ok_or_else(missing)?;
-        files.insert(to.to_string(), bytes);
+        let file = files.remove(from).ok_or_else(missing)?;
+        files.insert(to.to_string(), file);
         Ok(())
     }
 }
 
 impl MemoryFile {
-    fn change(&self, change: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
-        self.memory.files().get_mut(&self.name).map(change).ok_or_else(missing)
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl StorageFile for MemoryFile {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
-        self.change(|file| file.extend_from_slice(bytes))
+        self.bytes().extend_from_slice(bytes);
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
         Ok(())
-    }
-
-    fn truncate(&self, len: u64) -> io::Result<()> {
-        self.change(|file| file.truncate(usize::try_from(len).unwrap_or(usize::MAX)))
     }
 }
 
@@ -643,13 +641,8 @@ impl Storage for Memory {
         Ok(Box::new(self.make(name)?))
     }
 
-    fn open(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
-        self.files().contains_key(name).then_some(()).ok_or_else(missing)?;
-        Ok(Box::new(self.handle(name)))
-    }
-
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        self.files().get(name).cloned().ok_or_else(missing)
+        self.bytes_of(name)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -706,7 +699,6 @@ impl paranoid_sst::Storage for Memory {
     }
 
     fn open(&self, path: &Path) -> io::Result<TableSource> {
-        let bytes = self.files().get(&name_of(path)).cloned().ok_or_else(missing)?;
-        Ok(TableSource::memory(Arc::new(bytes)))
+        Ok(TableSource::memory(Arc::new(self.bytes_of(&name_of(path))?)))
     }
 }
