@@ -190,6 +190,12 @@ fn abandoned_numbers_are_passed_over() {
     }
     journal.switch(2).unwrap();
     journal.abandon(3, 9).unwrap();
+    drop(journal);
+    // No batch gets one of the numbers later.
+    let (journal, ..) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
+    journal.switch(3).unwrap();
+    journal.abandon(5, 8).unwrap();
+    assert!(matches!(journal.append(&batch(9, b"v")), Err(Error::InvalidArgument(_))));
     log(&journal, &batch(10, b"v")).unwrap();
     let (_, replayed, found) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
     let numbers: Vec<u64> = found.iter().map(|(sequence, _)| *sequence).collect();

@@ -61,7 +61,6 @@ pub(super) struct At {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileHeader {
     pub(super) checks: BlockChecks,
-    pub(super) base: NonZeroU32,
     pub(super) table: u64,
     /// The end of the file before this one; `None` if there was none.
     pub(super) previous: Option<At>,
@@ -73,13 +72,8 @@ impl FileHeader {
     pub(super) fn new(kind: ChecksumKind, random: u64, table: u64) -> Self {
         let [a, b, c, d, ..] = random.to_le_bytes();
         let base = NonZeroU32::new(u32::from_le_bytes([a, b, c, d])).unwrap_or(NonZeroU32::MIN);
-        FileHeader {
-            checks: BlockChecks::with_context(kind, base),
-            base,
-            table,
-            previous: None,
-            last_sequence: 0,
-        }
+        let checks = BlockChecks::with_context(kind, base);
+        FileHeader { checks, table, previous: None, last_sequence: 0 }
     }
 
     /// Encodes both copies.
@@ -87,7 +81,7 @@ impl FileHeader {
         let mut copy = Vec::with_capacity(COPY_LEN);
         copy.extend(MAGIC.to_le_bytes());
         copy.extend([VERSION, self.checks.kind().as_u8(), 0, 0]);
-        copy.extend(self.base.get().to_le_bytes());
+        copy.extend(self.checks.context_base().map_or(0, NonZeroU32::get).to_le_bytes());
         let previous = self.previous.unwrap_or(At { table: u64::MAX, offset: 0 });
         for word in [self.table, previous.table, previous.offset, self.last_sequence] {
             copy.extend(word.to_le_bytes());
@@ -100,14 +94,15 @@ impl FileHeader {
         bytes
     }
 
-    /// The header of a file, from whichever copy verifies, and the damage of the other one.
+    /// The header of a table's file, from whichever copy verifies, and the damage of the other one.
     ///
     /// # Errors
     /// `NotSupported` for a file of another version (JOURNAL-FORMAT-5), and `Corruption`.
-    pub(super) fn read(bytes: &[u8]) -> Result<(FileHeader, Option<Corruption>)> {
+    pub(super) fn read(bytes: &[u8], table: u64) -> Result<(FileHeader, Option<Corruption>)> {
         let whole = bytes.get(..HEADER_LEN).unwrap_or_default();
         let (first, second) = whole.split_at(whole.len() / 2);
-        match (FileHeader::read_copy(first, 0), FileHeader::read_copy(second, COPY_ROOM as u64)) {
+        let second = FileHeader::read_copy(second, COPY_ROOM as u64, table);
+        match (FileHeader::read_copy(first, 0, table), second) {
             (Ok(first), Ok(second)) if first == second => Ok((first, None)),
             (Ok(header), Err(damage)) | (Err(damage), Ok(header)) => Ok((header, Some(damage))),
             (Err(_), Err(_)) if bytes.len() > 8 && word(bytes, 0) == MAGIC && bytes[8] != VERSION => {
@@ -118,7 +113,7 @@ impl FileHeader {
         }
     }
 
-    fn read_copy(bytes: &[u8], at: u64) -> Result<FileHeader, Corruption> {
+    fn read_copy(bytes: &[u8], at: u64, table: u64) -> Result<FileHeader, Corruption> {
         let Some((fields, checksum)) = bytes.get(..COPY_LEN).and_then(<[u8]>::split_last_chunk::<4>) else {
             return Err(report(at, COPY_ROOM as u64, bytes.len() as u64));
         };
@@ -129,6 +124,9 @@ impl FileHeader {
         if word(fields, 0) != MAGIC || fields[8] != VERSION || !is_zero(&bytes[COPY_LEN..]) {
             return Err(report(at, MAGIC, word(fields, 0)));
         }
+        if word(fields, 16) != table {
+            return Err(report(at + 16, table, word(fields, 16)));
+        }
         let Ok(kind) = ChecksumKind::try_from(fields[9]) else {
             return Err(report(at + 9, 0, fields[9].into()));
         };
@@ -136,7 +134,7 @@ impl FileHeader {
         Ok(FileHeader {
             previous: (previous.table != u64::MAX).then_some(previous),
             last_sequence: word(fields, 40),
-            ..FileHeader::new(kind, word(fields, 12) & u64::from(u32::MAX), word(fields, 16))
+            ..FileHeader::new(kind, word(fields, 12), table)
         })
     }
 }
@@ -267,8 +265,7 @@ pub(super) struct Stream {
 pub(super) struct Record<'s> {
     pub(super) kind: RecordKind,
     pub(super) durable: u64,
-    /// Where it begins in the file, and where it begins and ends in the stream.
-    pub(super) offset: u64,
+    /// Where it begins and ends in the stream.
     pub(super) at: usize,
     pub(super) end: usize,
     pub(super) payload: &'s [u8],
@@ -288,9 +285,8 @@ impl Record<'_> {
 
     /// Whether a copy of the payload has the record's checksum.
     pub(super) fn verify(&self, copy: &[u8], checks: &BlockChecks) -> Result<(), Corruption> {
-        let at = self.offset_of(0);
-        let computed = checks.trailer(copy, self.kind as u8, at);
-        if computed == self.trailer { Ok(()) } else { Err(report(at, tail(&computed), tail(&self.trailer))) }
+        let computed = checks.trailer(copy, self.kind as u8, self.offset_of(0));
+        if computed == self.trailer { Ok(()) } else { Err(report(0, tail(&computed), tail(&self.trailer))) }
     }
 }
 
@@ -349,7 +345,7 @@ impl Stream {
         let filler = self.bytes.get(body_end..end)?;
         let (payload, trailer) =
             self.bytes.get(at + HEAD_LEN..body_end)?.split_last_chunk::<TRAILER_LEN>()?;
-        let record = Record { kind, durable, offset: file_offset(at), at, end, payload, trailer: *trailer };
+        let record = Record { kind, durable, at, end, payload, trailer: *trailer };
         let is_sound = filler.iter().all(|byte| *byte == FILLER)
             && self.bad_mark(at, end).is_none()
             && record.verify(payload, checks).is_ok();

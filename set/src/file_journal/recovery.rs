@@ -23,14 +23,14 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use paranoid_memtable::integrity::BlockChecks;
 use paranoid_memtable::{ChecksumKind, Error, Result, SequenceNumber, WriteBatch, shown};
 
 use crate::file_journal::format::{
-    At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, RecordKind, name_of, report, table_of, table_of_kept,
-    word,
+    At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, RecordKind, report, table_of, table_of_kept, word,
 };
 use crate::file_journal::scan::{
-    Abandoned, AbandonedNumbers, Bad, Records, ScannedFile, write_verified_anew,
+    AbandonedNumbers, Bad, Records, ScannedFile, read_file, write_verified_anew,
 };
 use crate::file_journal::storage::{COPY, Storage, StorageFile, remove_if_there, sync_dir, write_anew};
 
@@ -47,7 +47,7 @@ use crate::file_journal::storage::{COPY, Storage, StorageFile, remove_if_there, 
 /// # std::fs::remove_dir_all(&folder).expect("removed");
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Replayed {
     /// Number of batches that were handed out.
@@ -117,15 +117,7 @@ pub enum FindingReason {
     Missing,
 }
 
-shown! {
-    "Replayed": impl [] Replayed, |replayed| {
-        "batches": replayed.batches,
-        "last_sequence": replayed.last_sequence,
-        "cut_bytes": replayed.cut_bytes,
-        "findings": replayed.findings.len(),
-    }
-    "JournalRecovery": impl [] JournalRecovery, |recovery| { "files": recovery.files.len() }
-}
+shown! { "JournalRecovery": impl [] JournalRecovery, |recovery| { "files": recovery.files.len() } }
 
 /// What opening a journal does about what is not as it was written, under the names of RocksDB's `WALRecoveryMode`.
 ///
@@ -188,14 +180,21 @@ pub enum RecoveryMode {
 pub struct JournalRecovery {
     storage: Arc<dyn Storage>,
     last_sequence: SequenceNumber,
+    /// What is kept, oldest first.
     files: Vec<ScannedFile>,
+    /// The files that are cut off, the first one maybe in part, and those that hold nothing.
+    dropped: Vec<ScannedFile>,
+    /// What the names of files that are cut off end with.
+    ending: &'static str,
     /// Everything before this place was durable, and so must be there if it is needed.
     synced: At,
     note: Option<Note>,
     /// Whether all that verifies is handed out, and the files stay as they are.
     is_salvage: bool,
     abandoned: AbandonedNumbers,
-    findings: Vec<JournalFinding>,
+    replayed: Replayed,
+    /// The first number of the newest batch that was handed out.
+    handed_out: SequenceNumber,
 }
 
 impl JournalRecovery {
@@ -208,27 +207,28 @@ impl JournalRecovery {
     ) -> Result<(Self, Evidence, u64)> {
         let mut names = storage.list().map_err(Error::io("list", "the journal's directory"))?;
         names.sort_unstable_by_key(|name| table_of(name));
-        let tables: Vec<u64> = names.iter().filter_map(|name| table_of(name)).collect();
-        let mut notes = Notes::read(&*storage)?;
+        let notes = Notes::read(&*storage)?;
         let mut recovery = JournalRecovery {
             storage,
             last_sequence,
             files: Vec::new(),
+            dropped: Vec::new(),
+            ending: DAMAGED,
             synced: At { table: 0, offset: 0 },
             note: notes.last,
             is_salvage: false,
             abandoned: AbandonedNumbers::default(),
-            findings: Vec::new(),
+            replayed: Replayed::default(),
+            handed_out: last_sequence,
         };
-        recovery.scan(&tables)?;
+        recovery.scan(&names)?;
+        let oldest = recovery.files.first().map_or(0, |file| file.table);
         recovery.cut(mode)?;
-        recovery.findings.extend(notes.damage.take().map(found_damage));
-        recovery.abandoned = AbandonedNumbers::default();
-        for file in &recovery.files {
-            let kept = file.abandoned.iter().filter(|it| it.at.offset < file.keeps);
-            kept.for_each(|it| recovery.abandoned.add(*it));
-        }
-        let evidence = recovery.clean_up(&names)?;
+        recovery.drop_idle();
+        notes.damage.into_iter().for_each(|error| recovery.found(FindingReason::Damage, 0, error));
+        recovery.abandoned = AbandonedNumbers::in_files(&recovery.files);
+        recovery.replayed.last_sequence = last_sequence.max(recovery.abandoned.last());
+        let evidence = recovery.clean_up(&names, oldest)?;
         let used = names.iter().filter_map(|name| table_of(name).or_else(|| table_of_kept(name)));
         let next_table = used.max().map_or(1, |table| table.saturating_add(1));
         Ok((recovery, evidence, next_table))
@@ -241,33 +241,19 @@ impl JournalRecovery {
     /// `DamagedFile` with the file and the byte offset if a batch is damaged by now, or has records that this crate
     /// cannot apply (a journal opened for salvage notes it and goes on); `Io`; and any error of `deliver`.
     pub fn replay(
-        self,
+        mut self,
         mut deliver: impl FnMut(SequenceNumber, WriteBatch) -> Result<()>,
     ) -> Result<Replayed> {
-        let cut_bytes = self.findings.iter().map(|finding| finding.cut_bytes).sum();
-        let copies = self.files.iter().filter_map(|file| Some(file.damaged(file.damaged_copy?.into())));
-        let findings = self.findings.iter().cloned().chain(copies.map(found_damage)).collect();
-        let last_sequence = self.last_sequence;
-        let replayed = Replayed { batches: 0, last_sequence, cut_bytes, findings };
-        let mut out = Delivery { deliver: &mut deliver, replayed, last_first: last_sequence };
-        for file in self.files.iter().filter(|file| self.is_kept(file) || file.is_missing) {
-            self.deliver_file(file, &mut out)?;
+        for file in std::mem::take(&mut self.files) {
+            self.deliver_file(&file, &mut deliver)?;
         }
-        Ok(out.replayed)
+        Ok(self.replayed)
     }
 
-    /// Whether a file is kept.
-    fn is_kept(&self, file: &ScannedFile) -> bool {
-        !file.is_idle && !file.is_missing && (self.is_salvage || file.keeps >= HEADER_LEN as u64)
-    }
-
-    /// Whether a batch is handed out.
-    fn needs(&self, sequence: SequenceNumber, at: At) -> bool {
-        sequence > self.last_sequence && self.abandoned.of(sequence, at).is_none()
-    }
-
-    fn read(&self, name: &str) -> Result<Vec<u8>> {
-        self.storage.read(name).map_err(Error::io("read", name))
+    /// Notes something that is not as it was written.
+    fn found(&mut self, reason: FindingReason, cut_bytes: u64, error: Error) {
+        self.replayed.cut_bytes += cut_bytes;
+        self.replayed.findings.push(JournalFinding { reason, cut_bytes, error });
     }
 
     /// The last note, if it names what the engine's files do not have.
@@ -276,22 +262,23 @@ impl JournalRecovery {
     }
 
     /// Reads all files that are needed, oldest first.
-    fn scan(&mut self, tables: &[u64]) -> Result<()> {
+    fn scan(&mut self, names: &[String]) -> Result<()> {
         // What the file after this one says about the one before it.
         let mut newer: Option<FileHeader> = None;
-        for &table in tables.iter().rev() {
+        for table in names.iter().rev().filter_map(|name| table_of(name)) {
             let previous = newer.and_then(|header| header.previous);
             // A file that no other names: its creation failed.
             if newer.is_some() && previous.is_none_or(|previous| table > previous.table) {
                 continue;
             }
-            let name = name_of(table);
-            let bytes = self.read(&name)?;
             let end = previous.filter(|previous| previous.table == table).map(|previous| previous.offset);
-            let mut file = ScannedFile::read(name, table, bytes, end)?;
+            let mut file = ScannedFile::read(table, read_file(&*self.storage, table)?, end)?;
             let noted = self.needed_note().filter(|note| note.at.table == table);
-            file.is_short(noted.map_or(0, |note| note.at.offset));
+            file.must_reach(noted.map_or(0, |note| note.at.offset));
             newer = file.header;
+            if let Some(damage) = file.damaged_copy {
+                self.found(FindingReason::Damage, 0, file.damaged(damage.into()));
+            }
             self.files.push(file);
             if newer.is_some_and(|header| header.last_sequence <= self.last_sequence) {
                 break;
@@ -301,7 +288,7 @@ impl JournalRecovery {
         let durable = self.files.iter().filter(|file| file.durable > 0);
         let durable = durable.map(|file| At { table: file.table, offset: file.durable });
         self.synced = durable.chain(self.note.map(|note| note.at)).max().unwrap_or(self.synced);
-        self.files.iter().flat_map(|file| &file.abandoned).for_each(|it| self.abandoned.add(*it));
+        self.abandoned = AbandonedNumbers::in_files(&self.files);
         self.add_missing();
         Ok(())
     }
@@ -310,7 +297,8 @@ impl JournalRecovery {
     fn add_missing(&mut self) {
         let is_there = |table: u64| self.files.binary_search_by_key(&table, |file| file.table).is_ok();
         // Those numbers that the engine's files do not have were all abandoned.
-        let needs = |last: SequenceNumber| !self.abandoned.have_all(self.last_sequence, last);
+        let abandoned = self.abandoned.of(self.last_sequence.saturating_add(1)).map_or(0, |(_, last)| last);
+        let needs = |last: SequenceNumber| last > self.last_sequence.max(abandoned);
         let headers = || self.files.iter().filter_map(|file| file.header);
         let named = headers()
             .filter(|it| it.previous.is_some_and(|at| !is_there(at.table)) && needs(it.last_sequence));
@@ -319,19 +307,15 @@ impl JournalRecovery {
         let is_newest =
             |note: &Note| headers().all(|header| header.table < note.at.table) && !is_there(note.at.table);
         missing.extend(self.needed_note().filter(is_newest).map(|note| note.at));
-        for at in missing {
-            let index = self.files.partition_point(|file| file.table < at.table);
-            self.files.insert(index, ScannedFile::missing(at));
-        }
+        self.files.extend(missing.into_iter().map(ScannedFile::missing));
+        self.files.sort_by_key(|file| file.table);
     }
 
     /// Decides how much of the files is handed out (JOURNAL-RECOVERY-1).
     fn cut(&mut self, mode: RecoveryMode) -> Result<()> {
         let broken = self.files.iter().enumerate().find_map(|(index, file)| Some((index, file, file.bad?)));
         let Some((first, file, bad)) = broken else { return Ok(()) };
-        let goes_on = file.goes_on
-            || (bad.at == 0 && file.has_records)
-            || self.files.iter().skip(first + 1).any(|file| file.has_records);
+        let goes_on = file.goes_on || self.files.iter().skip(first + 1).any(|file| file.has_records);
         let was_durable = At { table: file.table, offset: bad.at } < self.synced;
         let lost_header = bad.at == 0 && !bad.unwritten;
         let is_damage = was_durable || lost_header || (goes_on && !bad.unwritten);
@@ -343,233 +327,194 @@ impl JournalRecovery {
         if refuses {
             return Err(file.damaged(bad.report.into()));
         }
-        // What a salvage meets is reported when it is read again.
         self.is_salvage = mode == RecoveryMode::SkipAnyCorrupted && (is_damage || goes_on);
-        if !self.is_salvage {
-            let reason = if is_damage { FindingReason::Damage } else { FindingReason::TornTail };
-            self.cut_from(first, bad, if file.is_missing { FindingReason::Missing } else { reason });
+        if self.is_salvage {
+            self.skip_lost();
+            return Ok(());
         }
-        Ok(())
+        let reason = if is_damage { FindingReason::Damage } else { FindingReason::TornTail };
+        self.cut_from(first, bad, if file.is_missing { FindingReason::Missing } else { reason })
+    }
+
+    /// Notes what a salvage cannot read. What it meets between records is reported when it is read again.
+    fn skip_lost(&mut self) {
+        for file in std::mem::take(&mut self.files) {
+            let is_lost = |bad: &Bad| file.header.is_none() || bad.at == file.len;
+            if let Some(bad) = file.bad.filter(is_lost) {
+                let reason = if file.is_missing { FindingReason::Missing } else { FindingReason::Damage };
+                self.found(reason, 0, file.damaged(bad.report.into()));
+            }
+            self.files.extend((!file.is_missing).then_some(file));
+        }
     }
 
     /// Cuts off what lies at a place and after it.
-    fn cut_from(&mut self, first: usize, bad: Bad, reason: FindingReason) {
-        for (index, file) in self.files.iter_mut().enumerate().skip(first) {
-            let (keeps, report) =
-                if index == first { (bad.at, bad.report) } else { (0, report(0, 0, file.len)) };
-            (file.keeps, file.is_torn) = (keeps, reason == FindingReason::TornTail);
-            let cut_bytes = file.len - keeps;
-            if cut_bytes > 0 || (index == first && !file.is_torn) {
-                self.findings.push(JournalFinding { reason, cut_bytes, error: file.damaged(report.into()) });
+    fn cut_from(&mut self, first: usize, bad: Bad, reason: FindingReason) -> Result<()> {
+        let is_torn = reason == FindingReason::TornTail;
+        self.ending = if is_torn { CUT } else { DAMAGED };
+        let cut = self.files.split_off(first);
+        for (index, file) in cut.iter().enumerate() {
+            let (keeps, report) = if index == 0 { (bad.at, bad.report) } else { (0, report(0, 0, file.len)) };
+            if file.len > keeps || (index == 0 && !is_torn) {
+                self.found(reason, file.len - keeps, file.damaged(report.into()));
+            }
+            if keeps > 0 {
+                let bytes = read_file(&*self.storage, file.table)?;
+                self.files.push(ScannedFile::read(file.table, bytes, Some(keeps))?);
             }
         }
-    }
-
-    /// Hands out the batches of a file.
-    fn deliver_file(&self, file: &ScannedFile, out: &mut Delivery<'_>) -> Result<()> {
-        let Some(header) = file.header else {
-            let bad = file.bad.filter(|_| self.is_salvage);
-            return bad.map_or(Ok(()), |bad| self.found(file, bad.report.into(), out));
-        };
-        let stream = file.stream(self.read(&file.name)?);
-        for read in Records::new(&stream, header.checks) {
-            let record = match read {
-                Ok(record) if record.offset >= file.keeps => break,
-                Ok(record) => record,
-                Err(bad) if !self.is_salvage && file.bad.is_some_and(|known| known.at <= bad.at) => break,
-                // Of a salvage, or the file has changed since it was scanned.
-                Err(bad) => {
-                    self.found(file, bad.report.into(), out)?;
-                    continue;
-                }
-            };
-            let at = At { table: file.table, offset: record.offset };
-            match record.kind {
-                RecordKind::Abandoned => {
-                    let last = Abandoned::of(record.payload, at).last;
-                    out.replayed.last_sequence = out.replayed.last_sequence.max(last);
-                }
-                RecordKind::Batch if self.needs(record.sequence(), at) => match out.read(&record, &header) {
-                    Ok(batch) => out.hand_out(batch)?,
-                    Err(cause) => self.found(file, cause, out)?,
-                },
-                RecordKind::Batch => {}
-            }
-        }
-        // The end of the file is missing.
-        let short = file.bad.filter(|bad| self.is_salvage && bad.at == file.len);
-        short.map_or(Ok(()), |bad| self.found(file, bad.report.into(), out))
-    }
-
-    /// Refuses a file that is damaged; a salvage notes that and goes on.
-    fn found(&self, file: &ScannedFile, cause: Error, out: &mut Delivery<'_>) -> Result<()> {
-        let finding = found_damage(file.damaged(cause));
-        if !self.is_salvage {
-            return Err(finding.error);
-        }
-        let reason = if file.is_missing { FindingReason::Missing } else { finding.reason };
-        out.replayed.findings.push(JournalFinding { reason, ..finding });
+        self.dropped = cut;
         Ok(())
     }
 
+    /// Drops the newest files if they hold nothing but a header, or a process that ends again and again before its first write
+    /// leaves ever more of them.
+    fn drop_idle(&mut self) {
+        let holds = |file: &ScannedFile| file.len > HEADER_LEN as u64 || file.bad.is_some();
+        let mut idle = self.files.split_off(self.files.iter().rposition(holds).map_or(0, |last| last + 1));
+        // One that was cut there is dropped as a whole.
+        let cut = self.dropped.first().map(|file| file.table);
+        idle.retain(|file| Some(file.table) != cut);
+        idle.append(&mut self.dropped);
+        self.dropped = idle;
+    }
+
+    /// Hands out the batches of a file.
+    fn deliver_file(
+        &mut self,
+        file: &ScannedFile,
+        deliver: &mut dyn FnMut(SequenceNumber, WriteBatch) -> Result<()>,
+    ) -> Result<()> {
+        let Some(FileHeader { checks, .. }) = file.header else { return Ok(()) };
+        let stream = file.stream(read_file(&*self.storage, file.table)?);
+        for read in Records::new(&stream, checks) {
+            let read = read.map_err(|bad| bad.report.into());
+            let batch = match read.and_then(|record| self.read_batch(&record, &checks)) {
+                Ok(batch) => batch,
+                Err(cause) if !self.is_salvage => return Err(file.damaged(cause)),
+                Err(cause) => {
+                    self.found(FindingReason::Damage, 0, file.damaged(cause));
+                    continue;
+                }
+            };
+            let Some(batch) = batch else { continue };
+            let (sequence, len) = (batch.sequence(), batch.len() as u64);
+            self.handed_out = if len > 0 { sequence } else { self.handed_out };
+            let last = sequence.saturating_add(len.saturating_sub(1));
+            self.replayed.last_sequence = self.replayed.last_sequence.max(last);
+            deliver(sequence, batch)?;
+            self.replayed.batches += 1;
+        }
+        Ok(())
+    }
+
+    /// The batch of a record, if it is one that is handed out.
+    fn read_batch(&self, record: &Record<'_>, checks: &BlockChecks) -> Result<Option<WriteBatch>> {
+        let sequence = record.sequence();
+        let is_needed = sequence > self.last_sequence && self.abandoned.of(sequence).is_none();
+        if record.kind != RecordKind::Batch || !is_needed {
+            return Ok(None);
+        }
+        let verify = |copy: &[u8]| Ok(record.verify(copy, checks)?);
+        let mut batch = WriteBatch::from_verified(record.payload.to_vec(), verify);
+        if let Err(Error::Corruption(report)) = &mut batch {
+            report.offset = record.offset_of(report.offset);
+        }
+        if sequence <= self.handed_out {
+            return Err(report(record.offset_of(0), self.handed_out + 1, sequence).into());
+        }
+        batch.map(Some)
+    }
+
     /// Sets aside what is cut off, removes what is not needed, and makes the rest durable (JOURNAL-RECOVERY-3).
-    fn clean_up(&mut self, names: &[String]) -> Result<Evidence> {
-        let storage = Arc::clone(&self.storage);
-        self.note_idle();
-        let stays = |note: Note| {
-            let is_it = |file: &&ScannedFile| file.table == note.at.table && self.is_kept(file);
-            self.files.iter().find(is_it).is_some_and(|file| file.keeps >= note.at.offset)
+    fn clean_up(&self, names: &[String], oldest: u64) -> Result<Evidence> {
+        let storage = &*self.storage;
+        let stays = |note: &Note| {
+            let file = self.files.iter().find(|file| file.table == note.at.table);
+            file.is_some_and(|file| file.len >= note.at.offset)
         };
         // EVIDENCE-2. Where the note goes with its file, one of what stays durable takes its place.
-        let is_durable = |at: &At| !self.is_salvage && *at <= self.synced;
-        let remaining =
-            || self.end().filter(is_durable).map(|at| Note { at, last_sequence: self.last_first() });
-        let note = self.note.filter(|note| stays(*note)).or_else(remaining);
-        let mut evidence = Evidence::new(Arc::clone(&storage), note)?;
-        let oldest = self.files.first().map_or(0, |file| file.table);
-        let is_scanned = |table| self.files.binary_search_by_key(&table, |file| file.table).is_ok();
+        let end = self.end().map(|at| Note { at, last_sequence: self.last_first() });
+        let remaining = end.filter(|note| !self.is_salvage && note.at <= self.synced);
+        let mut evidence = Evidence::new(Arc::clone(&self.storage), self.note.filter(stays).or(remaining))?;
+        let is_scanned = |table: &u64| {
+            let is_in = |files: &[ScannedFile]| files.binary_search_by_key(table, |file| file.table).is_ok();
+            is_in(&self.files) || is_in(&self.dropped)
+        };
         // Oldest first, each gone for good before the next one: no batch outlives the record that abandons it.
         for name in names {
             let is_old = |table| name.ends_with(COPY) || (name.ends_with(CUT) && table < oldest);
-            match table_of(name).filter(|table| !is_scanned(*table)) {
+            match table_of(name).filter(|table| !is_scanned(table)) {
                 // It may hold something, though nobody says so.
-                Some(table) if table > oldest => set_aside(&*storage, name, CUT)?,
+                Some(table) if table > oldest => set_aside(storage, name, CUT)?,
                 None if !table_of_kept(name).is_some_and(is_old) => continue,
-                _ => remove_if_there(&*storage, name)?,
+                _ => remove_if_there(storage, name)?,
             }
-            sync_dir(&*storage)?;
+            sync_dir(storage)?;
         }
         // Newest first, likewise: a file is never there without the one before it.
-        let mut is_changed = false;
+        for file in self.dropped.iter().rev() {
+            self.drop_file(file)?;
+            sync_dir(storage)?;
+        }
         for file in self.files.iter().rev() {
-            is_changed |= self.settle_file(file)?;
-            if is_changed && !self.is_kept(file) {
-                sync_dir(&*storage)?;
-                is_changed = false;
-            }
+            self.keep_file(file)?;
         }
-        if is_changed {
-            sync_dir(&*storage)?;
-        }
-        if let Some(at) = self.end() {
-            evidence.add(Note { at, last_sequence: self.last_first() });
-        }
+        sync_dir(storage)?;
+        end.into_iter().for_each(|note| evidence.add(note));
         Ok(evidence)
     }
 
-    /// Finds the newest files that hold nothing but a header: they go, or a process that ends again and again before its
-    /// first write leaves ever more of them.
-    fn note_idle(&mut self) {
-        for file in self.files.iter_mut().rev() {
-            if file.keeps > HEADER_LEN as u64 || (self.is_salvage && file.bad.is_some()) {
-                break;
+    /// Sets aside what is not kept of a file, or removes one that holds nothing.
+    fn drop_file(&self, file: &ScannedFile) -> Result<()> {
+        let (storage, name) = (&*self.storage, file.name());
+        if let Some(kept) = self.files.last().filter(|kept| kept.table == file.table) {
+            let bytes = read_file(storage, file.table)?;
+            let cut = usize::try_from(kept.len).ok().and_then(|kept| bytes.get(kept..));
+            if let Some(cut) = cut.filter(|cut| !cut.is_empty()) {
+                write_anew(storage, &format!("{name}{}", self.ending), cut)?;
             }
-            file.is_idle = true;
+        } else if file.len > HEADER_LEN as u64 || file.bad.is_some_and(|bad| !bad.unwritten) {
+            set_aside(storage, &name, self.ending)?;
+        } else {
+            remove_if_there(storage, &name)?;
         }
+        Ok(())
     }
 
-    /// Sets a file aside, or writes it anew (JOURNAL-RECOVERY-3); whether that changed anything.
-    fn settle_file(&self, file: &ScannedFile) -> Result<bool> {
-        let (storage, name, keeps) = (&*self.storage, file.name.as_str(), file.keeps);
-        let ending = if file.is_torn { CUT } else { DAMAGED };
-        if file.is_missing {
-            return Ok(false);
-        }
-        if !self.is_kept(file) {
-            let has_bytes = file.len > HEADER_LEN as u64 || file.bad.is_some_and(|bad| !bad.unwritten);
-            if has_bytes {
-                set_aside(storage, name, ending)?
+    /// Writes a file anew, unless it is known to be durable and the journal went on after it (JOURNAL-RECOVERY-3).
+    fn keep_file(&self, file: &ScannedFile) -> Result<()> {
+        if file.end() > self.synced || Some(file.end()) == self.end() {
+            let storage = &*self.storage;
+            if self.is_salvage {
+                write_anew(storage, &file.name(), &read_file(storage, file.table)?)?;
             } else {
-                remove_if_there(storage, name)?
+                write_verified_anew(storage, file.table, file.len)?;
             }
-            return Ok(true);
         }
-        let end = At { table: file.table, offset: keeps };
-        if keeps == file.len && end <= self.synced && Some(end) != self.end() {
-            return Ok(false);
-        }
-        if self.is_salvage {
-            return write_anew(storage, name, &self.read(name)?).map(|_| true);
-        }
-        if keeps < file.len {
-            let bytes = self.read(name)?;
-            let cut = usize::try_from(keeps).ok().and_then(|keeps| bytes.get(keeps..));
-            let aside = format!("{name}{ending}");
-            write_anew(storage, &aside, cut.unwrap_or_default())?;
-        }
-        write_verified_anew(storage, file.table, keeps).map(|_| true)
+        Ok(())
     }
 
     /// The end of the newest file.
     pub(super) fn end(&self) -> Option<At> {
-        let newest = self.files.iter().rev().find(|file| self.is_kept(file));
-        newest.map(|file| At { table: file.table, offset: file.keeps })
+        self.files.last().map(ScannedFile::end)
     }
 
     /// The largest first sequence number of a batch that is handed out, or one that is larger by abandoned numbers.
     pub(super) fn last_first(&self) -> SequenceNumber {
-        let handed_out = self.files.iter().filter(|file| self.is_kept(file));
-        let last_of = |file: &ScannedFile| if self.is_salvage { file.last_saved } else { file.last_batch };
-        let Some((mut last, at)) = handed_out.filter_map(last_of).max() else { return self.last_sequence };
-        while let Some(before) = self.abandoned.of(last, at).and_then(|it| it.first.checked_sub(1)) {
-            last = before;
-        }
-        last.max(self.last_sequence)
+        let last = self.files.iter().map(|file| file.last_batch).max().unwrap_or(0);
+        self.abandoned.of(last).map_or(last, |(first, _)| first.saturating_sub(1)).max(self.last_sequence)
+    }
+
+    /// The last number that was abandoned, 0 if there is none.
+    pub(super) fn last_abandoned(&self) -> SequenceNumber {
+        self.abandoned.last()
     }
 }
 
 /// Gives a file that is no longer part of the journal another name.
 fn set_aside(storage: &dyn Storage, name: &str, ending: &str) -> Result<()> {
     storage.rename(name, &format!("{name}{ending}")).map_err(Error::io("rename", name))
-}
-
-/// Receives batches, and counts those handed out.
-struct Delivery<'d> {
-    deliver: &'d mut dyn FnMut(SequenceNumber, WriteBatch) -> Result<()>,
-    replayed: Replayed,
-    /// The first number of the newest batch.
-    last_first: SequenceNumber,
-}
-
-impl Delivery<'_> {
-    /// The batch of a record, if its number is after the earlier ones.
-    fn read(&self, record: &Record<'_>, header: &FileHeader) -> Result<WriteBatch> {
-        let verify = |copy: &[u8]| Ok(record.verify(copy, &header.checks)?);
-        let batch = WriteBatch::from_verified(record.payload.to_vec(), verify);
-        let batch = batch.map_err(|error| in_file(error, record))?;
-        if batch.sequence() <= self.last_first {
-            return Err(report(record.offset_of(0), self.last_first + 1, batch.sequence()).into());
-        }
-        Ok(batch)
-    }
-
-    fn hand_out(&mut self, batch: WriteBatch) -> Result<()> {
-        let (sequence, len) = (batch.sequence(), batch.len() as u64);
-        if len > 0 {
-            self.last_first = sequence;
-        }
-        let last = sequence.saturating_add(len.saturating_sub(1));
-        self.replayed.last_sequence = self.replayed.last_sequence.max(last);
-        (self.deliver)(sequence, batch)?;
-        self.replayed.batches += 1;
-        Ok(())
-    }
-}
-
-/// An error about the payload of a record, with the offset in the file.
-fn in_file(error: Error, record: &Record<'_>) -> Error {
-    match error {
-        Error::Corruption(mut report) => {
-            report.offset = record.offset_of(report.offset);
-            Error::Corruption(report)
-        }
-        other => other,
-    }
-}
-
-/// Damage for which nothing is cut off.
-fn found_damage(error: Error) -> JournalFinding {
-    JournalFinding { reason: FindingReason::Damage, cut_bytes: 0, error }
 }
 
 // Notes of what is durable, in a file of their own, so that a later opening notices lost journal files.

@@ -7,7 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
 use paranoid_memtable::integrity::BlockChecks;
@@ -62,80 +61,44 @@ impl<'s> Iterator for Records<'s> {
     }
 }
 
-/// Sequence numbers that were given out and never acknowledged.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Abandoned {
-    pub(super) first: SequenceNumber,
-    pub(super) last: SequenceNumber,
-    /// Where the record lies: batches before it are passed over.
-    pub(super) at: At,
-}
-
-impl Abandoned {
-    pub(super) fn of(payload: &[u8], at: At) -> Self {
-        Abandoned { first: word(payload, 0), last: word(payload, 8), at }
-    }
-}
-
-/// Abandoned intervals without overlaps, by their first number: where several meet, the last record of them counts.
+/// Sequence numbers that were given out and never acknowledged: intervals in order that do not touch each other. No batch gets
+/// one of them later.
 #[derive(Debug, Default)]
-pub(super) struct AbandonedNumbers<K = SequenceNumber>(BTreeMap<K, Abandoned>);
+pub(super) struct AbandonedNumbers(Vec<(SequenceNumber, SequenceNumber)>);
 
-impl<K: Ord + From<SequenceNumber>> AbandonedNumbers<K> {
-    /// Adds an interval whose record lies after those of all others. O(log intervals), amortized.
-    pub(super) fn add(&mut self, new: Abandoned) {
-        let Abandoned { first, last, .. } = new;
-        while let Some(old) = self.0.range(..=K::from(last)).next_back().map(|(_, old)| *old)
-            && old.last >= first
-            && first <= last
-        {
-            self.0.remove(&K::from(old.first));
-            if old.last > last {
-                self.0.insert(K::from(last + 1), Abandoned { first: last + 1, ..old });
-            }
-            if old.first < first {
-                self.0.insert(K::from(old.first), Abandoned { last: first - 1, ..old });
-                break;
-            }
-        }
-        if first <= last {
-            self.0.insert(K::from(first), new);
-        }
+impl AbandonedNumbers {
+    /// All that these files know of. O(intervals x log intervals).
+    pub(super) fn in_files(files: &[ScannedFile]) -> Self {
+        let mut intervals: Vec<_> = files.iter().flat_map(|file| &file.abandoned).copied().collect();
+        intervals.sort_unstable();
+        intervals.dedup_by(|next, before| {
+            let touches = next.0 <= before.1.saturating_add(1);
+            before.1 = if touches { before.1.max(next.1) } else { before.1 };
+            touches
+        });
+        AbandonedNumbers(intervals)
     }
 
-    /// The interval that a number is in, if a record at this place is passed over for it. O(log intervals).
-    pub(super) fn of(&self, number: SequenceNumber, at: At) -> Option<&Abandoned> {
-        let (_, found) = self.0.range(..=K::from(number)).next_back()?;
-        (number <= found.last && at < found.at).then_some(found)
+    /// The interval that a number is in. O(log intervals).
+    pub(super) fn of(&self, number: SequenceNumber) -> Option<(SequenceNumber, SequenceNumber)> {
+        let index = self.0.partition_point(|(_, last)| *last < number);
+        self.0.get(index).copied().filter(|(first, _)| *first <= number)
     }
 
-    /// Whether all numbers after `from` up to `to` were abandoned. O(intervals).
-    pub(super) fn have_all(&self, from: SequenceNumber, to: SequenceNumber) -> bool {
-        let mut covered = from;
-        for it in self.0.values().filter(|it| it.last > from) {
-            if covered >= to || it.first > covered + 1 {
-                break;
-            }
-            covered = it.last;
-        }
-        covered >= to
+    /// The last of all, 0 if there is none.
+    pub(super) fn last(&self) -> SequenceNumber {
+        self.0.last().map_or(0, |(_, last)| *last)
     }
 }
 
 /// A scanned journal file.
 #[derive(Debug, Default)]
 pub(super) struct ScannedFile {
-    pub(super) name: String,
     pub(super) table: u64,
-    /// Its bytes, as far as they are part of the journal, and those of them that a recovery hands out and keeps.
+    /// Its bytes, as far as they are part of the journal.
     pub(super) len: u64,
-    pub(super) keeps: u64,
-    /// It holds no record, and nothing comes after it.
-    pub(super) is_idle: bool,
     /// It should be there and is not.
     pub(super) is_missing: bool,
-    /// What is cut off it is a torn tail.
-    pub(super) is_torn: bool,
     /// `None` if neither copy verifies; nothing else of the file can be read then.
     pub(super) header: Option<FileHeader>,
     /// Damage of one copy of the header, which the other one explains.
@@ -147,11 +110,9 @@ pub(super) struct ScannedFile {
     pub(super) goes_on: bool,
     /// The most bytes that any record knew to be durable.
     pub(super) durable: u64,
-    pub(super) abandoned: Vec<Abandoned>,
-    /// The largest first sequence number of a batch before `bad`, and where that batch lies.
-    pub(super) last_batch: Option<(SequenceNumber, At)>,
-    /// The largest one of all batches that verify, also after `bad`: what a salvage hands out.
-    pub(super) last_saved: Option<(SequenceNumber, At)>,
+    abandoned: Vec<(SequenceNumber, SequenceNumber)>,
+    /// The largest first sequence number of a batch that verifies, 0 if there is none.
+    pub(super) last_batch: SequenceNumber,
 }
 
 impl ScannedFile {
@@ -159,55 +120,53 @@ impl ScannedFile {
     ///
     /// # Errors
     /// `NotSupported` for a file of another version.
-    pub(super) fn read(name: String, table: u64, bytes: Vec<u8>, end: Option<u64>) -> Result<Self> {
+    pub(super) fn read(table: u64, bytes: Vec<u8>, end: Option<u64>) -> Result<Self> {
         let there = bytes.len() as u64;
         let len = end.map_or(there, |end| end.min(there));
-        let mut file = ScannedFile { name, table, len, keeps: len, ..ScannedFile::default() };
-        match FileHeader::read(&bytes) {
-            Ok((header, _)) if header.table != table => {
-                let report = report(16, table, header.table);
-                file.is_bad(Bad { at: 0, report, unwritten: false });
-            }
+        let mut file = ScannedFile { table, len, ..ScannedFile::default() };
+        match FileHeader::read(&bytes, table) {
             Ok((header, damaged)) => {
                 (file.header, file.damaged_copy) = (Some(header), damaged);
                 file.scan(bytes, header.checks);
             }
             Err(Error::Corruption(report)) => {
-                file.is_bad(Bad { at: 0, report, unwritten: is_unwritten_header(&bytes) });
+                file.bad = Some(Bad { at: 0, report, unwritten: is_unwritten_header(&bytes) });
             }
             Err(error) => return Err(error),
         }
-        if let Some(end) = end {
-            file.is_short(end);
-        }
+        file.must_reach(end.unwrap_or(0));
         Ok(file)
     }
 
     /// A file that is not there.
     pub(super) fn missing(at: At) -> Self {
-        let (name, is_missing) = (name_of(at.table), true);
-        let mut file = ScannedFile { name, table: at.table, is_missing, ..ScannedFile::default() };
-        file.is_short(at.offset);
+        let mut file = ScannedFile { table: at.table, is_missing: true, ..ScannedFile::default() };
+        file.must_reach(at.offset);
         file
+    }
+
+    pub(super) fn name(&self) -> String {
+        name_of(self.table)
+    }
+
+    /// Where it ends.
+    pub(super) fn end(&self) -> At {
+        At { table: self.table, offset: self.len }
     }
 
     /// An error about the file.
     pub(super) fn damaged(&self, cause: Error) -> Error {
-        let gone = || Error::io("find", &self.name)(ErrorKind::NotFound.into());
+        let gone = || Error::io("find", &self.name())(ErrorKind::NotFound.into());
         let cause = Box::new(if self.is_missing { gone() } else { cause });
-        Error::DamagedFile { file: self.name.clone(), cause }
+        Error::DamagedFile { file: self.name(), cause }
     }
 
     /// Notes that the file ends too early, if it ends before a place.
-    pub(super) fn is_short(&mut self, end: u64) {
+    pub(super) fn must_reach(&mut self, end: u64) {
         if self.len < end {
-            self.is_bad(Bad { at: self.len, report: report(self.len, end, self.len), unwritten: true });
+            let report = report(self.len, end, self.len);
+            self.bad.get_or_insert(Bad { at: self.len, report, unwritten: true });
         }
-    }
-
-    /// Notes the first place where something is wrong.
-    fn is_bad(&mut self, bad: Bad) {
-        self.bad.get_or_insert(bad);
     }
 
     /// The records of the file, as far as they are part of the journal.
@@ -219,25 +178,28 @@ impl ScannedFile {
     fn scan(&mut self, bytes: Vec<u8>, checks: BlockChecks) {
         let stream = self.stream(bytes);
         for read in Records::new(&stream, checks) {
-            match read {
-                Err(bad) => self.is_bad(bad),
-                Ok(record) => {
-                    self.has_records = true;
-                    self.goes_on |= self.bad.is_some();
-                    self.durable = self.durable.max(record.durable);
-                    let at = At { table: self.table, offset: record.offset };
-                    match record.kind {
-                        RecordKind::Abandoned => self.abandoned.push(Abandoned::of(record.payload, at)),
-                        RecordKind::Batch => {
-                            self.last_saved = self.last_saved.max(Some((record.sequence(), at)));
-                            self.last_batch =
-                                if self.bad.is_none() { self.last_saved } else { self.last_batch };
-                        }
-                    }
+            let record = match read {
+                Ok(record) => record,
+                Err(bad) => {
+                    self.bad.get_or_insert(bad);
+                    continue;
                 }
+            };
+            self.has_records = true;
+            self.goes_on |= self.bad.is_some();
+            self.durable = self.durable.max(record.durable);
+            match record.kind {
+                RecordKind::Abandoned => self.abandoned.push((record.sequence(), word(record.payload, 8))),
+                RecordKind::Batch => self.last_batch = self.last_batch.max(record.sequence()),
             }
         }
     }
+}
+
+/// All bytes of a table's file.
+pub(super) fn read_file(storage: &dyn Storage, table: u64) -> Result<Vec<u8>> {
+    let name = name_of(table);
+    storage.read(&name).map_err(Error::io("read", &name))
 }
 
 /// Writes the first `len` bytes of a table's file anew, in a new file with the name of the old one, and syncs it. They are
@@ -251,67 +213,11 @@ pub(super) fn write_verified_anew(
     table: u64,
     len: u64,
 ) -> Result<Box<dyn StorageFile>> {
-    let name = name_of(table);
-    let mut bytes = storage.read(&name).map_err(Error::io("read", &name))?;
+    let mut bytes = read_file(storage, table)?;
     bytes.truncate(usize::try_from(len).unwrap_or(usize::MAX));
-    let file = ScannedFile::read(name, table, bytes.clone(), Some(len))?;
+    let file = ScannedFile::read(table, bytes.clone(), Some(len))?;
     if let Some(Bad { report, .. }) = file.bad {
         return Err(file.damaged(report.into()));
     }
-    write_anew(storage, &file.name, &bytes)
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use std::cell::Cell;
-    use std::cmp::Ordering;
-
-    use super::*;
-
-    std::thread_local! {
-        static COMPARISONS: Cell<u64> = const { Cell::new(0) };
-    }
-
-    /// A number that counts its comparisons.
-    #[derive(Debug, Default, PartialEq, Eq)]
-    struct Counted(SequenceNumber);
-
-    impl From<SequenceNumber> for Counted {
-        fn from(number: SequenceNumber) -> Self {
-            Counted(number)
-        }
-    }
-
-    impl PartialOrd for Counted {
-        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-            Some(self.cmp(other))
-        }
-    }
-
-    impl Ord for Counted {
-        fn cmp(&self, other: &Self) -> Ordering {
-            COMPARISONS.set(COMPARISONS.get() + 1);
-            self.0.cmp(&other.0)
-        }
-    }
-
-    /// The comparisons for so many intervals and twice as many batches before them.
-    fn comparisons(intervals: u64) -> u64 {
-        let before = COMPARISONS.get();
-        let at = |offset| At { table: 1, offset };
-        let mut numbers = AbandonedNumbers::<Counted>::default();
-        for number in 1..=intervals {
-            numbers.add(Abandoned { first: 2 * number, last: 2 * number, at: at(9) });
-        }
-        for number in 1..=2 * intervals {
-            assert_eq!(numbers.of(number, at(1)).is_some(), number % 2 == 0);
-        }
-        COMPARISONS.get() - before
-    }
-
-    #[test]
-    fn batches_and_abandoned_intervals_do_not_multiply() {
-        let (few, many) = (comparisons(200), comparisons(8 * 200));
-        assert!(few >= 3 * 200 && many <= 4 * 8 * few, "{few} comparisons, {many} for eight times as many");
-    }
+    write_anew(storage, &file.name(), &bytes)
 }
