@@ -61,8 +61,8 @@ pub(crate) fn journals(disk: &SimDisk) -> Files {
     disk.files().into_iter().filter(|(name, _)| name.ends_with(".journal")).collect()
 }
 
-/// Bytes of a file before its first record: the header, and the mark of a sector.
-const FIRST: usize = SECTOR + 2;
+/// Bytes of a file before its first record: the header.
+const FIRST: usize = SECTOR;
 
 /// When a journal under test is synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,13 +276,16 @@ fn what_was_saved_is_saved_again() {
 
 /// The batches whose records end within this many bytes of the second file.
 fn whole_within(logged: &[Logged], len: usize) -> usize {
-    // 510 bytes of each sector are records; no sector has a single byte of a head.
-    let (mut end, mut whole) = (0, 6);
+    // No sector has less than 8 bytes of a record.
+    let (mut end, mut whole) = (FIRST, 6);
     for (_, batch) in &logged[6..] {
         end += batch.len() + 28;
-        end += usize::from(end % 510 == 509);
-        let in_file = SECTOR + end / 510 * SECTOR + if end % 510 == 0 { 0 } else { 2 + end % 510 };
-        whole += usize::from(in_file <= len);
+        end += match end % SECTOR {
+            part @ 1..8 => 8 - part,
+            part @ 505.. => SECTOR - part,
+            _ => 0,
+        };
+        whole += usize::from(end <= len);
     }
     whole
 }

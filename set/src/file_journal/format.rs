@@ -1,11 +1,10 @@
 //! The bytes of a journal file.
 //!
 //! ```text
-//!   file     header, in a sector of its own | sector | sector | ..                                  integers little-endian
+//!   file     header, in a sector of its own | record | record | ..                                  integers little-endian
 //!   header   twice, each followed by zeros: magic (8) version (1) checksum kind (1) 0 (2) base (4) table (8)
 //!            previous table (8) and its length (8) | last sequence number before (8) | checksum of all that (4)
-//!   sector   mark (2) | 510 bytes of the stream of records
-//!   record   head | payload | kind (1) checksum (4) | filler, where a sector would have one byte of the next head
+//!   record   head | payload | kind (1) checksum (4) | filler, where a sector would have less than 8 bytes of a record
 //!   head     mark (2) payload length (8) durable (8) | kind (1) checksum (4)
 //! ```
 //! * JOURNAL-FORMAT-1: every checksum of a record depends on the file's base, which is another one per file, and on the
@@ -13,13 +12,14 @@
 //! * JOURNAL-FORMAT-2: a length is believed only after the head that has it verified.
 //! * JOURNAL-FORMAT-3: `durable` bytes of the file were durable when the record was appended; it is 0 until all earlier
 //!   files and the names of all files were durable as well.
-//! * JOURNAL-FORMAT-4: what a sector has of a record begins with two bytes that are not 0, its own mark or that of a head.
-//!   So a sector that was never written is told from one with a damaged byte.
+//! * JOURNAL-FORMAT-4: records are stored under a mask: each byte XORed with one of eight that the base gives, up to its place.
+//!   So no value that does not know the base makes 8 bytes zero, and a sector that was never written is told from one with a
+//!   damaged byte.
 //! * JOURNAL-FORMAT-5: a file of another version is told by the magic and the version, and nothing of it is touched. A
 //!   change of the form raises the version.
 //!
 //! A batch's payload is the encoded batch; that of an abandoned interval its first and last sequence number. All offsets
-//! are those of the file, marks of sectors included, except in `Stream`. Pure functions over slices; any thread.
+//! are those of the file. Pure functions over slices; any thread.
 
 #![forbid(unsafe_code)]
 
@@ -30,13 +30,12 @@ use paranoid_memtable::integrity::{BlockChecks, Place};
 use paranoid_memtable::{ChecksumKind, Corruption, Error, Result, SequenceNumber};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pmjournl");
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// What a device writes as a whole, or not at all.
 const SECTOR: usize = 512;
-const SECTOR_MARK: [u8; 2] = [0x96, 0x69];
-/// Bytes of a sector that are part of the stream of records.
-const ROOM: usize = SECTOR - SECTOR_MARK.len();
+/// The fewest bytes that a sector has of a record.
+const PART_MIN: usize = 8;
 
 /// Bytes before the first record.
 pub(super) const HEADER_LEN: usize = SECTOR;
@@ -201,63 +200,52 @@ pub(super) fn encode(out: &mut Vec<u8>, checks: &BlockChecks, record: &NewRecord
 #[inline(never)]
 fn encode_once(out: &mut Vec<u8>, checks: &BlockChecks, record: &NewRecord<'_>) {
     let NewRecord { kind, payload, offset, durable } = *record;
-    let mut head = [0; HEAD_LEN];
-    head[..2].copy_from_slice(&MARK);
-    head[2..10].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-    head[10..FIELDS_LEN].copy_from_slice(&durable.to_le_bytes());
-    let trailer = checks.trailer(&head[..FIELDS_LEN], kind as u8, offset);
-    head[FIELDS_LEN..].copy_from_slice(&trailer);
-    let mut at = stream_offset(offset);
-    let trailer = checks.trailer(payload, kind as u8, file_offset(at + HEAD_LEN));
-    out.reserve(payload.len() + payload.len() / 128 + 64);
-    for part in [head.as_slice(), payload, &trailer] {
-        put(out, &mut at, part);
-    }
-    if filled(at) > at {
-        put(out, &mut at, &[FILLER]);
-    }
+    let start = out.len();
+    out.extend(MARK);
+    out.extend((payload.len() as u64).to_le_bytes());
+    out.extend(durable.to_le_bytes());
+    out.extend(checks.trailer(&out[start..], kind as u8, offset));
+    out.extend_from_slice(payload);
+    out.extend(checks.trailer(payload, kind as u8, offset + HEAD_LEN as u64));
+    let end = usize::try_from(offset % SECTOR as u64).unwrap_or_default() + out.len() - start;
+    out.resize(out.len() + filled(end) - end, FILLER);
+    mask(&mut out[start..], offset, checks);
 }
 
-/// Adds bytes that lie at a place of the stream, with the marks of the sectors that begin there.
-fn put(out: &mut Vec<u8>, at: &mut usize, mut bytes: &[u8]) {
-    while !bytes.is_empty() {
-        if at.is_multiple_of(ROOM) {
-            out.extend(SECTOR_MARK);
-        }
-        let (now, later) = bytes.split_at(bytes.len().min(ROOM - *at % ROOM));
-        out.extend_from_slice(now);
-        *at += now.len();
-        bytes = later;
-    }
-}
-
-/// Where a record that ends here has its filler's end: the mark of a head lies in one sector.
+/// Where a record that ends here has its filler's end (JOURNAL-FORMAT-4).
 fn filled(end: usize) -> usize {
-    end + usize::from(end % ROOM == ROOM - 1)
+    let part = end % SECTOR;
+    if part > SECTOR - PART_MIN {
+        end.next_multiple_of(SECTOR)
+    } else if part > 0 && part < PART_MIN {
+        end + PART_MIN - part
+    } else {
+        end
+    }
 }
 
-/// A place of the stream as an offset of the file; at the end of a sector it is that end.
-pub(super) fn file_offset(at: usize) -> u64 {
-    let rest = at % ROOM;
-    (HEADER_LEN + at / ROOM * SECTOR + if rest == 0 { 0 } else { SECTOR_MARK.len() + rest }) as u64
-}
-
-/// Where in the stream an offset of the file is.
-fn stream_offset(offset: u64) -> usize {
-    let past = usize::try_from(offset).unwrap_or(usize::MAX).saturating_sub(HEADER_LEN);
-    past / SECTOR * ROOM + (past % SECTOR).saturating_sub(SECTOR_MARK.len())
+/// Puts bytes that lie at an offset under the mask, or takes it off (JOURNAL-FORMAT-4).
+fn mask(bytes: &mut [u8], offset: u64, checks: &BlockChecks) {
+    let base = u64::from(checks.context_base().map_or(0, NonZeroU32::get));
+    // No byte of it is zero.
+    let number = base.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 0x0101_0101_0101_0101;
+    let mask = number.rotate_right(8 * (offset % 8) as u32);
+    let (words, last) = bytes.as_chunks_mut::<8>();
+    for word in words {
+        *word = (u64::from_le_bytes(*word) ^ mask).to_le_bytes();
+    }
+    last.iter_mut().zip(mask.to_le_bytes()).for_each(|(byte, mask)| *byte ^= mask);
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// The records of a file, without the marks of its sectors.
+/// A file without its mask.
 #[derive(Debug)]
 pub(super) struct Stream {
     bytes: Vec<u8>,
-    /// The mark of each sector.
-    marks: Vec<[u8; 2]>,
+    checks: BlockChecks,
 }
 
 /// A record that verified.
@@ -265,7 +253,7 @@ pub(super) struct Stream {
 pub(super) struct Record<'s> {
     pub(super) kind: RecordKind,
     pub(super) durable: u64,
-    /// Where it begins and ends in the stream.
+    /// Where it begins and ends.
     pub(super) at: usize,
     pub(super) end: usize,
     pub(super) payload: &'s [u8],
@@ -275,7 +263,7 @@ pub(super) struct Record<'s> {
 impl Record<'_> {
     /// The offset in the file of a byte of the payload.
     pub(super) fn offset_of(&self, byte: u64) -> u64 {
-        file_offset(self.at + HEAD_LEN + usize::try_from(byte).unwrap_or_default())
+        (self.at + HEAD_LEN) as u64 + byte
     }
 
     /// The first eight bytes of the payload: a batch's sequence number.
@@ -299,30 +287,22 @@ fn tail(trailer: &[u8]) -> u64 {
 struct Head {
     kind: RecordKind,
     durable: u64,
-    /// Where the record ends in the stream, without its filler.
+    /// Where the record ends, without its filler.
     end: usize,
 }
 
 impl Stream {
-    /// The stream of a file, in its own memory. O(bytes).
-    pub(super) fn new(mut file: Vec<u8>) -> Self {
-        let (mut marks, mut len) = (Vec::with_capacity(file.len() / SECTOR), 0);
-        for sector in (HEADER_LEN..file.len()).step_by(SECTOR) {
-            let end = file.len().min(sector + SECTOR);
-            let from = end.min(sector + SECTOR_MARK.len());
-            marks.push(file[sector..from].try_into().unwrap_or_default());
-            file.copy_within(from..end, len);
-            len += end - from;
-        }
-        file.truncate(len);
-        Stream { bytes: file, marks }
+    /// Takes the mask off a file. O(bytes).
+    pub(super) fn new(mut bytes: Vec<u8>, checks: BlockChecks) -> Self {
+        mask(bytes.get_mut(HEADER_LEN..).unwrap_or_default(), HEADER_LEN as u64, &checks);
+        Stream { bytes, checks }
     }
 
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    fn read_head(&self, at: usize, checks: &BlockChecks) -> Option<Head> {
+    fn read_head(&self, at: usize) -> Option<Head> {
         let stored = self.bytes.get(at..)?.first_chunk::<HEAD_LEN>()?;
         // Most places of a scan end here.
         if stored[..2] != MARK {
@@ -330,7 +310,7 @@ impl Stream {
         }
         let (fields, trailer) = stored.split_last_chunk::<TRAILER_LEN>()?;
         let kind = RecordKind::from_u8(trailer[0])?;
-        if checks.trailer(fields, trailer[0], file_offset(at)) != *trailer {
+        if self.checks.trailer(fields, trailer[0], at as u64) != *trailer {
             return None;
         }
         let len = usize::try_from(word(fields, 2)).ok()?;
@@ -339,34 +319,26 @@ impl Stream {
     }
 
     /// The record at a place, if one verifies there.
-    pub(super) fn read_record(&self, at: usize, checks: &BlockChecks) -> Option<Record<'_>> {
-        let Head { kind, durable, end: body_end } = self.read_head(at, checks)?;
+    pub(super) fn read_record(&self, at: usize) -> Option<Record<'_>> {
+        let Head { kind, durable, end: body_end } = self.read_head(at)?;
         let end = filled(body_end);
         let filler = self.bytes.get(body_end..end)?;
         let (payload, trailer) =
             self.bytes.get(at + HEAD_LEN..body_end)?.split_last_chunk::<TRAILER_LEN>()?;
         let record = Record { kind, durable, at, end, payload, trailer: *trailer };
-        let is_sound = filler.iter().all(|byte| *byte == FILLER)
-            && self.bad_mark(at, end).is_none()
-            && record.verify(payload, checks).is_ok();
+        let is_sound =
+            filler.iter().all(|byte| *byte == FILLER) && record.verify(payload, &self.checks).is_ok();
         is_sound.then_some(record)
     }
 
-    /// The first sector that begins in this record and whose mark is not right.
-    fn bad_mark(&self, at: usize, end: usize) -> Option<u64> {
-        let mut sectors = at.div_ceil(ROOM)..end.div_ceil(ROOM);
-        let bad = sectors.find(|sector| self.marks.get(*sector) != Some(&SECTOR_MARK));
-        bad.map(|sector| file_offset(sector * ROOM))
-    }
-
     /// The first record that verifies after a place where none does. O(length of what lies between).
-    pub(super) fn next_record(&self, bad: usize, checks: &BlockChecks) -> Option<Record<'_>> {
+    pub(super) fn next_record(&self, bad: usize) -> Option<Record<'_>> {
         let mut at = bad;
         while at < self.len() {
-            if let Some(record) = self.read_record(at, checks) {
+            if let Some(record) = self.read_record(at) {
                 return Some(record);
             }
-            let end = self.read_head(at, checks).map(|head| filled(head.end));
+            let end = self.read_head(at).map(|head| filled(head.end));
             at = end.filter(|end| *end <= self.len()).unwrap_or(at + 1);
         }
         None
@@ -374,44 +346,41 @@ impl Stream {
 
     /// Why no record verifies at a place, and whether it looks as if it had never been written whole (JOURNAL-FORMAT-4).
     #[cold]
-    pub(super) fn diagnose(&self, at: usize, checks: &BlockChecks) -> (Corruption, bool) {
+    pub(super) fn diagnose(&self, at: usize) -> (Corruption, bool) {
         let verify = |from: usize, to: usize| {
             let stored = self.bytes.get(from..to).unwrap_or_default();
-            checks.verify(stored, file_offset(from)).err().and_then(|error| error.corruption().copied())
+            self.checks.verify(stored, from as u64).err().and_then(|error| error.corruption().copied())
         };
         let body = at + HEAD_LEN;
         let short = |from: usize, to: usize| {
-            (report(file_offset(from), (to - from) as u64, (self.len() - from) as u64), true)
+            (report(from as u64, (to - from) as u64, (self.len() - from) as u64), true)
         };
-        let Some(head) = self.read_head(at, checks) else {
+        let Some(head) = self.read_head(at) else {
             if self.len() < body {
                 return short(at, body);
             }
-            let damage =
-                verify(at, body).unwrap_or(report(file_offset(at), u16::from_le_bytes(MARK).into(), 0));
-            return (damage, self.is_unwritten(at, body));
+            let mark = u16::from_le_bytes(MARK).into();
+            let damage = verify(at, body).unwrap_or(report(at as u64, mark, 0));
+            // No record is shorter.
+            return (damage, self.is_unwritten(at, filled(body + TRAILER_LEN)));
         };
-        if self.len() < filled(head.end) {
-            return short(body, filled(head.end));
+        let end = filled(head.end);
+        if self.len() < end {
+            return short(body, end);
         }
-        // What the head's own sector has of it was written together with the head.
-        let unwritten = self.is_unwritten(body.next_multiple_of(ROOM), filled(head.end));
-        let mark = || {
-            self.bad_mark(at, filled(head.end))
-                .map(|mark| report(mark, u16::from_le_bytes(SECTOR_MARK).into(), 0))
-        };
         // Else the payload verifies with a kind that is not the head's, or the filler is damaged.
-        let damage = verify(body, head.end).or_else(mark);
-        (damage.unwrap_or(report(file_offset(body), head.kind as u64, 0)), unwritten)
+        let damage = verify(body, head.end).unwrap_or(report(body as u64, head.kind as u64, 0));
+        // What the head's own sector has of it was written together with the head.
+        (damage, self.is_unwritten(body.next_multiple_of(SECTOR), end))
     }
 
-    /// Whether a sector has nothing but zeros between two places of the stream.
+    /// Whether a sector has nothing but zeros between two places.
     fn is_unwritten(&self, from: usize, to: usize) -> bool {
-        (from / ROOM..to.div_ceil(ROOM)).any(|sector| {
-            let start = sector * ROOM;
-            let mark = self.marks.get(sector).filter(|_| from <= start);
-            let part = self.bytes.get(from.max(start)..to.min(start + ROOM));
-            mark.is_none_or(|mark| is_zero(mark)) && part.is_none_or(is_zero)
+        (from / SECTOR * SECTOR..to).step_by(SECTOR).any(|sector| {
+            let from = from.max(sector);
+            let mut part = self.bytes.get(from..to.min(sector + SECTOR)).unwrap_or_default().to_vec();
+            mask(&mut part, from as u64, &self.checks);
+            is_zero(&part)
         })
     }
 }
@@ -450,40 +419,58 @@ pub(super) fn table_of(name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A record at this place of the stream reads back, and no damaged byte of it makes it look unwritten.
+    /// A record at this place reads back, and no damaged byte of it makes it look unwritten.
     fn check_record(at: usize, len: usize, seed: u64) {
         let checks = FileHeader::new(ChecksumKind::Crc32c, seed.wrapping_mul(0x9e37_79b9), 1).checks;
-        let mut file = vec![0; HEADER_LEN];
-        put(&mut file, &mut 0, &vec![0; at]);
-        let offset = file.len();
-        assert_eq!((file_offset(at), stream_offset(offset as u64)), (offset as u64, at));
+        let mut file = vec![0; at];
         let payload = &vec![0; len];
-        let record = NewRecord { kind: RecordKind::Batch, payload, offset: offset as u64, durable: 0 };
+        let record = NewRecord { kind: RecordKind::Batch, payload, offset: at as u64, durable: 0 };
         encode(&mut file, &checks, &record).expect("a record");
-        let stream = Stream::new(file.clone());
-        let read = stream.read_record(at, &checks).expect("a record");
-        assert_eq!((read.payload, file_offset(read.end)), (payload.as_slice(), file.len() as u64));
-        for place in offset..file.len() {
+        let stream = Stream::new(file.clone(), checks);
+        let read = stream.read_record(at).expect("a record");
+        assert_eq!((read.payload, read.end), (payload.as_slice(), file.len()));
+        for place in at..file.len() {
             let byte = file[place];
             for damaged in [byte ^ 1 << (place % 8), !byte, 0].into_iter().filter(|other| *other != byte) {
                 file[place] = damaged;
-                let stream = Stream::new(file.clone());
-                assert!(stream.read_record(at, &checks).is_none(), "{len} bytes at {at}, {place}");
-                let unwritten = stream.diagnose(at, &checks).1;
+                let stream = Stream::new(file.clone(), checks);
+                assert!(stream.read_record(at).is_none(), "{len} bytes at {at}, {place}");
+                let unwritten = stream.diagnose(at).1;
                 assert!(!unwritten, "{len} bytes at {at}, seed {seed}: {damaged:#x} at {place}");
             }
             file[place] = byte;
+        }
+        // A sector that was never written is told from a damaged one, wherever the record lies.
+        for sector in (at / SECTOR * SECTOR..file.len()).step_by(SECTOR) {
+            let mut torn = file.clone();
+            let end = file.len().min(sector + SECTOR);
+            torn[at.max(sector)..end].fill(0);
+            let stream = Stream::new(torn, checks);
+            assert!(stream.read_record(at).is_none() && stream.diagnose(at).1, "{len} bytes at {at}");
         }
     }
 
     /// At each place relative to sectors.
     #[test]
     fn a_damaged_byte_never_looks_unwritten() {
-        for at in (0..ROOM).filter(|at| filled(*at) == *at) {
+        for at in (SECTOR..2 * SECTOR).filter(|at| filled(*at) == *at) {
             [0, 12, 40].into_iter().for_each(|len| check_record(at, len, at as u64));
             if at % 37 == 0 {
                 check_record(at, 600, at as u64);
             }
+        }
+    }
+
+    /// Of all of a file and of its parts.
+    #[test]
+    fn a_mask_depends_on_the_place_alone() {
+        let checks = FileHeader::new(ChecksumKind::Crc32c, 7, 1).checks;
+        let mut whole = [0; 64];
+        mask(&mut whole, 512, &checks);
+        for (from, to) in (0..64).flat_map(|from| (from..=64).map(move |to| (from, to))) {
+            let mut part = vec![0; to - from];
+            mask(&mut part, 512 + from as u64, &checks);
+            assert_eq!(part, whole[from..to], "{from} to {to}");
         }
     }
 }

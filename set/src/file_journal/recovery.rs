@@ -386,8 +386,8 @@ impl JournalRecovery {
         deliver: &mut dyn FnMut(SequenceNumber, WriteBatch) -> Result<()>,
     ) -> Result<()> {
         let Some(FileHeader { checks, .. }) = file.header else { return Ok(()) };
-        let stream = file.stream(read_file(&*self.storage, file.table)?);
-        for read in Records::new(&stream, checks) {
+        let stream = file.stream(read_file(&*self.storage, file.table)?, checks);
+        for read in Records::new(&stream) {
             let read = read.map_err(|bad| bad.report.into());
             let batch = match read.and_then(|record| self.read_batch(&record, &checks)) {
                 Ok(batch) => batch,

@@ -13,7 +13,7 @@ use paranoid_memtable::integrity::BlockChecks;
 use paranoid_memtable::{Corruption, Error, Result, SequenceNumber};
 
 use crate::file_journal::format::{
-    At, FileHeader, Record, RecordKind, Stream, file_offset, is_unwritten_header, name_of, report, word,
+    At, FileHeader, HEADER_LEN, Record, RecordKind, Stream, is_unwritten_header, name_of, report, word,
 };
 use crate::file_journal::storage::{Storage, StorageFile, write_anew};
 
@@ -30,15 +30,14 @@ pub(super) struct Bad {
 #[derive(Debug)]
 pub(super) struct Records<'s> {
     stream: &'s Stream,
-    checks: BlockChecks,
     at: usize,
     /// The record after a place that was reported.
     next: Option<Record<'s>>,
 }
 
 impl<'s> Records<'s> {
-    pub(super) fn new(stream: &'s Stream, checks: BlockChecks) -> Self {
-        Records { stream, checks, at: 0, next: None }
+    pub(super) fn new(stream: &'s Stream) -> Self {
+        Records { stream, at: HEADER_LEN, next: None }
     }
 }
 
@@ -50,14 +49,14 @@ impl<'s> Iterator for Records<'s> {
         if at >= stream.len() && self.next.is_none() {
             return None;
         }
-        if let Some(record) = self.next.take().or_else(|| stream.read_record(at, &self.checks)) {
+        if let Some(record) = self.next.take().or_else(|| stream.read_record(at)) {
             self.at = record.end;
             return Some(Ok(record));
         }
-        self.next = stream.next_record(at, &self.checks);
+        self.next = stream.next_record(at);
         self.at = self.next.map_or(stream.len(), |record| record.at);
-        let (report, unwritten) = stream.diagnose(at, &self.checks);
-        Some(Err(Bad { at: file_offset(at), report, unwritten }))
+        let (report, unwritten) = stream.diagnose(at);
+        Some(Err(Bad { at: at as u64, report, unwritten }))
     }
 }
 
@@ -170,14 +169,14 @@ impl ScannedFile {
     }
 
     /// The records of the file, as far as they are part of the journal.
-    pub(super) fn stream(&self, mut bytes: Vec<u8>) -> Stream {
+    pub(super) fn stream(&self, mut bytes: Vec<u8>, checks: BlockChecks) -> Stream {
         bytes.truncate(usize::try_from(self.len).unwrap_or(usize::MAX));
-        Stream::new(bytes)
+        Stream::new(bytes, checks)
     }
 
     fn scan(&mut self, bytes: Vec<u8>, checks: BlockChecks) {
-        let stream = self.stream(bytes);
-        for read in Records::new(&stream, checks) {
+        let stream = self.stream(bytes, checks);
+        for read in Records::new(&stream) {
             let record = match read {
                 Ok(record) => record,
                 Err(bad) => {

@@ -374,7 +374,7 @@ fn files_of_another_version_are_not_supported() {
     [1, u64::MAX, 0, 0, 0, 0].iter().for_each(|word: &u64| header.extend(word.to_le_bytes()));
     header.extend(ChecksumKind::Xxh3.checksum(&header).to_le_bytes());
     let mut later = four_batches()["000001.journal"].clone();
-    (later[8], later[SECTOR / 2 + 8]) = (3, 3);
+    (later[8], later[SECTOR / 2 + 8]) = (4, 4);
     for bytes in
         [[header.clone(), header.clone(), vec![9; 500]].concat(), [header.clone(), header].concat(), later]
     {
