@@ -155,29 +155,6 @@ impl State {
         Ok(())
     }
 
-    /// Takes the queue, and says which file it belongs to; `None` if there is nothing.
-    fn begin_write(&mut self, taken: &mut Queue) -> Result<Option<OpenFile>> {
-        if !taken.bytes.is_empty() {
-            // Unless the last write failed, it panicked.
-            return Err(self.failed(Error::WriterPanicked));
-        }
-        self.working()?;
-        std::mem::swap(taken, &mut self.queue);
-        taken.last_sequence = self.last_sequence;
-        Ok(self.files.last().filter(|_| !taken.bytes.is_empty()).cloned())
-    }
-
-    /// Notes how a write ended.
-    fn end_write(&mut self, written: Result<()>, taken: &mut Queue) -> Result<()> {
-        written.map_err(|error| self.failed(error))?;
-        if let Some(newest) = self.files.last_mut() {
-            newest.written += taken.bytes.len() as u64;
-        }
-        self.written_sequence = taken.last_sequence;
-        taken.clear();
-        Ok(())
-    }
-
     /// Notes that all these files are durable as far as they were written.
     fn synced(&mut self, covered: &[OpenFile]) {
         for file in &mut self.files {
@@ -350,7 +327,7 @@ impl FileJournal {
             next_table,
             last_sequence,
             written_sequence: last_sequence,
-            last_abandoned: recovery.last_abandoned(),
+            last_abandoned: recovery.abandoned.last(),
             ..State::default()
         };
         let (state, writing, evidence) = (Mutex::new(state), Mutex::default(), Mutex::new(evidence));
@@ -366,13 +343,25 @@ impl FileJournal {
     /// Writes what was queued before this call, by one write, and locks the state.
     fn write_queue(&self, taken: &mut Queue) -> Result<MutexGuard<'_, State>> {
         let mut state = self.state.lock();
-        if let Some(newest) = state.begin_write(taken)? {
+        if !taken.bytes.is_empty() {
+            // Unless the last write failed, it panicked.
+            return Err(state.failed(Error::WriterPanicked));
+        }
+        state.working()?;
+        std::mem::swap(taken, &mut state.queue);
+        taken.last_sequence = state.last_sequence;
+        if let Some(newest) = state.files.last().filter(|_| !taken.bytes.is_empty()).cloned() {
             drop(state);
             // Appends go on meanwhile.
             let append = || newest.file.append(&taken.bytes).map_err(Error::io("append to", &newest.name()));
             let written = taken.verify().and_then(|()| append());
             state = self.state.lock();
-            state.end_write(written, taken)?;
+            written.map_err(|error| state.failed(error))?;
+            if let Some(newest) = state.files.last_mut() {
+                newest.written += taken.bytes.len() as u64;
+            }
+            state.written_sequence = taken.last_sequence;
+            taken.clear();
         }
         Ok(state)
     }
@@ -387,12 +376,10 @@ impl FileJournal {
     }
 
     /// Repairs what a failed call has left, before another file is begun (FILE-JOURNAL-2).
+    #[cold]
     fn mend(&self, taken: &mut Queue) -> Result<()> {
         let evidence = &mut *self.evidence.lock();
         let mut state = self.state.lock();
-        if state.failure.is_none() {
-            return Ok(());
-        }
         let mut files = state.files.clone();
         for file in &mut files {
             file.file = write_verified_anew(&*self.storage, file.header.table, file.written)?.into();
@@ -465,7 +452,10 @@ impl Journal for FileJournal {
             let _ = self.sync();
         }
         let mut taken = self.writing.lock();
-        self.mend(&mut taken)?;
+        // Else a sync that is under way is not waited for.
+        if self.state.lock().failure.is_some() {
+            self.mend(&mut taken)?;
+        }
         let mut state = self.write_queue(&mut taken)?;
         while !state.queue.bytes.is_empty() {
             drop(state);

@@ -191,7 +191,7 @@ pub struct JournalRecovery {
     note: Option<Note>,
     /// Whether all that verifies is handed out, and the files stay as they are.
     is_salvage: bool,
-    abandoned: AbandonedNumbers,
+    pub(super) abandoned: AbandonedNumbers,
     replayed: Replayed,
     /// The first number of the newest batch that was handed out.
     handed_out: SequenceNumber,
@@ -207,7 +207,7 @@ impl JournalRecovery {
     ) -> Result<(Self, Evidence, u64)> {
         let mut names = storage.list().map_err(Error::io("list", "the journal's directory"))?;
         names.sort_unstable_by_key(|name| table_of(name));
-        let notes = Notes::read(&*storage)?;
+        let (mut evidence, damaged_note) = Evidence::read(Arc::clone(&storage))?;
         let mut recovery = JournalRecovery {
             storage,
             last_sequence,
@@ -215,7 +215,7 @@ impl JournalRecovery {
             dropped: Vec::new(),
             ending: DAMAGED,
             synced: At { table: 0, offset: 0 },
-            note: notes.last,
+            note: evidence.note,
             is_salvage: false,
             abandoned: AbandonedNumbers::default(),
             replayed: Replayed::default(),
@@ -225,10 +225,10 @@ impl JournalRecovery {
         let oldest = recovery.files.first().map_or(0, |file| file.table);
         recovery.cut(mode)?;
         recovery.drop_idle();
-        notes.damage.into_iter().for_each(|error| recovery.found(FindingReason::Damage, 0, error));
+        damaged_note.into_iter().for_each(|error| recovery.found(FindingReason::Damage, 0, error));
         recovery.abandoned = AbandonedNumbers::in_files(&recovery.files);
         recovery.replayed.last_sequence = last_sequence.max(recovery.abandoned.last());
-        let evidence = recovery.clean_up(&names, oldest)?;
+        recovery.clean_up(&names, oldest, &mut evidence)?;
         let used = names.iter().filter_map(|name| table_of(name).or_else(|| table_of_kept(name)));
         let next_table = used.max().map_or(1, |table| table.saturating_add(1));
         Ok((recovery, evidence, next_table))
@@ -319,16 +319,11 @@ impl JournalRecovery {
         let was_durable = At { table: file.table, offset: bad.at } < self.synced;
         let lost_header = bad.at == 0 && !bad.unwritten;
         let is_damage = was_durable || lost_header || (goes_on && !bad.unwritten);
-        let refuses = match mode {
-            RecoveryMode::TolerateCorruptedTailRecords => is_damage,
-            RecoveryMode::AbsoluteConsistency => true,
-            RecoveryMode::PointInTime | RecoveryMode::SkipAnyCorrupted => false,
-        };
-        if refuses {
+        let refuses_damage = mode == RecoveryMode::TolerateCorruptedTailRecords;
+        if mode == RecoveryMode::AbsoluteConsistency || (refuses_damage && is_damage) {
             return Err(file.damaged(bad.report.into()));
         }
-        self.is_salvage = mode == RecoveryMode::SkipAnyCorrupted && (is_damage || goes_on);
-        if self.is_salvage {
+        if mode == RecoveryMode::SkipAnyCorrupted && (is_damage || goes_on) {
             self.skip_lost();
             return Ok(());
         }
@@ -338,6 +333,7 @@ impl JournalRecovery {
 
     /// Notes what a salvage cannot read. What it meets between records is reported when it is read again.
     fn skip_lost(&mut self) {
+        self.is_salvage = true;
         for file in std::mem::take(&mut self.files) {
             let is_lost = |bad: &Bad| file.header.is_none() || bad.at == file.len;
             if let Some(bad) = file.bad.filter(is_lost) {
@@ -390,14 +386,14 @@ impl JournalRecovery {
         for read in Records::new(&stream) {
             let read = read.map_err(|bad| bad.report.into());
             let batch = match read.and_then(|record| self.read_batch(&record, &checks)) {
-                Ok(batch) => batch,
+                Ok(Some(batch)) => batch,
+                Ok(None) => continue,
                 Err(cause) if !self.is_salvage => return Err(file.damaged(cause)),
                 Err(cause) => {
                     self.found(FindingReason::Damage, 0, file.damaged(cause));
                     continue;
                 }
             };
-            let Some(batch) = batch else { continue };
             let (sequence, len) = (batch.sequence(), batch.len() as u64);
             self.handed_out = if len > 0 { sequence } else { self.handed_out };
             let last = sequence.saturating_add(len.saturating_sub(1));
@@ -427,7 +423,7 @@ impl JournalRecovery {
     }
 
     /// Sets aside what is cut off, removes what is not needed, and makes the rest durable (JOURNAL-RECOVERY-3).
-    fn clean_up(&self, names: &[String], oldest: u64) -> Result<Evidence> {
+    fn clean_up(&self, names: &[String], oldest: u64, evidence: &mut Evidence) -> Result<()> {
         let storage = &*self.storage;
         let stays = |note: &Note| {
             let file = self.files.iter().find(|file| file.table == note.at.table);
@@ -436,7 +432,7 @@ impl JournalRecovery {
         // EVIDENCE-2. Where the note goes with its file, one of what stays durable takes its place.
         let end = self.end().map(|at| Note { at, last_sequence: self.last_first() });
         let remaining = end.filter(|note| !self.is_salvage && note.at <= self.synced);
-        let mut evidence = Evidence::new(Arc::clone(&self.storage), self.note.filter(stays).or(remaining))?;
+        evidence.begin(self.note.filter(stays).or(remaining))?;
         let is_scanned = |table: &u64| {
             let is_in = |files: &[ScannedFile]| files.binary_search_by_key(table, |file| file.table).is_ok();
             is_in(&self.files) || is_in(&self.dropped)
@@ -462,7 +458,7 @@ impl JournalRecovery {
         }
         sync_dir(storage)?;
         end.into_iter().for_each(|note| evidence.add(note));
-        Ok(evidence)
+        Ok(())
     }
 
     /// Sets aside what is not kept of a file, or removes one that holds nothing.
@@ -504,11 +500,6 @@ impl JournalRecovery {
     pub(super) fn last_first(&self) -> SequenceNumber {
         let last = self.files.iter().map(|file| file.last_batch).max().unwrap_or(0);
         self.abandoned.of(last).map_or(last, |(first, _)| first.saturating_sub(1)).max(self.last_sequence)
-    }
-
-    /// The last number that was abandoned, 0 if there is none.
-    pub(super) fn last_abandoned(&self) -> SequenceNumber {
-        self.abandoned.last()
     }
 }
 
@@ -565,37 +556,6 @@ impl Note {
     }
 }
 
-/// The notes of a storage.
-#[derive(Debug, Default)]
-pub(super) struct Notes {
-    /// The last valid note.
-    pub(super) last: Option<Note>,
-    /// A note that does not verify.
-    pub(super) damage: Option<Error>,
-}
-
-impl Notes {
-    pub(super) fn read(storage: &dyn Storage) -> Result<Notes> {
-        let bytes = match storage.read(NAME) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Notes::default()),
-            read => read.map_err(Error::io("read", NAME))?,
-        };
-        let mut notes = Notes::default();
-        for (number, bytes) in bytes.chunks_exact(NOTE_LEN).enumerate() {
-            match Note::read(bytes) {
-                Some(note) => notes.last = Some(note),
-                // A sector that was not written before a power cut.
-                None if bytes.iter().all(|byte| *byte == 0) => {}
-                None => {
-                    let cause = report((number * NOTE_LEN) as u64, MARK[0].into(), bytes[0].into()).into();
-                    notes.damage = Some(Error::DamagedFile { file: NAME.into(), cause: Box::new(cause) });
-                }
-            }
-        }
-        Ok(notes)
-    }
-}
-
 /// The file of the notes, open for appends.
 #[derive(Debug)]
 pub(super) struct Evidence {
@@ -608,11 +568,25 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// The file with at most this note.
-    pub(super) fn new(storage: Arc<dyn Storage>, note: Option<Note>) -> Result<Evidence> {
-        let mut evidence = Evidence { storage, file: None, len: 0, note };
-        evidence.begin(note)?;
-        Ok(evidence)
+    /// Reads the notes of a storage. Returns damage of one of them as well. The file takes no notes before it was begun anew.
+    pub(super) fn read(storage: Arc<dyn Storage>) -> Result<(Evidence, Option<Error>)> {
+        let bytes = match storage.read(NAME) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            read => read.map_err(Error::io("read", NAME))?,
+        };
+        let (mut note, mut damage) = (None, None);
+        for (number, bytes) in bytes.chunks_exact(NOTE_LEN).enumerate() {
+            match Note::read(bytes) {
+                Some(valid) => note = Some(valid),
+                // A sector that was not written before a power cut.
+                None if bytes.iter().all(|byte| *byte == 0) => {}
+                None => {
+                    let cause = report((number * NOTE_LEN) as u64, MARK[0].into(), bytes[0].into()).into();
+                    damage = Some(Error::DamagedFile { file: NAME.into(), cause: Box::new(cause) });
+                }
+            }
+        }
+        Ok((Evidence { storage, file: None, len: 0, note }, damage))
     }
 
     /// Begins a new file with at most this note, in place of an earlier one, none of whose notes comes back. If the
