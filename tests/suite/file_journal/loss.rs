@@ -1,8 +1,8 @@
 //! What a journal says about what is lost: syncs that failed, files that are gone or shorter, damage of what was durable, and
 //! what each mode of recovery makes of it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
 
 use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
 use paranoid_set::{
@@ -482,23 +482,23 @@ fn a_torn_note_does_not_come_back() {
     }
 }
 
-/// A storage that counts its open files.
+/// A storage that counts its open files, and whose syncs wait as long as the device is held.
 #[derive(Debug, Clone)]
-struct Counted(SimDisk, Arc<AtomicUsize>);
+struct Counted(SimDisk, Arc<AtomicUsize>, Arc<RwLock<()>>);
 
 #[derive(Debug)]
-struct CountedFile(Box<dyn StorageFile>, Arc<AtomicUsize>);
+struct CountedFile(Box<dyn StorageFile>, Counted);
 
 impl Counted {
     fn count(&self, file: Box<dyn StorageFile>) -> Box<dyn StorageFile> {
         self.1.fetch_add(1, Ordering::Relaxed);
-        Box::new(CountedFile(file, Arc::clone(&self.1)))
+        Box::new(CountedFile(file, self.clone()))
     }
 }
 
 impl Drop for CountedFile {
     fn drop(&mut self) {
-        self.1.fetch_sub(1, Ordering::Relaxed);
+        self.1.1.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -507,6 +507,7 @@ impl StorageFile for CountedFile {
         self.0.append(bytes)
     }
     fn sync(&self) -> std::io::Result<()> {
+        let _device = self.1.2.read().unwrap();
         self.0.sync()
     }
 }
@@ -536,7 +537,7 @@ impl Storage for Counted {
 #[test]
 fn few_files_are_open() {
     let _watchdog = Watchdog::new("file_journal::loss::few_files_are_open", 0);
-    let storage = Counted(empty_disk(), Arc::default());
+    let storage = Counted(empty_disk(), Arc::default(), Arc::default());
     let (journal, recovery) =
         FileJournal::open_in(Arc::new(storage.clone()), 0, ChecksumKind::Xxh3, DEFAULT).unwrap();
     drop(recovery);
@@ -552,6 +553,33 @@ fn few_files_are_open() {
         let crashed = storage.0.after(End::Power, &mut Rng::new(seed));
         assert_eq!(numbers(&read(&crashed, 2, DEFAULT).unwrap().2), (3..=60).collect::<Vec<_>>());
     }
+}
+
+/// While the device is at a sync, appends, writes and switches go on.
+#[test]
+fn a_sync_is_waited_for_by_syncs_alone() {
+    let _watchdog = Watchdog::new("file_journal::loss::a_sync_is_waited_for_by_syncs_alone", 0);
+    let storage = Counted(empty_disk(), Arc::default(), Arc::default());
+    let (journal, _) =
+        FileJournal::open_in(Arc::new(storage.clone()), 0, ChecksumKind::Xxh3, DEFAULT).unwrap();
+    journal.switch(1).unwrap();
+    append(&journal, 1..=1);
+    let device = storage.2.write().unwrap();
+    std::thread::scope(|threads| {
+        let sync = threads.spawn(|| journal.sync().unwrap());
+        // Its batch is written; then it waits.
+        while journals(&storage.0)["000001.journal"].len() == SECTOR {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        append(&journal, 2..=2);
+        journal.switch(2).unwrap();
+        append(&journal, 3..=3);
+        assert!(!sync.is_finished());
+        drop(device);
+        sync.join().unwrap();
+    });
+    assert_eq!(numbers(&read(&storage.0, 0, DEFAULT).unwrap().2), [1, 2, 3]);
 }
 
 /// The journal in a directory of the file system: what was synced is replayed, a torn tail is cut off the file, damage is refused
