@@ -121,8 +121,6 @@ struct State {
     /// Of all that was appended, and of what was written.
     last_sequence: SequenceNumber,
     written_sequence: SequenceNumber,
-    /// The last number that was abandoned.
-    last_abandoned: SequenceNumber,
     /// A write or a sync that failed, until the next switch.
     failure: Option<Error>,
     queue: Queue,
@@ -322,14 +320,8 @@ impl FileJournal {
         let (recovery, evidence, next_table) =
             JournalRecovery::open(Arc::clone(&storage), last_sequence, mode)?;
         let last_sequence = recovery.last_first();
-        let state = State {
-            previous: recovery.end(),
-            next_table,
-            last_sequence,
-            written_sequence: last_sequence,
-            last_abandoned: recovery.abandoned.last(),
-            ..State::default()
-        };
+        let (previous, written_sequence) = (recovery.end(), last_sequence);
+        let state = State { previous, next_table, last_sequence, written_sequence, ..State::default() };
         let (state, writing, evidence) = (Mutex::new(state), Mutex::default(), Mutex::new(evidence));
         Ok((FileJournal { storage, checksum, state, writing, evidence, _lock: lock }, recovery))
     }
@@ -414,7 +406,7 @@ impl Journal for FileJournal {
         let sequence = word(batch, 0);
         let is_empty = batch.get(COUNT_AT..BATCH_HEADER_LEN) == Some(&[0; 4]);
         let mut state = self.state.lock();
-        let last = state.last_sequence.max(state.last_abandoned);
+        let last = state.last_sequence;
         if sequence <= last {
             return Err(Error::InvalidArgument(format!("batch {sequence} after batch {last}")));
         }
@@ -509,7 +501,6 @@ impl Journal for FileJournal {
         let payload = [first.to_le_bytes(), last.to_le_bytes()].concat();
         let mut state = self.state.lock();
         state.append(RecordKind::Abandoned, &payload)?;
-        state.last_abandoned = state.last_abandoned.max(last);
         if (first..=last).contains(&state.last_sequence) {
             state.last_sequence = first.saturating_sub(1);
         }
@@ -650,7 +641,7 @@ pub trait Journal: Send + Sync {
     fn obsolete_before(&self, table: u64) -> Result<(), Error>;
 
     /// Sequence numbers `first..=last` were given to batches that were not acknowledged: a recovery passes over those
-    /// that were appended. No later batch has one of these numbers.
+    /// that were appended before this call.
     ///
     /// # Errors
     /// Any error keeps the set read-only.

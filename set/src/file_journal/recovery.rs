@@ -191,7 +191,7 @@ pub struct JournalRecovery {
     note: Option<Note>,
     /// Whether all that verifies is handed out, and the files stay as they are.
     is_salvage: bool,
-    pub(super) abandoned: AbandonedNumbers,
+    abandoned: AbandonedNumbers,
     replayed: Replayed,
     /// The first number of the newest batch that was handed out.
     handed_out: SequenceNumber,
@@ -297,8 +297,7 @@ impl JournalRecovery {
     fn add_missing(&mut self) {
         let is_there = |table: u64| self.files.binary_search_by_key(&table, |file| file.table).is_ok();
         // Those numbers that the engine's files do not have were all abandoned.
-        let abandoned = self.abandoned.of(self.last_sequence.saturating_add(1)).map_or(0, |(_, last)| last);
-        let needs = |last: SequenceNumber| last > self.last_sequence.max(abandoned);
+        let needs = |last: SequenceNumber| !self.abandoned.have_all(self.last_sequence, last);
         let headers = || self.files.iter().filter_map(|file| file.header);
         let named = headers()
             .filter(|it| it.previous.is_some_and(|at| !is_there(at.table)) && needs(it.last_sequence));
@@ -385,7 +384,7 @@ impl JournalRecovery {
         let stream = file.stream(read_file(&*self.storage, file.table)?, checks);
         for read in Records::new(&stream) {
             let read = read.map_err(|bad| bad.report.into());
-            let batch = match read.and_then(|record| self.read_batch(&record, &checks)) {
+            let batch = match read.and_then(|record| self.read_batch(file, &record, &checks)) {
                 Ok(Some(batch)) => batch,
                 Ok(None) => continue,
                 Err(cause) if !self.is_salvage => return Err(file.damaged(cause)),
@@ -405,9 +404,15 @@ impl JournalRecovery {
     }
 
     /// The batch of a record, if it is one that is handed out.
-    fn read_batch(&self, record: &Record<'_>, checks: &BlockChecks) -> Result<Option<WriteBatch>> {
+    fn read_batch(
+        &self,
+        file: &ScannedFile,
+        record: &Record<'_>,
+        checks: &BlockChecks,
+    ) -> Result<Option<WriteBatch>> {
         let sequence = record.sequence();
-        let is_needed = sequence > self.last_sequence && self.abandoned.of(sequence).is_none();
+        let at = At { table: file.table, offset: record.at as u64 };
+        let is_needed = sequence > self.last_sequence && self.abandoned.of(sequence) < Some(at);
         if record.kind != RecordKind::Batch || !is_needed {
             return Ok(None);
         }
@@ -498,8 +503,8 @@ impl JournalRecovery {
 
     /// The largest first sequence number of a batch that is handed out, or one that is larger by abandoned numbers.
     pub(super) fn last_first(&self) -> SequenceNumber {
-        let last = self.files.iter().map(|file| file.last_batch).max().unwrap_or(0);
-        self.abandoned.of(last).map_or(last, |(first, _)| first.saturating_sub(1)).max(self.last_sequence)
+        let last = self.files.iter().filter_map(|file| file.last_batch).max();
+        last.map_or(0, |(last, at)| self.abandoned.last_kept(last, at)).max(self.last_sequence)
     }
 }
 

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 
 use paranoid_memtable::integrity::BlockChecks;
@@ -60,33 +61,57 @@ impl<'s> Iterator for Records<'s> {
     }
 }
 
-/// Sequence numbers that were given out and never acknowledged: intervals in order that do not touch each other. No batch gets
-/// one of them later.
+/// Sequence numbers that were given out and never acknowledged: first and last, and where the record lies that says so. Batches
+/// before it are passed over; later ones may have these numbers again.
+type Abandoned = (SequenceNumber, SequenceNumber, At);
+
+/// The last record that abandons a number, if one does, for all numbers from one bound of an interval on up to the next one.
 #[derive(Debug, Default)]
-pub(super) struct AbandonedNumbers(Vec<(SequenceNumber, SequenceNumber)>);
+pub(super) struct AbandonedNumbers(Vec<(SequenceNumber, Option<At>)>);
 
 impl AbandonedNumbers {
     /// All that these files know of. O(intervals x log intervals).
     pub(super) fn in_files(files: &[ScannedFile]) -> Self {
-        let mut intervals: Vec<_> = files.iter().flat_map(|file| &file.abandoned).copied().collect();
-        intervals.sort_unstable();
-        intervals.dedup_by(|next, before| {
-            let touches = next.0 <= before.1.saturating_add(1);
-            before.1 = if touches { before.1.max(next.1) } else { before.1 };
-            touches
+        let bounds_of =
+            |(first, last, at): &Abandoned| [(*first, false, *at), (last.saturating_add(1), true, *at)];
+        let mut bounds: Vec<_> = files.iter().flat_map(|it| &it.abandoned).flat_map(bounds_of).collect();
+        bounds.sort_unstable();
+        let mut records = BTreeSet::new();
+        let steps = bounds.into_iter().map(|(number, ends, at)| {
+            if ends {
+                records.remove(&at)
+            } else {
+                records.insert(at)
+            };
+            (number, records.last().copied())
         });
-        AbandonedNumbers(intervals)
+        AbandonedNumbers(steps.collect())
     }
 
-    /// The interval that a number is in. O(log intervals).
-    pub(super) fn of(&self, number: SequenceNumber) -> Option<(SequenceNumber, SequenceNumber)> {
-        let index = self.0.partition_point(|(_, last)| *last < number);
-        self.0.get(index).copied().filter(|(first, _)| *first <= number)
+    fn up_to(&self, number: SequenceNumber) -> &[(SequenceNumber, Option<At>)] {
+        &self.0[..self.0.partition_point(|(from, _)| *from <= number)]
     }
 
-    /// The last of all, 0 if there is none.
+    /// The last record that abandons a number. O(log intervals).
+    pub(super) fn of(&self, number: SequenceNumber) -> Option<At> {
+        self.up_to(number).last()?.1
+    }
+
+    /// Whether all numbers after `from` up to `to` were abandoned. O(intervals).
+    pub(super) fn have_all(&self, from: SequenceNumber, to: SequenceNumber) -> bool {
+        let begin = self.up_to(from.saturating_add(1)).len().checked_sub(1);
+        from >= to || begin.is_some_and(|begin| self.up_to(to)[begin..].iter().all(|(_, it)| it.is_some()))
+    }
+
+    /// The largest number up to this one that no record after a place abandons. O(intervals).
+    pub(super) fn last_kept(&self, number: SequenceNumber, at: At) -> SequenceNumber {
+        let gone = self.up_to(number).iter().rev().take_while(|(_, record)| *record > Some(at));
+        gone.last().map_or(number, |(from, _)| from.saturating_sub(1))
+    }
+
+    /// The last number that was abandoned, 0 if there is none.
     pub(super) fn last(&self) -> SequenceNumber {
-        self.0.last().map_or(0, |(_, last)| *last)
+        self.0.last().map_or(0, |(end, _)| end.saturating_sub(1))
     }
 }
 
@@ -109,9 +134,9 @@ pub(super) struct ScannedFile {
     pub(super) goes_on: bool,
     /// The most bytes that any record knew to be durable.
     pub(super) durable: u64,
-    abandoned: Vec<(SequenceNumber, SequenceNumber)>,
-    /// The largest first sequence number of a batch that verifies, 0 if there is none.
-    pub(super) last_batch: SequenceNumber,
+    abandoned: Vec<Abandoned>,
+    /// The largest first sequence number of a batch that verifies, and where that batch lies.
+    pub(super) last_batch: Option<(SequenceNumber, At)>,
 }
 
 impl ScannedFile {
@@ -187,9 +212,12 @@ impl ScannedFile {
             self.has_records = true;
             self.goes_on |= self.bad.is_some();
             self.durable = self.durable.max(record.durable);
+            let at = At { table: self.table, offset: record.at as u64 };
+            let (first, last) = (record.sequence(), word(record.payload, 8));
             match record.kind {
-                RecordKind::Abandoned => self.abandoned.push((record.sequence(), word(record.payload, 8))),
-                RecordKind::Batch => self.last_batch = self.last_batch.max(record.sequence()),
+                RecordKind::Batch => self.last_batch = self.last_batch.max(Some((first, at))),
+                RecordKind::Abandoned if first <= last => self.abandoned.push((first, last, at)),
+                RecordKind::Abandoned => {}
             }
         }
     }
