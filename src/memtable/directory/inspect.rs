@@ -17,7 +17,9 @@
 use crate::error::{Corruption, Place};
 use crate::key::Kind as EntryKind;
 use crate::memtable::arena::node::{Node, bytes_of};
-use crate::memtable::directory::page::{FREE, Kind, Page, Pages, SLOTS, START, Shares, Slot, WORDS, kept};
+use crate::memtable::directory::page::{
+    CODED, FREE, Kind, Page, Pages, SLOTS, START, Shares, Slot, WORDS, kept_after,
+};
 
 /// How often all writers are waited for before a lock bit counts as damaged: the page may be locked by the next one.
 const WAITS_FOR_LOCK: u32 = 4;
@@ -134,7 +136,7 @@ impl<'a> Pages<'_, 'a> {
             return true;
         }
         let Some(reference) = self.view.try_open(measure.reference) else { return false };
-        let long = reference.key().len() >= measure.skip as usize;
+        let long = measure.skip == CODED || reference.key().len() >= measure.skip as usize;
         let next = Page::open(self.view, page.next());
         let shared = measure.shares != Shares::BOTH
             || self.begins(&measure, page.low())
@@ -150,21 +152,23 @@ impl<'a> Pages<'_, 'a> {
         free && count <= SLOTS
             && (0..count).all(|place| {
                 let Some(slot) = page.slot(self.view, kind, place) else { return false };
-                let ascends = match before.replace(slot.node) {
+                let last = before.replace(slot.node);
+                let ascends = match last {
                     Some(before) => self.is_in_order(before, slot.node),
                     None => slot.node == page.low() || self.is_in_order(page.low(), slot.node),
                 };
-                ascends && self.is_true(page, kind, &slot)
+                ascends && self.is_true(page, kind, last, &slot)
             })
             && before.zip(next).is_none_or(|(last, next)| self.is_in_order(last, next.low()))
     }
 
     /// Whether a slot agrees with its node or page.
-    fn is_true(&self, page: &Page<'a>, kind: Kind, slot: &Slot) -> bool {
+    fn is_true(&self, page: &Page<'a>, kind: Kind, before: Option<u32>, slot: &Slot) -> bool {
         let skip = page.measure().skip;
+        let before = before.map_or(&[][..], |node| self.key_of(node));
         let discriminator = match slot.node {
             START => Some(0),
-            node => self.point_entry(node).map(|node| kept(self.comparator, node.key(), skip)),
+            node => self.point_entry(node).map(|node| kept_after(self.comparator, before, node.key(), skip)),
         };
         let below = || Page::open(self.view, slot.child).is_some_and(|below| below.low() == slot.node);
         match kind {

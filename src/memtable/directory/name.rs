@@ -18,12 +18,12 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::cast_possible_truncation, reason = "keys are shorter than 2^24 bytes")]
 
-use crate::key::Target;
+use crate::key::{KeyOrder, Target};
 use crate::memtable::arena::arena::SubChunk;
 use crate::memtable::arena::node::Node;
 use crate::memtable::directory::page::{
-    Kind, LEVELS_MAX, LeafSlot, Locked, MOVES_MAX, Measure, Page, Pages, SLOTS, START, Shares, Slot, kept,
-    pack, shared,
+    CODED, Kind, LEVELS_MAX, LeafSlot, Locked, MOVES_MAX, Measure, Page, Pages, SLOTS, START, Shares, Slot,
+    kept, kept_after, pack, shared,
 };
 use crate::sync::Ordering;
 
@@ -203,15 +203,27 @@ impl<'a> Pages<'_, 'a> {
             self.split(slab, locked, new.level)?;
             return Some(None);
         }
-        if measure.side(self.view, self.comparator, new.target.key).is_ne() {
+        if measure.skip != CODED && measure.side(self.view, self.comparator, new.target.key).is_ne() {
             let reference = self.view.try_open(measure.reference)?;
             let skip = shared(self.comparator, reference.key(), new.target.key);
             self.measure_anew(slab, locked, new.level, skip)?;
             return Some(None);
         }
-        let discriminator = kept(self.comparator, new.target.key, measure.skip);
+        if measure.skip == CODED && place < locked.count {
+            let slot = locked.slot(self.view, place)?;
+            let discriminator = kept_after(self.comparator, new.target.key, self.key_of(slot.node), CODED);
+            locked.store(self.view, place, Slot { discriminator, ..slot });
+        }
+        let before = place.checked_sub(1).and_then(|before| locked.slot(self.view, before));
+        let before = before.map_or(&[][..], |slot| self.key_of(slot.node));
+        let discriminator = kept_after(self.comparator, before, new.target.key, measure.skip);
         locked.insert(self.view, place, Slot { discriminator, node: new.node, child: new.child })?;
         Some(Some(behind(locked.page.at, place)))
+    }
+
+    /// The key of a node; of the start of the list, and of a node that does not open, an empty one.
+    pub(super) fn key_of(&self, node: u32) -> &'a [u8] {
+        self.view.try_open(node).map_or(&[], |node| node.key())
     }
 
     fn node_in(&self, locked: &Locked<'a>, slot: usize) -> Option<Node<'a>> {
@@ -239,7 +251,16 @@ impl<'a> Pages<'_, 'a> {
         let stays = if place == SLOTS { first.key() } else { key };
         let skip =
             shared(self.comparator, first.key(), last.key()).min(shared(self.comparator, stays, last.key()));
-        (skip > locked.page.measure().skip).then_some(skip)
+        let measured = locked.page.measure().skip;
+        if skip > measured {
+            return Some(skip);
+        }
+        let is_coded = measured != CODED
+            && ties > SLOTS / 2
+            && locked.count == SLOTS
+            && first.key() != last.key()
+            && self.comparator.key_order() == KeyOrder::Bytes;
+        is_coded.then_some(CODED)
     }
 
     /// A measure with this reference.
@@ -282,12 +303,15 @@ impl<'a> Pages<'_, 'a> {
         let (first, _) = self.ends(locked)?;
         let measure = self.measure_of(&first, skip);
         let mut new = Locked::create(self.view, slab, locked.kind, old.low(), &measure)?;
+        let mut before: &[u8] = &[];
         for place in 0..locked.count {
             let slot = locked.slot(self.view, place)?;
+            let key = self.key_of(slot.node);
             let discriminator = match slot.node {
                 START => 0,
-                node => kept(self.comparator, self.view.try_open(node)?.key(), skip),
+                _ => kept_after(self.comparator, before, key, skip),
             };
+            before = key;
             new.insert(self.view, place, Slot { discriminator, ..slot })?;
         }
         let (prev, next) = (old.prev(), old.next());
@@ -342,6 +366,11 @@ impl<'a> Pages<'_, 'a> {
         let low = self.node_in(locked, half)?;
         let mut page = Locked::create(self.view, slab, locked.kind, low.offset(), &locked.page.measure())?;
         page.take_from(self.view, locked, half)?;
+        if page.page.measure().skip == CODED {
+            let first = page.slot(self.view, 0)?;
+            let discriminator = kept_after(self.comparator, &[], self.key_of(first.node), CODED);
+            page.store(self.view, 0, Slot { discriminator, ..first });
+        }
         self.link_right(slab, locked, page, level);
         locked.truncate(half);
         Some(())
@@ -392,7 +421,7 @@ impl<'a> Pages<'_, 'a> {
         new: &New<'_, '_>,
     ) -> Option<()> {
         let node = self.view.try_open(new.node)?;
-        let skip = node.key().len() as u32;
+        let skip = shared(self.comparator, node.key(), node.key());
         let mut page = Locked::create(self.view, slab, Kind::Inner, START, &self.measure_of(&node, skip))?;
         page.insert(self.view, 0, Slot { discriminator: 0, node: START, child: left.at })?;
         let discriminator = kept(self.comparator, node.key(), skip);

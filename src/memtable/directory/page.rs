@@ -20,6 +20,7 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering as Order;
+use std::ops::Range;
 
 use crate::key::{KeyComparator, Target};
 use crate::memtable::arena::arena::{SubChunk, View};
@@ -537,6 +538,9 @@ fn take(view: &View<'_>, slab: &mut SubChunk, units: u64) -> Option<u32> {
 // * MEASURE-1: all keys that a page names begin with the same `skip` bytes: those of its reference node.
 // * MEASURE-2: a discriminator preserves the order: of two keys in the range of a page, the smaller one never has the
 //   larger discriminator. A key that does not begin with the page's bytes has the smallest one or the largest one.
+// * MEASURE-3: where keys share so much that discriminators would tie, a page is coded: a slot says how many bytes its key shares
+//   with the one before, and its next byte. One pass leads to the slot that shares most with a key, if any shares what the
+//   codes tell, and one look at that slot's key to the place (D. Ferguson's bit tree, by bytes).
 //
 // Pure functions over checked memory; any thread. O(skip) where a page's fences do not prove that keys share its bytes,
 // O(1) elsewhere.
@@ -557,6 +561,9 @@ pub(super) struct Measure {
     pub(super) shares: Shares,
 }
 
+/// What a coded page has for the number of bytes that it leaves out (MEASURE-3); any other number is smaller.
+pub(super) const CODED: u32 = 0xff_ffff;
+
 /// The largest discriminator: one more marks a free slot.
 const LARGEST: u64 = u64::MAX - 1;
 
@@ -573,8 +580,26 @@ pub(super) fn shared(comparator: &KeyComparator, left: &[u8], right: &[u8]) -> u
         let differ = comparator.image(left, at) ^ comparator.image(right, at);
         (differ != 0).then(|| at + differ.leading_zeros() as usize / 8)
     });
-    // Keys are shorter than 2^24 bytes.
-    differing.map_or(most, |at| at.min(most)) as u32
+    differing.map_or(most, |at| at.min(most)).min(CODED as usize - 1) as u32
+}
+
+/// What a page keeps of a key (MEASURE-2), or of how it differs from the key of the slot before (MEASURE-3).
+pub(super) fn kept_after(comparator: &KeyComparator, before: &[u8], key: &[u8], skip: u32) -> u64 {
+    if skip != CODED {
+        return kept(comparator, key, skip);
+    }
+    let shared = shared(comparator, before, key);
+    u64::from(shared) << 40 | u64::from(byte_of(key, shared)) << 32
+}
+
+/// A byte of a key, as if zeros came after its end.
+fn byte_of(key: &[u8], at: u32) -> u8 {
+    key.get(at as usize).copied().unwrap_or(0)
+}
+
+/// How many bytes of a coded slot's key are those of the key before.
+fn shared_of(word: u64) -> u32 {
+    (word >> 40) as u32
 }
 
 impl Measure {
@@ -714,7 +739,8 @@ impl<'a> Pages<'_, 'a> {
     /// Whether the key of a node begins with the bytes that a page leaves out.
     pub(super) fn begins(&self, measure: &Measure, node: u32) -> bool {
         let side = |node: Node<'_>| measure.side(self.view, self.comparator, node.key());
-        measure.skip == 0 || self.view.try_open(node).is_some_and(|node| side(node).is_eq())
+        measure.skip == 0
+            || measure.skip != CODED && self.view.try_open(node).is_some_and(|node| side(node).is_eq())
     }
 
     /// Whether the node is before the target. The start of the list (0) is; one that does not open is not.
@@ -726,29 +752,62 @@ impl<'a> Pages<'_, 'a> {
     /// The first slot of a page whose node is not before the target. If at most `ties` discriminators tie, it is the first of
     /// them: the caller hops over the others, and no key is read.
     pub(super) fn slot(&self, page: &Page<'a>, target: &Target<'_>, (kind, ties): (Kind, usize)) -> usize {
+        if page.measure().skip == CODED {
+            return self.slot_by_codes(page, target, kind);
+        }
         let wanted = page.measure().discriminator(self.view, self.comparator, target.key);
         let (least, last) = kind.words_with(wanted);
         let first = page.rank(least);
         if page.word(first + if first > 0 { ties } else { 0 }) > last {
             return first;
         }
+        self.slot_by_keys(page, target, kind, first..page.rank(last.saturating_add(1)))
+    }
+
+    /// The first slot of these whose node is not before the target, or the one after them.
+    fn slot_by_keys(&self, page: &Page<'a>, target: &Target<'_>, kind: Kind, slots: Range<usize>) -> usize {
         // The first two are compared before a binary search of the rest: a new version of a key stands before its newest
         // one, and the first slot of a page may name what is before all of it.
         let is_before = |slot| {
             let node = page.slot(self.view, kind, slot).map_or(START, |slot| slot.node);
             self.is_before(node, target)
         };
-        for slot in first..first + 2 {
-            if page.word(slot) > last || !is_before(slot) {
+        for slot in slots.clone().take(2) {
+            if !is_before(slot) {
                 return slot;
             }
         }
-        let (mut start, mut end) = (first + 2, page.rank(last.saturating_add(1)));
+        let (mut start, mut end) = (slots.end.min(slots.start + 2), slots.end);
         while start < end {
             let middle = start.midpoint(end);
             if is_before(middle) { start = middle + 1 } else { end = middle }
         }
         start
+    }
+
+    /// [`Pages::slot`] of a coded page (MEASURE-3).
+    fn slot_by_codes(&self, page: &Page<'a>, target: &Target<'_>, kind: Kind) -> usize {
+        let (mut candidate, mut limit) = (0, u32::MAX);
+        for slot in 1..page.rank(FREE) {
+            let word = page.word(slot);
+            let shared = shared_of(word);
+            if shared < limit {
+                let is_after = byte_of(target.key, shared) < (word >> 32) as u8;
+                (candidate, limit) = if is_after { (candidate, shared) } else { (slot, u32::MAX) };
+            }
+        }
+        let node = page.slot(self.view, kind, candidate).and_then(|slot| self.view.try_open(slot.node));
+        let common = node.as_ref().map_or(0, |node| shared(self.comparator, node.key(), target.key));
+        if node.is_none_or(|node| node.order(self.comparator, target).is_lt()) {
+            let ends = |slot: &usize| page.word(*slot) == FREE || shared_of(page.word(*slot)) <= common;
+            return (candidate + 1..SLOTS).find(ends).unwrap_or(SLOTS);
+        }
+        // Of versions of one key the candidate is the last one.
+        let is_whole = common as usize == target.key.len();
+        let tied = common + u32::from(!is_whole);
+        let first = (1..=candidate).rev().find(|slot| shared_of(page.word(*slot)) < tied).unwrap_or(0);
+        let tied = if is_whole { first..candidate } else { first..first };
+        self.slot_by_keys(page, target, kind, tied)
     }
 
     /// The next page, if the target is beyond what this one names: a split that no parent names yet.
