@@ -52,6 +52,8 @@ struct New<'t, 'k> {
     target: &'t Target<'k>,
     node: u32,
     child: u32,
+    /// Its place, if that is right; 0: not known.
+    guess: usize,
 }
 
 /// The place behind a slot.
@@ -67,7 +69,7 @@ impl<'a> Pages<'_, 'a> {
         if self.put_quickly(guess, node, target).is_some() {
             return Named::In(LeafSlot { slot: guess.slot + 1, ..guess });
         }
-        let new = New { level: 0, target, node, child: 0 };
+        let new = New { level: 0, target, node, child: 0, guess: guess.slot as usize };
         self.put(slab, guess.leaf, &new).unwrap_or(Named::Not)
     }
 
@@ -177,6 +179,11 @@ impl<'a> Pages<'_, 'a> {
 
     /// Where a slot belongs in a page that is locked.
     fn place(&self, locked: &Locked<'a>, new: &New<'_, '_>) -> usize {
+        let is_before =
+            |slot| locked.slot(self.view, slot).is_none_or(|slot| self.is_before(slot.node, new.target));
+        if (1..locked.count).contains(&new.guess) && is_before(new.guess - 1) && !is_before(new.guess) {
+            return new.guess;
+        }
         self.slot(&locked.page, new.target, (locked.kind, 0)).min(locked.count)
     }
 
@@ -401,7 +408,7 @@ impl<'a> Pages<'_, 'a> {
     fn adopt(&self, slab: &mut SubChunk, level: u32, left: Page<'a>, page: Page<'a>) {
         let Some(low) = self.view.try_open(page.low()).filter(|_| !page.is_replaced()) else { return };
         let target = low.position(self.comparator);
-        let new = New { level: level + 1, target: &target, node: low.offset(), child: page.at };
+        let new = New { level: level + 1, target: &target, node: low.offset(), child: page.at, guess: 0 };
         match self.root() {
             Some((root, levels)) if root == left.at && levels < LEVELS_MAX => {
                 let _ = self.grow(slab, (root, levels), left, &new);

@@ -787,18 +787,22 @@ impl<'a> Pages<'_, 'a> {
 
     /// [`Pages::slot`] of a coded page (MEASURE-3).
     fn slot_by_codes(&self, page: &Page<'a>, target: &Target<'_>, kind: Kind) -> usize {
-        let (mut candidate, mut limit) = (0, u32::MAX);
-        for slot in 1..page.rank(FREE) {
+        // Free slots share the limit: they are passed.
+        let (mut candidate, mut limit) = (0, CODED);
+        for slot in 1..SLOTS {
             let word = page.word(slot);
             let shared = shared_of(word);
             if shared < limit {
                 let is_after = byte_of(target.key, shared) < (word >> 32) as u8;
-                (candidate, limit) = if is_after { (candidate, shared) } else { (slot, u32::MAX) };
+                (candidate, limit) = if is_after { (candidate, shared) } else { (slot, CODED) };
             }
         }
         let node = page.slot(self.view, kind, candidate).and_then(|slot| self.view.try_open(slot.node));
-        let common = node.as_ref().map_or(0, |node| shared(self.comparator, node.key(), target.key));
-        if node.is_none_or(|node| node.order(self.comparator, target).is_lt()) {
+        let key = node.as_ref().map_or(&[][..], |node| node.key());
+        let common = shared(self.comparator, key, target.key);
+        let order = key.get(common as usize).cmp(&target.key.get(common as usize));
+        let is_before = |node: Node<'_>| order.then_with(|| node.order(self.comparator, target)).is_lt();
+        if node.is_none_or(is_before) {
             let ends = |slot: &usize| page.word(*slot) == FREE || shared_of(page.word(*slot)) <= common;
             return (candidate + 1..SLOTS).find(ends).unwrap_or(SLOTS);
         }
