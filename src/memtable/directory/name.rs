@@ -181,7 +181,8 @@ impl<'a> Pages<'_, 'a> {
     fn place(&self, locked: &Locked<'a>, new: &New<'_, '_>) -> usize {
         let is_before =
             |slot| locked.slot(self.view, slot).is_none_or(|slot| self.is_before(slot.node, new.target));
-        if (1..locked.count).contains(&new.guess) && is_before(new.guess - 1) && !is_before(new.guess) {
+        let may_be_guessed = locked.page.measure().skip == CODED && (1..locked.count).contains(&new.guess);
+        if may_be_guessed && is_before(new.guess - 1) && !is_before(new.guess) {
             return new.guess;
         }
         self.slot(&locked.page, new.target, (locked.kind, 0)).min(locked.count)
@@ -221,7 +222,8 @@ impl<'a> Pages<'_, 'a> {
             let discriminator = kept_after(self.comparator, new.target.key, self.key_of(slot.node), CODED);
             locked.store(self.view, place, Slot { discriminator, ..slot });
         }
-        let before = place.checked_sub(1).and_then(|before| locked.slot(self.view, before));
+        let before = place.checked_sub(1).filter(|_| measure.skip == CODED);
+        let before = before.and_then(|before| locked.slot(self.view, before));
         let before = before.map_or(&[][..], |slot| self.key_of(slot.node));
         let discriminator = kept_after(self.comparator, before, new.target.key, measure.skip);
         locked.insert(self.view, place, Slot { discriminator, node: new.node, child: new.child })?;

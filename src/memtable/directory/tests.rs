@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
 use super::inspect::{PageAt, PageState};
-use super::page::SLOTS;
+use super::page::{CODED, Page, SLOTS};
 
 use crate::integrity::digest::{Secret, Width, splitmix};
 use crate::integrity::options::{OrderChecks, SeekChecks};
@@ -96,6 +96,19 @@ fn scaled(full: u64) -> u64 {
     }
 }
 
+/// A name of a file in one of many folders.
+fn path(n: u64) -> Vec<u8> {
+    let (project, module, file) = (n / 400 % 100, n / 20 % 20, n % 20);
+    let folder = format!("/usr/local/share/project-{project:04}/module-{module:04}");
+    format!("{folder}/source-{file:04}-{:04x}.tar.gz", splitmix(n) >> 48).into_bytes()
+}
+
+/// Whether a page of the directory is coded.
+fn has_codes(search: &Search<'_>) -> bool {
+    let is_coded = |at: PageAt| Page::open(&search.view, at.page).unwrap().measure().skip == CODED;
+    search.directory().pages().any(is_coded)
+}
+
 /// Keys in the order of their writing.
 fn shapes(count: u64) -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let numbers = |number: &dyn Fn(u64) -> Vec<u8>| (0..count).map(number).collect::<Vec<_>>();
@@ -115,6 +128,16 @@ fn shapes(count: u64) -> Vec<(&'static str, Vec<Vec<u8>>)> {
         ("short keys", numbers(&|n| random(n).to_be_bytes()[..(random(n) % 9) as usize].to_vec())),
         ("zeros", numbers(&|n| vec![0; (random(n) % 40) as usize])),
         ("ones", numbers(&|n| vec![0xff; (random(n) % 40) as usize])),
+        ("paths", numbers(&|n| path(random(n)))),
+        (
+            "paths that end anywhere, in zeros too",
+            numbers(&|n| {
+                let (mut key, end) = (path(random(n)), random(!n) % 64);
+                key.truncate(20 + end as usize);
+                key.extend([0; 3].iter().take((end % 4) as usize));
+                key
+            }),
+        ),
         (
             "two prefixes",
             numbers(&|n| {
@@ -140,6 +163,8 @@ fn every_entry_is_found_by_few_steps() {
             assert_eq!(table.entries(), want, "{note}");
             let nodes = table.finds(&want, &note);
             assert!(nodes < 4.0, "{note}: {nodes} nodes a search");
+            let is_coded = name == "paths" && count == many && !cfg!(miri);
+            assert!(!is_coded || has_codes(&table.search()), "{note}: no page is coded");
         }
     }
 }
@@ -211,10 +236,16 @@ fn writers_meet() {
 #[test]
 #[cfg_attr(miri, ignore = "takes hours; the other tests go the same ways with less")]
 fn no_flipped_bit_changes_an_answer() {
+    flip_every_bit(150, |n| splitmix(n).to_be_bytes().to_vec());
+    flip_every_bit(300, |n| path(splitmix(n)));
+}
+
+fn flip_every_bit(count: u64, key_of: impl Fn(u64) -> Vec<u8>) {
     let (table, mut inserter) = (Table::new(), Inserter::default());
-    for (sequence, n) in (1..).zip(0..150u64) {
-        table.put(&mut inserter, &splitmix(n).to_be_bytes(), sequence);
+    for (sequence, n) in (1..).zip(0..count) {
+        table.put(&mut inserter, &key_of(n), sequence);
     }
+    assert_eq!(has_codes(&table.search()), count == 300);
     let mut entries = table.entries();
     let search = table.search();
     let pages: Vec<PageAt> = search.directory().pages().collect();
@@ -229,10 +260,10 @@ fn no_flipped_bit_changes_an_answer() {
             table.finds(&entries, &format!("bit {bit} of word {number}"));
             if bit % 16 == number % 16 {
                 sequence += 1;
-                let key = splitmix(sequence).to_be_bytes();
+                let key = key_of(sequence);
                 table.put(&mut Inserter::default(), &key, sequence);
-                let place = entries.partition_point(|(other, _)| other[..] < key[..]);
-                entries.insert(place, (key.to_vec(), sequence));
+                let place = entries.partition_point(|(other, _)| *other < key);
+                entries.insert(place, (key, sequence));
                 assert_eq!(table.entries(), entries);
                 table.finds(&entries, &format!("bit {bit} of word {number}, one more entry"));
             }
@@ -266,6 +297,7 @@ fn is_sound(search: &Search<'_>) -> bool {
 fn measured_keys() -> Vec<Vec<u8>> {
     let random = |n: u64| splitmix(n).to_be_bytes();
     let shared = (0..90).map(|n| [b"a long beginning of keys, ".as_slice(), &random(n)].concat());
+    let shared = shared.chain((0..200).map(|n| path(splitmix(n))));
     shared.chain((0..60).map(|n| random(n).to_vec())).collect()
 }
 
