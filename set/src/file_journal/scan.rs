@@ -248,3 +248,44 @@ pub(super) fn write_verified_anew(
     }
     write_anew(storage, &file.name(), &bytes)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Intervals over each other, each with a record of its own: what is said about each number, compared with all records.
+    #[test]
+    fn the_last_record_of_a_number_counts() {
+        let at = |offset: u64| At { table: 1, offset };
+        let mut seed = 7_u64;
+        let mut draw = |below: u64| {
+            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        for count in (0..400).map(|case| case % 7) {
+            let abandoned = (0..count).map(|record| {
+                let first = draw(12);
+                (first, first + draw(6), at(2 * record + 1))
+            });
+            let file = ScannedFile { abandoned: abandoned.collect(), ..ScannedFile::default() };
+            let last_of = |number: u64| {
+                let has = |it: &&Abandoned| (it.0..=it.1).contains(&number);
+                file.abandoned.iter().filter(has).map(|it| it.2).max()
+            };
+            let numbers = AbandonedNumbers::in_files(std::slice::from_ref(&file));
+            assert_eq!(numbers.last(), file.abandoned.iter().map(|it| it.1).max().unwrap_or(0));
+            for number in 0..20 {
+                assert_eq!(numbers.of(number), last_of(number), "{number}: {file:?}");
+                for from in 0..20 {
+                    let all = (from + 1..=number).all(|it| last_of(it).is_some());
+                    assert_eq!(numbers.have_all(from, number), all, "{from} to {number}: {file:?}");
+                }
+                for place in 0..=2 * count {
+                    let is_kept = |it: &u64| last_of(*it) <= Some(at(place));
+                    let kept = (0..=number).rev().find(is_kept).unwrap_or(0);
+                    assert_eq!(numbers.last_kept(number, at(place)), kept, "{number}, {place}: {file:?}");
+                }
+            }
+        }
+    }
+}
