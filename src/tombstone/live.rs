@@ -25,17 +25,16 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use crate::error::{Corruption, Result, not_a_range};
-use crate::integrity::digest::Secret;
+use crate::integrity::digest::{Checks, Cover, Secret};
 use crate::key::{KeyComparator, SequenceNumber};
 use crate::sync::{Mutex, Published};
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::log::{
-    COUNTS, Checked, Checks, CommonPrefix, Cover, End, Extent, KeyCopy, Lift, Log, Probe, Record, Tally,
-    boundary, damage, high, low, pair,
+    COUNTS, Checked, CommonPrefix, End, Extent, KeyCopy, Lift, Log, NOBODY, Probe, Record, Tally, boundary,
+    damage, high, low, pair,
 };
 use crate::tombstone::node::{
-    BLOCK, Builder, Child, CoverageNode, Head, NOBODY, NodeId, Piece, Pieces, SUMMARY_RECORDS_MAX,
-    SummaryNode, Tree,
+    BLOCK, Builder, Child, CoverageNode, Head, NodeId, Piece, Pieces, SUMMARY_RECORDS_MAX, SummaryNode, Tree,
 };
 
 /// At most so many merge steps per `insert`, unless others ran ahead while the system held up the writer that merged.

@@ -29,16 +29,15 @@
 
 #![forbid(unsafe_code)]
 
+use crate::integrity::digest::{Checks, Cover, SKIP_SHIFT};
 use crate::key::SequenceNumber;
-use crate::prefetch::prefetch_read;
+use crate::prefetch::prefetch_lines;
 use crate::sync::{AtomicU64, Ordering, Published};
 use crate::tombstone::log::{
-    Checked, Checks, CommonPrefix, Counter, Cover, End, FIRST_KEY_WORDS, FIRST_RECORDS, Log, Probe, Record,
-    RecordWords, SKIP_SHIFT, Segments, boundary, damage, high, low, pair,
+    Checked, CommonPrefix, Counter, FIRST_KEY_WORDS, FIRST_RECORDS, Log, NOBODY, Probe, Record, RecordWords,
+    Segments, damage, high, low, pair,
 };
 
-/// The painter of a piece that no tombstone covers.
-pub(crate) const NOBODY: u32 = u32::MAX;
 const HEAD_WORDS: usize = 7;
 /// Pieces per block, and inner fences per outer one: two cache lines of prefixes.
 const RUN: usize = 16;
@@ -84,14 +83,14 @@ pub(crate) struct Head {
 impl Head {
     #[inline(always)]
     fn of([min, max, first_prefix, last_prefix, shape, digest]: [u64; 6]) -> Head {
-        let (skip, len) = (high(shape) >> (SKIP_SHIFT - 32), shape & ((1 << SKIP_SHIFT) - 1));
+        let (skip, len) = (u32::from(shape.to_be_bytes()[0]), shape & ((1 << SKIP_SHIFT) - 1));
         Head { min, max, first_prefix, last_prefix, skip, len, digest }
     }
 
     /// The head of a node that would have the start and the end of one record as its two pieces.
     pub(crate) fn of_record(checks: Checks, record: &Record) -> Head {
         let sequence = record.sequence;
-        let [(first, start), (last, end)] = pieces_of(record);
+        let [(first, start), (last, end)] = record.pieces();
         let digest = checks.digest(checks.digest(0, first, start), last, end);
         let shape = u64::from(record.skip()) << SKIP_SHIFT | 2;
         Head::of([sequence, sequence, first, last, shape, digest])
@@ -104,12 +103,6 @@ impl Head {
         let prefix = probe.prefix;
         self.max <= best || self.min > snapshot || prefix < self.first_prefix || prefix > self.last_prefix
     }
-}
-
-/// The pieces of a record, as a node stores them: a prefix, and name with painter.
-fn pieces_of(record: &Record) -> [(u64, u64); 2] {
-    [(End::Start, record.index), (End::Stop, NOBODY)]
-        .map(|(end, painter)| (record.prefix(end), pair(boundary(record.index, end), painter)))
 }
 
 /// Up to `RUN` pieces: their prefixes, names with painters, and checks.
@@ -209,9 +202,7 @@ impl CoverageNode {
         }
         let Some(block) = self.blocks.get(number) else { return 0 };
         // Prefetches the other lines of the block that the answer is in.
-        for at in [RUN, RUN + RUN / 2, 2 * RUN] {
-            prefetch_read(std::ptr::from_ref(&block.0[at]).cast());
-        }
+        prefetch_lines(std::ptr::from_ref(&block.0[RUN]).addr(), 3);
         number * RUN + block.before(prefix)
     }
 
@@ -332,9 +323,10 @@ impl Builder {
             self.check_last(piece.prefix);
         }
         let at = self.len % RUN;
+        let refs = piece.refs();
         self.words[at] = piece.prefix;
-        self.words[RUN + at] = piece.refs();
-        self.digest = self.checks.digest(self.digest, piece.prefix, piece.refs());
+        self.words[RUN + at] = refs;
+        self.digest = self.checks.digest(self.digest, piece.prefix, refs);
         self.last = piece;
         self.len += 1;
     }
@@ -695,7 +687,7 @@ impl Pieces<'_> {
     pub(crate) fn stored(self, position: u32) -> Option<(u64, u64)> {
         match self {
             Pieces::Node(node) => node.stored(position),
-            Pieces::Record(record) => pieces_of(record).get(position as usize).copied(),
+            Pieces::Record(record) => record.pieces().get(position as usize).copied(),
         }
     }
 }

@@ -129,12 +129,11 @@ mod faults;
 pub(super) mod parts;
 /// Coverage nodes of every size, and which queries they exclude.
 mod nodes {
-    use crate::integrity::digest::Secret;
+    use crate::integrity::digest::{Checks, Cover, Secret};
     use crate::key::BYTEWISE;
     use crate::tombstone::live::Search;
-    use crate::tombstone::log::{Checks, Cover, Extent, pair};
-    use crate::tombstone::log::{CommonPrefix, Probe};
-    use crate::tombstone::node::{Builder, CoverageNode, NOBODY, Piece, Tree};
+    use crate::tombstone::log::{CommonPrefix, Extent, NOBODY, Probe, pair};
+    use crate::tombstone::node::{Builder, CoverageNode, Piece, Tree};
 
     const COVER: u64 = pair(8, 16);
 

@@ -242,3 +242,41 @@ fn zero_buffers_differ_by_length_and_seed() {
         assert!(seen.insert(hash(&zeros[..len], 2)));
     }
 }
+
+/// CHECKS-3, and every function once more: sums and divisions in place of bits and shifts.
+#[test]
+fn checks_are_what_their_formulas_say() {
+    for n in (0..200).step_by(10) {
+        let w = [0, 1, 2, 3, 4, 5, 6, 7].map(|at| splitmix(n + at));
+        let checks = Checks::new(Secret::from_seed(n));
+        let (mask, factor, index, place) = (checks.mask, checks.factor, w[6] as u32, w[7] as u32);
+        let half = |mixed: u64| (mixed as u32) ^ (mixed / (1 << 32)) as u32;
+        let pending = fold(u64::from(index) ^ mask ^ PENDING, factor);
+        assert_eq!(checks.pending(index), pending - pending % 2);
+        let where_from = u64::from(index).wrapping_mul(STRIDE) ^ RECORD ^ (w[3] >> 56 << 56);
+        let record = fold(w[1] ^ mask, w[2] ^ factor)
+            ^ fold(w[0] ^ factor.rotate_left(32), where_from ^ mask).rotate_left(21);
+        assert_eq!(checks.record(index, w[0], [w[1], w[2]], w[3]), record / 2 * 2 + 1);
+        let span = u64::from(index) * (1 << 32) + u64::from(place);
+        assert_eq!(checks.keys(span, w[3]), half(fold(span ^ KEYS ^ mask, w[3] ^ factor)));
+        let seed = mask ^ KEY ^ u64::from(place).wrapping_mul(STRIDE);
+        assert_eq!(checks.key(place, &w[0].to_le_bytes()), hash(&w[0].to_le_bytes(), seed));
+        let cover = Cover { records: w[4], skip: index % 256 };
+        let turned = (w[4] ^ PIECE ^ (u64::from(index % 256) << 56)).wrapping_add(w[3].wrapping_mul(STRIDE));
+        let piece = fold(w[0] ^ mask, w[1] ^ factor ^ turned.rotate_left(17))
+            ^ fold(w[2] ^ factor, mask ^ turned).rotate_left(32);
+        assert_eq!(checks.piece(cover, w[3], [w[0], w[1]], w[2]), half(piece));
+        let digest = fold(w[0] ^ w[1] ^ mask, w[2] ^ factor).rotate_left(5);
+        assert_eq!(checks.digest(w[0], w[1], w[2]), digest ^ w[0].wrapping_mul(STRIDE));
+        let head = fold(w[0] ^ mask, w[1] ^ factor)
+            ^ fold(w[2] ^ factor, w[3] ^ mask).rotate_left(21)
+            ^ fold(w[4] ^ mask ^ HEAD, w[5] ^ factor ^ w[6]).rotate_left(42);
+        assert_eq!(
+            checks.head(w[6], &[w[0], w[1], w[2], w[3], w[4], w[5]]),
+            head ^ fold(w[6] ^ mask, factor ^ HEAD)
+        );
+        assert_eq!(checks.common_prefix(w[0]), fold(w[0] ^ mask ^ COMMON_PREFIX, factor));
+        assert_eq!(checks.common_prefix_word(w[0], w[1]), fold(w[0] ^ w[1], factor ^ COMMON_PREFIX));
+        assert_eq!(checks.counter(span), half(fold(span ^ mask, factor ^ COUNTER)));
+    }
+}

@@ -5,11 +5,11 @@
 use std::cell::Cell;
 use std::cmp::Ordering as Order;
 
-use crate::integrity::digest::Secret;
+use crate::integrity::digest::{Checks, Cover, Secret};
 use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
 use crate::tombstone::live::{Asked, Merger, Progress, STEP_PIECES, Search};
-use crate::tombstone::log::{COUNTS, Checks, CommonPrefix, Cover, Probe, Tally, high, low};
-use crate::tombstone::node::{BLOCK, CoverageNode, NOBODY, NodeId, Tree};
+use crate::tombstone::log::{COUNTS, CommonPrefix, NOBODY, Probe, Tally, high, low};
+use crate::tombstone::node::{BLOCK, CoverageNode, NodeId, Tree};
 use crate::tombstone::tests::{Descending, Rng, Span, asked, key, span};
 
 /// The parts of an index, in the open.

@@ -402,10 +402,10 @@ impl LiveIndex {
 mod lost {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use crate::integrity::digest::Checks;
     use crate::integrity::digest::Secret;
     use crate::key::BYTEWISE;
     use crate::tombstone::live::LiveIndex;
-    use crate::tombstone::log::Checks;
     use crate::tombstone::tests::faults::{Case, findings, insert, questions, spans, survey};
     use crate::tombstone::tests::{Span, seeds};
 

@@ -3,15 +3,13 @@
 #![forbid(unsafe_code)]
 
 use crate::error::Result;
-use crate::integrity::digest::Secret;
+use crate::integrity::digest::{Checks, Cover, Secret};
 use crate::key::{BYTEWISE, bytes_at};
 use crate::tombstone::live::{Asked, Job, Merger, Progress, STEP_PIECES, Search};
 use crate::tombstone::log::{
-    COUNTS, Checks, CommonPrefix, Counter, Cover, Extent, Keys, Log, Segments, Tally, damage, pair,
+    COUNTS, CommonPrefix, Counter, Extent, Keys, Log, NOBODY, Segments, Tally, damage, pair,
 };
-use crate::tombstone::node::{
-    BLOCK, Builder, Child, NOBODY, NodeId, Piece, SUMMARY_RECORDS_MAX, SummaryNode, Tree,
-};
+use crate::tombstone::node::{BLOCK, Builder, Child, NodeId, Piece, SUMMARY_RECORDS_MAX, SummaryNode, Tree};
 
 pub(in crate::tombstone) const CHECKS: Checks = Checks::new(Secret::from_seed(1));
 const RANGE: Keys<'_> = [b"a", b"b"];
