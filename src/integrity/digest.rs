@@ -244,13 +244,13 @@ impl StoredProtection {
 
     fn of_parts(key_part: u64, value_part: u64, sequence: SequenceNumber, kind: Kind) -> Self {
         let version = key_part ^ sequence_part(sequence);
-        StoredProtection { key: version ^ kind_part(kind), value: value_part ^ version, width: Width(8) }
+        StoredProtection { key: version ^ kind_part(kind), value: value_part ^ version, width: Width::default() }
     }
 
     /// How many bytes of each digest are compared: the table's protection bytes. With 0 every entry agrees.
     #[must_use]
     pub const fn bytes(&self) -> u8 {
-        self.width.0
+        self.width.bytes as u8
     }
 
     /// The digests of this key and value under another sequence number and kind. `from` must be what the table
@@ -300,11 +300,14 @@ impl StoredProtection {
 
 /// How many bytes of each digest are stored with an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Width(pub(crate) u8);
+pub(crate) struct Width {
+    /// Stored bytes of one digest.
+    pub(crate) bytes: usize,
+}
 
 impl Default for Width {
     fn default() -> Self {
-        Width(8)
+        Width { bytes: 8 }
     }
 }
 
@@ -312,23 +315,17 @@ impl Width {
     /// 0, 1, 2, 4 or 8.
     pub(crate) const fn new(bytes: u8) -> Option<Width> {
         match bytes {
-            0 | 1 | 2 | 4 | 8 => Some(Width(bytes)),
+            0 | 1 | 2 | 4 | 8 => Some(Width { bytes: bytes as usize }),
             _ => None,
         }
-    }
-
-    /// Stored bytes of one digest.
-    #[inline(always)]
-    pub(crate) const fn bytes(self) -> usize {
-        self.0 as usize
     }
 
     /// The bits of a digest that are stored.
     #[inline(always)]
     pub(crate) const fn mask(self) -> u64 {
-        match self.0 {
+        match self.bytes {
             0 => 0,
-            bytes => u64::MAX >> (64 - 8 * bytes as u32),
+            bytes => u64::MAX >> (64 - 8 * bytes),
         }
     }
 }

@@ -59,8 +59,9 @@ impl ParanoidOptions {
 
     /// Stored bytes of each of an entry's two digests: 0, 1, 2, 4 or 8.
     #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "at most 8")]
     pub fn protection_bytes(&self) -> u8 {
-        self.width.0
+        self.width.bytes as u8
     }
 
     /// Whether searches verify every node that they enter.

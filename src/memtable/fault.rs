@@ -231,7 +231,7 @@ impl<'t> FaultInjector<'t> {
             (Region::BackLink, BACK_AT + BACK_BYTES.0, BACK_BYTES.1),
             (Region::Header, BACK_AT + CHECK_AT, 2),
             (Region::Header, REVISION_AT, HEADER - REVISION_AT),
-            (Region::Digests, HEADER, 2 * view.width.bytes()),
+            (Region::Digests, HEADER, 2 * view.width.bytes),
             (Region::Key, key_at, lengths.key_len()),
             (Region::Value, value_at, lengths.value_len()),
             (Region::Padding, end, end.next_multiple_of(UNIT) - end),

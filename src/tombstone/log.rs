@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering as Order;
+use std::hint::black_box;
 
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Checks, SKIP_SHIFT};
@@ -173,7 +174,20 @@ impl Log {
         // ORDERING: release; partner: the acquire load of the check word in `decode`. Publishes record and keys.
         slot[5].store(check, Ordering::Release);
         tally.end(one)?;
+        self.compare(comparator, index, black_box(range))?;
         Ok(index)
+    }
+
+    /// Compares a record with what it was made of: a processor that erred has made its check of what it got wrong.
+    fn compare(&self, comparator: &KeyComparator, index: u32, range: Keys<'_>) -> Checked<()> {
+        let (record, mut copy) = (self.named(index)?, KeyCopy::new());
+        for (end, key) in [End::Start, End::Stop].into_iter().zip(range) {
+            let is_image = record.prefix(end) == comparator.image(key, record.skip() as usize);
+            if !is_image || self.key(&record, end, &mut copy)? != key {
+                return Err(damage(0, 0, 0));
+            }
+        }
+        Ok(())
     }
 
     /// Number of bytes that the prefixes of a new tombstone leave out: at most as many as those of the latest record,

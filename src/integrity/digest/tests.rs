@@ -57,7 +57,7 @@ fn digests_are_what_the_picture_says() {
             assert_eq!(fixed.sequence, sequence);
             let left = StoredProtection::of(&key, &value, sequence, kind);
             assert_eq!((left.key, left.value, left.bytes()), (k ^ o ^ s, v ^ k ^ s, 8));
-            assert_eq!(fixed.stripped(stored.0, stored.1, Width(8)), left);
+            assert_eq!(fixed.stripped(stored.0, stored.1, Width::default()), left);
             let other = StoredProtection::of(&key, &value, 5, Kind::SINGLE_DELETE);
             assert_eq!(left.rewritten((sequence, kind), (5, Kind::SINGLE_DELETE)), other);
         }
@@ -69,7 +69,7 @@ fn digests_are_what_the_picture_says() {
 fn digests_are_compared_up_to_their_width() {
     for (width, bit) in [0, 1, 2, 4, 8].into_iter().flat_map(|width| (0..64).map(move |bit| (width, bit))) {
         let whole = StoredProtection::of(b"key", b"value", 7, Kind::PUT);
-        let stored = StoredProtection { width: Width(width), ..whole };
+        let stored = StoredProtection { width: Width::new(width).unwrap(), ..whole };
         let caller = Protected::of(b"key", b"value", Kind::PUT).with_sequence(7);
         assert_eq!((stored.check(b"key", b"value", 7, Kind::PUT), stored.bytes()), (Some(caller), width));
         let flipped = [(1 << bit, 0), (0, 1 << bit), (1 << bit, 1 << bit)];

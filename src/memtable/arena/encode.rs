@@ -82,7 +82,7 @@ impl View<'_> {
         key: &[u8],
         value: &[u8],
     ) -> (u64, Option<Parts>) {
-        let width = self.width.bytes();
+        let width = self.width.bytes;
         if width == 0 {
             return (0, None);
         }
@@ -102,7 +102,7 @@ impl View<'_> {
     /// Whether the key digest that is read is this one.
     #[inline(always)]
     fn is_sealed_with(&self, head: &[u8], digest: u64) -> bool {
-        let (digests, width) = (&head[HEADER..], self.width.bytes());
+        let (digests, width) = (&head[HEADER..], self.width.bytes);
         match digests.first_chunk() {
             Some(whole) if width == 8 => u64::from_le_bytes(*whole) == digest,
             _ => digests[..width] == digest.to_le_bytes()[..width],

@@ -244,7 +244,7 @@ impl Shape {
     const MARK: u64 = 1 << 63;
 
     pub(crate) fn new(width: Width, shift: u32) -> Shape {
-        Shape(Shape::MARK | u64::from(shift) << 8 | width.bytes() as u64)
+        Shape(Shape::MARK | u64::from(shift) << 8 | width.bytes as u64)
     }
 
     /// Stored bytes of each digest.

@@ -291,13 +291,13 @@ impl<'a> Node<'a> {
     /// Whether a digest is the stored one, as far as that is stored. Most tables store all of it.
     #[inline(always)]
     fn has_digest(&self, which: usize, digest: u64, width: Width) -> bool {
-        let digest = if width.bytes() == 8 { digest } else { digest & width.mask() };
+        let digest = if width.bytes == 8 { digest } else { digest & width.mask() };
         digest == self.stored_digest(width, which)
     }
 
     #[inline(always)]
     fn stored_digest(&self, width: Width, which: usize) -> u64 {
-        let width = width.bytes();
+        let width = width.bytes;
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address - (2 - which) * width);
         if width == 8 {
             // SAFETY: NODE-1: both digests lie right before the key; LAYOUT-1: immutable.
@@ -321,7 +321,7 @@ impl<'a> Node<'a> {
     #[inline(always)]
     pub(crate) fn try_verify_as(self, same: &[u8], view: &View<'_>) -> Option<Verified<'a>> {
         let width = view.width;
-        if width.bytes() == 0 {
+        if width.bytes == 0 {
             return Some(Verified { node: self, key_part: 0 });
         }
         let (key_part, digest) = self.key_digest(same);
@@ -331,7 +331,7 @@ impl<'a> Node<'a> {
     /// The stored key digest, which sums add up; 0 if none is stored.
     #[inline]
     pub(crate) fn stored_key_digest(&self, view: &View<'_>) -> u64 {
-        if view.width.bytes() == 0 { 0 } else { self.stored_digest(view.width, 0) }
+        if view.width.bytes == 0 { 0 } else { self.stored_digest(view.width, 0) }
     }
 
     /// Whether the stored key digest is that of this key with the node's other fields.
@@ -372,7 +372,7 @@ impl<'a> Node<'a> {
         let mut report =
             Corruption::new(place, bytes_of(self.offset()), expected, stored).with_sequence(self.sequence());
         report.flipped_bit = if (expected ^ stored).is_power_of_two() {
-            let digest_at = HEADER + which * width.bytes();
+            let digest_at = HEADER + which * width.bytes;
             Some(8 * digest_at as u64 + u64::from((expected ^ stored).trailing_zeros()))
         } else {
             single_bit(bytes, |bytes| digest(bytes) == stored).map(|bit| bit + 8 * at as u64)
@@ -452,7 +452,7 @@ impl<'a> Verified<'a> {
     /// key, value and the other fields of this `Verified`.
     #[inline]
     pub(crate) fn verify_parts(&self, key: &[u8], value: &[u8], width: Width) -> Result<(), Corruption> {
-        if width.bytes() > 0 && key_part(key) != self.key_part {
+        if width.bytes > 0 && key_part(key) != self.key_part {
             return Err(self.node.bad_key(key, width));
         }
         self.verify_copy(value, width)
@@ -463,7 +463,7 @@ impl<'a> Verified<'a> {
     #[inline(never)]
     pub(crate) fn try_value(&self, width: Width) -> Option<&'a [u8]> {
         let value = self.node.value_bytes();
-        if width.bytes() < 8 || value.len() > UNROLLED {
+        if width.bytes < 8 || value.len() > UNROLLED {
             return None;
         }
         let digest = self.node.fixed.value_digest(value_part_here(value), self.key_part);
@@ -473,7 +473,7 @@ impl<'a> Verified<'a> {
     /// Verifies a copy of the value.
     #[inline(always)]
     pub(crate) fn verify_copy(&self, value: &[u8], width: Width) -> Result<(), Corruption> {
-        if width.bytes() == 0 {
+        if width.bytes == 0 {
             return Ok(());
         }
         let digest = self.node.fixed.value_digest(value_part(value), self.key_part);
@@ -655,7 +655,7 @@ impl Lengths {
 /// Offset of the key from the node address, in bytes.
 #[inline(always)]
 pub(crate) const fn key_at(width: Width) -> usize {
-    HEADER + 2 * width.bytes()
+    HEADER + 2 * width.bytes
 }
 
 /// Bytes from the node address to the end of the entry.

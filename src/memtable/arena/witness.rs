@@ -336,7 +336,7 @@ impl View<'_> {
     /// Whether the entry at `offset` is proved to have a key and a sequence number for which `holds` is true.
     #[cold]
     pub(crate) fn proves(&self, offset: u32, holds: impl Fn(&[u8], SequenceNumber) -> bool) -> bool {
-        if self.width.bytes() < PROOF_BYTES {
+        if self.width.bytes < PROOF_BYTES {
             return false;
         }
         match self.try_open(offset) {

@@ -448,7 +448,7 @@ fn gather(core: &Core) -> Result<Gathered<'_>, Corruption> {
     for head in [Head::Points, Head::Ranges] {
         along_links(&view, head.sentinel(), &mut offsets);
     }
-    let (reach, failure) = if view.width.bytes() >= 4 {
+    let (reach, failure) = if view.width.bytes >= 4 {
         (Reach::Arena, through_arena(&view, &mut offsets)?)
     } else {
         (Reach::Links, None)
@@ -531,6 +531,6 @@ fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
     }
     let key_part = key_part(&copy[key_at(view.width)..end]);
     let digest = fixed.key_digest(key_part, lengths.kind());
-    let width = view.width.bytes();
+    let width = view.width.bytes;
     (copy[HEADER..HEADER + width] == digest.to_le_bytes()[..width]).then_some(())
 }

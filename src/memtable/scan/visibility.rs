@@ -419,7 +419,7 @@ impl<'a> Pass<'_, 'a> {
     /// move must lead further in the order of the keys as read.
     #[inline(always)]
     fn moved_on(&self, from: &Parked, to: Option<Verified<'a>>) -> Outcome<'a> {
-        let Some(next) = to.filter(|_| self.search.view.width.bytes() == 0) else { return Ok(to) };
+        let Some(next) = to.filter(|_| self.search.view.width.bytes == 0) else { return Ok(to) };
         let from = self.resumed(from)?;
         let (here, there) = (from.node(), next.node());
         let moved = self.core.comparator.compare(next.key(), from.key());

@@ -290,7 +290,7 @@ impl Parked {
     #[inline]
     pub(crate) fn verify<'a>(&self, view: &View<'a>) -> Result<Verified<'a>, Corruption> {
         match self.resume(view) {
-            Some(entry) if view.width.bytes() == 0 || key_part(entry.key()) == self.key_part => Ok(entry),
+            Some(entry) if view.width.bytes == 0 || key_part(entry.key()) == self.key_part => Ok(entry),
             _ => Err(self.report(view)),
         }
     }

@@ -439,7 +439,7 @@ impl<'a> Search<'a> {
     /// have different bytes. The sentinel has no key, and counts as one whose K is 0.
     #[inline(always)]
     fn ends(&self, bracket: &Bracket<'a>, fields: &Fields<'_>) -> [EndKeys; 2] {
-        let is_telling = self.view.width.bytes() > 0 && self.comparator.equality() == KeyEquality::Bytes;
+        let is_telling = self.view.width.bytes > 0 && self.comparator.equality() == KeyEquality::Bytes;
         let succ_part = bracket.entry.map_or(0, |entry| entry.key_part());
         [bracket.pred_part, succ_part].map(|part| {
             if is_telling && part != fields.key_part { EndKeys::DIFFER } else { EndKeys::MAY_MATCH }
