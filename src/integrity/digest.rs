@@ -244,7 +244,11 @@ impl StoredProtection {
 
     fn of_parts(key_part: u64, value_part: u64, sequence: SequenceNumber, kind: Kind) -> Self {
         let version = key_part ^ sequence_part(sequence);
-        StoredProtection { key: version ^ kind_part(kind), value: value_part ^ version, width: Width::default() }
+        StoredProtection {
+            key: version ^ kind_part(kind),
+            value: value_part ^ version,
+            width: Width::default(),
+        }
     }
 
     /// How many bytes of each digest are compared: the table's protection bytes. With 0 every entry agrees.

@@ -190,11 +190,7 @@ impl Arena {
         let width = shape.width()?;
         let (base, first) = (base as usize, first as usize);
         let (end, units) = (base + units as usize * UNIT, units as u32);
-        let arena = std::ptr::from_ref(self).addr();
-        Some(View {
-            frame: Frame { base, end, first, start, units, shape, secret, width, arena },
-            arena: self,
-        })
+        Some(View { base, end, first, start, units, shape, secret, width, arena: self })
     }
 
     /// Takes `units` from the writer's sub-chunk, which is refilled or extended if it is used up. O(1).
@@ -418,9 +414,9 @@ fn bad_control(found: u64) -> Corruption {
     Corruption::new(Place::Control, 0, 0, found)
 }
 
-/// The checked values of a `View`, without a borrow of the arena; cursors keep them from step to step.
+/// The checked control values of an arena, held in registers during an operation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Frame {
+pub(crate) struct Values<A> {
     base: usize,
     end: usize,
     /// Address of chunk 0, or 0 before it is made.
@@ -432,31 +428,29 @@ pub(crate) struct Frame {
     pub(crate) secret: Secret,
     /// Stored bytes of each digest.
     pub(crate) width: Width,
-    /// Address of the arena that these belong to.
-    arena: usize,
+    /// The arena that these belong to.
+    arena: A,
+}
+
+/// The values with a borrow of the arena. A view stays valid as long as the arena, and finds chunks that are added later.
+pub(crate) type View<'a> = Values<&'a Arena>;
+
+/// The values with the arena's address; cursors keep them from step to step.
+pub(crate) type Frame = Values<usize>;
+
+impl<A> Values<A> {
+    #[inline(always)]
+    fn of<B>(self, arena: B) -> Values<B> {
+        let Values { base, end, first, start, units, shape, secret, width, .. } = self;
+        Values { base, end, first, start, units, shape, secret, width, arena }
+    }
 }
 
 impl Frame {
     /// The view of `arena` with these values; `None` if they are another arena's.
     #[inline(always)]
     pub(crate) fn on(self, arena: &Arena) -> Option<View<'_>> {
-        (self.arena == std::ptr::from_ref(arena).addr()).then_some(View { frame: self, arena })
-    }
-}
-
-/// The checked control values of an arena, held in registers during an operation. A view stays valid as long as the
-/// arena, and finds chunks that are added later.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct View<'a> {
-    pub(crate) frame: Frame,
-    arena: &'a Arena,
-}
-
-impl std::ops::Deref for View<'_> {
-    type Target = Frame;
-    #[inline(always)]
-    fn deref(&self) -> &Frame {
-        &self.frame
+        (self.arena == std::ptr::from_ref(arena).addr()).then_some(self.of(arena))
     }
 }
 
@@ -591,6 +585,11 @@ impl<'a> View<'a> {
     /// The arena itself.
     pub(crate) fn arena(&self) -> &'a Arena {
         self.arena
+    }
+
+    /// This view without its borrow.
+    pub(crate) fn frame(&self) -> Frame {
+        self.of(std::ptr::from_ref(self.arena).addr())
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::integrity::digest::{StoredProtection, Width};
 use crate::key::{KeyComparator, Kind, SequenceNumber, Target};
-use crate::memtable::arena::arena::Frame;
+use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Verified;
 
 /// An entry as stored. Key, sequence number and kind were verified by the call that returned the entry; a getter that
@@ -40,8 +40,8 @@ pub struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     #[inline(always)]
-    pub(crate) fn new(entry: Verified<'a>, frame: &Frame) -> Self {
-        Entry { entry, width: frame.width }
+    pub(crate) fn new(entry: Verified<'a>, view: &View<'_>) -> Self {
+        Entry { entry, width: view.width }
     }
 
     /// Whether it is before a position.

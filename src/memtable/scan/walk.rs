@@ -170,7 +170,7 @@ impl Walk {
         // The count of steps starts again, and the control block is read again.
         self.heading.1 = StepLimit::default();
         let search = core.point_search().or_else(|corruption| self.fail(corruption))?;
-        self.scope.kept = Some(search.view.frame);
+        self.scope.kept = Some(search.view.frame());
         let mut pass = self.scope.pass(core, &search, way);
         let prefix = self.scope.prefix.as_ref();
         let is_absent = prefix.is_some_and(|prefix| core.accelerators.lacks_prefix(&search.view, prefix));
