@@ -159,20 +159,20 @@ impl Inserter {
     /// The bracket around the place of an entry.
     #[inline(never)]
     pub(crate) fn find<'a>(&mut self, search: &Search<'a>, fields: &Fields<'_>) -> Result<Bracket<'a>> {
-        match self.find_beside_last(search, &search.target(fields)) {
+        let target = search.target(fields);
+        match self.find_beside_last(search, &target) {
             Some(bracket) => Ok(bracket),
-            None => self.find_elsewhere(search, fields),
+            None => self.find_elsewhere(search, &target),
         }
     }
 
-    /// The bracket around the place of an entry that is not beside the last one.
+    /// The bracket around a position that is not beside the last insert.
     #[inline(never)]
     pub(crate) fn find_elsewhere<'a>(
         &mut self,
         search: &Search<'a>,
-        fields: &Fields<'_>,
+        target: &Target<'_>,
     ) -> Result<Bracket<'a>> {
-        let target = &search.target(fields);
         // A comparator may panic half-way (INSERTER-1).
         let last = if self.owner == search.sentinel { self.splice.prev[0] } else { 0 };
         self.owner = 0;

@@ -93,9 +93,10 @@ pub(crate) fn apply(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) 
     }
     let inserter = &mut entered.inside.inserter;
     // Not by `find`, whose result would be copied once more.
-    let bracket = match inserter.find_beside_last(&search, &search.target(write)) {
+    let target = search.target(write);
+    let bracket = match inserter.find_beside_last(&search, &target) {
         Some(bracket) => bracket,
-        None => inserter.find_elsewhere(&search, write)?,
+        None => inserter.find_elsewhere(&search, &target)?,
     };
     apply_point(core, entered, &search, write, &bracket)
 }
