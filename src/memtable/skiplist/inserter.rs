@@ -39,30 +39,8 @@ enum Next {
     Elsewhere,
 }
 
-/// Nodes that wait for a name.
-#[derive(Debug, Default)]
-struct Waiting {
-    nodes: [u32; WAITING_MAX],
-    count: usize,
-    /// Nodes for which it had no room (INSERTER-2).
-    #[cfg(test)]
-    forgotten: usize,
-}
-
 /// How many nodes of a writer wait for a name.
 const WAITING_MAX: usize = 8;
-
-impl Waiting {
-    fn push(&mut self, node: u32) {
-        match self.nodes.get_mut(self.count) {
-            Some(slot) => (*slot, self.count) = (node, self.count + 1),
-            #[cfg(test)]
-            None => self.forgotten += 1,
-            #[cfg(not(test))]
-            None => (),
-        }
-    }
-}
 
 /// What a writer owns: its sub-chunk and the splice of its last insert.
 #[derive(Debug, Default)]
@@ -72,7 +50,10 @@ pub(crate) struct Inserter {
     slab: SubChunk,
     splice: Splice,
     /// Nodes whose leaf was locked when they were to be named.
-    waiting: Waiting,
+    waiting: Vec<u32>,
+    /// Nodes for which it had no room (INSERTER-2).
+    #[cfg(test)]
+    forgotten: usize,
     /// Entries in a row that followed the writer's last one; the next one of a batch counts as the first.
     run: u32,
     /// The list that the splice belongs to, by its sentinel; 0 = none.
@@ -89,7 +70,7 @@ impl Inserter {
     /// How many names were dropped (INSERTER-2).
     #[cfg(all(test, not(loom)))]
     pub(crate) fn forgotten(&self) -> usize {
-        self.waiting.forgotten
+        self.forgotten
     }
 
     /// Takes over the splice of a search of this list.
@@ -230,23 +211,35 @@ impl Inserter {
                 let slot = place.slot.saturating_sub(u32::from(self.next == Next::Before));
                 self.splice.named = LeafSlot { slot, ..place };
             }
-            Named::Busy => self.waiting.push(tower.node),
+            Named::Busy => self.wait(tower.node),
             Named::Not => self.splice.named = LeafSlot::NONE,
         }
-        if self.waiting.count > 0 {
+        if !self.waiting.is_empty() {
             self.name_waiting(search);
         }
     }
 
     #[cold]
     fn name_waiting(&mut self, search: &Search<'_>) {
-        let count = std::mem::take(&mut self.waiting.count);
-        for node in self.waiting.nodes.into_iter().take(count) {
+        for _ in 0..self.waiting.len() {
+            let node = self.waiting.remove(0);
             let Some(opened) = search.view.try_open(node) else { continue };
             let target = opened.position(search.comparator);
             if search.directory().name(&mut self.slab, LeafSlot::NONE, node, &target) == Named::Busy {
-                self.waiting.push(node);
+                self.wait(node);
             }
+        }
+    }
+
+    /// Names a node later, with the next one (INSERTER-2).
+    #[cold]
+    fn wait(&mut self, node: u32) {
+        if self.waiting.len() < WAITING_MAX {
+            return self.waiting.push(node);
+        }
+        #[cfg(test)]
+        {
+            self.forgotten += 1;
         }
     }
 }

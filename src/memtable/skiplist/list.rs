@@ -40,7 +40,7 @@ use crate::memtable::directory::page::LeafSlot;
 use crate::memtable::skiplist::inserter::{Inserter, NodeSpace, Tower};
 use crate::memtable::skiplist::read_ahead::NEAR_UNITS;
 use crate::memtable::skiplist::search::{Bracket, Course, Search, Splice, Trail};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, Mutex, Ordering};
 
 /// How often an insert that loses its race searches again. Other writers would have to link as many entries at its place: only a
 /// fault comes here.
@@ -477,25 +477,13 @@ const PAGES_PER_CALL: usize = 64;
 /// What upkeep remembers between its calls.
 #[derive(Debug, Default)]
 pub(crate) struct Upkeep {
-    /// The page to look at next: level 32 | page 32; 0: the root.
-    next: AtomicU64,
+    /// The page to look at next; without one, the root.
+    next: Mutex<Option<PageAt>>,
     /// 1: it was renewed.
     renewed: AtomicU32,
 }
 
 impl Upkeep {
-    fn next(&self) -> Option<PageAt> {
-        // ORDERING: Relaxed: advice.
-        let word = self.next.load(Ordering::Relaxed);
-        (word != 0).then_some(PageAt { level: (word >> 32) as u32, page: word as u32 })
-    }
-
-    fn set_next(&self, at: Option<PageAt>) {
-        let word = at.map_or(0, |at| u64::from(at.level) << 32 | u64::from(at.page));
-        // ORDERING: Relaxed: advice.
-        self.next.store(word, Ordering::Relaxed);
-    }
-
     /// Looks at some pages, and renews the directory if one is broken. If a page is busy, it may wait for
     /// all writers at work.
     pub(crate) fn inspect_and_renew(&self, search: &Search<'_>, wait_out_writers: &mut impl FnMut()) {
@@ -510,7 +498,7 @@ impl Upkeep {
 
     fn meets_damage(&self, search: &Search<'_>, wait_out_writers: &mut impl FnMut()) -> bool {
         let directory = search.directory();
-        let mut at = self.next().or_else(|| directory.first());
+        let mut at = (*self.next.lock()).or_else(|| directory.first());
         let mut broken = directory.is_lost();
         for _ in 0..PAGES_PER_CALL {
             let Some(here) = at.filter(|_| !broken) else { break };
@@ -521,7 +509,7 @@ impl Upkeep {
             }
             at = directory.after(here);
         }
-        self.set_next(at.filter(|_| !broken));
+        *self.next.lock() = at.filter(|_| !broken);
         broken
     }
 }
