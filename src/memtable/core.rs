@@ -24,7 +24,7 @@ use crate::memtable::arena::layout::{ControlWord, Head};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::lookup::accelerators::Accelerators;
 use crate::memtable::lookup::lines::Ground;
-use crate::memtable::options::{Directory, MemTableOptions};
+use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::range_tombstones::RangeTombstones;
 use crate::memtable::parts::writer_shards::{Hidden, Inside, Totals, WriterShards};
 use crate::memtable::skiplist::inserter::make_heads;
@@ -40,7 +40,9 @@ pub(crate) struct Core {
     pub(crate) options: MemTableOptions,
     pub(crate) comparator: KeyComparator,
     pub(crate) arena: Arena,
-    pub(crate) points: PointEntries,
+    /// The list of point entries.
+    pub(crate) points: List,
+    upkeep: Upkeep,
     pub(crate) tombstones: RangeTombstones,
     pub(crate) shards: WriterShards,
     /// Filters, statistics.
@@ -56,6 +58,8 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(options: MemTableOptions) -> Result<Arc<Self>> {
         let secret = Secret::from_seed(options.draw_seed());
+        let points =
+            List::new(Head::Points, options.paranoid.checksum_on_seek, options.paranoid.order_checks);
         let mut core = Arc::new(Core {
             comparator: options.comparator.clone(),
             arena: Arena::new(&ArenaOptions {
@@ -64,7 +68,8 @@ impl Core {
                 width: options.paranoid.width,
                 secret,
             }),
-            points: PointEntries::new(&options),
+            points: if options.keeps_directory() { points.with_directory() } else { points },
+            upkeep: Upkeep::default(),
             tombstones: RangeTombstones::new(&options, secret),
             shards: WriterShards::new(secret),
             accelerators: Accelerators::default(),
@@ -90,7 +95,7 @@ impl Core {
     /// A search among the point entries.
     #[inline(always)]
     pub(crate) fn point_search(&self) -> Result<Search<'_>, Corruption> {
-        self.points.search(self.ground())
+        Ok(self.points.search(self.arena.view()?, &self.comparator))
     }
 
     /// A search among the range tombstones.
@@ -177,60 +182,24 @@ impl Core {
             other => other,
         }
     }
-}
-
-// The point entries of a table: their list, its directory, and its policy for duplicates.
-//
-// Any thread.
-
-/// The point entries of a table.
-pub(crate) struct PointEntries {
-    pub(crate) list: List,
-    upkeep: Upkeep,
-    duplicates: DuplicatePolicy,
-}
-
-impl PointEntries {
-    pub(crate) fn new(options: &MemTableOptions) -> Self {
-        let list = List::new(Head::Points, options.paranoid.checksum_on_seek, options.paranoid.order_checks);
-        PointEntries {
-            list: match options.keeps_directory() {
-                Directory::On => list.with_directory(),
-                _ => list,
-            },
-            upkeep: Upkeep::default(),
-            duplicates: options.duplicates,
-        }
-    }
-
-    /// A search of the list.
-    #[inline(always)]
-    pub(crate) fn search<'t>(&'t self, ground: Ground<'t>) -> Result<Search<'t>, Corruption> {
-        Ok(self.list.search(ground.arena.view()?, ground.comparator))
-    }
 
     /// Looks at some pages of the directory, if there is one, and renews it if it is broken.
-    pub(crate) fn maintain(&self, ground: Ground<'_>, shards: &WriterShards) {
-        if let Ok(search) = self.search(ground) {
-            self.upkeep.inspect_and_renew(&search, &mut || shards.wait_out_writers());
+    pub(crate) fn maintain_directory(&self) {
+        if let Ok(search) = self.point_search() {
+            self.upkeep.inspect_and_renew(&search, &mut || self.shards.wait_out_writers());
         }
     }
 
     /// Whether an entry takes the place of an equal one.
     #[inline(always)]
     pub(crate) fn replaces(&self) -> bool {
-        self.duplicates == DuplicatePolicy::Replace
+        self.options.duplicates == DuplicatePolicy::Replace
     }
 
     /// Whether the entry before replaced this one.
-    pub(crate) fn hidden_by(
-        &self,
-        comparator: &KeyComparator,
-        newer: Option<(&[u8], SequenceNumber)>,
-        entry: &Verified<'_>,
-    ) -> Hidden {
+    pub(crate) fn hidden_by(&self, newer: Option<(&[u8], SequenceNumber)>, entry: &Verified<'_>) -> Hidden {
         let hides = |(key, sequence)| {
-            sequence == entry.node().sequence() && comparator.compare(key, entry.key()).is_eq()
+            sequence == entry.node().sequence() && self.comparator.compare(key, entry.key()).is_eq()
         };
         if self.replaces() && newer.is_some_and(hides) { Hidden::Yes } else { Hidden::No }
     }

@@ -13,9 +13,6 @@
 
 use std::fmt::{Debug, Formatter, Result};
 
-use crate::integrity::control_word::{ControlWords, Salt};
-use crate::integrity::digest::Secret;
-use crate::memtable::arena::arena::Arena;
 use crate::memtable::arena::layout::ControlWord;
 use crate::memtable::arena::memory::ArenaRecycler;
 use crate::memtable::batch::batch::{BatchEntry, WriteBatch};
@@ -157,11 +154,7 @@ shown! {
     }
     "Fragmenter": impl [] Fragmenter, |_| {}
 
-    "Arena": impl [] Arena, |arena| { "handed_bytes": arena.room.handed_bytes() }
     "ArenaRecycler": impl [] ArenaRecycler, |_| {}
-    "Secret": impl [] Secret, |_| {}
-    "Salt": impl [] Salt, |_| {}
-    "ControlWords": impl [const N: usize] ControlWords<N>, |_words| { "words": N }
 
 }
 

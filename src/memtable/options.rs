@@ -135,11 +135,10 @@ impl MemTableOptions {
     }
 
     /// Whether a table keeps a directory.
-    pub(crate) fn keeps_directory(&self) -> Directory {
+    pub(crate) fn keeps_directory(&self) -> bool {
         match self.directory {
-            Directory::Auto if self.comparator.key_order() == KeyOrder::Custom => Directory::Off,
-            Directory::Auto => Directory::On,
-            wanted => wanted,
+            Directory::Auto => self.comparator.key_order() != KeyOrder::Custom,
+            wanted => wanted == Directory::On,
         }
     }
 

@@ -442,7 +442,7 @@ impl MemTable {
     pub fn maintain(&self) {
         if !self.is_frozen() {
             self.core().arena.back_ahead();
-            self.core().points.maintain(self.core().ground(), &self.core().shards);
+            self.core().maintain_directory();
         }
         self.core().tombstones.live.maintain(&self.core().comparator);
     }

@@ -64,7 +64,7 @@ pub(crate) struct Arena {
 struct Heads([AtomicU64; HEADS_UNITS as usize]);
 
 /// The options of an arena.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct ArenaOptions {
     /// Expected size, in bytes.
     pub(crate) write_buffer_size: u64,
@@ -415,7 +415,7 @@ fn bad_control(found: u64) -> Corruption {
 }
 
 /// The checked control values of an arena, held in registers during an operation.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Values<A> {
     base: usize,
     end: usize,

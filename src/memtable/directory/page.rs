@@ -705,7 +705,7 @@ pub(crate) struct Hint {
 }
 
 /// The directory of a list.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Pages<'s, 'a> {
     pub(crate) view: &'s View<'a>,
     pub(crate) comparator: &'a KeyComparator,

@@ -471,7 +471,7 @@ impl<'t> FlushIter<'t> {
             copy_verified(&entry, search.view.width, &mut self.value)?;
             let (key, sequence, kind) = (entry.key(), entry.node().sequence(), entry.kind());
             let newer = self.newer.map(|newer| (self.key.as_slice(), newer));
-            let hidden = self.core.points.hidden_by(comparator, newer, &entry);
+            let hidden = self.core.hidden_by(newer, &entry);
             self.seen.meet(&entry, hidden, &search.view);
             if hidden == Hidden::Yes {
                 continue;

@@ -110,13 +110,11 @@ pub(crate) fn scrub(core: &Core, progress: &mut dyn FnMut(ScrubProgress)) -> Scr
     let (report, seen) = (ScrubReport::default(), Totals::default());
     let mut scrub = Scrub { core, sealed, report, seen, progress };
     core.each_control(&mut |words| scrub.control(words));
-    match core.point_search() {
-        Ok(search) => scrub.list(&search),
-        Err(corruption) => scrub.find(corruption),
-    }
-    match core.range_search() {
-        Ok(search) => scrub.list(&search),
-        Err(corruption) => scrub.find(corruption),
+    for search in [core.point_search(), core.range_search()] {
+        match search {
+            Ok(search) => scrub.list(&search),
+            Err(corruption) => scrub.find(corruption),
+        }
     }
     core.tombstones.live.scrub(&mut || core.shards.wait_out_writers(), &mut |found| scrub.find(found));
     scrub.filters();
@@ -264,8 +262,7 @@ impl<'a> Scrub<'a> {
         if let Err(corruption) = search.check_order(left, Some(&entry)) {
             self.find(corruption);
         }
-        let newer = left.map(Verified::version);
-        let hidden = self.core.points.hidden_by(&self.core.comparator, newer, &entry);
+        let hidden = self.core.hidden_by(left.map(Verified::version), &entry);
         self.seen.meet(&entry, hidden, &search.view);
         Some(entry)
     }

@@ -16,7 +16,7 @@ use crate::memtable::options::{MemTableOptions, PrefixExtractor};
 use crate::sync::Ordering;
 
 /// The filters of a table.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Accelerators {
     keys: Option<Filter<KEYS>>,
     prefixes: Option<(Filter<PREFIXES>, Arc<dyn PrefixExtractor>)>,
@@ -131,7 +131,6 @@ pub(crate) const PREFIXES: usize = 1;
 
 /// A filter of keys or prefixes. A constant says which, because a field could be copied together with the control
 /// words.
-#[derive(Debug)]
 pub(crate) struct Filter<const HOLDS: usize> {
     lines: Lines,
 }

@@ -53,7 +53,6 @@ const PAD_MAX: u64 = LINE_BYTES - UNIT as u64;
 const WAITS_FOR_LINE: u32 = 3;
 
 /// Cache lines, each with a control word.
-#[derive(Debug)]
 pub(crate) struct Lines {
     /// First unit of line 0, and how many lines there are.
     place: ControlWords<2>,
@@ -311,7 +310,7 @@ pub(crate) fn lost() -> Corruption {
 // Any thread.
 
 /// The arena and the comparator, which the methods of all parts take.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Ground<'t> {
     pub(crate) arena: &'t Arena,
     pub(crate) comparator: &'t KeyComparator,

@@ -573,7 +573,7 @@ pub(crate) fn older<'a>(
         let next = next.filter(|next| core.comparator.are_equal(next.key(), entry.key()));
         let is_replaced = |next: &Verified<'_>| next.node().sequence() == entry.node().sequence();
         match next {
-            Some(next) if core.points.replaces() && is_replaced(&next) => at = next.offset(),
+            Some(next) if core.replaces() && is_replaced(&next) => at = next.offset(),
             next => return Ok(next),
         }
     }

@@ -684,7 +684,7 @@ pub(crate) fn approximate_range_stats(
     let (from, to) = (lower.target(&core.comparator), upper.target(&core.comparator));
     let totals = core.shards.totals();
     let search = core.point_search()?;
-    let entries = core.points.list.approximate_count(&search, &from, &to)?.min(totals.points());
+    let entries = core.points.approximate_count(&search, &from, &to)?.min(totals.points());
     let data_bytes = u128::from(entries) * u128::from(totals.data_bytes) / u128::from(totals.entries.max(1));
     Ok(RangeStats { entries, data_bytes: u64::try_from(data_bytes).unwrap_or(u64::MAX) })
 }

@@ -103,7 +103,7 @@ impl Visible {
     #[inline(always)]
     pub(crate) fn is_plain(self, core: &Core, way: Direction) -> bool {
         match self {
-            Visible::All => !core.points.replaces(),
+            Visible::All => !core.replaces(),
             Visible::At(_) => way == Direction::Forward && !core.tombstones.may_be_any(&core.arena),
         }
     }
@@ -139,7 +139,7 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn visible_from(&mut self, entry: Option<Verified<'a>>) -> Outcome<'a> {
         match (self.visible, self.way, entry) {
             (Visible::At(snapshot), ..) => self.seen_from(snapshot, entry),
-            (Visible::All, Direction::Backward, Some(entry)) if self.core.points.replaces() => {
+            (Visible::All, Direction::Backward, Some(entry)) if self.core.replaces() => {
                 self.furthest_of_run(entry, Run::Equals).map(Some)
             }
             (Visible::All, ..) => Ok(entry),
@@ -245,7 +245,7 @@ impl<'a> Pass<'_, 'a> {
     fn run(&self) -> Option<Run> {
         match self.visible {
             Visible::At(_) => Some(Run::Key),
-            Visible::All => self.core.points.replaces().then_some(Run::Equals),
+            Visible::All => self.core.replaces().then_some(Run::Equals),
         }
     }
 }

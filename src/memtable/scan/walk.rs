@@ -429,7 +429,7 @@ impl Scope {
     fn list<'a>(&self, core: &'a Core) -> Option<Search<'a>> {
         let view = self.kept.as_ref()?.on(&core.arena)?;
         let sentinel = Head::Points.sentinel();
-        Some(Search { sentinel, ..core.points.list.search(view, &core.comparator) })
+        Some(Search { sentinel, ..core.points.search(view, &core.comparator) })
     }
 
     /// The table's list, opened with the values kept from the last seek, or anew.

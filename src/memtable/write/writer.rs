@@ -112,7 +112,7 @@ pub(crate) fn apply_point<'a>(
 ) -> Result<Inserted> {
     let announce = || announce(core, &search.view, write);
     let inserter = &mut entered.inside.inserter;
-    let quick = core.points.list.insert_between(search, inserter, write, bracket, announce)?;
+    let quick = core.points.insert_between(search, inserter, write, bracket, announce)?;
     let Placement { digest, bytes, tower, .. } = match quick {
         Quick::Placed(placement) => placement,
         Quick::Not(space) => return apply_point_any(core, entered, search, write, space),
@@ -120,7 +120,7 @@ pub(crate) fn apply_point<'a>(
     entered.learn(&core.shards.watches);
     entered.count(&Totals::of(write.kind, write.data_bytes(), digest), write.sequence);
     entered.note_point(&core.comparator, write.key, write.sequence);
-    core.points.list.link_tower(search, &mut entered.inside.inserter, write, tower);
+    core.points.link_tower(search, &mut entered.inside.inserter, write, tower);
     Ok(Inserted { bytes, displaced: None })
 }
 
@@ -144,11 +144,11 @@ fn apply_point_any(
 ) -> Result<Inserted> {
     announce(core, &search.view, write)?;
     let inserter = &mut entered.inside.inserter;
-    let placement = core.points.list.insert_any(search, inserter, write, core.options.duplicates, space)?;
+    let placement = core.points.insert_any(search, inserter, write, core.options.duplicates, space)?;
     entered.learn(&core.shards.watches);
     let inserted = account(entered, &placement, write, &search.view);
     entered.note_point(&core.comparator, write.key, write.sequence);
-    core.points.list.link_tower(search, &mut entered.inside.inserter, write, placement.tower);
+    core.points.link_tower(search, &mut entered.inside.inserter, write, placement.tower);
     Ok(inserted)
 }
 
