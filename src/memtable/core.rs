@@ -19,7 +19,7 @@ use crate::error::{Corruption, Error, Result};
 use crate::integrity::control_word::Words;
 use crate::integrity::digest::Secret;
 use crate::key::{KeyComparator, SequenceNumber};
-use crate::memtable::arena::arena::{Arena, ArenaOptions};
+use crate::memtable::arena::arena::Arena;
 use crate::memtable::arena::layout::{ControlWord, Head};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::lookup::accelerators::Accelerators;
@@ -62,12 +62,7 @@ impl Core {
             List::new(Head::Points, options.paranoid.checksum_on_seek, options.paranoid.order_checks);
         let mut core = Arc::new(Core {
             comparator: options.comparator.clone(),
-            arena: Arena::new(&ArenaOptions {
-                write_buffer_size: options.write_buffer_size,
-                hard_limit: options.hard_limit,
-                width: options.paranoid.width,
-                secret,
-            }),
+            arena: Arena::new(options.write_buffer_size, options.hard_limit, options.paranoid.width, secret),
             points: if options.keeps_directory() { points.with_directory() } else { points },
             upkeep: Upkeep::default(),
             tombstones: RangeTombstones::new(&options, secret),

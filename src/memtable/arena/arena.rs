@@ -63,19 +63,6 @@ pub(crate) struct Arena {
 #[repr(align(64))]
 struct Heads([AtomicU64; HEADS_UNITS as usize]);
 
-/// The options of an arena.
-#[derive(Clone, Copy)]
-pub(crate) struct ArenaOptions {
-    /// Expected size, in bytes.
-    pub(crate) write_buffer_size: u64,
-    /// Limit of the bytes that are handed out.
-    pub(crate) hard_limit: u64,
-    /// Stored bytes of each digest.
-    pub(crate) width: Width,
-    /// Seed of the tags.
-    pub(crate) secret: Secret,
-}
-
 /// A range of units from which one writer allocates by advancing `next` (ARENA-3).
 #[derive(Debug, Default)]
 pub(crate) struct SubChunk {
@@ -116,13 +103,13 @@ impl Reservation {
 impl Arena {
     /// An arena without chunks, and with heads of zeros.
     #[inline(always)]
-    pub(crate) fn new(options: &ArenaOptions) -> Arena {
-        let shift = shift_of(options.write_buffer_size);
+    pub(crate) fn new(write_buffer_size: u64, hard_limit: u64, width: Width, secret: Secret) -> Arena {
+        let shift = shift_of(write_buffer_size);
         Arena {
-            control: Control::new(options.secret, Shape::new(options.width, shift)),
+            control: Control::new(secret, Shape::new(width, shift)),
             heads: Heads(std::array::from_fn(|_| AtomicU64::new(0))),
             used: std::array::from_fn(|_| AtomicU64::new(RESERVED_UNITS)),
-            room: Room::new(options.hard_limit),
+            room: Room::new(hard_limit),
             owners: Mutex::new(Vec::new()),
             recycler: Weak::new(),
             #[cfg(loom)]

@@ -266,7 +266,7 @@ mod tests {
     use crate::integrity::digest::Width;
     use crate::integrity::options::{OrderChecks, SeekChecks};
     use crate::key::BYTEWISE;
-    use crate::memtable::arena::arena::{Arena, ArenaOptions};
+    use crate::memtable::arena::arena::Arena;
     use crate::memtable::arena::layout::Head;
     use crate::memtable::skiplist::inserter::{Inserter, make_heads};
     use crate::memtable::skiplist::list::{DuplicatePolicy, List};
@@ -275,8 +275,7 @@ mod tests {
     #[test]
     fn a_key_that_is_not_what_was_hashed_is_not_published() {
         let (width, secret) = (Width::new(1).unwrap(), Secret::from_seed(5));
-        let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
-        let arena = Arena::new(&options);
+        let arena = Arena::new(1 << 20, 1 << 24, width, secret);
         make_heads(&arena).unwrap();
         let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::Off);
         let search = list.search(arena.view().unwrap(), &BYTEWISE);

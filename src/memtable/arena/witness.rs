@@ -376,7 +376,7 @@ mod tests {
     use crate::integrity::digest::Secret;
     use crate::integrity::digest::Width;
     use crate::key::Kind;
-    use crate::memtable::arena::arena::{Arena, ArenaOptions, SubChunk};
+    use crate::memtable::arena::arena::{Arena, SubChunk};
     use crate::memtable::arena::encode::{Fields, Shape};
     use crate::memtable::arena::layout::{BACK_AT, HEADER, UNIT};
     use crate::memtable::arena::node::{BackWord, Lengths, entry_end, node_units};
@@ -391,8 +391,7 @@ mod tests {
 
     fn with_entry(test: impl Fn(&View<'_>, u32, usize)) {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
-        let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
-        let arena = Arena::new(&options);
+        let arena = Arena::new(1 << 20, 1 << 24, width, secret);
         let view = arena.view().unwrap();
         let lengths = Lengths::pack(fields().key.len(), fields().kind, fields().value.len());
         let mut reservation = arena.carve(&mut SubChunk::default(), node_units(width, lengths, 1)).unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::integrity::digest::{Secret, Width};
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::{BYTEWISE, Kind, Target};
-use crate::memtable::arena::arena::{Arena, ArenaOptions, SubChunk};
+use crate::memtable::arena::arena::{Arena, SubChunk};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::Head;
 use crate::memtable::directory::name::Named;
@@ -39,8 +39,7 @@ impl Table {
     /// A table of these keys, of which some have names.
     fn of(keys: &'static [&'static [u8]], named: &[usize]) -> Arc<Table> {
         let (width, secret) = (Width::new(0).unwrap(), Secret::from_seed(1));
-        let options = ArenaOptions { write_buffer_size: 1 << 16, hard_limit: 1 << 16, width, secret };
-        let arena = Arena::new(&options);
+        let arena = Arena::new(1 << 16, 1 << 16, width, secret);
         make_heads(&arena).unwrap();
         let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::Off);
         let list = list.with_directory();

@@ -8,7 +8,7 @@ use super::page::{CODED, Page, SLOTS};
 use crate::integrity::digest::{Secret, Width, splitmix};
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::{BYTEWISE, Kind, SequenceNumber, Target};
-use crate::memtable::arena::arena::{Arena, ArenaOptions, View};
+use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::Head;
 use crate::memtable::skiplist::inserter::{Inserter, make_heads};
@@ -24,13 +24,7 @@ struct Table {
 impl Table {
     fn new() -> Table {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
-        let options = ArenaOptions {
-            write_buffer_size: if cfg!(miri) { 1 << 20 } else { 16 << 20 },
-            hard_limit: 1 << 30,
-            width,
-            secret,
-        };
-        let arena = Arena::new(&options);
+        let arena = Arena::new(if cfg!(miri) { 1 << 20 } else { 16 << 20 }, 1 << 30, width, secret);
         make_heads(&arena).unwrap();
         let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::Off);
         let list = list.with_directory();

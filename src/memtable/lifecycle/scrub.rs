@@ -495,12 +495,7 @@ fn along_links(view: &View<'_>, sentinel: u32, offsets: &mut BTreeSet<u32>) {
 fn through_arena(view: &View<'_>, offsets: &mut BTreeSet<u32>) -> Result<Option<Corruption>, Corruption> {
     let (stretches, unknown) = view.arena().stretches()?;
     for (first, units) in stretches {
-        for ahead in 0..units {
-            let offset = first + ahead;
-            if is_entry(view, offset).is_some() {
-                offsets.insert(offset);
-            }
-        }
+        offsets.extend((first..first + units).filter(|offset| is_entry(view, *offset).is_some()));
     }
     Ok(unknown)
 }

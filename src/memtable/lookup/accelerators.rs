@@ -215,7 +215,6 @@ mod tests {
     use super::*;
     use crate::error::Place;
     use crate::integrity::digest::{Width, key_part};
-    use crate::memtable::arena::arena::ArenaOptions;
 
     fn filter_in(arena: &Arena) -> Filter<KEYS> {
         Filter::new(arena, &mut SubChunk::default(), 2000).unwrap()
@@ -223,7 +222,7 @@ mod tests {
 
     fn arena() -> Arena {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(7));
-        Arena::new(&ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret })
+        Arena::new(1 << 20, 1 << 24, width, secret)
     }
 
     #[test]

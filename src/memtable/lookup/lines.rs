@@ -321,7 +321,6 @@ pub(crate) struct Ground<'t> {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use crate::integrity::digest::Width;
-    use crate::memtable::arena::arena::ArenaOptions;
     use crate::memtable::lookup::lines::*;
 
     const LINE_COUNT: usize = 9;
@@ -335,7 +334,7 @@ mod tests {
 
     fn arena(seed: u64) -> Arena {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(seed));
-        Arena::new(&ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret })
+        Arena::new(1 << 20, 1 << 24, width, secret)
     }
 
     /// Lines, and every value that each of their cache lines held, noted after each atomic step.

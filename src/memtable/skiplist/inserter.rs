@@ -290,7 +290,7 @@ impl NodeSpace {
         sub: &mut SubChunk,
         (pred, succ): (u32, u32),
     ) -> Result<NodeSpace> {
-        let (units, height) = (self.bytes() / UNIT as u64, self.height);
+        let (units, height) = (self.reservation.bytes() / UNIT as u64, self.height);
         let mut room = 0;
         loop {
             self.pad = pad_units(pred, self.reservation.start() + height, succ);
@@ -323,17 +323,11 @@ impl NodeSpace {
         Shape { pad: self.pad, height: self.height, revision, back, next, end }
     }
 
-    /// All of its bytes.
-    #[inline(always)]
-    pub(super) fn bytes(&self) -> u64 {
-        self.reservation.bytes()
-    }
-
     /// Zeroes a node that lost its race, because the comparator may panic in the search for its next place.
     #[cold]
     #[inline(never)]
     pub(super) fn wipe(&mut self, view: &View<'_>) -> Result<()> {
-        let bytes = self.bytes() as usize;
+        let bytes = self.reservation.bytes() as usize;
         view.plain(&mut self.reservation, 0, bytes)?.fill(0);
         Ok(())
     }
@@ -429,7 +423,7 @@ mod tests {
     use crate::integrity::options::{OrderChecks, SeekChecks};
     use crate::key::BYTEWISE;
     use crate::key::{Kind, SequenceNumber};
-    use crate::memtable::arena::arena::{Arena, ArenaOptions};
+    use crate::memtable::arena::arena::Arena;
     use crate::memtable::arena::layout::Head;
     use crate::memtable::skiplist::list::{DuplicatePolicy, List};
 
@@ -438,8 +432,7 @@ mod tests {
     #[test]
     fn a_back_link_leads_to_no_other_list() {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
-        let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
-        let arena = Arena::new(&options);
+        let arena = Arena::new(1 << 20, 1 << 24, width, secret);
         make_heads(&arena).unwrap();
         let list = |head| List::new(head, SeekChecks::Bracket, OrderChecks::Off);
         let (points, ranges) = (list(Head::Points).with_directory(), list(Head::Ranges));

@@ -15,11 +15,11 @@
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::digest::key_part;
 use crate::integrity::options::OrderChecks;
-use crate::key::{SequenceNumber, Side, Target};
+use crate::key::{Direction, SequenceNumber, Side, Target};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::{Lengths, Verified, bytes_of};
 use crate::memtable::arena::witness::Doubt;
-use crate::memtable::skiplist::search::{Gap, Search, Trail};
+use crate::memtable::skiplist::search::{Bracket, Gap, Search, Trail};
 
 /// Longest walk along stale hints before a search takes over.
 const HINT_HOPS_MAX: u32 = 64;
@@ -113,15 +113,26 @@ impl<'a> Search<'a> {
     /// The first intact node after `at` that upper levels and back links find.
     #[cold]
     pub(crate) fn resume_behind(self, at: u32) -> u32 {
-        let target = match self.verified(at) {
-            Ok(Some(entry)) => entry.node().position(self.comparator).with_side(Side::After),
-            Ok(None) => Target::extreme(Side::Start),
-            Err(_) => return self.sentinel,
-        };
-        match self.find_carefully(&target, &mut Trail::default()) {
-            Ok(bracket) => bracket.succ,
-            Err(gap) => gap.after,
-        }
+        self.intact_beside(at, Direction::Forward).unwrap_or(self.sentinel)
+    }
+
+    /// The first intact node in a direction from `at`, which upper levels and back links find.
+    #[cold]
+    fn intact_beside(self, at: u32, way: Direction) -> Result<u32, Corruption> {
+        Ok(match self.find_carefully(&self.position_beside(at, way)?, &mut Trail::default()) {
+            Ok(Bracket { pred, succ, .. }) => way.pick((pred, succ)),
+            Err(Gap { before, after, .. }) => way.pick((before, after)),
+        })
+    }
+
+    /// The position right before or right after a node. From the sentinel the list goes on at its other end.
+    fn position_beside(self, at: u32, way: Direction) -> Result<Target<'a>, Corruption> {
+        Ok(match self.verified(at)? {
+            Some(entry) => {
+                entry.node().position(self.comparator).with_side(way.pick((Side::Before, Side::After)))
+            }
+            None => Target::extreme(way.pick((Side::End, Side::Start))),
+        })
     }
 
     /// The entry before `at`, or the last one if `at` is the sentinel, without order checks. `None` if there is none, or
@@ -161,15 +172,8 @@ impl<'a> Search<'a> {
     /// The last intact node before `at`, where `prev` is damaged: its back link may be damaged with it.
     #[cold]
     fn intact_before(self, at: u32, prev: u32) -> u32 {
-        let target = match self.verified(at) {
-            Ok(Some(entry)) => entry.node().position(self.comparator),
-            Ok(None) => Target::extreme(Side::End),
-            Err(_) => return self.confirmed_back(prev).unwrap_or(self.sentinel),
-        };
-        match self.find_carefully(&target, &mut Trail::default()) {
-            Ok(bracket) => bracket.pred,
-            Err(gap) => gap.before,
-        }
+        let before = self.intact_beside(at, Direction::Backward).ok();
+        before.or_else(|| self.confirmed_back(prev)).unwrap_or(self.sentinel)
     }
 
     /// The node whose level-0 link names `at`, found from the hint: the last one before it on the way from there.
@@ -198,11 +202,9 @@ impl<'a> Search<'a> {
     /// overwritten: either it is late and renewed by now, or it is the evidence of a lost write.
     #[cold]
     fn prev_by_search(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
-        let found = match self.verified(at) {
-            Ok(Some(entry)) => self.find(&entry.node().position(self.comparator), &mut Trail::default()),
-            Ok(None) => self.find(&Target::extreme(Side::End), &mut Trail::default()),
-            Err(corruption) => Err(self.gap(corruption, self.sentinel, at)),
-        }?;
+        let target = self.position_beside(at, Direction::Backward);
+        let target = target.map_err(|corruption| self.gap(corruption, self.sentinel, at))?;
+        let found = self.find(&target, &mut Trail::default())?;
         if found.succ != at {
             return Err(self.gap(self.link_report(found.pred), found.pred, at));
         }

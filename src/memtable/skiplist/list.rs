@@ -265,7 +265,7 @@ impl List {
             view.settle_back(search.sentinel, node, bracket.succ);
         }
         let tower = Tower { node, height: shape.height, revision, pred: bracket.pred };
-        Ok(Some(Placement { digest: built.digest, bytes: space.bytes(), tower, displaced }))
+        Ok(Some(Placement { digest: built.digest, bytes: space.reservation.bytes(), tower, displaced }))
     }
 
     /// Names a published node in the directory and links it at its higher levels, after its writer has counted it: the

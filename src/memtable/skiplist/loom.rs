@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::integrity::digest::{Secret, Width, key_part};
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::{BYTEWISE, Kind, Side, Target};
-use crate::memtable::arena::arena::{Arena, ArenaOptions, SubChunk};
+use crate::memtable::arena::arena::{Arena, SubChunk};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{Head, Towers};
 use crate::memtable::skiplist::inserter::{Inserter, make_heads};
@@ -24,8 +24,7 @@ const SECRET: Secret = Secret::from_seed(1);
 
 fn arena() -> Arena {
     let width = Width::new(1).unwrap();
-    let options = ArenaOptions { write_buffer_size: 1 << 16, hard_limit: 1 << 16, width, secret: SECRET };
-    Arena::new(&options)
+    Arena::new(1 << 16, 1 << 16, width, SECRET)
 }
 
 /// A list in its arena.

@@ -928,7 +928,7 @@ mod tests {
     use crate::integrity::options::{OrderChecks, SeekChecks};
     use crate::key::BYTEWISE;
     use crate::key::Kind;
-    use crate::memtable::arena::arena::{Arena, ArenaOptions};
+    use crate::memtable::arena::arena::Arena;
     use crate::memtable::arena::encode::Fields;
     use crate::memtable::arena::layout::Head;
     use crate::memtable::skiplist::inserter::{Inserter, make_heads};
@@ -940,8 +940,7 @@ mod tests {
     #[test]
     fn many_searches_end_where_single_ones_end_also_over_damage() {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
-        let options = ArenaOptions { write_buffer_size: 1 << 20, hard_limit: 1 << 24, width, secret };
-        let arena = Arena::new(&options);
+        let arena = Arena::new(1 << 20, 1 << 24, width, secret);
         make_heads(&arena).unwrap();
         let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::Off);
         let list = list.with_directory();
