@@ -152,7 +152,7 @@ impl<'a> View<'a> {
     }
 
     /// The node at an offset, or a report of what is wrong with its header.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn open(&self, offset: u32) -> Result<Node<'a>, Corruption> {
         self.try_open(offset).ok_or_else(|| self.header_report(offset))
     }
@@ -348,7 +348,7 @@ impl<'a> Node<'a> {
     }
 
     /// This node with its key verified, or a report of what is wrong with it.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn verify(self, view: &View<'_>) -> Result<Verified<'a>, Corruption> {
         self.try_verify(view).ok_or_else(|| self.bad_key(self.key(), view.width))
     }

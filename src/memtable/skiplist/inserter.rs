@@ -377,7 +377,7 @@ pub(crate) struct Tower {
 
 impl Search<'_> {
     /// Links a node at its levels above 0, each after the node that the splice names there.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn link_tower(&self, splice: &mut Splice, fields: &Fields<'_>, tower: Tower) {
         let target = &self.target(fields).with_revision(tower.revision);
         for level in 1..tower.height {
@@ -391,7 +391,6 @@ impl Search<'_> {
 
     /// Links the node at one level. It searches on from `prev` if the splice was outdated or another writer was faster. `None`:
     /// damage (LINK-TOWER-2).
-    #[inline(always)]
     fn link_at(&self, mut prev: u32, tower: Tower, level: u32, target: &Target<'_>) -> Option<()> {
         let (view, node) = (&self.view, tower.node);
         loop {

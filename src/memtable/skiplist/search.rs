@@ -565,8 +565,8 @@ impl<'a> Search<'a> {
         self.verified(node).err().unwrap_or(Corruption::new(Place::Entry, bytes_of(node), 0, 0))
     }
 
-    /// Opens and verifies a node; the sentinel is `None`.
-    #[inline(always)]
+    /// Opens and verifies a node; the sentinel is `None`. Compiled once: searches that are not rare open and verify by themselves.
+    #[inline(never)]
     pub(crate) fn verified(&self, node: u32) -> Result<Option<Verified<'a>>, Corruption> {
         if node == self.sentinel {
             return Ok(None);
