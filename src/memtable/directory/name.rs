@@ -23,7 +23,7 @@ use crate::memtable::arena::arena::SubChunk;
 use crate::memtable::arena::node::Node;
 use crate::memtable::directory::page::{
     CODED, Kind, LEVELS_MAX, LeafSlot, Locked, MOVES_MAX, Measure, Page, Pages, SLOTS, START, Shares, Slot,
-    kept, kept_after, pack, shared,
+    kept, kept_after, pack, shared, shared_of,
 };
 use crate::sync::Ordering;
 
@@ -177,12 +177,16 @@ impl<'a> Pages<'_, 'a> {
         let _ = word.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Where a slot belongs in a page that is locked.
+    /// Where a slot belongs in a page that is locked. Neighbours at level 0 are not compared.
     fn place(&self, locked: &Locked<'a>, new: &New<'_, '_>) -> usize {
-        let is_before =
-            |slot| locked.slot(self.view, slot).is_none_or(|slot| self.is_before(slot.node, new.target));
-        let may_be_guessed = locked.page.measure().skip == CODED && (1..locked.count).contains(&new.guess);
-        if may_be_guessed && is_before(new.guess - 1) && !is_before(new.guess) {
+        let (before, after) = (self.view.back_hint(new.node), self.view.try_link(new.node, 0));
+        let is_before = |slot| match locked.slot(self.view, slot).map(|slot| slot.node) {
+            None => true,
+            node if node == before => true,
+            node if node == after => false,
+            Some(node) => self.is_before(node, new.target),
+        };
+        if (1..locked.count).contains(&new.guess) && is_before(new.guess - 1) && !is_before(new.guess) {
             return new.guess;
         }
         self.slot(&locked.page, new.target, (locked.kind, 0)).min(locked.count)
@@ -217,15 +221,19 @@ impl<'a> Pages<'_, 'a> {
             self.measure_anew(slab, locked, new.level, skip)?;
             return Some(None);
         }
-        if measure.skip == CODED && place < locked.count {
-            let slot = locked.slot(self.view, place)?;
-            let discriminator = kept_after(self.comparator, new.target.key, self.key_of(slot.node), CODED);
-            locked.store(self.view, place, Slot { discriminator, ..slot });
-        }
         let before = place.checked_sub(1).filter(|_| measure.skip == CODED);
         let before = before.and_then(|before| locked.slot(self.view, before));
         let before = before.map_or(&[][..], |slot| self.key_of(slot.node));
         let discriminator = kept_after(self.comparator, before, new.target.key, measure.skip);
+        if measure.skip == CODED && place < locked.count {
+            let slot = locked.slot(self.view, place)?;
+            // What shares more with the key before than it did keeps its code.
+            if shared_of(slot.discriminator) >= shared_of(discriminator) {
+                let discriminator =
+                    kept_after(self.comparator, new.target.key, self.key_of(slot.node), CODED);
+                locked.store(self.view, place, Slot { discriminator, ..slot });
+            }
+        }
         locked.insert(self.view, place, Slot { discriminator, node: new.node, child: new.child })?;
         Some(Some(behind(locked.page.at, place)))
     }

@@ -22,7 +22,7 @@ use std::borrow::Borrow;
 use std::cmp::Ordering as Order;
 use std::ops::Range;
 
-use crate::key::{KeyComparator, Target};
+use crate::key::{KeyComparator, KeyOrder, Target};
 use crate::memtable::arena::arena::{SubChunk, View};
 use crate::memtable::arena::layout::LINE_UNITS;
 use crate::memtable::arena::node::Node;
@@ -563,6 +563,8 @@ pub(super) struct Measure {
 
 /// What a coded page has for the number of bytes that it leaves out (MEASURE-3); any other number is smaller.
 pub(super) const CODED: u32 = 0xff_ffff;
+/// A coded slot that shares this much is below no limit.
+const UNLIMITED: u64 = (CODED as u64) << 40;
 
 /// The largest discriminator: one more marks a free slot.
 const LARGEST: u64 = u64::MAX - 1;
@@ -576,11 +578,19 @@ pub(super) fn kept(comparator: &KeyComparator, key: &[u8], skip: u32) -> u64 {
 /// How many bytes two keys share from their start, at most as many as the shorter one has.
 pub(super) fn shared(comparator: &KeyComparator, left: &[u8], right: &[u8]) -> u32 {
     let most = left.len().min(right.len());
-    let differing = (0..most).step_by(WORD).find_map(|at| {
+    let mut at = 0;
+    if comparator.key_order() == KeyOrder::Bytes {
+        let words = left.as_chunks::<WORD>().0.iter().zip(right.as_chunks().0);
+        at = WORD * words.take_while(|(left, right)| left == right).count();
+    }
+    while at < most {
         let differ = comparator.image(left, at) ^ comparator.image(right, at);
-        (differ != 0).then(|| at + differ.leading_zeros() as usize / 8)
-    });
-    differing.map_or(most, |at| at.min(most)).min(CODED as usize - 1) as u32
+        at += differ.leading_zeros() as usize / 8;
+        if differ != 0 {
+            break;
+        }
+    }
+    at.min(most).min(CODED as usize - 1) as u32
 }
 
 /// What a page keeps of a key (MEASURE-2), or of how it differs from the key of the slot before (MEASURE-3).
@@ -598,7 +608,7 @@ fn byte_of(key: &[u8], at: u32) -> u8 {
 }
 
 /// How many bytes of a coded slot's key are those of the key before.
-fn shared_of(word: u64) -> u32 {
+pub(super) fn shared_of(word: u64) -> u32 {
     (word >> 40) as u32
 }
 
@@ -787,14 +797,13 @@ impl<'a> Pages<'_, 'a> {
 
     /// [`Pages::slot`] of a coded page (MEASURE-3).
     fn slot_by_codes(&self, page: &Page<'a>, target: &Target<'_>, kind: Kind) -> usize {
-        // Free slots share the limit: they are passed.
-        let (mut candidate, mut limit) = (0, CODED);
+        // Free slots are not below any limit: they are passed.
+        let (mut candidate, mut limit) = (0, UNLIMITED);
         for slot in 1..SLOTS {
             let word = page.word(slot);
-            let shared = shared_of(word);
-            if shared < limit {
-                let is_after = byte_of(target.key, shared) < (word >> 32) as u8;
-                (candidate, limit) = if is_after { (candidate, shared) } else { (slot, CODED) };
+            if word < limit {
+                let is_after = byte_of(target.key, shared_of(word)) < (word >> 32) as u8;
+                (candidate, limit) = if is_after { (candidate, word & UNLIMITED) } else { (slot, UNLIMITED) };
             }
         }
         let node = page.slot(self.view, kind, candidate).and_then(|slot| self.view.try_open(slot.node));
