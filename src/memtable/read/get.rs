@@ -381,51 +381,58 @@ pub(crate) fn get<'t>(
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
-    if core.accelerators.has_filters() {
-        get_filtered(core, key, snapshot)
+    if core.accelerators.has_filters() || core.tombstones.may_be_any(&core.arena) {
+        get_asked(core, key, snapshot)
     } else {
-        get_led(core, &core.point_search()?, key, snapshot)
+        get_led(core, &core.point_search()?, key, snapshot, None)
     }
 }
 
-/// [`get`], after the filter was asked.
+/// [`get`], with a filter, or range tombstones that must be asked.
 #[cold]
 #[inline(never)]
-fn get_filtered<'t>(
+fn get_asked<'t>(
     core: &'t Arc<Core>,
     key: &[u8],
     snapshot: SequenceNumber,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
-    let search = core.point_search()?;
-    if core.accelerators.lacks(&search.view, key) {
-        return get_found(core, key, snapshot, None);
+    let (search, question) = (core.point_search()?, Question::new(key, snapshot));
+    if core.accelerators.has_filters() && core.accelerators.lacks(&search.view, key) {
+        return get_found(core, key, core.covering(question)?, None);
     }
-    get_led(core, &search, key, snapshot)
+    get_led(core, &search, key, snapshot, Some(question))
 }
 
-/// [`get`], by the directory. Without closures, which might not be inlined.
+/// [`get`], by the directory. Without closures, which might not be inlined. Range tombstones are asked while the lines that
+/// the directory names are on their way.
 #[inline(always)]
 fn get_led<'t>(
     core: &'t Arc<Core>,
     search: &Search<'t>,
     key: &[u8],
     snapshot: SequenceNumber,
+    question: Option<Question<'_>>,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
     let target = Target::new(search.comparator, key, snapshot);
-    if let Some(hint) = search.ask_directory(&target)
+    let hint = search.ask_directory(&target);
+    let cover = match question {
+        Some(question) => core.covering(question)?,
+        None => None,
+    };
+    if let Some(hint) = hint
         && let Some(ahead) = search.ahead_of(&hint)
     {
         if let Some(entry) = search.version(&ahead, &target) {
-            if entry.kind() == Kind::PUT && !core.tombstones.may_be_any(&core.arena) {
+            if entry.kind() == Kind::PUT && cover.is_none_or(|cover| cover <= entry.node().sequence()) {
                 return answer(core, Some(entry), None, search);
             }
-            return get_proved(core, key, snapshot, entry);
+            return get_proved(core, key, cover, entry);
         }
         if let Some(first) = search.first_of(ahead, &target) {
-            return get_found(core, key, snapshot, first);
+            return get_found(core, key, cover, first);
         }
     }
-    get_found(core, key, snapshot, newest(core, search, key, snapshot)?)
+    get_found(core, key, cover, newest(core, search, key, snapshot)?)
 }
 
 /// [`get`], from the newest entry that the key may have. Cold, so that the way to a plain value keeps entries in registers.
@@ -434,22 +441,23 @@ fn get_led<'t>(
 fn get_proved<'t>(
     core: &'t Arc<Core>,
     key: &[u8],
-    snapshot: SequenceNumber,
+    cover: Option<SequenceNumber>,
     entry: Verified<'t>,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
-    get_found(core, key, snapshot, Some(entry))
+    get_found(core, key, cover, Some(entry))
 }
 
-/// [`get`], from the first entry at or after the newest one that the key may have.
+/// [`get`], from the newest range tombstone over the key, and the first entry at or after the newest one that the key may have.
 #[inline(never)]
 fn get_found<'t>(
     core: &'t Arc<Core>,
     key: &[u8],
-    snapshot: SequenceNumber,
+    cover: Option<SequenceNumber>,
     first: Option<Verified<'t>>,
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
     let entry = first.filter(|entry| core.comparator.are_equal(entry.key(), key));
-    let deleted = deletion(core, key, snapshot, entry.as_ref())?;
+    let newer = cover.filter(|cover| entry.is_none_or(|entry| *cover > entry.node().sequence()));
+    let deleted = deletion_by(newer, entry.as_ref());
     if entry.is_none() {
         return Ok(deleted.map_or(Lookup::NotFound, |(sequence, by)| Lookup::Deleted { sequence, by }));
     }
