@@ -592,7 +592,8 @@ impl Search<'_> {
 // * MERGE-2: one step reads at most `STEP_PIECES` pieces, or makes a node over one block.
 // * MERGE-3: a block with a damaged record, or in which the comparator panicked, is skipped and not tried again.
 // * MERGE-4: a summary node is built only when a ninth of the records is new, and only up to a number of records, so
-//   that summary nodes stay small beside the other nodes; and once by `finish`.
+//   that summary nodes stay small beside the other nodes; and once by `finish`. It ends where a large node ends, so that
+//   few nodes cover the records behind it.
 // * MERGE-5: every record is verified. Keys are read only where prefixes are equal, and are verified then.
 // * MERGE-6: the prefixes of a node leave out as many bytes as those of the child that leaves out fewest. Prefixes of
 //   other children get bytes of the common prefix back.
@@ -912,6 +913,7 @@ impl Merger {
         let (blocks, summarized) = (self.next_block, self.summarized / BLOCK);
         let is_due = blocks >= 3
             && blocks.saturating_sub(summarized) > summarized / 8
+            && blocks.is_multiple_of(NodeId::blocks_below(summarized / 8))
             && blocks * BLOCK <= SUMMARY_RECORDS_MAX
             && self.summarized.is_multiple_of(BLOCK)
             && !NodeId::one_covers(blocks);

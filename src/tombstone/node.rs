@@ -444,6 +444,11 @@ impl NodeId {
         blocks.is_power_of_two() && blocks.trailing_zeros().is_multiple_of(RADIX_BITS)
     }
 
+    /// How many blocks the largest node over at most `blocks` covers; 1 if there are none.
+    pub(crate) fn blocks_below(blocks: u32) -> u32 {
+        1 << (blocks.max(1).ilog2() / RADIX_BITS * RADIX_BITS)
+    }
+
     /// The fewest nodes that cover blocks `from..to`, newest first.
     pub(crate) fn decompose(from: u32, mut to: u32) -> impl Iterator<Item = NodeId> {
         std::iter::from_fn(move || {

@@ -162,7 +162,7 @@ fn every_node_answers_alone_where_prefixes_are_those_of_padding() {
 /// MERGE-4: after how many blocks a summary node is built.
 #[test]
 fn summary_nodes_are_built_when_a_ninth_is_new() {
-    let (spans, _) = draw(&BYTEWISE, 1, 1, 40 * BLOCK as usize);
+    let (spans, _) = draw(&BYTEWISE, 1, 1, 73 * BLOCK as usize);
     let (mut parts, mut found) = (Parts::new(BYTEWISE.clone(), spans), Vec::new());
     for at in 0..parts.spans.len() {
         parts.push(at);
@@ -170,10 +170,11 @@ fn summary_nodes_are_built_when_a_ninth_is_new() {
         found.extend(parts.tree.summary().map(|summary| summary.covered));
     }
     found.dedup();
-    let blocks = [3, 5, 6, 7, 8, 10, 12, 14, 17, 20, 23, 26, 30, 34, 39];
+    // Up to 32 blocks at any of them, then at each fourth one, where a node of level 1 ends.
+    let blocks = [3, 5, 6, 7, 8, 10, 12, 14, 17, 20, 23, 26, 30, 34, 40, 48, 56, 68];
     assert_eq!(found, blocks.map(|blocks| blocks * BLOCK));
     parts.finish();
-    assert_eq!(parts.tree.summary().unwrap().covered, 40 * BLOCK);
+    assert_eq!(parts.tree.summary().unwrap().covered, 73 * BLOCK);
 }
 
 /// MERGE-2, with bounds that all differ: a step of one piece reads one.
