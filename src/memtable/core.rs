@@ -159,8 +159,11 @@ impl Core {
     }
 
     /// Reserves `bytes` of the arena and room for `load` in the tombstone indexes, both or neither.
+    #[inline]
     pub(crate) fn reserve(&self, inside: &mut Inside, bytes: u64, load: Load) -> Result<()> {
-        self.tombstones.reserve(&self.arena, &mut inside.index_room, load)?;
+        if load != Load::default() {
+            self.tombstones.reserve(&self.arena, &mut inside.index_room, load)?;
+        }
         let reserved = self.arena.reserve(&mut inside.inserter.sub, bytes);
         reserved.map_err(|error| self.refuse(inside, load, error))
     }

@@ -373,8 +373,8 @@ impl MemTable {
     /// keys in the batch. O(log n). Takes no lock that a write holds; waits for a freeze that refuses it. When to call it:
     /// [commit protocol](crate::guide::commit_protocol).
     ///
-    /// The batch may be prepared with another table, if this one has the same comparator (the same `Arc`), the same policy for
-    /// duplicates, and the same or larger limits of keys and values: a [`fork`](Self::fork) has.
+    /// The batch may be prepared with another table, if this one has the same comparator (the same `Arc`), and the same or larger
+    /// limits of keys and values: a [`fork`](Self::fork) has.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable, WriteBatch};

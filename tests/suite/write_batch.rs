@@ -277,20 +277,20 @@ mod reserved {
         let limits = || options().key_len_max(20).value_len_max(200);
         let reverse: Arc<dyn Comparator> = Arc::new(Reverse);
         let under = |order: &Arc<dyn Comparator>| limits().comparator(Arc::clone(order));
-        let same: [(MemTableOptions, MemTableOptions); 4] = [
+        let same: [(MemTableOptions, MemTableOptions); 5] = [
             (limits(), limits().seed(7).hard_limit(300 << 10).whole_key_filter(0.1)),
             (limits(), limits().key_len_max(21).value_len_max(201)),
             (limits(), under(&(Arc::new(paranoid_memtable::Bytewise) as Arc<dyn Comparator>))),
             (under(&reverse), under(&reverse)),
+            (limits().duplicates(DuplicatePolicy::Replace), limits()),
         ]
         .map(|(left, right)| (left.build().unwrap(), right.build().unwrap()));
-        let other: [(MemTableOptions, MemTableOptions); 6] = [
+        let other: [(MemTableOptions, MemTableOptions); 5] = [
             (limits(), under(&reverse)),
             (under(&reverse), limits()),
             (under(&(Arc::new(CaseBlind) as Arc<dyn Comparator>)), under(&reverse)),
             (limits(), limits().key_len_max(19)),
             (limits(), limits().value_len_max(199)),
-            (limits().duplicates(DuplicatePolicy::Replace), limits()),
         ]
         .map(|(left, right)| (left.build().unwrap(), right.build().unwrap()));
         let mut batch = WriteBatch::new();

@@ -106,6 +106,7 @@ pub struct PreparedBatch<'b> {
 
 impl PreparedBatch<'_> {
     /// How many sequence numbers the batch takes: one per record, empty ranges included. O(1).
+    #[inline]
     #[must_use]
     pub fn numbers(&self) -> u64 {
         self.batch.len() as u64
@@ -113,6 +114,7 @@ impl PreparedBatch<'_> {
 
     /// The most bytes that the batch takes of a table's hard limit: of the arena, and of the index of range tombstones. 0 if it has
     /// no entries but empty ranges. O(log n).
+    #[inline]
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.arena_bytes.saturating_add(self.load.bytes_max())
@@ -131,7 +133,6 @@ impl PreparedBatch<'_> {
         let (checked, options) = (&self.core.options, &core.options);
         options.key_len_max >= checked.key_len_max
             && options.value_len_max >= checked.value_len_max
-            && options.duplicates == checked.duplicates
             && options.comparator.is_same(&checked.comparator)
     }
 }
@@ -193,6 +194,7 @@ impl ReservedBatch<'_, '_> {
     ///
     /// # Panics
     /// If the comparator panics, as in `write_batch`.
+    #[inline]
     pub fn write(mut self, first_sequence: SequenceNumber) -> Result<BatchWritten> {
         self.batch.count_from(first_sequence)?;
         apply_batch(self.core, &mut self.entered, &self.batch.writes)
@@ -605,7 +607,7 @@ pub(crate) fn reserve<'t, 'b>(
 ) -> Result<ReservedBatch<'t, 'b>> {
     if !batch.serves(core) {
         return Err(Error::InvalidArgument(
-            "a batch was prepared with a table of another comparator, larger limits or another policy for duplicates".into(),
+            "a batch was prepared with a table of another comparator or larger limits".into(),
         ));
     }
     let mut leased = None;
