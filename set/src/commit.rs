@@ -25,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,19 @@ const QUESTIONS: u64 = 64;
 
 /// Bytes of batches that are appended to the journal until one waits for a write (COMMIT-6).
 const UNWRITTEN_MAX: usize = 256 << 10;
+
+/// A thread keeps the memory for copies of batches up to this many bytes.
+const COPY_MAX: usize = 64 << 10;
+
+thread_local!(static COPY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) });
+
+/// A copy of the encoding, in this thread's memory.
+fn copy_of(batch: &WriteBatch) -> Vec<u8> {
+    let mut copy = COPY.try_with(Cell::take).unwrap_or_default();
+    copy.clear();
+    copy.extend_from_slice(batch.as_bytes());
+    copy
+}
 
 /// What the handles of a set share.
 pub(crate) struct Shared<B> {
@@ -142,9 +156,11 @@ impl<B> Shared<B> {
         replayed: Option<SequenceNumber>,
     ) -> Result<SequenceNumber> {
         let durability = self.durability(options)?;
-        let encoded = (durability != Durability::None).then(|| batch.as_bytes().to_vec());
+        let encoded = (durability != Durability::None).then(|| copy_of(batch));
         // Every check that does not depend on other writes (COMMIT-1).
-        let mut prepared = self.model.prepare(batch)?;
+        // Used where it lies: it is large.
+        let mut prepared = self.model.prepare(batch);
+        let prepared = prepared.as_mut().map_err(|error| error.clone())?;
         // The batch agrees with its digests, and the journal gets what it was when it did.
         if let Some(place) = encoded.as_ref().and_then(|copy| difference(copy, batch.as_bytes())) {
             return Err(Corruption::new(Place::Encoding, place, 0, 0).into());
@@ -154,10 +170,14 @@ impl<B> Shared<B> {
         let written = if numbers == 0 {
             self.commit_nothing(&request)
         } else {
-            self.once_there_is_room(options.deadline, || self.try_commit(&mut prepared, &mut request))
+            self.once_there_is_room(options.deadline, || self.try_commit(prepared, &mut request))
         };
         // A batch with numbers has ended: a listener may wait for all of them.
         self.reports.deliver();
+        if let Some(copy) = request.encoded.filter(|copy| copy.capacity() <= COPY_MAX) {
+            // No thread local is there while a thread ends.
+            let _ = COPY.try_with(|kept| kept.set(copy));
+        }
         written
     }
 
@@ -194,7 +214,10 @@ impl<B> Shared<B> {
         deadline: Option<Instant>,
         mut act: impl FnMut() -> Result<T>,
     ) -> Result<T> {
-        let mut done = act();
+        let mut done = match act() {
+            Ok(done) => return Ok(done),
+            refused => refused,
+        };
         let Err(Error::WriteStall { cause, .. }) = done else { return done };
         self.reports.tell(|| SetEvent::StallBegun { cause });
         let deadline = deadline.or_else(|| Instant::now().checked_add(self.options.stall_timeout));
@@ -221,18 +244,18 @@ impl<B> Shared<B> {
         self.ask_sometimes(&mut commit, request.bytes)?;
         loop {
             let slot = commit.active.get();
-            let reserved = match slot.table.reserve(batch) {
-                Ok(reserved) => reserved,
-                Err(Error::MemTableFull { .. }) if !commit.is_active_empty() => {
-                    self.replace_full(&mut commit)?;
-                    continue;
+            let reserved = slot.table.reserve(batch);
+            if let Err(error) = &reserved {
+                if !matches!(error, Error::MemTableFull { .. }) || commit.is_active_empty() {
+                    return Err(error.clone());
                 }
-                Err(error) => return Err(error),
-            };
+                self.replace_full(&mut commit)?;
+                continue;
+            }
             self.number(&mut commit, request, taken)?;
             let unfinished = Unfinished { shared: self, taken, cause: None };
             drop(commit);
-            let written = reserved.write(taken.first);
+            let written = reserved.and_then(|reserved| reserved.write(taken.first));
             // While this thread waits for others, it holds neither a shard nor a table.
             drop(slot);
             if let Err(error) = written.and_then(|_| self.wait_for_journal(request, taken)) {

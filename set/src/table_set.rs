@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,11 @@ use crate::options::{Durability, SetOptions, WriteOptions};
 use crate::tables::Snapshot;
 use crate::view::View;
 use crate::write_buffer_manager::ThreadState;
+
+/// A thread keeps the memory of its batch of one up to this many bytes.
+const BATCH_MAX: usize = 64 << 10;
+
+thread_local!(static BATCH: Cell<Option<WriteBatch>> = const { Cell::new(None) });
 
 /// The write path of an engine: one active table, the immutable ones that are not flushed yet, and the engine's own
 /// version of its files, the base `B`.
@@ -145,9 +151,16 @@ impl<B> MemTableSet<B> {
     }
 
     fn write_one(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<SequenceNumber> {
-        let mut batch = WriteBatch::new().with_range_order(RangeOrder::OfTable);
+        let kept = BATCH.try_with(Cell::take).ok().flatten();
+        let mut batch = kept.unwrap_or_else(|| WriteBatch::new().with_range_order(RangeOrder::OfTable));
         batch.insert(kind, key, value)?;
-        self.write(&batch)
+        let written = self.write(&batch)?;
+        if batch.as_bytes().len() <= BATCH_MAX {
+            batch.clear();
+            // No thread local is there while a thread ends.
+            let _ = BATCH.try_with(|kept| kept.set(Some(batch)));
+        }
+        Ok(written)
     }
 
     /// Writes a batch, as [`write_with`](Self::write_with) does by default: `Buffered` if there is a journal, otherwise
