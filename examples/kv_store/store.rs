@@ -95,7 +95,6 @@ impl Store {
         // From here on an error ends the thread before the lock.
         let store = Store { set, files, durability, flusher, _lock: lock };
         let replayed = recovery.replay(|_, batch| store.set.replay(&batch).map(drop))?;
-        store.set.skip_to(replayed.last_sequence)?;
         for finding in &replayed.findings {
             let (error, bytes, reason) = (&finding.error, finding.cut_bytes, finding.reason);
             eprintln!("journal: {error}; {bytes} bytes are cut off ({reason:?})");

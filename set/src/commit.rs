@@ -16,6 +16,8 @@
 //!   table that a replay wrote to is flushed.
 //! * COMMIT-6: what the journal has copied and not written is bounded: each time that so many bytes were appended, the batch
 //!   that passes the limit waits for a write.
+//! * COMMIT-7: a set that is read-only stays so. A switch closes its tables below the batch that stopped it, once every batch with a
+//!   number has ended; the journal gets no further table. What is above is read and flushed by nobody.
 //!
 //! A batch reserves its space in its table under the commit mutex and holds it until its entries are in.
 //!
@@ -95,8 +97,6 @@ pub(crate) struct Commit<B> {
     pub(crate) refusal: Option<Error>,
     /// The last table with entries that the journals switched to since it was made do not have (COMMIT-5).
     pub(crate) replayed: Option<u64>,
-    /// The newest of the tables that a flush found damaged, as long as it is one of the set.
-    pub(crate) damaged: Option<u64>,
 }
 
 /// What a commit needs beside the batch that passed all checks which do not depend on other writes.
@@ -132,7 +132,6 @@ impl<B> Shared<B> {
             unwritten: 0,
             replayed: None,
             refusal: None,
-            damaged: None,
         };
         Ok(Shared {
             model,
@@ -179,23 +178,6 @@ impl<B> Shared<B> {
             let _ = COPY.try_with(|kept| kept.set(copy));
         }
         written
-    }
-
-    /// Numbers up to `last` were given before this set was opened.
-    pub(crate) fn skip_to(&self, last: SequenceNumber) -> Result<()> {
-        let mut commit = self.commit.lock();
-        self.admit(&commit)?;
-        if last > SEQUENCE_MAX || self.registry.publication.visible() != commit.last {
-            return Err(Error::InvalidArgument(format!(
-                "numbers are skipped while nothing is written, and up to 2^56 - 1, not to {last}"
-            )));
-        }
-        if last > commit.last {
-            commit.closed = if commit.is_active_empty() { last } else { commit.closed };
-            commit.last = last;
-            self.registry.publication.skip_to(last);
-        }
-        Ok(())
     }
 
     /// The durability of a batch.
@@ -276,7 +258,7 @@ impl<B> Shared<B> {
         self.admit(&self.commit.lock())?;
         let last = self.logged.appended();
         let waited = self.wait_for_journal(request, Taken { first: last + 1, last });
-        waited.map_err(|error| self.refuse(error, None))?;
+        waited.map_err(|error| self.refuse(error))?;
         Ok(self.registry.publication.visible())
     }
 
@@ -390,13 +372,27 @@ impl<B> Shared<B> {
 
     /// Closes the active table and puts an empty one in its place.
     pub(crate) fn replace_active(&self, commit: &mut Commit<B>) -> Result<()> {
-        let next = self.next_slot(commit)?;
+        let next = self.next_slot(commit, self.journal())?;
         self.begin_table(commit, next, commit.last);
         Ok(())
     }
 
+    /// Closes the tables of a read-only set where its visible numbers end, so that all that is visible can be flushed (COMMIT-7).
+    fn close(&self, commit: &mut Commit<B>) -> Result<()> {
+        // The commit mutex is held, so no number is given meanwhile.
+        let stop = self.registry.publication.wait_until_ended(commit.last);
+        let end = stop.map_or(commit.last, |stop| stop.first - 1);
+        if !commit.is_active_empty() || end < commit.last {
+            let next = self.next_slot(commit, None)?;
+            commit.last = end;
+            self.begin_table(commit, next, end);
+            self.buffers.change_thread(ThreadState::retry);
+        }
+        Ok(())
+    }
+
     /// Closes the tables at `end`, and puts an empty one in the place of the active one (COMMIT-4).
-    pub(crate) fn begin_table(&self, commit: &mut Commit<B>, next: Arc<Slot>, end: SequenceNumber) {
+    fn begin_table(&self, commit: &mut Commit<B>, next: Arc<Slot>, end: SequenceNumber) {
         let sealed = Arc::clone(&commit.tables.active);
         self.buffers.take_seal();
         commit.closed = commit.last;
@@ -417,10 +413,11 @@ impl<B> Shared<B> {
         let mut tried = None;
         let sealed = self.once_there_is_room(None, || {
             let mut commit = self.commit.lock();
-            self.admit(&commit)?;
             let active = commit.tables.active.number;
+            if self.admit(&commit).is_err() {
+                self.close(&mut commit)?;
             // Another thread may have closed the table meanwhile.
-            if *tried.get_or_insert(active) == active && !commit.is_active_empty() {
+            } else if *tried.get_or_insert(active) == active && !commit.is_active_empty() {
                 self.replace_full(&mut commit)?;
             }
             Ok(commit.tables.immutables.first().map(|slot| slot.bytes.id()))
@@ -450,13 +447,11 @@ impl<B> Shared<B> {
         self.model.key_comparator()
     }
 
-    /// Makes the set read-only, because of damage that a flush found in tables up to number `damaged` or for another reason; returns the
-    /// error that says so.
-    pub(crate) fn refuse(&self, cause: Error, damaged: Option<u64>) -> Error {
+    /// Makes the set read-only; returns the error that says so.
+    pub(crate) fn refuse(&self, cause: Error) -> Error {
         let error = Error::read_only(cause);
         let mut commit = self.commit.lock();
         self.refuse_because(&mut commit, &error);
-        commit.damaged = commit.damaged.max(damaged);
         drop(commit);
         self.reports.deliver();
         error
@@ -484,12 +479,12 @@ impl<B> Shared<B> {
         self.registry.publication.admit()
     }
 
-    /// Makes an empty table and tells the journal.
-    pub(crate) fn next_slot(&self, commit: &mut Commit<B>) -> Result<Arc<Slot>> {
+    /// Makes an empty table and tells the journal, if there is one to be told.
+    fn next_slot(&self, commit: &mut Commit<B>, journal: Option<&dyn Journal>) -> Result<Arc<Slot>> {
         let table = self.model.fork()?;
         let end = || Error::InvalidArgument("table numbers end at 2^64 - 1".into());
         let number = commit.last_table.checked_add(1).ok_or_else(end)?;
-        if let Some(journal) = self.journal() {
+        if let Some(journal) = journal {
             journal.switch(number)?;
         }
         commit.last_table = number;

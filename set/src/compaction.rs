@@ -23,8 +23,8 @@
 //!   verified, and all sums compared.
 //! * SET-FLUSH-2: what a table's own flush leaves out (FLUSH-3) and what this file leaves out every reader at the newest number or
 //!   at a snapshot does without.
-//! * SET-FLUSH-3: a table ends at its last number: what was abandoned above (TABLES-4) is not handed out. That number is
-//!   among the snapshots of the table's own flush, so that no abandoned version hides one below.
+//! * SET-FLUSH-3: a table ends at its last number: what is above (TABLES-4) is not handed out. That number is among the snapshots of the
+//!   table's own flush, so that no version above hides one below.
 //!
 //! One thread at a time pulls; tables are frozen.
 
@@ -91,7 +91,7 @@ struct Input<'s> {
     entries: Entries<'s>,
     /// Asked for range tombstones.
     source: Box<dyn SortedSource + 's>,
-    /// What is newer was abandoned (SET-FLUSH-3).
+    /// What is newer is not handed out (SET-FLUSH-3).
     last: SequenceNumber,
 }
 
@@ -105,11 +105,11 @@ impl Input<'_> {
 
     /// Goes to the next entry. Returns how many it has passed.
     fn advance(&mut self) -> Result<u64> {
-        let mut abandoned = 0;
+        let mut passed = 0;
         match &mut self.entries {
             Entries::Table(items) => {
                 while items.next_entry()?.is_some_and(|entry| entry.sequence > self.last) {
-                    abandoned += 1;
+                    passed += 1;
                 }
             }
             Entries::Source(next, version) => {
@@ -124,7 +124,7 @@ impl Input<'_> {
                 *version = Some(Version { key, sequence, kind, value, protection });
             }
         }
-        Ok(abandoned)
+        Ok(passed)
     }
 }
 

@@ -5,13 +5,13 @@
 //!   items     as often as needed: an error of the sink changes nothing
 //!   install   one store: the tables are gone and the base is the new one; then the journal may forget
 //!   dropped   without install: the tables stay, and the next job begins anew
-//!   salvage   after a pass that met damage, in its place: then install, and the set may resume
+//!   salvage   after a pass that met damage, in its place: then install
 //! ```
 //! * FLUSH-JOB-1: the list of snapshots is taken after the tables' last number was visible. So a snapshot that is
 //!   missing in it sees every table of the job as a whole (SNAPSHOT-1).
 //! * FLUSH-JOB-2: there is one job at a time, and only a job whose pass reached its end may install.
-//! * FLUSH-JOB-3: a resume closes tables below the numbers that it abandons, or takes them away, before these count as visible. So
-//!   a job takes tables that are still there after their last number was visible, and asks for that number again.
+//! * FLUSH-JOB-3: a switch of a read-only set closes tables below the batch that stopped it, or takes them away. So a job takes tables
+//!   that are still there after their last number was visible, and asks for that number again.
 //! * FLUSH-JOB-4: one base at a time is made of the current one, by a flush or by `replace_base`, and installed before the next
 //!   one is begun: so none loses what another has brought. The commit mutex is taken for the store alone.
 //!
@@ -168,7 +168,7 @@ impl<B> FlushJob<B> {
         let begun = Compaction::of_tables(slots, frozen, shared.comparator(), snapshots, ended);
         begun.map_err(|error| {
             ended.get_or_init(|| Err(error.clone()));
-            shared.refuse(error, slots.last().map(|slot| slot.number))
+            shared.refuse(error)
         })
     }
 
@@ -179,8 +179,7 @@ impl<B> FlushJob<B> {
 
     /// Passes everything to the sink that still verifies of tables that a pass of this job found damaged: all versions of
     /// every entry, in the order of a flush, and the range tombstones. Afterwards [`install`](Self::install) replaces the
-    /// tables by a base with what the sink has, and [`resume`](crate::MemTableSet::resume) lets the set take writes
-    /// again. O(n log n) for n entries.
+    /// tables by a base with what the sink has. The set stays read-only. O(n log n) for n entries.
     ///
     /// What is [`missing`](SalvageSummary::missing) is lost then, and an older version of its key, or nothing, is read in
     /// its place. An engine whose journal is intact loses nothing if it opens the set anew from base and journal instead.
@@ -217,11 +216,10 @@ impl<B> FlushJob<B> {
     /// # injector.flip(value, 3);
     /// // A bit of the first value flips.
     /// let mut job = set.begin_flush()?.expect("an immutable table");
-    /// assert!(job.flush(&mut Keys(vec![])).is_err() && set.resume().is_err());
+    /// assert!(job.flush(&mut Keys(vec![])).is_err() && set.read_only().is_some());
     /// let mut keys = Keys(vec![]);
     /// assert_eq!(job.salvage(&mut keys)?.missing, 1);
     /// job.install(|_| Ok(keys.0))?;
-    /// assert_eq!(set.resume()?, None);
     /// assert_eq!(set.view().base().as_slice(), [b"b", b"c"]);
     /// # Ok(()) }
     /// # #[cfg(not(feature = "fault-injection"))]
@@ -247,7 +245,7 @@ impl<B> FlushJob<B> {
     /// Makes the set read-only if the last pass met damage, and returns the error that says so.
     fn refuse_damage(&self) -> Result<()> {
         let Some(Err(error)) = self.ended.get() else { return Ok(()) };
-        Err(self.shared.refuse(error.clone(), self.slots.last().map(|slot| slot.number)))
+        Err(self.shared.refuse(error.clone()))
     }
 
     /// Replaces the flushed tables by the base that `next` makes of the current one and of what this job handed out, in one store: no
@@ -289,7 +287,6 @@ pub(crate) fn replace_base<B>(
     let old = shared.tables.swap(&commit.tables);
     let oldest = commit.tables.newest_first().map(|slot| slot.number).min();
     let replayed = commit.replayed;
-    commit.damaged = commit.damaged.filter(|damaged| Some(*damaged) > flushed);
     drop(commit);
     drop(turn);
     // Without a lock: these may be the last pointers to the flushed tables.
@@ -344,13 +341,11 @@ mod tests {
     use super::*;
     use crate::options::{SetOptions, WriteOptions};
     use crate::publication::Taken;
-    use crate::table_set::resume;
     use paranoid_memtable::WriteBatch;
 
-    /// The last numbers that tables had when a job asked count as visible after a resume, and belong to abandoned batches
-    /// (FLUSH-JOB-3).
+    /// The last numbers that tables had when a job asked belong to batches that are never finished (FLUSH-JOB-3).
     #[test]
-    fn a_flush_passes_no_number_that_a_resume_has_abandoned() {
+    fn a_flush_of_a_stopped_set_ends_below_the_stop() {
         let shared = Shared::open(SetOptions::default(), Arc::new(())).unwrap();
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"1").unwrap();
@@ -368,10 +363,12 @@ mod tests {
         let before = shared.tables.load();
         shared.registry.publication.stop(Taken { first: 3, last: 4 }, Error::WriterPanicked);
         assert_eq!(complete(&shared, &before).unwrap().len(), 1);
-        assert_eq!(resume(&shared).unwrap(), Some((3, 4)));
-        let complete = complete(&shared, &before).unwrap();
-        let ends: Vec<_> = complete.iter().map(|slot| (slot.number, slot.last.get())).collect();
-        assert_eq!(ends, [(1, 1), (2, 2)]);
+        for _ in 0..2 {
+            shared.switch().unwrap();
+            let complete = complete(&shared, &before).unwrap();
+            let ends: Vec<_> = complete.iter().map(|slot| (slot.number, slot.last.get())).collect();
+            assert_eq!(ends, [(1, 1), (2, 2)]);
+        }
     }
 }
 
@@ -561,7 +558,7 @@ impl FlushThread {
         self.change(ThreadState::retry);
     }
 
-    /// The error of the last flush, until [`retry`](Self::retry) or until the set resumes.
+    /// The error of the last flush, until [`retry`](Self::retry).
     #[must_use]
     pub fn error(&self) -> Option<Error> {
         self.set.upgrade().and_then(|set| set.thread_error())

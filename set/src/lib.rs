@@ -177,7 +177,7 @@
 //! | `MemoryRefused` | the system has no memory for the batch; nothing is changed | flush, free memory, and write again |
 //! | [`WriteStall`](paranoid_memtable::Error::WriteStall) | a budget is used up, its [`StallCause`](paranoid_memtable::StallCause) says which; nothing is changed | flush, and write again; drop what pins memory; if it has `waited` for no time, nothing flushes: [start a flush thread](MemTableSet::start_flush_thread) or [begin a flush](MemTableSet::begin_flush) |
 //! | an error of the journal's `append` or `switch` | the batch is refused; nothing is changed | as the journal says |
-//! | [`ReadOnly`](paranoid_memtable::Error::ReadOnly) | a batch with numbers was not finished, a write or a sync of the journal failed, or a flush met damage; reads go on | [`resume`](MemTableSet::resume), after a flush that met damage first [`salvage`](FlushJob::salvage); or open anew from base and journal |
+//! | [`ReadOnly`](paranoid_memtable::Error::ReadOnly) | a batch with numbers was not finished, a write or a sync of the journal failed, or a flush met damage; reads go on | [flush](MemTableSet::flush_and_wait) what is visible, after damage with [`salvage`](FlushJob::salvage) if there is no journal; then open anew from base and journal |
 //! | `Sink` | the file was not written; the set is unchanged | discard the file, flush again |
 //! | [`Merge`](paranoid_memtable::Error::Merge) | the merge operator refused this key | report it |
 //!
@@ -200,9 +200,6 @@
 //!     fn obsolete_before(&self, _: u64) -> Result<(), Error> {
 //!         Ok(())
 //!     }
-//!     fn abandon(&self, _: u64, _: u64) -> Result<(), Error> {
-//!         Ok(())
-//!     }
 //! }
 //! # fn main() -> Result<(), Error> {
 //! let set = MemTableSet::open(SetOptions::builder().journal(Arc::new(Failing)).build()?, ())?;
@@ -211,8 +208,15 @@
 //! set.write(&batch)?;
 //! assert!(matches!(set.write_with(&batch, Durability::Synced), Err(Error::ReadOnly { .. })));
 //! assert!(matches!(set.view().get(b"k")?, Lookup::Value(value) if value.sequence() == 1));
-//! assert_eq!(set.resume()?, Some((2, 2)), "this number is given up");
-//! assert_eq!(set.write(&batch)?, 3);
+//! set.switch()?;
+//! let mut job = set.begin_flush()?.expect("what is visible");
+//! let mut items = job.items()?;
+//! while let Some(_item) = items.next()? {} // into a file
+//! drop(items);
+//! let last = job.last_sequence();
+//! job.install(|_| Ok(()))?;
+//! let set = MemTableSet::open(SetOptions::builder().last_sequence(last).build()?, ())?;
+//! assert_eq!(set.write(&batch)?, 2);
 //! # Ok(()) }
 //! ```
 

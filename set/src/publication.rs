@@ -221,17 +221,6 @@ impl Publication {
         }
     }
 
-    /// Goes on after a stop: what is not visible never was, and the next number is the one after `last`.
-    pub(crate) fn restart(&self, last: SequenceNumber) {
-        let mut order = self.order.lock();
-        (order.stop, order.stopped) = (None, 0);
-        order.done.clear();
-        // ORDERING: Relaxed: the caller has the commit mutex, under which `admit` is asked.
-        self.has_stop.store(0, Ordering::Relaxed);
-        order.visible = order.visible.max(last);
-        self.show(&order);
-    }
-
     /// Leaves numbers up to this one unused: a replay goes on after them. Nothing is under way, and the caller has the
     /// commit mutex.
     pub(crate) fn skip_to(&self, last: SequenceNumber) {
@@ -401,12 +390,6 @@ impl Logged {
             act(journal).map(|()| covered)
         })
     }
-
-    /// Forgets what failed, after the journal was switched: a switch answers for what a failed turn covered, or a later sync does.
-    pub(crate) fn restart(&self) {
-        self.writes.restart();
-        self.syncs.restart();
-    }
 }
 
 /// The turns of one kind.
@@ -484,13 +467,6 @@ impl Turns {
             }
         }
         Ok(())
-    }
-
-    fn restart(&self) {
-        let mut state = self.state.lock();
-        if matches!(state.role, Role::Failed(_)) {
-            state.role = Role::Free;
-        }
     }
 }
 

@@ -1,10 +1,9 @@
 //! The handle of a set: what an engine calls.
 //!
 //! ```text
-//!   MemTableSet --+-- write, write_with, replay, skip_to, switch, flush_and_wait     commit
+//!   MemTableSet --+-- write, write_with, replay, switch, flush_and_wait     commit
 //!                 +-- view, view_at, snapshot, stats        view, snapshot, stats
 //!                 +-- begin_flush                           flush_job
-//!                 +-- resume                                resume
 //! ```
 //! Any thread may call any method; clones are handles of one set.
 
@@ -22,7 +21,6 @@ use crate::flush_job::{FlushJob, FlushThread, replace_base};
 use crate::options::{Durability, SetOptions, WriteOptions};
 use crate::tables::Snapshot;
 use crate::view::View;
-use crate::write_buffer_manager::ThreadState;
 
 /// A thread keeps the memory of its batch of one up to this many bytes.
 const BATCH_MAX: usize = 64 << 10;
@@ -247,31 +245,13 @@ impl<B> MemTableSet<B> {
         self.shared.write(batch, Durability::None.into(), Some(batch.sequence()))
     }
 
-    /// Leaves the numbers up to `last` unused, if the next batch would get one of them. Meant for recovery, after the
-    /// last [`replay`](Self::replay): a journal may know of numbers that were given and abandoned.
-    ///
-    /// ```
-    /// use paranoid_memtable::WriteBatch;
-    /// use paranoid_set::{MemTableSet, SetOptions};
-    /// # fn main() -> Result<(), paranoid_memtable::Error> {
-    /// let set = MemTableSet::open(SetOptions::default(), ())?;
-    /// set.skip_to(9)?;
-    /// let mut batch = WriteBatch::new();
-    /// batch.put(b"k", b"v")?;
-    /// assert_eq!(set.write(&batch)?, 10);
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `InvalidArgument` beyond 2^56 - 1, and while a batch is being written; `ReadOnly`.
-    pub fn skip_to(&self, last: SequenceNumber) -> Result<()> {
-        self.shared.skip_to(last)
-    }
-
     /// Replaces the active table by an empty one, unless it is empty; returns how many tables can be flushed. The set
     /// does so by itself when the table is full: it asks [`should_flush`](paranoid_memtable::MemTable::should_flush) each time that
     /// batches took a 64th of the write buffer. Where there may be no further table, it waits for a flush as a write does, for
     /// [`stall_timeout`](crate::SetOptionsBuilder::stall_timeout) at most.
+    ///
+    /// Of a set that is [read-only](Self::read_only) the switch closes all tables below the batch that stopped it, so that a last flush has
+    /// everything that is visible. Then the set is opened anew over that base.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -288,7 +268,7 @@ impl<B> MemTableSet<B> {
     ///
     /// # Errors
     /// `MemoryRefused` if the system has no memory for a table, `WriteStall` if there may be no further one and no flush ends in
-    /// time, errors of [`Journal::switch`](crate::Journal::switch), and `ReadOnly`.
+    /// time, and errors of [`Journal::switch`](crate::Journal::switch).
     pub fn switch(&self) -> Result<usize> {
         self.shared.switch()?;
         Ok(self.view().readers().count() - 1)
@@ -428,7 +408,7 @@ impl<B> MemTableSet<B> {
     /// Starts a thread that calls `flush` with a job each time that a table is sealed, or that the
     /// [`WriteBufferManager`](crate::WriteBufferManager) asks for one. The function writes a file and installs the
     /// job. If it returns an error, or the job is dropped without an install, every table stays, writers that are stalled
-    /// are refused, and the thread waits until [`retry`](FlushThread::retry), or until the set resumes. An engine with its
+    /// are refused, and the thread waits until [`retry`](FlushThread::retry). An engine with its
     /// own threads calls [`begin_flush`](Self::begin_flush) instead. A write or a switch by the function itself, or by a listener on its
     /// thread, does not wait for a flush of this set: it is refused at once.
     ///
@@ -456,35 +436,6 @@ impl<B> MemTableSet<B> {
         B: Send + Sync + 'static,
     {
         FlushThread::start(&self.shared, flush)
-    }
-
-    /// Takes writes again after a batch could not be finished, a write or a sync of the journal failed, or damaged tables were
-    /// [salvaged](FlushJob::salvage) and replaced. Batches with numbers from that batch on
-    /// are abandoned: nobody was told that they were written, the journal is told to pass over them, and no read sees them.
-    /// Batches that were only buffered when a sync failed may be lost in a crash until their tables are flushed: a
-    /// [`FileJournal`](crate::FileJournal) does not sync that file again.
-    /// What is before them in the same table stays there; that table can be flushed then, up to there, and an empty one is active,
-    /// one more than [`max_write_buffer_number`](crate::SetOptionsBuilder::max_write_buffer_number) if it must be. Returns the
-    /// abandoned numbers, first and last; `None` if there are none. Waits until all batches that have numbers have ended;
-    /// readers go on. A flush thread that failed tries again.
-    ///
-    /// ```
-    /// use paranoid_set::{MemTableSet, SetOptions};
-    /// let set = MemTableSet::open(SetOptions::default(), ())?;
-    /// assert_eq!(set.resume()?, None);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// `ReadOnly` because of `Corruption` if a flush met damage and the tables are still there: they are
-    /// [salvaged](FlushJob::salvage), and then the set resumes. Errors of the journal; `MemoryRefused` if the system has no memory
-    /// for a table. The set stays read-only then, and nothing is lost. It can be opened anew from its base and its journal as well;
-    /// then batches that nobody was told of may be there.
-    pub fn resume(&self) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
-        let abandoned = resume(&self.shared)?;
-        self.shared.buffers.change_thread(ThreadState::retry);
-        self.shared.reports.deliver();
-        Ok(abandoned)
     }
 
     /// Counts and numbers of the set, for logs and graphs. O(tables * writers).
@@ -517,7 +468,9 @@ impl<B> MemTableSet<B> {
         }
     }
 
-    /// What made the set read-only, as the error that writes get; `None` while it takes writes.
+    /// What made the set read-only, as the error that writes get; `None` while it takes writes. It stays read-only: after a last flush
+    /// ([`flush_and_wait`](Self::flush_and_wait), or a [`switch`](Self::switch) and a job) the engine drops it, and opens another one over its
+    /// base and its journal. Batches whose write returned this error may be there then.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -570,49 +523,4 @@ pub struct SetStats {
     pub recycled_bytes: u64,
     /// Number of different sequence numbers at which there are [snapshots](crate::MemTableSet::snapshots).
     pub snapshots: u64,
-}
-
-// Resume: a set that a batch has stopped takes writes again, without that batch and those after it.
-//
-// ```text
-//   tables      .. 4 (..=90)   5 (91..=120)   6 (121..)        stop at 105; the last number taken is 130
-//   resumed     .. 4 (..=90)   5 (91..=104)   7 (131..)        105..=130 are abandoned
-// ```
-// * RESUME-1: it waits until every batch that has numbers has ended, so that nothing is written to these tables any more.
-// * RESUME-2: the table that has numbers on both sides of the stop is closed below it: what it has above is never read and
-//   never flushed (TABLES-4). Later tables go.
-// * RESUME-3: the journal knows that the numbers are abandoned before one after them is given.
-// * RESUME-4: tables are closed below the stop before the abandoned numbers count as visible. So no view of the former
-//   tables reads at one of them.
-// * RESUME-5: tables that a flush found damaged are gone, replaced by a base with what was salvaged of them.
-//
-// Any thread; readers go on.
-
-/// Makes the set take writes again. Returns the abandoned numbers, first and last, if there are any.
-pub(crate) fn resume<B>(shared: &Shared<B>) -> Result<Option<(SequenceNumber, SequenceNumber)>> {
-    let mut commit = shared.commit.lock();
-    // RESUME-5.
-    if let Some(refusal) = commit.refusal.as_ref().filter(|_| commit.damaged.is_some()) {
-        return Err(refusal.clone());
-    }
-    // RESUME-1: the commit mutex is held, so no number is given meanwhile.
-    let stop = shared.registry.publication.wait_until_ended(commit.last);
-    let abandoned = stop.map(|stop| (stop.first, commit.last));
-    if abandoned.is_none() && commit.refusal.is_none() {
-        return Ok(None);
-    }
-    let next = shared.next_slot(&mut commit)?;
-    if let (Some((first, last)), Some(journal)) = (abandoned, shared.journal()) {
-        // RESUME-3.
-        journal.abandon(first, last)?;
-    }
-    // RESUME-2, RESUME-4.
-    let end = abandoned.map_or(commit.last, |(first, _)| first - 1);
-    shared.begin_table(&mut commit, next, end);
-    commit.refusal = None;
-    shared.logged.restart();
-    if abandoned.is_some() {
-        shared.registry.publication.restart(commit.last);
-    }
-    Ok(abandoned)
 }

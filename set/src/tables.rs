@@ -9,8 +9,9 @@
 //!   this order, has the newest answer.
 //! * TABLES-2: a table's last number is stored before the next table is given its first one. So who has seen a number
 //!   of the next table sees that this one is closed.
-//! * TABLES-3: each number up to the last one of the active table is in one of the tables, or in the base, or was abandoned.
-//! * TABLES-4: what a table has above its last number was abandoned by a resume: no read and no flush passes that number.
+//! * TABLES-3: each number up to the last one of the active table is in one of the tables, or in the base.
+//! * TABLES-4: what a table has above its last number belongs to a batch that was not finished, or to one after it: no read and no flush
+//!   passes that number.
 //!
 //! Any thread; `Tables` never change.
 

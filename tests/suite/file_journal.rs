@@ -164,7 +164,6 @@ fn misuse_is_an_invalid_argument() {
     log(&journal, &batch(6, b"")).unwrap();
     refused(log(&journal, &batch(6, b"")));
     refused(journal.switch(4));
-    refused(journal.abandon(2, 1));
     // An empty batch takes no number.
     let mut empty = WriteBatch::new();
     empty.set_sequence(7);
@@ -178,44 +177,6 @@ fn misuse_is_an_invalid_argument() {
         RecoveryMode::TolerateCorruptedTailRecords,
     );
     assert!(matches!(none, Err(Error::InvalidArgument(_))));
-}
-
-#[test]
-fn abandoned_numbers_are_passed_over() {
-    let disk = empty_disk();
-    let (journal, ..) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
-    journal.switch(1).unwrap();
-    for sequence in 1..=5 {
-        log(&journal, &batch(sequence, b"v")).unwrap();
-    }
-    journal.switch(2).unwrap();
-    journal.abandon(3, 9).unwrap();
-    log(&journal, &batch(10, b"v")).unwrap();
-    let (_, replayed, found) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
-    let numbers: Vec<u64> = found.iter().map(|(sequence, _)| *sequence).collect();
-    assert_eq!((numbers.as_slice(), replayed.last_sequence), ([1, 2, 10].as_slice(), 10));
-}
-
-/// A set that is opened again goes on after the last batch that was handed out: with numbers that were abandoned before.
-#[test]
-fn abandoned_numbers_are_given_again() {
-    let disk = empty_disk();
-    for run in 0..3 {
-        let (journal, _, found) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
-        journal.switch(journal.next_table()).unwrap();
-        let next = found.len() as u64 + 1;
-        (next..next + 3).for_each(|sequence| log(&journal, &batch(sequence, &[run])).unwrap());
-        if run == 1 {
-            journal.abandon(next, next + 2).unwrap();
-        }
-        journal.sync().unwrap();
-    }
-    let expected: Vec<Logged> =
-        (1..=6).map(|sequence| (sequence, batch(sequence, if sequence > 3 { &[2] } else { &[0] }))).collect();
-    for last in [0, 3] {
-        let found = read(&disk, last, RecoveryMode::TolerateCorruptedTailRecords).unwrap().2;
-        assert_eq!(found, expected[last as usize..]);
-    }
 }
 
 /// Checks a journal that was damaged: nothing wrong is handed out, and what was not hit is saved.
@@ -392,18 +353,21 @@ fn a_full_disk_is_an_error_and_no_loss() {
         if !is_full(journal.switch(1)) {
             for sequence in 1..=40 {
                 let batch = batch(sequence, &[sequence as u8; 60]);
-                let refused = is_full(log(&journal, &batch));
-                // What was not written stays in the queue.
-                kept.push((sequence, batch));
-                if refused {
+                if is_full(log(&journal, &batch)) {
+                    // Every call fails from then on.
+                    assert!(is_full(journal.write()) && is_full(journal.switch(2)));
                     break;
                 }
+                kept.push((sequence, batch));
             }
             is_full(journal.sync());
         }
-        // Space again: the switch writes what was refused.
+        drop(journal);
+        // Space again: the next opening has what was written, and goes on.
         disk.set_plan(Plan::default());
-        journal.switch(2).unwrap();
+        let (journal, _, found) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
+        assert_eq!(found, kept, "capacity {capacity}");
+        journal.switch(journal.next_table()).unwrap();
         let next = batch(kept.len() as u64 + 1, b"after");
         log(&journal, &next).unwrap();
         kept.push((kept.len() as u64 + 1, next));
@@ -480,25 +444,15 @@ mod crash {
         Written,
         /// It was appended, or may have been.
         Open,
-        /// Its numbers were abandoned, and that may be known after a crash.
-        Leaving,
-        /// Its numbers were abandoned, and that was synced.
-        Gone,
         /// Its append failed: it may be there as long as nothing else has its number.
         Refused,
     }
 
     impl Fate {
-        /// Whether an end of the process, or a power cut, leaves a batch that was not abandoned.
+        /// Whether an end of the process, or a power cut, leaves a batch.
         fn survives(self, end: End) -> bool {
             self == Fate::Certain || (self == Fate::Written && end == End::Process)
         }
-    }
-
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    enum Attempt {
-        First,
-        Again,
     }
 
     #[derive(Debug)]
@@ -519,7 +473,7 @@ mod crash {
         table: (u64, u64),
         /// The worst end since the last recovery.
         end: Option<End>,
-        /// A call failed, and the numbers that it left open are not abandoned yet.
+        /// A call failed: the journal may fail until it is opened anew.
         has_failed: bool,
     }
 
@@ -557,14 +511,8 @@ mod crash {
 
         fn sync(&mut self, journal: &FileJournal) -> Result<(), Error> {
             journal.sync()?;
-            for batch in &mut self.batches {
-                batch.fate = match batch.fate {
-                    Fate::Open | Fate::Written | Fate::Certain => Fate::Certain,
-                    Fate::Leaving if self.has_failed => Fate::Leaving,
-                    Fate::Leaving | Fate::Gone => Fate::Gone,
-                    Fate::Refused => Fate::Refused,
-                };
-            }
+            let there = self.batches.iter_mut().filter(|batch| batch.fate != Fate::Refused);
+            there.for_each(|batch| batch.fate = Fate::Certain);
             Ok(())
         }
 
@@ -575,29 +523,6 @@ mod crash {
             Ok(())
         }
 
-        /// After a sync that failed: a new file, and what was not synced is abandoned.
-        fn resume(&mut self, journal: &FileJournal, attempt: Attempt) -> Result<(), Error> {
-            match attempt {
-                Attempt::First => self.switch(journal)?,
-                // A set that could not tell the journal what it abandons tries again with the table of before.
-                Attempt::Again => journal.switch(self.table.0).or_else(|_| self.switch(journal))?,
-            }
-            let open = |batch: &&mut Batch| matches!(batch.fate, Fate::Open | Fate::Written | Fate::Leaving);
-            let mut open: Vec<&mut Batch> = self.batches.iter_mut().filter(open).collect();
-            // Those that a failed sync covered and that nobody waited for stay.
-            let is_leaving = |batch: &&mut Batch| batch.fate == Fate::Leaving;
-            let leaving = open.iter().position(is_leaving).unwrap_or(open.len());
-            let mut open = open.split_off(self.next as usize % (leaving + 1));
-            if let Some(first) = open.first().map(|batch| batch.sequence) {
-                open.iter_mut().for_each(|batch| batch.fate = Fate::Leaving);
-                journal.abandon(first, self.next - 1)?;
-            }
-            self.has_failed = false;
-            let synced = self.sync(journal);
-            self.has_failed = synced.is_err();
-            synced
-        }
-
         /// The tables before the newest one are in files.
         fn flush(&mut self, journal: &FileJournal) -> Result<(), Error> {
             self.flushed = self.flushed.max(self.table.1);
@@ -605,23 +530,15 @@ mod crash {
         }
 
         /// One call or another; only a machine that is down ends the work.
-        fn work(&mut self, journal: &FileJournal, disk: &SimDisk, rng: &mut Rng) {
+        fn work(&mut self, journal: &FileJournal, rng: &mut Rng) {
             let done = match rng.below(20) {
                 0..=9 => self.append(journal, rng),
                 10..=12 => self.write(journal),
                 13..=16 => self.sync(journal),
-                17 | 18 if self.has_failed => Ok(()),
                 17 | 18 => self.switch(journal),
                 _ => self.flush(journal),
             };
             self.has_failed |= done.is_err();
-            // After a write that failed the file may go on; after a sync that failed all calls fail until the switch.
-            let mut resumes = self.has_failed && rng.one_in(2);
-            let mut attempt = Attempt::First;
-            while resumes && !disk.is_down() {
-                resumes = self.resume(journal, attempt).is_err();
-                attempt = if rng.one_in(2) { Attempt::First } else { Attempt::Again };
-            }
         }
 
         /// Compares what was replayed with what was written.
@@ -636,9 +553,6 @@ mod crash {
                     let batch =
                         left.next().ok_or(format!("batch {sequence} was not written so, or not there"))?;
                     if same(batch) {
-                        if batch.fate == Fate::Gone {
-                            return Err(format!("batch {sequence} was abandoned"));
-                        }
                         if let Some(skipped) = skipped {
                             return Err(format!("batch {sequence} without batch {skipped} before it"));
                         }
@@ -649,7 +563,7 @@ mod crash {
                             return Err(format!("batch {} was {fate:?} and is missing", batch.sequence));
                         }
                         Fate::Certain | Fate::Written | Fate::Open => skipped = Some(batch.sequence),
-                        Fate::Leaving | Fate::Gone | Fate::Refused => {}
+                        Fate::Refused => {}
                     }
                 }
             }
@@ -705,16 +619,16 @@ mod crash {
         let mut disk = SimDisk::new(rng.next_u64(), Plan::default());
         for _ in 0..4 {
             disk.set_plan(Plan { crash_at: Some(rng.below(150)), ..Plan::default() });
-            if let Some(journal) = recover(&disk, &mut engine)? {
-                let crash_at = Some(disk.steps() + rng.below(100));
+            let crash_at = Some(disk.steps() + rng.below(150));
+            // As often as a call fails, the journal is opened anew, by the same process or another one.
+            while let Some(journal) = recover(&disk, &mut engine)? {
                 disk.set_plan(Plan { crash_at, fails_one_in, ..Plan::default() });
-                let mut ready = engine.switch(&journal).is_ok();
-                while !ready && !disk.is_down() {
-                    ready = engine.switch(&journal).is_ok();
+                engine.has_failed = engine.switch(&journal).is_err();
+                while !disk.is_down() && !(engine.has_failed && rng.one_in(2)) {
+                    engine.work(&journal, &mut rng);
                 }
-                while !disk.is_down() {
-                    engine.work(&journal, &disk, &mut rng);
-                }
+                drop(journal);
+                disk.set_plan(Plan { crash_at, ..Plan::default() });
             }
             let end = *rng.pick(&[End::Process, End::Power, End::Power]);
             engine.end = engine.end.filter(|end| *end == End::Power).or(Some(end));

@@ -654,9 +654,6 @@ mod queues {
             fn obsolete_before(&self, table: u64) -> Result<(), Error> {
                 self.inner.obsolete_before(table)
             }
-            fn abandon(&self, first: u64, last: u64) -> Result<(), Error> {
-                self.inner.abandon(first, last)
-            }
         }
     }
 

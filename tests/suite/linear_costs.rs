@@ -33,7 +33,6 @@ const COSTS: &[Cost] = &[
     ("it, of two tables", 25, flush_two_nested),
     ("a flush of four tables, by their entries", 200, flush_four_tables),
     ("a walk over a set of many tables of one key each, by keys and tables", 8, walk_many_tables),
-    ("a replay of batches before as many abandoned intervals, by bytes", 200, replay_before_intervals),
     ("a replay of many tables of one batch each into a set, by comparisons", 8, replay_many_tables),
     ("it, by calls of the storage and bytes", 8, read_many_tables),
     ("openings of a journal, one after the other, by calls of the storage", 32, openings),
@@ -271,17 +270,6 @@ fn opening(disk: &SimDisk, batches: u64) -> u64 {
     let (steps, bytes) = (disk.steps(), disk.reads().bytes);
     assert_eq!(replay(disk, &set().0).1, batches);
     disk.steps() - steps + disk.reads().bytes - bytes
-}
-
-fn replay_before_intervals(batches: u64) -> u64 {
-    let disk = SimDisk::new(1, Plan::default());
-    let (journal, _) = replay(&disk, &set().0);
-    journal.switch(1).unwrap();
-    (1..=2 * batches).for_each(|number| log(&journal, number));
-    (1..=batches).for_each(|number| journal.abandon(2 * number, 2 * number).unwrap());
-    journal.sync().unwrap();
-    drop(journal);
-    opening(&disk, batches)
 }
 
 /// A disk with a journal of many tables of one batch each.

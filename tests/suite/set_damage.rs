@@ -1,6 +1,6 @@
 //! The fault campaign of a set: every bit of an immutable table flips in turn. The flush
 //! finds them, the set is read-only with that cause, all other entries are read, a salvage hands out all but what is damaged,
-//! and the set resumes.
+//! and another set goes on over that.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -147,7 +147,6 @@ fn trial(setup: &mut Setup, piece: &Piece, control: &History) -> Result<bool, St
     let is_stopped = |error: Option<Error>| error.is_some_and(|it| it.corruption().is_some());
     ensure!(is_stopped(setup.set.read_only()), "the set takes writes");
     ensure!(is_stopped(setup.set.write(&WriteBatch::new()).err()), "a batch was taken");
-    ensure!(is_stopped(setup.set.resume().err()), "resumed over damage");
     let refused = read_all(setup, "after the flush")?;
     ensure!(refused.is_subset(&allowed), "{refused:?} are not read");
     salvage(setup, job, piece)?;
@@ -173,8 +172,14 @@ fn salvage(setup: &mut Setup, mut job: FlushJob<History>, piece: &Piece) -> Resu
     }
     ensure!(saved.points.iter().all(|entry| all.points.get(entry.0) == Some(entry.1)), "made up");
     job.install(|_| Ok(saved)).map_err(|error| format!("install: {error}"))?;
-    ensure!(setup.set.write(&WriteBatch::new()).is_err(), "it resumed by itself");
-    ensure!(matches!(setup.set.resume(), Ok(None)), "no resume");
+    ensure!(setup.set.write(&WriteBatch::new()).is_err(), "it takes writes");
+    // What is left is flushed, and another set goes on.
+    let rest = setup.set.switch().and_then(|_| setup.set.begin_flush());
+    let mut rest = rest.map_err(|error| format!("begin: {error}"))?.ok_or("no job for the rest")?;
+    let mut base = History::clone(setup.set.view().base());
+    rest.flush(&mut base).map_err(|error| format!("the rest: {error}"))?;
+    let options = SetOptions::builder().last_sequence(rest.last_sequence()).build().unwrap();
+    setup.set = MemTableSet::open(options, base).unwrap();
     setup.write(|batch| batch.put(b"j", b"after").unwrap());
     let view = setup.set.view();
     for key in KEYS.into_iter().filter(|key| owner.is_none_or(|owner| *owner.key != **key)) {
@@ -313,8 +318,8 @@ fn a_pulled_flush_hands_out_nothing_that_was_damaged_meanwhile() {
     assert!(ended > 0, "an entry that was handed out may be damaged");
 }
 
-/// Sets that are damaged where they stopped: they resume, and the table that has numbers on both sides of the stop is flushed or
-/// salvaged up to there; nothing above it is handed out.
+/// Sets that are damaged where they stopped: the table that has numbers on both sides of the stop is flushed or salvaged up to there;
+/// nothing above it is handed out, and another set goes on.
 mod set_stopped_damage {
     use std::sync::Arc;
 
@@ -401,16 +406,16 @@ mod set_stopped_damage {
             }
         }
 
-        /// Resumes a set that is damaged where it stopped, and flushes the table that it closed there. Returns whether a salvage
+        /// Closes a set that is damaged where it stopped, flushes its table up to there, and opens another one. Returns whether a salvage
         /// was needed.
-        fn resume(&mut self, piece: &Piece, abandoned: (u64, u64)) -> bool {
-            assert_eq!(self.set.resume().unwrap(), Some(abandoned));
+        fn open_anew(&mut self, piece: &Piece) -> bool {
+            assert_eq!(self.set.switch().unwrap(), 1);
             self.check(|_| false);
             let mut job = self.set.begin_flush().unwrap().expect("the closed table can be flushed");
             let mut saved = History::default();
             let is_damaged = job.flush(&mut saved).is_err();
             if is_damaged {
-                assert!(self.set.write(&WriteBatch::new()).is_err() && self.set.resume().is_err());
+                assert!(self.set.write(&WriteBatch::new()).is_err());
                 saved = History::default();
                 job.salvage(&mut saved).unwrap();
                 let owner = piece.owner.as_ref();
@@ -424,10 +429,12 @@ mod set_stopped_damage {
             let is_known = |entry: &(&_, &_)| self.known.points.get(entry.0) == Some(entry.1);
             assert!(saved.points.iter().all(|entry| is_known(&entry)), "{saved:?}");
             assert!(saved.ranges.is_subset(&self.known.ranges), "{saved:?}");
+            let last = job.last_sequence();
             job.install(|_| Ok(saved)).unwrap();
-            if is_damaged {
-                assert_eq!(self.set.resume().unwrap(), None);
-            }
+            let options = SetOptions::builder().table(options()).last_sequence(last);
+            let options = options.first_table(9).journal(Arc::new(self.journal.clone()));
+            let base = History::clone(self.set.view().base());
+            self.set = MemTableSet::open(options.build().unwrap(), base).unwrap();
             is_damaged
         }
     }
@@ -442,7 +449,7 @@ mod set_stopped_damage {
         let (mut salvaged, mut harmless) = (0, 0);
         let stop = || {
             let mut stopped = Stopped::new();
-            let mut batch = puts(&BATCH, b"abandoned");
+            let mut batch = puts(&BATCH, b"unfinished");
             batch.delete_range(b"a", b"c").unwrap();
             stopped.journal.0.lock().unwrap().sync_fails = Some(Error::Frozen);
             assert!(matches!(stopped.write(&batch), Err(Error::ReadOnly { .. })));
@@ -456,13 +463,13 @@ mod set_stopped_damage {
             injector.flip(at, bit);
             let piece = injector.pieces()[at].clone();
             drop(injector);
-            let needed = stopped.resume(&piece, (7, 13));
+            let needed = stopped.open_anew(&piece);
             (salvaged, harmless) = (salvaged + usize::from(needed), harmless + usize::from(!needed));
             let is_lost = |key: &[u8]| needed && piece.owner.as_ref().is_none_or(|owner| *owner.key == *key);
             stopped.check(is_lost);
             stopped.write(&puts(&BATCH, b"after")).unwrap();
             stopped.check(is_lost);
-            assert_eq!(stopped.set.snapshot().sequence(), 19);
+            assert_eq!(stopped.set.snapshot().sequence(), 12);
         }
         assert!(salvaged > 100 && harmless > 100, "{salvaged} {harmless}");
     }

@@ -623,9 +623,6 @@ mod events {
             fn obsolete_before(&self, _: u64) -> Result<(), Error> {
                 Ok(())
             }
-            fn abandon(&self, _: u64, _: u64) -> Result<(), Error> {
-                Ok(())
-            }
         }
         let options = SetOptions::builder().journal(Arc::new(Broken));
         let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();

@@ -665,18 +665,20 @@ mod set_listener {
         assert_eq!(told(), ["flush ended 1 0"]);
         assert_eq!(flush(&set), 1);
         assert_eq!(told(), ["flush ended 1 1"]);
-        journal.0.lock().unwrap().sync_fails = Some(Error::Frozen);
-        assert!(set.write_with(&put(2), Durability::Synced).is_err());
-        assert!(set.write(&put(3)).is_err());
-        assert_eq!(told(), ["stopped true"]);
-        assert_eq!(set.resume().unwrap(), Some((2, 2)));
-        assert_eq!(told(), ["switched 2 3"]);
         while set.write(&put(4)).is_ok() {}
         let events = told();
         assert_eq!(
             events.last_chunk(),
             Some(&["stall begun Tables".into(), "stall ended true Some(Tables)".into()])
         );
+        assert_eq!(flush(&set), 1);
+        told();
+        journal.0.lock().unwrap().sync_fails = Some(Error::Frozen);
+        assert!(set.write_with(&put(2), Durability::Synced).is_err());
+        assert!(set.write(&put(3)).is_err());
+        assert_eq!(told(), ["switched 3 4", "stopped true"]);
+        assert_eq!(set.switch().unwrap(), 1);
+        assert_eq!(told(), ["switched 4 5"]);
     }
 
     /// Panics at every event, or calls the set from it.

@@ -129,7 +129,6 @@ pub fn finish(view: &View<History>, key: &[u8], lookup: Lookup<ValueRef<'_>, Box
 pub struct Log {
     /// By table.
     pub batches: BTreeMap<u64, Vec<Vec<u8>>>,
-    pub abandoned: Vec<(u64, u64)>,
     pub appends: u64,
     pub synced: u64,
     pub table: u64,
@@ -137,7 +136,6 @@ pub struct Log {
     pub append_fails: Option<Error>,
     pub sync_fails: Option<Error>,
     pub switch_fails: Option<Error>,
-    pub abandon_fails: Option<Error>,
     pub removal_fails: Option<Error>,
     pub sync_panics: bool,
 }
@@ -186,15 +184,6 @@ impl Journal for MemoryJournal {
         log.batches.retain(|number, _| *number >= table);
         Ok(())
     }
-
-    fn abandon(&self, first: u64, last: u64) -> Result<(), Error> {
-        let mut log = self.0.lock().unwrap();
-        if let Some(error) = log.abandon_fails.take() {
-            return Err(error);
-        }
-        log.abandoned.push((first, last));
-        Ok(())
-    }
 }
 
 impl MemoryJournal {
@@ -202,11 +191,7 @@ impl MemoryJournal {
     pub fn recovered(&self) -> Vec<WriteBatch> {
         let log = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let batches = log.batches.values().flatten();
-        let batches = batches.map(|bytes| WriteBatch::from_bytes(bytes).unwrap());
-        let is_abandoned = |batch: &WriteBatch| {
-            log.abandoned.iter().any(|(first, last)| (*first..=*last).contains(&batch.sequence()))
-        };
-        batches.filter(|batch| !is_abandoned(batch)).collect()
+        batches.map(|bytes| WriteBatch::from_bytes(bytes).unwrap()).collect()
     }
 }
 

@@ -18,8 +18,7 @@
 //! * JOURNAL-FORMAT-5: a file of another version is told by the magic and the version, and nothing of it is touched. A
 //!   change of the form raises the version.
 //!
-//! A batch's payload is the encoded batch; that of an abandoned interval its first and last sequence number. All offsets
-//! are those of the file. Pure functions over slices; any thread.
+//! A record's payload is an encoded batch. All offsets are those of the file. Pure functions over slices; any thread.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +29,7 @@ use paranoid_memtable::integrity::{BlockChecks, Place};
 use paranoid_memtable::{ChecksumKind, Corruption, Error, Result, SequenceNumber};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pmjournl");
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// What a device writes as a whole, or not at all.
 const SECTOR: usize = 512;
@@ -46,6 +45,8 @@ const COPY_ROOM: usize = HEADER_LEN / 2;
 const MARK: [u8; 2] = [0xa5, 0x3c];
 const FILLER: u8 = 0x5a;
 const TRAILER_LEN: usize = 5;
+/// The kind of every record.
+const BATCH: u8 = 1;
 const FIELDS_LEN: usize = 18;
 const HEAD_LEN: usize = FIELDS_LEN + TRAILER_LEN;
 
@@ -149,23 +150,9 @@ pub(super) fn report(offset: u64, expected: u64, found: u64) -> Corruption {
     Corruption::new(Place::Encoding, offset, expected, found)
 }
 
-/// What a record is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RecordKind {
-    Batch = 1,
-    Abandoned = 2,
-}
-
-impl RecordKind {
-    fn from_u8(number: u8) -> Option<RecordKind> {
-        [RecordKind::Batch, RecordKind::Abandoned].into_iter().find(|kind| *kind as u8 == number)
-    }
-}
-
 /// A record before it is encoded.
 #[derive(Debug)]
 pub(super) struct NewRecord<'a> {
-    pub(super) kind: RecordKind,
     pub(super) payload: &'a [u8],
     /// Where it will lie in its file.
     pub(super) offset: u64,
@@ -199,14 +186,14 @@ pub(super) fn encode(out: &mut Vec<u8>, checks: &BlockChecks, record: &NewRecord
 
 #[inline(never)]
 fn encode_once(out: &mut Vec<u8>, checks: &BlockChecks, record: &NewRecord<'_>) {
-    let NewRecord { kind, payload, offset, durable } = *record;
+    let NewRecord { payload, offset, durable } = *record;
     let start = out.len();
     out.extend(MARK);
     out.extend((payload.len() as u64).to_le_bytes());
     out.extend(durable.to_le_bytes());
-    out.extend(checks.trailer(&out[start..], kind as u8, offset));
+    out.extend(checks.trailer(&out[start..], BATCH, offset));
     out.extend_from_slice(payload);
-    out.extend(checks.trailer(payload, kind as u8, offset + HEAD_LEN as u64));
+    out.extend(checks.trailer(payload, BATCH, offset + HEAD_LEN as u64));
     let end = usize::try_from(offset % SECTOR as u64).unwrap_or_default() + out.len() - start;
     out.resize(out.len() + filled(end) - end, FILLER);
     mask(&mut out[start..], offset, checks);
@@ -251,7 +238,6 @@ pub(super) struct Stream {
 /// A record that verified.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record<'s> {
-    pub(super) kind: RecordKind,
     pub(super) durable: u64,
     /// Where it begins and ends.
     pub(super) at: usize,
@@ -273,7 +259,7 @@ impl Record<'_> {
 
     /// Whether a copy of the payload has the record's checksum.
     pub(super) fn verify(&self, copy: &[u8], checks: &BlockChecks) -> Result<(), Corruption> {
-        let computed = checks.trailer(copy, self.kind as u8, self.offset_of(0));
+        let computed = checks.trailer(copy, BATCH, self.offset_of(0));
         if computed == self.trailer { Ok(()) } else { Err(report(0, tail(&computed), tail(&self.trailer))) }
     }
 }
@@ -285,7 +271,6 @@ fn tail(trailer: &[u8]) -> u64 {
 /// A verified record head.
 #[derive(Debug, Clone, Copy)]
 struct Head {
-    kind: RecordKind,
     durable: u64,
     /// Where the record ends, without its filler.
     end: usize,
@@ -309,23 +294,22 @@ impl Stream {
             return None;
         }
         let (fields, trailer) = stored.split_last_chunk::<TRAILER_LEN>()?;
-        let kind = RecordKind::from_u8(trailer[0])?;
-        if self.checks.trailer(fields, trailer[0], at as u64) != *trailer {
+        if self.checks.trailer(fields, BATCH, at as u64) != *trailer {
             return None;
         }
         let len = usize::try_from(word(fields, 2)).ok()?;
         let end = len.checked_add(at + HEAD_LEN + TRAILER_LEN).filter(|end| *end < usize::MAX / 4)?;
-        Some(Head { kind, durable: word(fields, 10), end })
+        Some(Head { durable: word(fields, 10), end })
     }
 
     /// The record at a place, if one verifies there.
     pub(super) fn read_record(&self, at: usize) -> Option<Record<'_>> {
-        let Head { kind, durable, end: body_end } = self.read_head(at)?;
+        let Head { durable, end: body_end } = self.read_head(at)?;
         let end = filled(body_end);
         let filler = self.bytes.get(body_end..end)?;
         let (payload, trailer) =
             self.bytes.get(at + HEAD_LEN..body_end)?.split_last_chunk::<TRAILER_LEN>()?;
-        let record = Record { kind, durable, at, end, payload, trailer: *trailer };
+        let record = Record { durable, at, end, payload, trailer: *trailer };
         let is_sound =
             filler.iter().all(|byte| *byte == FILLER) && record.verify(payload, &self.checks).is_ok();
         is_sound.then_some(record)
@@ -368,8 +352,8 @@ impl Stream {
         if self.len() < end {
             return short(body, end);
         }
-        // Else the payload verifies with a kind that is not the head's, or the filler is damaged.
-        let damage = verify(body, head.end).unwrap_or(report(body as u64, head.kind as u64, 0));
+        // Else the payload verifies with another kind, or the filler is damaged.
+        let damage = verify(body, head.end).unwrap_or(report(body as u64, BATCH.into(), 0));
         // What the head's own sector has of it was written together with the head.
         (damage, self.is_unwritten(body.next_multiple_of(SECTOR), end))
     }
@@ -424,7 +408,7 @@ mod tests {
         let checks = FileHeader::new(ChecksumKind::Crc32c, seed.wrapping_mul(0x9e37_79b9), 1).checks;
         let mut file = vec![0; at];
         let payload = &vec![0; len];
-        let record = NewRecord { kind: RecordKind::Batch, payload, offset: at as u64, durable: 0 };
+        let record = NewRecord { payload, offset: at as u64, durable: 0 };
         encode(&mut file, &checks, &record).expect("a record");
         let stream = Stream::new(file.clone(), checks);
         let read = stream.read_record(at).expect("a record");

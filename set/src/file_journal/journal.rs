@@ -9,16 +9,14 @@
 //! * FILE-JOURNAL-1: `sync` returns only after every byte that was appended before the call is durable, with the names of
 //!   the files and all earlier files. Then a note says so in a file of its own (`evidence`).
 //! * FILE-JOURNAL-2: after a write or a sync that failed nothing is written to the files or synced in them again, and every call
-//!   fails, until a switch writes anew what is not durable, in new files under the old names, without what a failed write
-//!   left: what survives a crash stays a prefix of what was appended. If the process ends first, the next opening does that.
+//!   fails: what survives a crash stays a prefix of what was appended. The next opening writes anew what is not durable.
 //! * FILE-JOURNAL-3: the header of a file says where the file before it ends. So it gets its name once the header is written, and
-//!   if that fails, nothing more goes to the file before it until the next switch.
+//!   if that fails, nothing more goes to the file before it.
 //! * FILE-JOURNAL-4: all files that are not durable are open. Once there are many, a switch syncs them.
 //! * FILE-JOURNAL-5: after a sync of the directory that failed, another one proves nothing about names of before, unless there
 //!   is a new name: a sync that needs names begins the file of the notes anew.
 //! * FILE-JOURNAL-6: records are written in the order of the appends, and each as it was copied: what is about to be written has the
-//!   checksums of the copies. What a failed write has taken is written first by the next one. No file is begun before all is
-//!   written that belongs to earlier ones.
+//!   checksums of the copies. No file is begun before all is written that belongs to earlier ones.
 //!
 //! Any thread may call any method. Appends wait for each other, so do writes and syncs, but an append waits neither for a write
 //! nor for a sync. Locks are taken in the order `writing`, `evidence`, `state`. What nobody notices: that a disk loses what it took
@@ -36,11 +34,9 @@ use paranoid_memtable::sibling::{Mutex, MutexGuard};
 use paranoid_memtable::{ChecksumKind, Error, Result, SequenceNumber, shown};
 
 use crate::file_journal::format::{
-    At, FileHeader, HEADER_LEN, NewRecord, QUEUE_CHECKSUM, RecordKind, encode, name_of, report, table_of,
-    word,
+    At, FileHeader, HEADER_LEN, NewRecord, QUEUE_CHECKSUM, encode, name_of, report, table_of, word,
 };
 use crate::file_journal::recovery::{Evidence, JournalRecovery, Note, RecoveryMode};
-use crate::file_journal::scan::write_verified_anew;
 use crate::file_journal::storage::{
     FileStorage, Storage, StorageFile, name_copy, remove_if_there, write_copy,
 };
@@ -121,7 +117,7 @@ struct State {
     /// Of all that was appended, and of what was written.
     last_sequence: SequenceNumber,
     written_sequence: SequenceNumber,
-    /// A write or a sync that failed, until the next switch.
+    /// A write or a sync that failed.
     failure: Option<Error>,
     queue: Queue,
 }
@@ -139,12 +135,12 @@ impl State {
     }
 
     /// Queues a record. After a call that failed `ReadOnly`: what was appended before may be lost in a crash.
-    fn append(&mut self, kind: RecordKind, payload: &[u8]) -> Result<()> {
+    fn append(&mut self, payload: &[u8]) -> Result<()> {
         self.working().map_err(Error::read_only)?;
         let Some(newest) = self.files.last_mut() else {
             return Err(Error::InvalidArgument("a journal takes batches after its first `switch`".into()));
         };
-        let record = NewRecord { kind, payload, offset: newest.end, durable: newest.durable };
+        let record = NewRecord { payload, offset: newest.end, durable: newest.durable };
         let start = self.queue.bytes.len();
         let checksum = encode(&mut self.queue.bytes, &newest.header.checks, &record)?;
         let len = self.queue.bytes.len() - start;
@@ -181,9 +177,9 @@ impl State {
 /// the first append [`switch`](Journal::switch) must name a table from
 /// [`next_table`](Self::next_table) on. Sequence numbers ascend from batch to batch.
 ///
-/// If a write or a sync fails, for want of space for instance, every call fails until the next `switch`, because nobody knows what of
-/// the file will survive. That switch writes anew what is not durable, and then what was queued, so what survives a crash is
-/// always a prefix of what was appended.
+/// If a write or a sync fails, for want of space for instance, every later call fails, because nobody knows what of the file will
+/// survive. Once the journal is dropped, [`open`](Self::open) writes anew what is there and not known to be durable, so what survives a
+/// crash is always a prefix of what was appended.
 ///
 /// # What is noticed
 /// A later opening refuses what was durable and is not as it was written: a damaged or missing record, a file that is gone
@@ -366,28 +362,6 @@ impl FileJournal {
         let has_new_names = files.iter().any(|file| file.durable == 0);
         if has_new_names || evidence.is_full() { evidence.begin(evidence.note) } else { Ok(()) }
     }
-
-    /// Repairs what a failed call has left, before another file is begun (FILE-JOURNAL-2).
-    #[cold]
-    fn mend(&self, taken: &mut Queue) -> Result<()> {
-        let evidence = &mut *self.evidence.lock();
-        let mut state = self.state.lock();
-        let mut files = state.files.clone();
-        for file in &mut files {
-            file.file = write_verified_anew(&*self.storage, file.header.table, file.written)?.into();
-        }
-        evidence.begin(evidence.note)?;
-        state.files.clone_from(&files);
-        state.synced(&files);
-        let last_sequence = state.written_sequence;
-        state.end().into_iter().for_each(|at| evidence.add(Note { at, last_sequence }));
-        // What was taken is written first.
-        taken.bytes.append(&mut state.queue.bytes);
-        taken.checks.append(&mut state.queue.checks);
-        std::mem::swap(taken, &mut state.queue);
-        state.failure = None;
-        Ok(())
-    }
 }
 
 impl Drop for FileJournal {
@@ -410,7 +384,7 @@ impl Journal for FileJournal {
         if sequence <= last {
             return Err(Error::InvalidArgument(format!("batch {sequence} after batch {last}")));
         }
-        state.append(RecordKind::Batch, batch)?;
+        state.append(batch)?;
         if !is_empty {
             state.last_sequence = sequence;
         }
@@ -440,23 +414,13 @@ impl Journal for FileJournal {
 
     fn switch(&self, table: u64) -> Result<()> {
         if self.state.lock().files.len() >= OPEN_FILES_MAX {
-            // If that fails, it is mended.
-            let _ = self.sync();
+            self.sync()?;
         }
         let mut taken = self.writing.lock();
-        // Else a sync that is under way is not waited for.
-        if self.state.lock().failure.is_some() {
-            self.mend(&mut taken)?;
-        }
         let mut state = self.write_queue(&mut taken)?;
         while !state.queue.bytes.is_empty() {
             drop(state);
             state = self.write_queue(&mut taken)?;
-        }
-        let is_empty = |file: &OpenFile| file.header.table == table && file.written <= HEADER_LEN as u64;
-        if state.files.last().is_some_and(is_empty) {
-            // Whoever switched to it and then failed tries again.
-            return Ok(());
         }
         if table < state.next_table || table == u64::MAX {
             let next = state.next_table;
@@ -492,20 +456,6 @@ impl Journal for FileJournal {
             self.state.lock().files.retain(|file| file.header.table != oldest);
         }
         Ok(())
-    }
-
-    fn abandon(&self, first: u64, last: u64) -> Result<()> {
-        if first > last {
-            return Err(Error::InvalidArgument(format!("no sequence numbers from {first} to {last}")));
-        }
-        let payload = [first.to_le_bytes(), last.to_le_bytes()].concat();
-        let mut state = self.state.lock();
-        state.append(RecordKind::Abandoned, &payload)?;
-        if (first..=last).contains(&state.last_sequence) {
-            state.last_sequence = first.saturating_sub(1);
-        }
-        drop(state);
-        self.write()
     }
 }
 
@@ -556,8 +506,7 @@ mod tests {
 //                  write  sync           write  sync              outside of it, one caller of each at a time
 //                                                  obsolete_before(2)     once table 1 is flushed
 // ```
-// Any thread may call any method; the set never has two calls of `append`, `switch` or `abandon` at once, nor two of
-// `write` or of `sync`. No method may call the set that it belongs to.
+// Any thread may call any method; the set never has two calls of `append` or `switch` at once, nor two of `write` or of `sync`. No method may call the set that it belongs to.
 
 /// Where a set keeps its batches until the tables that hold them are flushed. The set calls `append` and `switch` in
 /// commit order under its commit mutex, so an append only copies; outside of it one thread calls `write`, and one `sync`, for
@@ -585,9 +534,6 @@ mod tests {
 ///     fn obsolete_before(&self, _: u64) -> Result<(), Error> {
 ///         Ok(())
 ///     }
-///     fn abandon(&self, _: u64, _: u64) -> Result<(), Error> {
-///         Ok(())
-///     }
 /// }
 /// # fn main() -> Result<(), Error> {
 /// let journal = Arc::new(InMemory::default());
@@ -609,11 +555,10 @@ pub trait Journal: Send + Sync {
     fn append(&self, batch: &[u8]) -> Result<(), Error>;
 
     /// Puts all that was appended before this call where the end of the process does not lose it, in the order of the appends.
-    /// `switch`, `sync` and `abandon` do so first. The method does nothing by itself, for a journal whose `append` does it.
+    /// `switch` and `sync` do so first. The method does nothing by itself, for a journal whose `append` does it.
     ///
     /// # Errors
-    /// Any error makes the set read-only. A resume of the set calls `switch` first, which writes what was not written before
-    /// anything else, or fails. Until then a recovery may find some of it, as a prefix.
+    /// Any error makes the set read-only. A recovery may find some of it, as a prefix.
     fn write(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -624,10 +569,7 @@ pub trait Journal: Send + Sync {
     /// Any error makes the set read-only. The set does not try again on what this call covered.
     fn sync(&self) -> Result<(), Error>;
 
-    /// Batches from here on belong to table `table`. Numbers ascend. After a `sync` that failed, a resume of the set calls this
-    /// first: what that sync covered is durable when this returns, or becomes so with the next sync that does not fail, so that
-    /// a recovery finds a prefix. For files that means to write them anew: the system may take what it could not write for
-    /// written.
+    /// Batches from here on belong to table `table`. Numbers ascend. A set that is read-only does not call this.
     ///
     /// # Errors
     /// Any error leaves the set with its active table, and refuses the batch for which a new one was needed.
@@ -639,11 +581,4 @@ pub trait Journal: Send + Sync {
     /// # Errors
     /// Any error is told to the [`Listener`](crate::Listener). What should be removed now must be removed by a later call.
     fn obsolete_before(&self, table: u64) -> Result<(), Error>;
-
-    /// Sequence numbers `first..=last` were given to batches that were not acknowledged: a recovery passes over those
-    /// that were appended before this call.
-    ///
-    /// # Errors
-    /// Any error keeps the set read-only.
-    fn abandon(&self, first: u64, last: u64) -> Result<(), Error>;
 }

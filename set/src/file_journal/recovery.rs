@@ -27,11 +27,9 @@ use paranoid_memtable::integrity::BlockChecks;
 use paranoid_memtable::{ChecksumKind, Error, Result, SequenceNumber, WriteBatch, shown};
 
 use crate::file_journal::format::{
-    At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, RecordKind, report, table_of, table_of_kept, word,
+    At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, report, table_of, table_of_kept, word,
 };
-use crate::file_journal::scan::{
-    AbandonedNumbers, Bad, Records, ScannedFile, read_file, write_verified_anew,
-};
+use crate::file_journal::scan::{Bad, Records, ScannedFile, read_file, write_verified_anew};
 use crate::file_journal::storage::{COPY, Storage, StorageFile, remove_if_there, sync_dir, write_anew};
 
 /// What a recovery found.
@@ -52,8 +50,7 @@ use crate::file_journal::storage::{COPY, Storage, StorageFile, remove_if_there, 
 pub struct Replayed {
     /// Number of batches that were handed out.
     pub batches: u64,
-    /// The largest sequence number that anything has: the engine's files, a batch, or an abandoned interval. New
-    /// batches are numbered from there.
+    /// The largest sequence number that the engine's files or a batch has.
     pub last_sequence: SequenceNumber,
     /// Bytes that were cut off. Each cut is one of the findings.
     pub cut_bytes: u64,
@@ -191,7 +188,6 @@ pub struct JournalRecovery {
     note: Option<Note>,
     /// Whether all that verifies is handed out, and the files stay as they are.
     is_salvage: bool,
-    abandoned: AbandonedNumbers,
     replayed: Replayed,
     /// The first number of the newest batch that was handed out.
     handed_out: SequenceNumber,
@@ -217,8 +213,7 @@ impl JournalRecovery {
             synced: At { table: 0, offset: 0 },
             note: evidence.note,
             is_salvage: false,
-            abandoned: AbandonedNumbers::default(),
-            replayed: Replayed::default(),
+            replayed: Replayed { last_sequence, ..Replayed::default() },
             handed_out: last_sequence,
         };
         recovery.scan(&names)?;
@@ -226,8 +221,6 @@ impl JournalRecovery {
         recovery.cut(mode)?;
         recovery.drop_idle();
         damaged_note.into_iter().for_each(|error| recovery.found(FindingReason::Damage, 0, error));
-        recovery.abandoned = AbandonedNumbers::in_files(&recovery.files);
-        recovery.replayed.last_sequence = last_sequence.max(recovery.abandoned.last());
         recovery.clean_up(&names, oldest, &mut evidence)?;
         let used = names.iter().filter_map(|name| table_of(name).or_else(|| table_of_kept(name)));
         let next_table = used.max().map_or(1, |table| table.saturating_add(1));
@@ -235,7 +228,7 @@ impl JournalRecovery {
     }
 
     /// Hands out all batches after the engine's last sequence number, in the order of their numbers and under them, each
-    /// verified and with digests, and not those that were abandoned. Appends nothing. O(bytes).
+    /// verified and with digests. Appends nothing. O(bytes).
     ///
     /// # Errors
     /// `DamagedFile` with the file and the byte offset if a batch is damaged by now, or has records that this crate
@@ -288,7 +281,6 @@ impl JournalRecovery {
         let durable = self.files.iter().filter(|file| file.durable > 0);
         let durable = durable.map(|file| At { table: file.table, offset: file.durable });
         self.synced = durable.chain(self.note.map(|note| note.at)).max().unwrap_or(self.synced);
-        self.abandoned = AbandonedNumbers::in_files(&self.files);
         self.add_missing();
         Ok(())
     }
@@ -296,12 +288,10 @@ impl JournalRecovery {
     /// Adds the missing files to the others.
     fn add_missing(&mut self) {
         let is_there = |table: u64| self.files.binary_search_by_key(&table, |file| file.table).is_ok();
-        // Those numbers that the engine's files do not have were all abandoned.
-        let needs = |last: SequenceNumber| !self.abandoned.have_all(self.last_sequence, last);
         let headers = || self.files.iter().filter_map(|file| file.header);
-        let named = headers()
-            .filter(|it| it.previous.is_some_and(|at| !is_there(at.table)) && needs(it.last_sequence));
-        let mut missing: Vec<At> = named.filter_map(|header| header.previous).collect();
+        let named = headers().filter(|it| it.last_sequence > self.last_sequence);
+        let named = named.filter_map(|it| it.previous).filter(|at| !is_there(at.table));
+        let mut missing: Vec<At> = named.collect();
         // No file names the one that was the newest when it was synced last.
         let is_newest =
             |note: &Note| headers().all(|header| header.table < note.at.table) && !is_there(note.at.table);
@@ -384,7 +374,7 @@ impl JournalRecovery {
         let stream = file.stream(read_file(&*self.storage, file.table)?, checks);
         for read in Records::new(&stream) {
             let read = read.map_err(|bad| bad.report.into());
-            let batch = match read.and_then(|record| self.read_batch(file, &record, &checks)) {
+            let batch = match read.and_then(|record| self.read_batch(&record, &checks)) {
                 Ok(Some(batch)) => batch,
                 Ok(None) => continue,
                 Err(cause) if !self.is_salvage => return Err(file.damaged(cause)),
@@ -404,16 +394,9 @@ impl JournalRecovery {
     }
 
     /// The batch of a record, if it is one that is handed out.
-    fn read_batch(
-        &self,
-        file: &ScannedFile,
-        record: &Record<'_>,
-        checks: &BlockChecks,
-    ) -> Result<Option<WriteBatch>> {
+    fn read_batch(&self, record: &Record<'_>, checks: &BlockChecks) -> Result<Option<WriteBatch>> {
         let sequence = record.sequence();
-        let at = At { table: file.table, offset: record.at as u64 };
-        let is_needed = sequence > self.last_sequence && self.abandoned.of(sequence) < Some(at);
-        if record.kind != RecordKind::Batch || !is_needed {
+        if sequence <= self.last_sequence {
             return Ok(None);
         }
         let verify = |copy: &[u8]| Ok(record.verify(copy, checks)?);
@@ -442,7 +425,7 @@ impl JournalRecovery {
             let is_in = |files: &[ScannedFile]| files.binary_search_by_key(table, |file| file.table).is_ok();
             is_in(&self.files) || is_in(&self.dropped)
         };
-        // Oldest first, each gone for good before the next one: no batch outlives the record that abandons it.
+        // Oldest first, each gone for good before the next one.
         for name in names {
             let is_old = |table| name.ends_with(COPY) || (name.ends_with(CUT) && table < oldest);
             match table_of(name).filter(|table| !is_scanned(table)) {
@@ -501,10 +484,9 @@ impl JournalRecovery {
         self.files.last().map(ScannedFile::end)
     }
 
-    /// The largest first sequence number of a batch that is handed out, or one that is larger by abandoned numbers.
+    /// The largest first sequence number of a batch that is handed out.
     pub(super) fn last_first(&self) -> SequenceNumber {
-        let last = self.files.iter().filter_map(|file| file.last_batch).max();
-        last.map_or(0, |(last, at)| self.abandoned.last_kept(last, at)).max(self.last_sequence)
+        self.files.iter().map(|file| file.last_batch).fold(self.last_sequence, SequenceNumber::max)
     }
 }
 

@@ -7,14 +7,13 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeSet;
 use std::io::ErrorKind;
 
 use paranoid_memtable::integrity::BlockChecks;
 use paranoid_memtable::{Corruption, Error, Result, SequenceNumber};
 
 use crate::file_journal::format::{
-    At, FileHeader, HEADER_LEN, Record, RecordKind, Stream, is_unwritten_header, name_of, report, word,
+    At, FileHeader, HEADER_LEN, Record, Stream, is_unwritten_header, name_of, report,
 };
 use crate::file_journal::storage::{Storage, StorageFile, write_anew};
 
@@ -61,60 +60,6 @@ impl<'s> Iterator for Records<'s> {
     }
 }
 
-/// Sequence numbers that were given out and never acknowledged: first and last, and where the record lies that says so. Batches
-/// before it are passed over; later ones may have these numbers again.
-type Abandoned = (SequenceNumber, SequenceNumber, At);
-
-/// The last record that abandons a number, if one does, for all numbers from one bound of an interval on up to the next one.
-#[derive(Debug, Default)]
-pub(super) struct AbandonedNumbers(Vec<(SequenceNumber, Option<At>)>);
-
-impl AbandonedNumbers {
-    /// All that these files know of. O(intervals x log intervals).
-    pub(super) fn in_files(files: &[ScannedFile]) -> Self {
-        let bounds_of =
-            |(first, last, at): &Abandoned| [(*first, false, *at), (last.saturating_add(1), true, *at)];
-        let mut bounds: Vec<_> = files.iter().flat_map(|it| &it.abandoned).flat_map(bounds_of).collect();
-        bounds.sort_unstable();
-        let mut records = BTreeSet::new();
-        let steps = bounds.into_iter().map(|(number, ends, at)| {
-            if ends {
-                records.remove(&at)
-            } else {
-                records.insert(at)
-            };
-            (number, records.last().copied())
-        });
-        AbandonedNumbers(steps.collect())
-    }
-
-    fn up_to(&self, number: SequenceNumber) -> &[(SequenceNumber, Option<At>)] {
-        &self.0[..self.0.partition_point(|(from, _)| *from <= number)]
-    }
-
-    /// The last record that abandons a number. O(log intervals).
-    pub(super) fn of(&self, number: SequenceNumber) -> Option<At> {
-        self.up_to(number).last()?.1
-    }
-
-    /// Whether all numbers after `from` up to `to` were abandoned. O(intervals).
-    pub(super) fn have_all(&self, from: SequenceNumber, to: SequenceNumber) -> bool {
-        let begin = self.up_to(from.saturating_add(1)).len().checked_sub(1);
-        from >= to || begin.is_some_and(|begin| self.up_to(to)[begin..].iter().all(|(_, it)| it.is_some()))
-    }
-
-    /// The largest number up to this one that no record after a place abandons. O(intervals).
-    pub(super) fn last_kept(&self, number: SequenceNumber, at: At) -> SequenceNumber {
-        let gone = self.up_to(number).iter().rev().take_while(|(_, record)| *record > Some(at));
-        gone.last().map_or(number, |(from, _)| from.saturating_sub(1))
-    }
-
-    /// The last number that was abandoned, 0 if there is none.
-    pub(super) fn last(&self) -> SequenceNumber {
-        self.0.last().map_or(0, |(end, _)| end.saturating_sub(1))
-    }
-}
-
 /// A scanned journal file.
 #[derive(Debug, Default)]
 pub(super) struct ScannedFile {
@@ -134,9 +79,8 @@ pub(super) struct ScannedFile {
     pub(super) goes_on: bool,
     /// The most bytes that any record knew to be durable.
     pub(super) durable: u64,
-    abandoned: Vec<Abandoned>,
-    /// The largest first sequence number of a batch that verifies, and where that batch lies.
-    pub(super) last_batch: Option<(SequenceNumber, At)>,
+    /// The largest first sequence number of a batch that verifies; 0 if none does.
+    pub(super) last_batch: SequenceNumber,
 }
 
 impl ScannedFile {
@@ -212,13 +156,7 @@ impl ScannedFile {
             self.has_records = true;
             self.goes_on |= self.bad.is_some();
             self.durable = self.durable.max(record.durable);
-            let at = At { table: self.table, offset: record.at as u64 };
-            let (first, last) = (record.sequence(), word(record.payload, 8));
-            match record.kind {
-                RecordKind::Batch => self.last_batch = self.last_batch.max(Some((first, at))),
-                RecordKind::Abandoned if first <= last => self.abandoned.push((first, last, at)),
-                RecordKind::Abandoned => {}
-            }
+            self.last_batch = self.last_batch.max(record.sequence());
         }
     }
 }
@@ -247,45 +185,4 @@ pub(super) fn write_verified_anew(
         return Err(file.damaged(report.into()));
     }
     write_anew(storage, &file.name(), &bytes)
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    /// Intervals over each other, each with a record of its own: what is said about each number, compared with all records.
-    #[test]
-    fn the_last_record_of_a_number_counts() {
-        let at = |offset: u64| At { table: 1, offset };
-        let mut seed = 7_u64;
-        let mut draw = |below: u64| {
-            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            (seed >> 33) % below
-        };
-        for count in (0..400).map(|case| case % 7) {
-            let abandoned = (0..count).map(|record| {
-                let first = draw(12);
-                (first, first + draw(6), at(2 * record + 1))
-            });
-            let file = ScannedFile { abandoned: abandoned.collect(), ..ScannedFile::default() };
-            let last_of = |number: u64| {
-                let has = |it: &&Abandoned| (it.0..=it.1).contains(&number);
-                file.abandoned.iter().filter(has).map(|it| it.2).max()
-            };
-            let numbers = AbandonedNumbers::in_files(std::slice::from_ref(&file));
-            assert_eq!(numbers.last(), file.abandoned.iter().map(|it| it.1).max().unwrap_or(0));
-            for number in 0..20 {
-                assert_eq!(numbers.of(number), last_of(number), "{number}: {file:?}");
-                for from in 0..20 {
-                    let all = (from + 1..=number).all(|it| last_of(it).is_some());
-                    assert_eq!(numbers.have_all(from, number), all, "{from} to {number}: {file:?}");
-                }
-                for place in 0..=2 * count {
-                    let is_kept = |it: &u64| last_of(*it) <= Some(at(place));
-                    let kept = (0..=number).rev().find(is_kept).unwrap_or(0);
-                    assert_eq!(numbers.last_kept(number, at(place)), kept, "{number}, {place}: {file:?}");
-                }
-            }
-        }
-    }
 }

@@ -189,8 +189,7 @@ impl Engine {
             SetOptions::builder().table(table).first_table(journal.next_table()).last_sequence(last);
         let options = options.max_write_buffer_number(u64::MAX);
         engine.set = MemTableSet::open(options.journal(Arc::new(journal)).build()?, base)?;
-        let replayed = recovery.replay(|_, batch| engine.set.replay(&batch).map(drop))?;
-        engine.set.skip_to(replayed.last_sequence)?;
+        recovery.replay(|_, batch| engine.set.replay(&batch).map(drop))?;
         Ok(engine)
     }
 
@@ -320,15 +319,16 @@ impl Engine {
         Ok(())
     }
 
-    /// After a call that failed: the set takes writes again, and reads see what they saw, with what failed or without.
-    pub(super) fn failed(&self, written: &mut Written) -> Result<(), String> {
-        for _ in 0..20 {
-            if self.set.read_only().is_none() || self.set.resume().is_ok() {
-                break;
-            }
-        }
+    /// After a call that failed reads see what they saw, with what failed or without. Returns whether the set is read-only; then all
+    /// that is visible is flushed, or not.
+    pub(super) fn failed(&mut self, written: &mut Written, rng: &mut Rng) -> Result<bool, String> {
         written.visible = self.compare(written, written.visible)?;
-        Ok(())
+        let is_over = self.set.read_only().is_some();
+        if is_over && rng.one_in(2) && self.set.switch().is_ok() {
+            // What fails changes nothing.
+            let _ = self.flush();
+        }
+        Ok(is_over)
     }
 }
 
@@ -445,9 +445,8 @@ mod faults {
             Past { disk: self.disk.after(end, rng), written }
         }
 
-        /// Opens and works until the plan ends that; returns whether it was opened.
-        fn live(&mut self, plan: Plan, rng: &mut Rng) -> Result<bool, String> {
-            self.disk.set_plan(plan);
+        /// Opens what there is; `None` if the machine went down meanwhile.
+        fn open(&mut self, plan: Plan) -> Result<Option<Engine>, String> {
             let mut opened = Engine::open(&self.disk, Forgets::Nothing);
             // What is in its way passes.
             while opened.is_err() && plan.fails_within.is_some_and(|within| self.disk.steps() < within.1) {
@@ -456,11 +455,18 @@ mod faults {
             if opened.is_err() && plan.fails_within.is_some() && !self.disk.is_down() {
                 opened = Engine::open(&self.disk, Forgets::Nothing);
             }
-            let mut engine = match opened {
-                Err(_) if self.disk.is_down() => return Ok(false),
+            let engine = match opened {
+                Err(_) if self.disk.is_down() => return Ok(None),
                 opened => opened.map_err(|error| format!("open: {error}"))?,
             };
             engine.opened(&mut self.written)?;
+            Ok(Some(engine))
+        }
+
+        /// Opens and works until the plan ends that; returns whether it was opened.
+        fn live(&mut self, plan: Plan, rng: &mut Rng) -> Result<bool, String> {
+            self.disk.set_plan(plan);
+            let Some(mut engine) = self.open(plan)? else { return Ok(false) };
             for _ in 0..CALLS {
                 let done = engine.work(&mut self.written, rng);
                 if self.disk.is_down() {
@@ -468,8 +474,12 @@ mod faults {
                 }
                 match done {
                     Err(error) if plan.fails_within.is_none() => return Err(format!("work: {error}")),
-                    Err(_) => engine.failed(&mut self.written)?,
-                    Ok(()) => {}
+                    Err(_) if engine.failed(&mut self.written, rng)? => {
+                        drop(engine);
+                        let Some(anew) = self.open(plan)? else { break };
+                        engine = anew;
+                    }
+                    _ => {}
                 }
             }
             Ok(true)
