@@ -102,6 +102,7 @@ impl<B> FlushJob<B> {
         }
         // FLUSH-JOB-1.
         job.snapshots = shared.registry.numbers_after(last)?;
+        // SET-FLUSH-3.
         job.snapshots.push(last);
         job.end = FlushEnd::Left;
         match job.refuse_damage() {

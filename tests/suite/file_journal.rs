@@ -624,7 +624,7 @@ mod crash {
             while let Some(journal) = recover(&disk, &mut engine)? {
                 disk.set_plan(Plan { crash_at, fails_one_in, ..Plan::default() });
                 engine.has_failed = engine.switch(&journal).is_err();
-                while !disk.is_down() && !(engine.has_failed && rng.one_in(2)) {
+                while !(disk.is_down() || engine.has_failed && rng.one_in(2)) {
                     engine.work(&journal, &mut rng);
                 }
                 drop(journal);

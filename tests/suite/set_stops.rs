@@ -92,7 +92,7 @@ fn a_journal_that_refuses_a_batch_changes_nothing() {
     assert_eq!(journal.recovered().len(), 3);
 }
 
-/// A failed sync makes the set read-only: what was acknowledged stays, what waited gets the cause.
+/// A failed sync makes the set read-only: what was acknowledged stays, what waited gets the cause. Red for `unfinished_hides_older`.
 #[test]
 fn a_failed_sync_stops_the_set() {
     let _watchdog = Watchdog::new("set_stops::a_failed_sync_stops_the_set", 0);
@@ -111,7 +111,8 @@ fn a_failed_sync_stops_the_set() {
         assert_eq!((view.sequence(), read_through(&view, b"a").value), (1, Some(b"1".to_vec())));
         assert_eq!(read_through(&view, b"c"), Known::default());
     }
-    // All that is visible is flushed, without a word to the journal, whose next opening may find the batch.
+    // All that is visible is flushed, without a word to the journal, whose next opening may find the batch. No snapshot helps.
+    drop(before);
     let table = journal.0.lock().unwrap().table;
     assert_eq!((set.switch().unwrap(), set.switch().unwrap()), (1, 1));
     assert_eq!((journal.recovered().len(), journal.0.lock().unwrap().table), (2, table));
@@ -275,7 +276,7 @@ fn sets_that_stop_again_and_again_lose_nothing() {
         };
         assert_eq!(check(&set), acknowledged);
         set.switch().unwrap();
-        set.begin_flush().unwrap().map(flush_into);
+        set.begin_flush().unwrap().into_iter().for_each(flush_into);
         assert_eq!((check(&set), set.stats().entries), (acknowledged, 0));
         let (last, first) = (set.snapshot().sequence(), journal.0.lock().unwrap().table + 1);
         let options = SetOptions::builder().journal(Arc::new(journal.clone())).first_table(first);
@@ -461,7 +462,7 @@ fn a_full_disk_is_an_error_and_no_loss() {
         check(&open(copy, 0, History::default()), &acknowledged[..kept]);
         set.switch().unwrap();
         let (last, job) = (set.snapshot().sequence(), set.begin_flush().unwrap());
-        job.map(flush_into);
+        job.into_iter().for_each(flush_into);
         let base = History::clone(set.view().base());
         assert!(set.view().sequence() == last && acknowledged.len() as u64 == last);
         drop(set);
