@@ -222,9 +222,6 @@ pub enum StallCause {
     Tables,
     /// The tables of all sets under the write buffer manager that are not flushed have its buffer size.
     Unflushed,
-    /// All memory under the manager has reached its hard cap, and views, cursors or pinned values keep some of it. It
-    /// is freed when they are dropped, not by a flush.
-    Pinned,
 }
 
 impl fmt::Display for StallCause {
@@ -232,7 +229,6 @@ impl fmt::Display for StallCause {
         f.write_str(match self {
             StallCause::Tables => "no further table may be begun",
             StallCause::Unflushed => "the write buffers are full",
-            StallCause::Pinned => "the hard cap is reached, and flushed memory is still held",
         })
     }
 }

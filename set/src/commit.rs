@@ -336,7 +336,7 @@ impl<B> Shared<B> {
         if commit.unasked < self.model.options().write_buffer_size() / QUESTIONS {
             return Ok(());
         }
-        let is_to_seal = self.buffers.admit(bytes)?.map_err(|cause| commit.stall(cause))?;
+        let is_to_seal = self.buffers.admit(bytes).map_err(|cause| commit.stall(cause))?;
         if !commit.is_active_empty() {
             if commit.tables.active.table.should_flush() {
                 self.replace_full(commit)?;

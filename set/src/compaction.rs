@@ -337,12 +337,6 @@ impl<'s> Compaction<'s> {
         Ok(self.summary)
     }
 
-    /// The counts, once [`next`](Self::next) has returned `None`.
-    #[must_use]
-    pub fn summary(&self) -> Option<FlushSummary> {
-        matches!(self.ended.get(), Some(Ok(()))).then_some(self.summary)
-    }
-
     /// Goes to the next item.
     fn advance(&mut self) -> Result<Option<Next>> {
         loop {

@@ -19,7 +19,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread;
 use std::thread::JoinHandle;
 
@@ -146,7 +146,7 @@ impl<B> FlushJob<B> {
     /// `Corruption` if the tables are damaged: the set takes no more writes, and nothing is dropped. In both cases what
     /// the sink has must be discarded.
     pub fn flush(&mut self, sink: &mut impl FlushSink) -> Result<FlushSummary> {
-        let passed = self.merge().and_then(|items| items.pass_to(sink));
+        let passed = self.items().and_then(|items| items.pass_to(sink));
         self.refuse_damage()?;
         passed
     }
@@ -154,13 +154,8 @@ impl<B> FlushJob<B> {
     /// The items of a flush, to be pulled; see [`flush`](Self::flush).
     ///
     /// # Errors
-    /// `ReadOnly` because of `Corruption` if the beginning of a table, or what an earlier pass met, is damaged.
+    /// `ReadOnly` because of `Corruption` if the beginning of a table is damaged.
     pub fn items(&mut self) -> Result<Compaction<'_>> {
-        self.refuse_damage()?;
-        self.merge()
-    }
-
-    fn merge(&mut self) -> Result<Compaction<'_>> {
         if self.is_frozen() {
             self.ended = Arc::default();
         }
@@ -501,7 +496,7 @@ fn hand_out(ranges: &[Salvaged<'_>], comparator: &KeyComparator, sink: &mut impl
 /// # Ok(()) }
 /// ```
 pub struct FlushThread {
-    set: Weak<Membership>,
+    set: Arc<Membership>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
@@ -531,7 +526,7 @@ impl FlushThread {
             drop(Gone(&shared.buffers));
             Error::io("start", "the flush thread")(error)
         })?;
-        Ok(FlushThread { set: Arc::downgrade(&shared.buffers), thread: Some(thread) })
+        Ok(FlushThread { set: Arc::clone(&shared.buffers), thread: Some(thread) })
     }
 
     /// Tries again after a flush failed. Without an error there is nothing to be tried.
@@ -556,13 +551,13 @@ impl FlushThread {
     /// # Ok(()) }
     /// ```
     pub fn retry(&self) {
-        self.change(ThreadState::retry);
+        self.set.change_thread(ThreadState::retry);
     }
 
     /// The error of the last flush, until [`retry`](Self::retry).
     #[must_use]
     pub fn error(&self) -> Option<Error> {
-        self.set.upgrade().and_then(|set| set.thread_error())
+        self.set.thread_error()
     }
 
     /// Ends the thread after the flush that is under way, and waits for that. What is sealed and was not begun stays in
@@ -574,15 +569,9 @@ impl FlushThread {
         self.end()
     }
 
-    fn change(&self, change: impl FnOnce(&mut ThreadState)) {
-        if let Some(set) = self.set.upgrade() {
-            set.change_thread(change);
-        }
-    }
-
     fn end(&mut self) -> Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        self.change(ThreadState::close);
+        self.set.change_thread(ThreadState::close);
         // Dropped by its own function, it ends when that has returned.
         if thread.thread().id() == thread::current().id() {
             return Ok(());

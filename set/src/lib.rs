@@ -175,7 +175,7 @@
 //! | `Corruption` from a read | the answer may be under damaged memory; others are not affected | report it; flush, to know |
 //! | `MemTableFull` | the batch fits no empty table | split it |
 //! | `MemoryRefused` | the system has no memory for the batch; nothing is changed | flush, free memory, and write again |
-//! | [`WriteStall`](paranoid_memtable::Error::WriteStall) | a budget is used up, its [`StallCause`](paranoid_memtable::StallCause) says which; nothing is changed | flush, and write again; drop what pins memory; if it has `waited` for no time, nothing flushes: [start a flush thread](MemTableSet::start_flush_thread) or [begin a flush](MemTableSet::begin_flush) |
+//! | [`WriteStall`](paranoid_memtable::Error::WriteStall) | a budget is used up, its [`StallCause`](paranoid_memtable::StallCause) says which; nothing is changed | flush, and write again; if it has `waited` for no time, nothing flushes: [start a flush thread](MemTableSet::start_flush_thread) or [begin a flush](MemTableSet::begin_flush) |
 //! | an error of the journal's `append` or `switch` | the batch is refused; nothing is changed | as the journal says |
 //! | [`ReadOnly`](paranoid_memtable::Error::ReadOnly) | a batch with numbers was not finished, a write or a sync of the journal failed, or a flush met damage; reads go on | [flush](MemTableSet::flush_and_wait) what is visible, after damage with [`salvage`](FlushJob::salvage) if there is no journal; then open anew from base and journal |
 //! | `Sink` | the file was not written; the set is unchanged | discard the file, flush again |

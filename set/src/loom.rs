@@ -139,8 +139,7 @@ fn loom_a_flush_knows_every_older_snapshot() {
 #[test]
 fn loom_the_end_of_a_flush_wakes_who_waits() {
     check(|| {
-        let set =
-            Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
+        let set = Arc::new(Membership::new(Buffers::new(u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
         let table = set.count_table();
         table.leave(Phase::Sealed, 0);
         assert!(set.begin_flush());
@@ -159,10 +158,7 @@ fn loom_the_end_of_a_flush_wakes_who_waits() {
 fn loom_the_end_of_a_flush_frees_who_asked_for_it() {
     for end in [FlushEnd::Installed, FlushEnd::Left] {
         check(move || {
-            let set = Arc::new(Membership::new(
-                Buffers::new(u64::MAX, u64::MAX),
-                ArenaRecycler::new(0, 0).unwrap(),
-            ));
+            let set = Arc::new(Membership::new(Buffers::new(u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
             let table = set.count_table();
             table.leave(Phase::Sealed, 1);
             assert!(set.begin_flush());
@@ -185,7 +181,7 @@ fn loom_the_end_of_a_flush_frees_who_asked_for_it() {
 /// Waits as a writer without bytes and without a deadline; returns whether there is room.
 fn wait_for_room(set: &Membership) -> bool {
     let mut stall = Stall::default();
-    while let Err(cause) = set.admit(0).unwrap() {
+    while let Err(cause) = set.admit(0) {
         if !set.wait(cause, &mut stall) {
             return false;
         }
@@ -197,8 +193,7 @@ fn wait_for_room(set: &Membership) -> bool {
 #[test]
 fn loom_a_sealed_table_wakes_the_flush_thread() {
     check(|| {
-        let set =
-            Arc::new(Membership::new(Buffers::new(u64::MAX, u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
+        let set = Arc::new(Membership::new(Buffers::new(u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
         let (table, of_thread) = (set.count_table(), Arc::clone(&set));
         set.begin_thread().unwrap();
         let thread = spawn(move || assert!(of_thread.wait_for_work()));
@@ -215,7 +210,7 @@ fn loom_a_sealed_table_wakes_the_flush_thread() {
 #[test]
 fn loom_the_end_of_the_flush_thread_frees_who_waits() {
     check(|| {
-        let set = Arc::new(Membership::new(Buffers::new(10, 20), ArenaRecycler::new(0, 0).unwrap()));
+        let set = Arc::new(Membership::new(Buffers::new(10), ArenaRecycler::new(0, 0).unwrap()));
         let table = set.count_table();
         let (of_thread, of_writer) = (Arc::clone(&set), Arc::clone(&set));
         table.leave(Phase::Sealed, 10);
@@ -238,7 +233,7 @@ fn loom_the_end_of_the_flush_thread_frees_who_waits() {
 #[test]
 fn loom_a_flush_makes_room_for_another_set() {
     check(|| {
-        let buffers = Buffers::new(10, 12);
+        let buffers = Buffers::new(10);
         let set = Membership::new(Arc::clone(&buffers), ArenaRecycler::new(0, 0).unwrap());
         let other = Membership::new(buffers, ArenaRecycler::new(0, 0).unwrap());
         let table = set.count_table();

@@ -162,7 +162,7 @@ impl SetOptions {
         let recycler = ArenaRecycler::new(bytes, arenas).or_else(|_| ArenaRecycler::new(bytes, 0))?;
         self.table = self.table.clone().with_recycler(&recycler);
         let shared = self.manager.as_ref().map(|manager| Arc::clone(&manager.buffers));
-        let buffers = shared.unwrap_or_else(|| Buffers::new(u64::MAX, u64::MAX));
+        let buffers = shared.unwrap_or_else(|| Buffers::new(u64::MAX));
         Ok(Arc::new(Membership::new(buffers, recycler)))
     }
 }
@@ -342,21 +342,17 @@ impl SetOptionsBuilder {
     ///
     /// # Errors
     /// `InvalidArgument` if the last sequence number is over 2^56 - 1, for fewer than 2 tables, and for recycled arenas
-    /// where they cannot be: of tables with a write buffer below 256 KiB, whose memory comes from the heap, and under a hard
-    /// cap, which does not count them; also for options of tables that have a recycler, because the set has its own, and
+    /// where they cannot be: of tables with a write buffer below 256 KiB, whose memory comes from the heap; also for options of tables that have a recycler, because the set has its own, and
     /// for a trigger on the mean of scans that is not below the one on a single move.
     pub fn build(self) -> Result<SetOptions> {
-        let SetOptions { ref table, last_sequence, tables_max, ref manager, .. } = self.options;
+        let SetOptions { ref table, last_sequence, tables_max, .. } = self.options;
         let ScanTriggers { operation, mean } = self.options.scans;
         let arenas = self.options.recycled_arenas.unwrap_or(0);
         ArenaRecycler::new(table.write_buffer_size(), arenas)?;
-        let is_capped = manager.as_ref().is_some_and(WriteBufferManager::has_hard_cap);
         let refused = if tables_max < 2 {
             format!("a set needs at least 2 tables, the active one and one to be flushed, not {tables_max}")
         } else if last_sequence > SEQUENCE_MAX {
             format!("the last sequence number must be at most 2^56 - 1, not {last_sequence}")
-        } else if arenas > 0 && is_capped {
-            "arenas are recycled without a hard cap".into()
         } else if table.has_recycler() {
             "a set has a recycler of its own: see recycled_arenas".into()
         } else if mean > 0 && mean >= operation {

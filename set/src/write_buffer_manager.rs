@@ -11,8 +11,8 @@
 //!   change since an attempt is slept through.
 //! * WRITE-BUFFERS-2: bytes count as unflushed only if a flush of their set can take them: of an active table once it has
 //!   entries, of no table that was flushed, and of no set that was dropped.
-//! * WRITE-BUFFERS-3: the lock of the manager is the last one that a thread takes. Under it nobody is called, and no
-//!   table is dropped.
+//! * WRITE-BUFFERS-3: the lock of the manager is the last one that a thread takes, but for those of the recyclers. Under it nobody is
+//!   called, and no table is dropped.
 //! * WRITE-BUFFERS-4: there is one budget, the buffer size. From seven eighths of it on, with the batch that comes, the largest
 //!   active table is to be sealed, until what no set was asked for is less than half. So a writer that is stalled finds
 //!   half of the budget on its way to a flush.
@@ -37,8 +37,8 @@ const LONG: Duration = Duration::from_secs(3600);
 /// Bytes of tables that are not flushed stall writers once they reach the buffer size. Before that, from seven eighths
 /// on, the sets with the largest active tables are asked to seal them, until less than half of the buffer size is in active
 /// tables that nobody asked for: the next write or [`begin_flush`] of such a set does so. Bytes that
-/// were flushed and are still held, by views, cursors or pinned values, are counted apart: they stall nobody, unless
-/// there is a hard cap.
+/// were flushed and are still held, by views, cursors or pinned values, are counted apart: they stall nobody, and
+/// [`pinned_for`](WriteBufferStats::pinned_for) tells of one that somebody forgot.
 ///
 /// A writer that is stalled waits for a flush of any of the sets, until its deadline. If none is under way, and no flush
 /// thread has one to do, it is refused at once: an engine without threads flushes and writes again. Counts are updated each time
@@ -107,7 +107,6 @@ pub struct WriteBufferStats {
 #[derive(Debug)]
 pub(crate) struct Buffers {
     buffer_size: u64,
-    hard_cap: u64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -171,68 +170,35 @@ pub(crate) struct Stall {
 }
 
 impl WriteBufferManager {
-    /// A manager under which tables may have about so many bytes that are not flushed; without a hard cap.
+    /// A manager under which tables may have about so many bytes that are not flushed.
     ///
     /// # Errors
     /// `InvalidArgument` for 0.
     pub fn new(buffer_size: u64) -> Result<Self> {
-        Self::with_hard_cap(buffer_size, u64::MAX)
-    }
-
-    /// A manager whose tables may have about `hard_cap` bytes in all, pinned ones included. A write beyond that is
-    /// refused at once with `WriteStall` while bytes are pinned: no flush frees them.
-    ///
-    /// ```
-    /// use paranoid_set::WriteBufferManager;
-    /// assert!(WriteBufferManager::with_hard_cap(64 << 20, 256 << 20).is_ok());
-    /// assert!(WriteBufferManager::with_hard_cap(64 << 20, 63 << 20).is_err());
-    /// ```
-    ///
-    /// # Errors
-    /// `InvalidArgument` for a buffer size of 0, and for a hard cap below the buffer size.
-    pub fn with_hard_cap(buffer_size: u64, hard_cap: u64) -> Result<Self> {
-        if buffer_size == 0 || hard_cap < buffer_size {
-            return Err(Error::InvalidArgument(format!(
-                "a write buffer manager needs a buffer size of at least 1, not {buffer_size}, and a hard cap of at \
-                 least the buffer size, not {hard_cap}"
-            )));
+        if buffer_size == 0 {
+            return Err(Error::InvalidArgument(
+                "a write buffer manager needs a buffer size of at least 1".into(),
+            ));
         }
-        Ok(WriteBufferManager { buffers: Buffers::new(buffer_size, hard_cap) })
+        Ok(WriteBufferManager { buffers: Buffers::new(buffer_size) })
     }
 
     /// What is counted now. O(tables).
     #[must_use]
     pub fn stats(&self) -> WriteBufferStats {
-        self.buffers.stats(None)
-    }
-
-    pub(crate) fn has_hard_cap(&self) -> bool {
-        self.buffers.hard_cap != u64::MAX
+        self.buffers.state.lock().stats(None)
     }
 }
 
 shown! {
     "WriteBufferManager": impl [] WriteBufferManager, |manager| {
-        "buffer_size": manager.buffers.buffer_size,
-        "hard_cap": manager.buffers.hard_cap,
-        "stats": manager.stats(),
+        "buffer_size": manager.buffers.buffer_size, "stats": manager.stats()
     }
 }
 
 impl Buffers {
-    pub(crate) fn new(buffer_size: u64, hard_cap: u64) -> Arc<Self> {
-        let (state, changed) = (Mutex::new(State::default()), Condvar::new());
-        Arc::new(Buffers { buffer_size, hard_cap, state, changed })
-    }
-
-    /// The counts of one set, or of all.
-    fn stats(&self, only: Option<u64>) -> WriteBufferStats {
-        let state = self.state.lock();
-        let mut stats = state.stats(only);
-        let recyclers: Vec<_> = state.members(only).filter_map(|member| member.recycler.clone()).collect();
-        drop(state);
-        stats.recycled_bytes = recyclers.iter().map(|recycler| recycler.backed_bytes()).sum();
-        stats
+    pub(crate) fn new(buffer_size: u64) -> Arc<Self> {
+        Arc::new(Buffers { buffer_size, state: Mutex::new(State::default()), changed: Condvar::new() })
     }
 
     /// Changes the state, and wakes whoever waits for that.
@@ -267,17 +233,15 @@ impl State {
         self.last
     }
 
-    /// One set, or all.
-    fn members(&self, only: Option<u64>) -> impl Iterator<Item = &Member> {
-        let sets = self.sets.iter().filter(move |(set, _)| only.is_none_or(|only| only == **set));
-        sets.map(|(_, member)| member)
-    }
-
-    /// The counts of one set, or of all, but for what is recycled.
+    /// The counts of one set, or of all.
     fn stats(&self, only: Option<u64>) -> WriteBufferStats {
         let mut stats = WriteBufferStats { waiting: self.waiting, ..WriteBufferStats::default() };
-        stats.sets = self.members(only).count() as u64;
-        for table in self.tables.values().filter(|table| only.is_none_or(|set| set == table.set)) {
+        let is_counted = |set: u64| only.is_none_or(|only| only == set);
+        for (_, member) in self.sets.iter().filter(|(set, _)| is_counted(**set)) {
+            stats.sets += 1;
+            stats.recycled_bytes += member.recycler.as_ref().map_or(0, |recycler| recycler.backed_bytes());
+        }
+        for table in self.tables.values().filter(|table| is_counted(table.set)) {
             stats.tables += 1;
             match table.phase {
                 Phase::Active | Phase::Sealed => stats.unflushed_bytes += table.bytes,
@@ -307,13 +271,14 @@ impl State {
     /// Whether a flush is under way that may end a stall of this set (WRITE-BUFFERS-1). No flush thread waits for itself.
     fn is_flush_coming(&self, cause: StallCause, set: u64) -> bool {
         let is_coming = |(set, member): (&u64, &Member)| {
-            !member.thread.is_this_one() && (member.is_flushing || self.is_thread_due(*set, member))
+            // Whether its own thread goes on it says when its function returns.
+            let is_at_work = cause == StallCause::Tables && member.thread.is_at_work;
+            let is_under_way = member.is_flushing || is_at_work || self.is_thread_due(*set, member);
+            is_under_way && !member.thread.is_this_one()
         };
         match cause {
             StallCause::Tables => self.sets.get_key_value(&set).is_some_and(is_coming),
-            StallCause::Unflushed => self.sets.iter().any(is_coming),
-            // No flush frees what is pinned.
-            _ => false,
+            _ => self.sets.iter().any(is_coming),
         }
     }
 }
@@ -358,23 +323,15 @@ impl Membership {
     /// Whether a batch of so many bytes may be written, and then whether the active table is to be sealed.
     ///
     /// # Errors
-    /// The cause of a stall; `MemTableFull` for a batch over the hard cap.
-    pub(crate) fn admit(&self, bytes: u64) -> Result<std::result::Result<bool, StallCause>> {
-        let Buffers { buffer_size, hard_cap, ref state, .. } = *self.buffers;
-        if bytes > hard_cap {
-            return Err(Error::MemTableFull { needed: bytes, remaining: hard_cap });
+    /// The cause of a stall.
+    pub(crate) fn admit(&self, bytes: u64) -> std::result::Result<bool, StallCause> {
+        let mut state = self.buffers.state.lock();
+        let unflushed = state.stats(None).unflushed_bytes;
+        self.buffers.seal_early(&mut state, unflushed, bytes);
+        if unflushed >= self.buffers.buffer_size {
+            return Err(StallCause::Unflushed);
         }
-        let mut state = state.lock();
-        let WriteBufferStats { unflushed_bytes, pinned_bytes, .. } = state.stats(None);
-        self.buffers.seal_early(&mut state, unflushed_bytes, bytes);
-        let is_beyond = unflushed_bytes.saturating_add(pinned_bytes).saturating_add(bytes) > hard_cap;
-        if is_beyond && pinned_bytes > 0 {
-            return Ok(Err(StallCause::Pinned));
-        }
-        if is_beyond || unflushed_bytes >= buffer_size {
-            return Ok(Err(StallCause::Unflushed));
-        }
-        Ok(Ok(state.sets.get(&self.set).is_some_and(|set| set.is_to_seal)))
+        Ok(state.sets.get(&self.set).is_some_and(|set| set.is_to_seal))
     }
 
     /// Takes the request to seal the active table; returns whether there was one.
@@ -414,7 +371,7 @@ impl Membership {
             }
             state = self.buffers.changed.wait(state);
         }
-        state.sets.entry(self.set).or_default().thread.begin_work();
+        state.sets.entry(self.set).or_default().thread.is_at_work = true;
         true
     }
 
@@ -457,22 +414,19 @@ impl Membership {
 
     /// Waits until a table was flushed; `false` if nobody flushes it.
     pub(crate) fn wait_for_flush(&self, table: u64) -> bool {
-        let mut state = self.buffers.state.lock();
-        while state.tables.get(&table).is_some_and(|table| table.phase == Phase::Sealed) {
-            let is_at_work = |member: &Member| member.thread.is_at_work && !member.thread.is_this_one();
-            if !state.is_flush_coming(StallCause::Tables, self.set)
-                && !state.sets.get(&self.set).is_some_and(is_at_work)
-            {
+        let is_sealed = |table: &Counted| table.phase == Phase::Sealed;
+        let mut stall = Stall::default();
+        while self.buffers.state.lock().tables.get(&table).is_some_and(is_sealed) {
+            if !self.wait(StallCause::Tables, &mut stall) {
                 return false;
             }
-            state = self.buffers.changed.wait(state);
         }
         true
     }
 
     /// The counts of this set.
     pub(crate) fn stats(&self) -> WriteBufferStats {
-        self.buffers.stats(Some(self.set))
+        self.buffers.state.lock().stats(Some(self.set))
     }
 }
 
@@ -536,8 +490,7 @@ impl Drop for TableBytes {
 //
 // ```text
 //   none -> ready -> at work -> ready       the engine's function returned, and its flush was installed
-//                            -> failed      it left its flush, or returned an error, which is kept
-//           ready <- retry --- failed
+//                            -> ready, with an error, which stays until `retry`: it left its flush, or returned one
 //   any -> closing                          it ends after what it does
 // ```
 // Under the lock of the manager.
@@ -557,9 +510,8 @@ pub(crate) struct ThreadState {
 enum At {
     #[default]
     None,
+    /// With an error it waits until it is told to try again.
     Ready,
-    /// It waits until it is told to try again.
-    Failed,
     Closing,
 }
 
@@ -591,7 +543,7 @@ impl ThreadState {
 
     /// Whether the thread flushes sealed tables without a command.
     pub(crate) fn is_live(&self) -> bool {
-        self.at == At::Ready
+        self.at == At::Ready && self.error.is_none()
     }
 
     /// Whether there is no thread, or it is to end.
@@ -606,8 +558,8 @@ impl ThreadState {
 
     /// Has a thread that failed try again.
     pub(crate) fn retry(&mut self) {
-        if self.at == At::Failed && !self.is_at_work {
-            (self.at, self.error) = (At::Ready, None);
+        if self.at == At::Ready && !self.is_at_work {
+            self.error = None;
         }
     }
 
@@ -616,11 +568,6 @@ impl ThreadState {
         if self.at != At::None {
             self.at = At::Closing;
         }
-    }
-
-    /// Notes a call of the engine's function.
-    pub(crate) fn begin_work(&mut self) {
-        self.is_at_work = true;
     }
 
     /// Notes that a flush ended without an install.
@@ -640,9 +587,6 @@ impl ThreadState {
         if self.at != At::None {
             self.error = Some(error);
         }
-        if self.at == At::Ready {
-            self.at = At::Failed;
-        }
     }
 }
 
@@ -653,7 +597,7 @@ mod tests {
     fn flushing() -> ThreadState {
         let mut state = ThreadState::default();
         assert!(state.begin() && !state.begin());
-        state.begin_work();
+        state.is_at_work = true;
         state
     }
 

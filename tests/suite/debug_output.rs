@@ -527,10 +527,10 @@ mod sets {
 
     /// A set, and what it hands out.
     pub(super) fn sets(letter: u8, out: &mut Outputs) {
-        let manager = WriteBufferManager::with_hard_cap(1 << 20, 1 << 30).unwrap();
+        let manager = WriteBufferManager::new(1 << 20).unwrap();
         show!(out, "WriteBufferManager", &manager);
         show!(out, "WriteBufferStats", &manager.stats());
-        show!(out, "StallCause", &StallCause::Pinned);
+        show!(out, "StallCause", &StallCause::Unflushed);
         show!(out, "WriteOptions", &WriteOptions::default());
         let builder = SetOptions::builder().table(options(1)).write_buffer_manager(&manager);
         show!(out, "SetOptionsBuilder", &builder);

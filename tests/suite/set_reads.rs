@@ -241,7 +241,6 @@ mod set_model {
                         FlushItem::Fragment(fragment) => base.fragment(fragment).unwrap(),
                     }
                 }
-                assert!(items.summary().is_some());
             }
             assert!(last <= self.last);
             self.flushed = last;

@@ -29,7 +29,7 @@ use paranoid_memtable::{ChecksumKind, Error, Result, SequenceNumber, WriteBatch,
 use crate::file_journal::format::{
     At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, report, table_of, table_of_kept, word,
 };
-use crate::file_journal::scan::{Bad, Records, ScannedFile, read_file, write_verified_anew};
+use crate::file_journal::scan::{Bad, Records, ScannedFile, read_file};
 use crate::file_journal::storage::{COPY, Storage, StorageFile, remove_if_there, sync_dir, write_anew};
 
 /// What a recovery found.
@@ -466,17 +466,19 @@ impl JournalRecovery {
         Ok(())
     }
 
-    /// Writes a file anew, unless it is known to be durable and the journal went on after it (JOURNAL-RECOVERY-3).
+    /// Writes a file anew, unless it is known to be durable and the journal went on after it (JOURNAL-RECOVERY-3). It is read and
+    /// verified once more: what the system has in its cache after a sync that failed need not be what was written.
     fn keep_file(&self, file: &ScannedFile) -> Result<()> {
-        if file.end() > self.synced || Some(file.end()) == self.end() {
-            let storage = &*self.storage;
-            if self.is_salvage {
-                write_anew(storage, &file.name(), &read_file(storage, file.table)?)?;
-            } else {
-                write_verified_anew(storage, file.table, file.len)?;
-            }
+        if file.end() <= self.synced && Some(file.end()) != self.end() {
+            return Ok(());
         }
-        Ok(())
+        let mut bytes = read_file(&*self.storage, file.table)?;
+        if !self.is_salvage {
+            bytes.truncate(usize::try_from(file.len).unwrap_or(usize::MAX));
+            let again = ScannedFile::read(file.table, bytes.clone(), Some(file.len))?;
+            again.bad.map_or(Ok(()), |bad| Err(file.damaged(bad.report.into())))?;
+        }
+        write_anew(&*self.storage, &file.name(), &bytes).map(drop)
     }
 
     /// The end of the newest file.

@@ -15,7 +15,7 @@ use paranoid_memtable::{Corruption, Error, Result, SequenceNumber};
 use crate::file_journal::format::{
     At, FileHeader, HEADER_LEN, Record, Stream, is_unwritten_header, name_of, report,
 };
-use crate::file_journal::storage::{Storage, StorageFile, write_anew};
+use crate::file_journal::storage::Storage;
 
 /// A place where no record verifies.
 #[derive(Debug, Clone, Copy)]
@@ -165,24 +165,4 @@ impl ScannedFile {
 pub(super) fn read_file(storage: &dyn Storage, table: u64) -> Result<Vec<u8>> {
     let name = name_of(table);
     storage.read(&name).map_err(Error::io("read", &name))
-}
-
-/// Writes the first `len` bytes of a table's file anew, in a new file with the name of the old one, and syncs it. They are
-/// read and verified once more: what the system has in its cache after a sync that failed need not be what was written.
-/// Durable once the directory is synced as well.
-///
-/// # Errors
-/// `DamagedFile`, and `Io`; the old file is there then.
-pub(super) fn write_verified_anew(
-    storage: &dyn Storage,
-    table: u64,
-    len: u64,
-) -> Result<Box<dyn StorageFile>> {
-    let mut bytes = read_file(storage, table)?;
-    bytes.truncate(usize::try_from(len).unwrap_or(usize::MAX));
-    let file = ScannedFile::read(table, bytes.clone(), Some(len))?;
-    if let Some(Bad { report, .. }) = file.bad {
-        return Err(file.damaged(report.into()));
-    }
-    write_anew(storage, &file.name(), &bytes)
 }
