@@ -11,7 +11,7 @@
 #![forbid(unsafe_code)]
 
 use std::error::Error as StdError;
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,9 +33,14 @@ mod store;
 use files::Counters;
 use store::Store;
 
-/// A durable key-value store in one directory, on memtables, a journal and table files.
+/// A durable key-value store in one directory, on memtables, a journal and table files
+///
+/// Commands, words without blanks; those of a line that write, joined by `;`, are one atomic batch:
+///   put KEY VALUE    delete KEY    delete-range FROM TO    add KEY NUMBER
+///   get KEY          scan [FROM [TO]]                      flush
+/// `serve` answers line N by rows `N KEY VALUE` and then `N ok`, or `N error: ..`. A line is durable once it is answered.
 #[derive(Debug, Parser)]
-#[command(name = "kv_store", after_help = COMMANDS)]
+#[command(name = "kv_store", verbatim_doc_comment)]
 struct Arguments {
     /// Directory of the store (default: a new one in the temporary directory, which is removed)
     #[arg(long)]
@@ -52,12 +57,6 @@ struct Arguments {
     /// A line of commands, or `serve` for lines from the standard input; without one, a demonstration
     line: Vec<String>,
 }
-
-const COMMANDS: &str = "\
-Commands, words without blanks; those of a line that write, joined by `;`, are one atomic batch:
-  put KEY VALUE    delete KEY    delete-range FROM TO    add KEY NUMBER
-  get KEY          scan [FROM [TO]]                      flush
-`serve` answers line N by rows `N KEY VALUE` and then `N ok`, or `N error: ..`. A line is durable once it is answered.";
 
 type Outcome<T> = Result<T, Box<dyn StdError + Send + Sync>>;
 
@@ -125,17 +124,16 @@ fn row(entry: &MergedEntry) -> Outcome<String> {
 
 /// Keys and values of a range, a row each.
 fn rows(store: &Store, at: &Snapshot, keys: impl KeyRange) -> Outcome<Vec<String>> {
-    store.scan(at, keys)?.map(|entry| row(&entry?)).collect()
+    store.scan(at, keys)?.ascending().map(|entry| row(&entry?)).collect()
 }
 
 /// Executes lines of the standard input, several at once, and answers each when it is done.
 fn serve(store: &Store, threads: u64) -> Outcome<()> {
-    let numbers = Mutex::new(1u64..);
+    let lines = Mutex::new((1u64..).zip(BufReader::new(io::stdin()).lines()));
     let work = || -> Outcome<()> {
         loop {
-            let mut next = numbers.lock().unwrap_or_else(PoisonError::into_inner);
-            let (Some(line), Some(number)) = (io::stdin().lines().next(), next.next()) else { return Ok(()) };
-            drop(next);
+            let next = lines.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((number, line)) = next else { return Ok(()) };
             let rows = execute(store, &line?).map(|rows| [rows, vec!["ok".into()]].concat());
             let rows = rows.unwrap_or_else(|error| vec![format!("error: {}", told(&*error))]);
             let answer: String = rows.iter().map(|row| format!("{number} {row}\n")).collect();

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use paranoid_memtable::Result;
 use paranoid_memtable::scan::SortedSource;
 use paranoid_set::MergeOperator;
-use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
+use paranoid_sst::SortedTable;
+
+use crate::Outcome;
 
 /// A table file. A view keeps the files that it began with, so a reader can go on in one whose name is gone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct TableFile {
     pub(crate) number: u64,
     pub(crate) table: SortedTable,
@@ -18,12 +19,7 @@ pub(crate) struct TableFile {
 pub(crate) struct Counters;
 
 impl MergeOperator for Counters {
-    fn merge(
-        &self,
-        _: &[u8],
-        base: Option<&[u8]>,
-        operands: &[&[u8]],
-    ) -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>> {
+    fn merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Outcome<Vec<u8>> {
         let mut sum = 0i64;
         for number in base.iter().chain(operands) {
             let number: i64 = std::str::from_utf8(number)?.parse()?;
@@ -41,30 +37,11 @@ pub(crate) fn path_of(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:06}.sst"))
 }
 
-/// The number of a file that `TableFile::write` has written, or began to write under a name that ends in `.tmp`.
+/// The number of a file that the store has written, or began to write under a name that ends in `.tmp`.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let (number, rest) = name.split_once(".sst")?;
     let is_own = rest.is_empty() || rest.strip_prefix('.')?.strip_suffix(".tmp")?.parse::<u16>().is_ok();
     number.parse().ok().filter(|parsed| is_own && format!("{parsed:06}") == number)
-}
-
-impl TableFile {
-    pub(crate) fn open(directory: &Path, number: u64) -> Result<TableFile> {
-        Ok(TableFile { number, table: SortedTable::open(path_of(directory, number))? })
-    }
-
-    /// Writes a new file. It has its name only once it is whole: synced, read back and compared.
-    pub(crate) fn write(
-        directory: &Path,
-        number: u64,
-        fill: impl FnOnce(&mut SortedTableWriter) -> Result<()>,
-    ) -> Result<TableFile> {
-        let path = path_of(directory, number);
-        let mut writer = SortedTableWriter::create(path, SortedTableOptions::default())?;
-        fill(&mut writer)?;
-        writer.finish()?;
-        TableFile::open(directory, number)
-    }
 }
 
 /// The files as sources of a merging cursor.

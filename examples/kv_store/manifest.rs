@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use paranoid_memtable::{ChecksumKind, Error, Result};
+use paranoid_set::{FileStorage, Storage};
 
 const NAME: &str = "MANIFEST";
 const NEW: &str = "MANIFEST.tmp";
@@ -35,9 +36,7 @@ pub(crate) fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::
 
 /// The names in a directory survive a crash once this returns.
 pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
-    // Elsewhere directories cannot be opened, and names survive by themselves.
-    let synced = if cfg!(unix) { File::open(directory).and_then(|it| it.sync_all()) } else { Ok(()) };
-    synced.map_err(io_error("sync", directory))
+    FileStorage::new(directory).sync_dir().map_err(io_error("sync", directory))
 }
 
 impl Manifest {
@@ -66,14 +65,12 @@ impl Manifest {
     }
 
     fn parse(text: &str) -> Option<Manifest> {
-        let mut manifest = Manifest::default();
-        for line in text.lines() {
-            match line.split_once(' ')? {
-                ("last_sequence", number) => manifest.last_sequence = number.parse().ok()?,
-                ("file", number) => manifest.files.push(number.parse().ok()?),
-                _ => {}
-            }
-        }
+        let numbers = |name: &'static str| {
+            text.lines().filter_map(move |line| line.strip_prefix(name)?.trim().parse().ok())
+        };
+        let manifest =
+            Manifest { last_sequence: numbers("last_sequence").next()?, files: numbers("file").collect() };
+        // Whatever else it says it did not say when it was written.
         (manifest.to_text() == text).then_some(manifest)
     }
 

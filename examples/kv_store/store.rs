@@ -11,52 +11,43 @@
 //! acknowledged; a table file is synced, read back and named before the manifest names it; the manifest is durable before
 //! the set has the new base and lets the journal forget the batches. A flush or a merge that fails at any step changes nothing, and its file goes.
 //!
-//! One thread flushes whatever is full, and merges files behind writers and readers. Any thread may call any method. A second process
+//! One thread flushes whatever is full, and merges files, behind writers and readers. Any thread may call any method. A second process
 //! that opens the directory gets an error.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use paranoid_memtable::scan::KeyRange;
-use paranoid_memtable::{Bytewise, Error, MemTableOptions, Result, WriteBatch};
+use paranoid_memtable::{Bytewise, MemTableOptions, Result, WriteBatch};
 use paranoid_set::{
-    Compaction, Durability, FileJournal, FlushJob, FlushThread, MemTableSet, MergedEntry, SetOptions,
-    Snapshot,
+    Compaction, Durability, FileJournal, FlushJob, FlushThread, JournalFinding, MemTableSet, MergedEntry,
+    MergingCursor, SetOptions, Snapshot,
 };
-use paranoid_sst::SortedTableWriter;
+use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 
-use crate::files::{Counters, TableFile, number_of, sources};
+use crate::files::{Counters, TableFile, number_of, path_of, sources};
 use crate::manifest::{Manifest, io_error, sync_directory};
 
 /// More files than that are merged.
 const FILES_MAX: usize = 6;
 
-/// The base of the set: what the manifest says.
-#[derive(Debug, Default)]
-pub(crate) struct Base {
-    /// Everything up to this number is in the files.
-    last_sequence: u64,
-    /// Newest first.
-    files: Vec<TableFile>,
-}
+/// The base of the set: the files that the manifest names, newest first.
+type Base = Vec<TableFile>;
 
-/// The directory, as whoever writes a file into it has it: one thread at a time.
-#[derive(Debug)]
+/// The directory, as the flush thread has it, which alone writes files into it.
 struct Files {
     directory: PathBuf,
-    /// The number of the next file.
-    next: u64,
+    /// The number of the last file.
+    last: u64,
     /// An error is that of a manifest that may be on the disk or not: nobody knows then which files it names, and there is no new base
     /// any more.
     manifest: Result<Manifest>,
 }
 
 /// A durable, ordered map from keys to values and counters.
-#[derive(Debug)]
 pub(crate) struct Store {
     set: MemTableSet<Base>,
-    files: Arc<Mutex<Files>>,
     durability: Durability,
     // The thread ends, and then the lock.
     flusher: FlushThread,
@@ -77,10 +68,10 @@ impl Store {
         lock.try_lock().map_err(|error| io_error("lock", &lock_path)(error.into()))?;
         let manifest = Manifest::open(path, &lock_path)?;
         let last_sequence = manifest.last_sequence;
-        let tables = manifest.files.iter().map(|number| TableFile::open(path, *number));
-        let tables = tables.collect::<Result<_>>()?;
-        let mut files = Files { directory: path.to_path_buf(), next: 0, manifest: Ok(manifest) };
-        files.next = 1 + files.remove_unnamed()?;
+        let open = |&number| Ok(TableFile { number, table: SortedTable::open(path_of(path, number))? });
+        let tables = manifest.files.iter().map(open).collect::<Result<Base>>()?;
+        let mut files = Files { directory: path.to_path_buf(), last: 0, manifest: Ok(manifest) };
+        files.last = files.remove_unnamed()?;
         let (journal, recovery) = FileJournal::open(path, last_sequence)?;
         let options = SetOptions::builder()
             .table(MemTableOptions::builder().write_buffer_size(write_buffer).build()?)
@@ -88,34 +79,27 @@ impl Store {
             .first_table(journal.next_table())
             .journal(Arc::new(journal))
             .build()?;
-        let set = MemTableSet::open(options, Base { last_sequence, files: tables })?;
-        let files = Arc::new(Mutex::new(files));
-        let (of_thread, of_set) = (Arc::clone(&files), set.clone());
-        let flusher = set.start_flush_thread(move |job| lock_files(&of_thread).flush(job, &of_set))?;
+        let set = MemTableSet::open(options, tables)?;
+        let of_thread = set.clone();
+        let flusher = set.start_flush_thread(move |job| files.flush(job, &of_thread))?;
         // From here on an error ends the thread before the lock.
-        let store = Store { set, files, durability, flusher, _lock: lock };
+        let store = Store { set, durability, flusher, _lock: lock };
         let replayed = recovery.replay(|_, batch| store.set.replay(&batch).map(drop))?;
-        for finding in &replayed.findings {
-            let (error, bytes, reason) = (&finding.error, finding.cut_bytes, finding.reason);
-            eprintln!("journal: {error}; {bytes} bytes are cut off ({reason:?})");
+        for JournalFinding { error, cut_bytes, reason, .. } in &replayed.findings {
+            eprintln!("journal: {error}; {cut_bytes} bytes are cut off ({reason:?})");
         }
         Ok(store)
     }
 
-    /// Writes a batch: all of it or nothing, also after a crash. Returns once it is durable and every read sees it. A write that finds
-    /// no room has a flush that failed tried again.
+    /// Writes a batch: all of it or nothing, also after a crash. Returns once it is durable and every read sees it. A write that is
+    /// refused, for want of room perhaps, has a flush that failed tried again.
     pub(crate) fn write(&self, batch: &WriteBatch) -> Result<u64> {
-        let written = self.set.write_with(batch, self.durability);
-        if matches!(written, Err(Error::WriteStall { .. })) {
-            self.flusher.retry();
-        }
-        written
+        self.set.write_with(batch, self.durability).inspect_err(|_| self.flusher.retry())
     }
 
-    /// Flushes what was written before, and merges files if there are many.
+    /// Flushes what was written before.
     pub(crate) fn flush(&self) -> Result<()> {
-        self.set.flush_and_wait()?;
-        lock_files(&self.files).merge(&self.set)
+        self.set.flush_and_wait()
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
@@ -125,69 +109,63 @@ impl Store {
     /// A key, if it has a value.
     pub(crate) fn get(&self, key: &str) -> Result<Option<MergedEntry>> {
         let view = self.set.view();
-        view.merging_get(key, || sources(&view.base().files))
+        view.merging_get(key, || sources(view.base()))
     }
 
     /// The keys of a range as they were at one moment.
-    pub(crate) fn scan(
-        &self,
-        at: &Snapshot,
-        keys: impl KeyRange,
-    ) -> Result<impl Iterator<Item = Result<MergedEntry>>> {
+    pub(crate) fn scan(&self, at: &Snapshot, keys: impl KeyRange) -> Result<MergingCursor<'static>> {
         let view = self.set.view_at(at)?;
-        Ok(view.merging_cursor(sources(&view.base().files))?.with_bounds(keys).ascending())
+        Ok(view.merging_cursor(sources(view.base()))?.with_bounds(keys))
     }
-}
-
-fn lock_files(files: &Mutex<Files>) -> MutexGuard<'_, Files> {
-    files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Files {
     /// Writes the tables of a job into a file, in front of the others, and merges files if there are many.
     fn flush(&mut self, mut job: FlushJob<Base>, set: &MemTableSet<Base>) -> Result<()> {
-        let last_sequence = job.last_sequence();
+        let last = job.last_sequence();
         let written = self.write(|file| job.flush(file).map(drop));
-        let installed = written.and_then(|new| {
-            job.install(|base| self.name(Base { last_sequence, files: [&[new], &base.files[..]].concat() }))
-        });
+        let installed =
+            written.and_then(|new| job.install(|files| self.name(last, [&[new], &files[..]].concat())));
         // If that fails, nothing is lost: the old files stay.
         self.merge(set).unwrap_or_else(|error| eprintln!("merge: {error}"));
+        // What cannot be removed now is removed later.
+        let _ = self.remove_unnamed();
         installed
     }
 
-    /// Merges files if there are too many, and removes what the manifest does not name.
+    /// Merges all files into one if there are too many, behind writers and readers. Flushes wait meanwhile; an engine of large files keeps
+    /// those that came since in front of the new one.
     fn merge(&mut self, set: &MemTableSet<Base>) -> Result<()> {
         let view = set.view();
-        let files = view.base().files.as_slice();
-        let merged = if files.len() > FILES_MAX { self.merge_all(set, files) } else { Ok(()) };
-        // What cannot be removed now is removed later.
-        let _ = self.remove_unnamed();
-        merged
-    }
-
-    /// Merges all files into one. Flushes wait meanwhile; an engine of large files keeps those that came since in front of the new one.
-    fn merge_all(&mut self, set: &MemTableSet<Base>, files: &[TableFile]) -> Result<()> {
+        let files = view.base();
+        if files.len() <= FILES_MAX {
+            return Ok(());
+        }
         // The snapshots after the view that has the files, so that none of them is missed.
         let merge = Compaction::over(Arc::new(Bytewise), &set.snapshots(), sources(files));
         let merge = merge.combining(&Counters).to_lowest_level();
         let new = self.write(|file| merge.pass_to(file).map(drop))?;
-        set.replace_base(|base| self.name(Base { files: vec![new], ..*base }))
+        let last = self.manifest.clone()?.last_sequence;
+        set.replace_base(|_| self.name(last, vec![new]))
     }
 
+    /// Writes a new file. It has its name only once it is whole: synced, read back and compared.
     fn write(&mut self, fill: impl FnOnce(&mut SortedTableWriter) -> Result<()>) -> Result<TableFile> {
-        self.next += 1;
-        TableFile::write(&self.directory, self.next - 1, fill)
+        self.last += 1;
+        let path = path_of(&self.directory, self.last);
+        let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
+        fill(&mut writer)?;
+        writer.finish()?;
+        Ok(TableFile { number: self.last, table: SortedTable::open(path)? })
     }
 
-    /// Has the manifest name the files of a base, durably.
-    fn name(&mut self, base: Base) -> Result<Base> {
+    /// Has the manifest name these files, durably, which have everything up to a sequence number.
+    fn name(&mut self, last_sequence: u64, files: Base) -> Result<Base> {
         self.manifest.clone()?;
-        let files = base.files.iter().map(|file| file.number).collect();
-        let manifest = Manifest { last_sequence: base.last_sequence, files };
+        let manifest = Manifest { last_sequence, files: files.iter().map(|file| file.number).collect() };
         manifest.write(&self.directory)?;
         self.manifest = sync_directory(&self.directory).map(|()| manifest);
-        self.manifest.clone().map(|_| base)
+        self.manifest.clone().map(|_| files)
     }
 
     /// Removes table files that the manifest does not name: it never did, or does no more. Returns the largest number of one.
