@@ -117,7 +117,7 @@ impl<B> Shared<B> {
         let buffers = options.join()?;
         let SetOptions { first_table, last_sequence: last, scans, .. } = options;
         let model = MemTable::new(options.table.clone())?;
-        let active = Slot::new(first_table, last, model.fork()?, buffers.count_table(), scans);
+        let active = Slot::new(first_table, model.fork()?, buffers.count_table(), scans);
         let tables = Arc::new(Tables { active, immutables: Vec::new(), base });
         if let Some(journal) = &options.journal {
             journal.switch(first_table)?;
@@ -399,13 +399,11 @@ impl<B> Shared<B> {
         commit.unasked = 0;
         let active = next.number;
         commit.active = Pointers::to(&next);
-        let (tables, gone) = commit.tables.switched(next, end);
-        commit.tables = tables;
-        // What the shards held are pointers: all tables are in the new view as well, or in `gone`.
+        commit.tables = commit.tables.switched(next, end);
+        // What the shards held are pointers: all tables are in the new view as well.
         drop(self.tables.swap(&commit.tables));
         self.reports.note(|| SetEvent::Switched { sealed: sealed.number, active });
         sealed.leave(Phase::Sealed);
-        gone.iter().for_each(|slot| slot.leave(Phase::Pinned));
     }
 
     /// Closes the active table unless it is empty. Returns the newest of the immutable ones, by its number in the buffers.
@@ -424,19 +422,6 @@ impl<B> Shared<B> {
         });
         self.reports.deliver();
         sealed
-    }
-
-    /// Closes the active table, and waits until the base has what was written before.
-    pub(crate) fn flush_and_wait(&self) -> Result<()> {
-        self.buffers.change_thread(ThreadState::retry);
-        let Some(newest) = self.switch()? else { return Ok(()) };
-        if self.buffers.wait_for_flush(newest) {
-            // An install counts its tables, and shows its base before it lets the mutex go.
-            drop(self.commit.lock());
-            return Ok(());
-        }
-        let nobody = "nothing flushes the set: start a flush thread, or begin a flush and install it";
-        Err(self.buffers.thread_error().unwrap_or_else(|| Error::InvalidArgument(nobody.into())))
     }
 
     pub(crate) fn journal(&self) -> Option<&dyn Journal> {
@@ -466,11 +451,6 @@ impl<B> Shared<B> {
         }
     }
 
-    /// What made the set read-only.
-    pub(crate) fn refusal(&self) -> Option<Error> {
-        self.registry.publication.cause().or_else(|| self.commit.lock().refusal.clone())
-    }
-
     /// Fails if the set is read-only.
     fn admit(&self, commit: &Commit<B>) -> Result<()> {
         if let Some(refusal) = &commit.refusal {
@@ -488,7 +468,7 @@ impl<B> Shared<B> {
             journal.switch(number)?;
         }
         commit.last_table = number;
-        Ok(Slot::new(number, commit.last, table, self.buffers.count_table(), self.options.scans))
+        Ok(Slot::new(number, table, self.buffers.count_table(), self.options.scans))
     }
 }
 

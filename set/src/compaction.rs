@@ -23,8 +23,8 @@
 //!   verified, and all sums compared.
 //! * SET-FLUSH-2: what a table's own flush leaves out (FLUSH-3) and what this file leaves out every reader at the newest number or
 //!   at a snapshot does without.
-//! * SET-FLUSH-3: a table ends at its last number: what is above (TABLES-4) is not handed out. No newer table of a job has entries
-//!   then, and the last number of the job is among its snapshots, so that no version above hides one below.
+//! * SET-FLUSH-3: a table ends at its last number: what is above (TABLES-4) is not handed out. The tables after it end there too, and
+//!   the last number of the job is among its snapshots, so that no version above hides one below.
 //!
 //! One thread at a time pulls; tables are frozen.
 

@@ -572,11 +572,8 @@ impl MergedEntry {
 
     /// Starts with a key and nothing else.
     pub(crate) fn begin(&mut self, key: Vec<u8>) {
-        self.key = key;
-        self.kind = None;
         self.value.clear();
-        self.operands.clear();
-        self.base = None;
+        *self = MergedEntry { key, value: std::mem::take(&mut self.value), ..MergedEntry::default() };
     }
 
     /// Whether nothing older is needed: it has its value, or what its operands apply to.

@@ -20,7 +20,8 @@ use crate::commit::Shared;
 use crate::flush_job::{FlushJob, FlushThread, replace_base};
 use crate::options::{Durability, SetOptions, WriteOptions};
 use crate::tables::Snapshot;
-use crate::view::View;
+use crate::view::{View, read_at};
+use crate::write_buffer_manager::ThreadState;
 
 /// A thread keeps the memory of its batch of one up to this many bytes.
 const BATCH_MAX: usize = 64 << 10;
@@ -301,13 +302,24 @@ impl<B> MemTableSet<B> {
     /// Those of [`switch`](Self::switch); that of the flush thread, if its flush fails; `InvalidArgument` if the set has no flush thread and no
     /// job that takes the table. The table stays, and can be flushed later.
     pub fn flush_and_wait(&self) -> Result<()> {
-        self.shared.flush_and_wait()
+        let Shared { buffers, commit, .. } = &*self.shared;
+        buffers.change_thread(ThreadState::retry);
+        let Some(newest) = self.shared.switch()? else { return Ok(()) };
+        if buffers.wait_for_flush(newest) {
+            // An install counts its tables, and shows its base before it lets the mutex go.
+            drop(commit.lock());
+            return Ok(());
+        }
+        let nobody = "nothing flushes the set: start a flush thread, or begin a flush and install it";
+        Err(buffers.thread_error().unwrap_or_else(|| Error::InvalidArgument(nobody.into())))
     }
 
     /// What the set shows now. Takes no lock that a writer holds; tens of nanoseconds.
     #[must_use]
     pub fn view(&self) -> View<B> {
-        View::latest(&self.shared.tables, &self.shared.registry.publication)
+        // VIEW-1.
+        let tables = self.shared.tables.load();
+        View { sequence: read_at(&self.shared.registry.publication, &tables.active.last), tables }
     }
 
     /// What the set shows at a snapshot: the tables of now, and the snapshot's sequence number.
@@ -328,10 +340,11 @@ impl<B> MemTableSet<B> {
     /// # Errors
     /// `InvalidArgument` for a snapshot of another set.
     pub fn view_at(&self, snapshot: &Snapshot) -> Result<View<B>> {
-        if !snapshot.is_of(&self.shared.registry) {
+        if !Arc::ptr_eq(&snapshot.registry, &self.shared.registry) {
             return Err(Error::InvalidArgument("the snapshot is one of another set".into()));
         }
-        Ok(View::at(&self.shared.tables, snapshot.sequence()))
+        // Its number is not over the last one of the active table: that table, or an older one, had it when the snapshot was made.
+        Ok(View { tables: self.shared.tables.load(), sequence: snapshot.sequence() })
     }
 
     /// Replaces the base by what `next` makes of the current one, without a flush: the files of a compaction in place of those that
@@ -480,7 +493,7 @@ impl<B> MemTableSet<B> {
     /// ```
     #[must_use]
     pub fn read_only(&self) -> Option<Error> {
-        self.shared.refusal()
+        self.shared.registry.publication.cause().or_else(|| self.shared.commit.lock().refusal.clone())
     }
 }
 

@@ -58,8 +58,6 @@ impl LastNumber {
 /// A table of a set.
 pub(crate) struct Slot {
     pub(crate) number: u64,
-    /// No number up to this one is in the table.
-    before: SequenceNumber,
     pub(crate) table: MemTable,
     pub(crate) last: LastNumber,
     pub(crate) bytes: Arc<TableBytes>,
@@ -70,13 +68,12 @@ impl Slot {
     /// A table without entries; `bytes` is told how many it has, and when its memory is freed.
     pub(crate) fn new(
         number: u64,
-        before: SequenceNumber,
         table: MemTable,
         bytes: Arc<TableBytes>,
         scans: ScanTriggers,
     ) -> Arc<Self> {
         table.attach(Arc::<TableBytes>::clone(&bytes));
-        Arc::new(Slot { number, before, table, last: LastNumber::new(), bytes, scans })
+        Arc::new(Slot { number, table, last: LastNumber::new(), bytes, scans })
     }
 
     /// The number at which a view of `sequence` reads this table (TABLES-4).
@@ -105,11 +102,11 @@ impl<B> Tables<B> {
         std::iter::once(&self.active).chain(&self.immutables)
     }
 
-    /// These tables, closed at `end`, once `next` is active; and those that have no number up to there, which go.
-    pub(crate) fn switched(&self, next: Arc<Slot>, end: SequenceNumber) -> (Arc<Self>, Vec<Arc<Slot>>) {
+    /// These tables, closed at `end`, once `next` is active.
+    pub(crate) fn switched(&self, next: Arc<Slot>, end: SequenceNumber) -> Arc<Self> {
         self.newest_first().for_each(|slot| slot.last.close(slot.read_at(end)));
-        let (immutables, gone) = self.newest_first().map(Arc::clone).partition(|slot| slot.before < end);
-        (Arc::new(Tables { active: next, immutables, base: Arc::clone(&self.base) }), gone)
+        let immutables = self.newest_first().map(Arc::clone).collect();
+        Arc::new(Tables { active: next, immutables, base: Arc::clone(&self.base) })
     }
 
     /// These tables over a new base, without those up to number `flushed`, which the new base has.
@@ -182,7 +179,7 @@ impl Registry {
 /// # Ok(()) }
 /// ```
 pub struct Snapshot {
-    registry: Arc<Registry>,
+    pub(crate) registry: Arc<Registry>,
     sequence: SequenceNumber,
 }
 
@@ -198,11 +195,6 @@ impl Snapshot {
     #[must_use]
     pub fn sequence(&self) -> SequenceNumber {
         self.sequence
-    }
-
-    /// Whether it is one of this registry.
-    pub(crate) fn is_of(&self, registry: &Arc<Registry>) -> bool {
-        Arc::ptr_eq(&self.registry, registry)
     }
 }
 

@@ -22,7 +22,7 @@ use paranoid_memtable::scan::{Cover, SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::{Comparator, Kind, Lookup, Result, SequenceNumber, TableReader, ValueRef, shown};
 
 use crate::merging_cursor::{MergedEntry, MergingCursor, Source};
-use crate::publication::{Loaded, Publication, Swapped};
+use crate::publication::{Loaded, Publication};
 use crate::tables::{LastNumber, Tables};
 
 /// What a set shows at one sequence number: its tables, and the engine's base. `'static`, `Send` and `Sync`. It keeps
@@ -45,24 +45,11 @@ use crate::tables::{LastNumber, Tables};
 /// # Ok(()) }
 /// ```
 pub struct View<B> {
-    tables: Loaded<Tables<B>>,
-    sequence: SequenceNumber,
+    pub(crate) tables: Loaded<Tables<B>>,
+    pub(crate) sequence: SequenceNumber,
 }
 
 impl<B> View<B> {
-    /// What is visible now (VIEW-1).
-    pub(crate) fn latest(tables: &Swapped<Tables<B>>, publication: &Publication) -> Self {
-        let tables = tables.load();
-        let sequence = read_at(publication, &tables.active.last);
-        View { tables, sequence }
-    }
-
-    /// What a registered snapshot sees. Its number is not over the last one of the active table: that table, or an
-    /// older one, had the number when the snapshot was made.
-    pub(crate) fn at(tables: &Swapped<Tables<B>>, sequence: SequenceNumber) -> Self {
-        View { tables: tables.load(), sequence }
-    }
-
     /// The last sequence number that reads of this view see.
     #[must_use]
     pub fn sequence(&self) -> SequenceNumber {

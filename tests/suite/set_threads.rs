@@ -677,7 +677,7 @@ mod set_listener {
         assert!(set.write_with(&put(2), Durability::Synced).is_err());
         assert!(set.write(&put(3)).is_err());
         assert_eq!(told(), ["switched 3 4", "stopped true"]);
-        assert_eq!(set.switch().unwrap(), 1);
+        assert_eq!(set.switch().unwrap(), 2);
         assert_eq!(told(), ["switched 4 5"]);
     }
 

@@ -150,29 +150,26 @@ pub(super) fn report(offset: u64, expected: u64, found: u64) -> Corruption {
     Corruption::new(Place::Encoding, offset, expected, found)
 }
 
-/// A record before it is encoded.
-#[derive(Debug)]
-pub(super) struct NewRecord<'a> {
-    pub(super) payload: &'a [u8],
-    /// Where it will lie in its file.
-    pub(super) offset: u64,
-    /// How much of the file was synced before.
-    pub(super) durable: u64,
-}
-
-/// Appends a record to `out`, as it will lie in the file. Returns the checksum of these bytes. O(length).
+/// Appends a record with this payload to `out`, as it will lie in the file at an offset, with how much of the file was synced before.
+/// Returns the checksum of these bytes. O(length).
 ///
 /// It is encoded twice and compared: one that a processor got wrong would be acknowledged, and the next recovery would take it for
 /// a torn tail.
 ///
 /// # Errors
 /// `Corruption` if the two differ, three times.
-pub(super) fn encode(out: &mut Vec<u8>, checks: &BlockChecks, record: &NewRecord<'_>) -> Result<u32> {
+pub(super) fn encode(
+    out: &mut Vec<u8>,
+    checks: &BlockChecks,
+    payload: &[u8],
+    offset: u64,
+    durable: u64,
+) -> Result<u32> {
     let start = out.len();
     for _ in 0..3 {
-        encode_once(out, checks, record);
+        encode_once(out, checks, payload, offset, durable);
         let end = out.len();
-        encode_once(out, checks, black_box(record));
+        encode_once(out, checks, black_box(payload), offset, durable);
         let (first, second) = out[start..].split_at(end - start);
         if first == second {
             let checksum = QUEUE_CHECKSUM.checksum(second);
@@ -181,12 +178,11 @@ pub(super) fn encode(out: &mut Vec<u8>, checks: &BlockChecks, record: &NewRecord
         }
         out.truncate(start);
     }
-    Err(report(record.offset, 0, 0).into())
+    Err(report(offset, 0, 0).into())
 }
 
 #[inline(never)]
-fn encode_once(out: &mut Vec<u8>, checks: &BlockChecks, record: &NewRecord<'_>) {
-    let NewRecord { payload, offset, durable } = *record;
+fn encode_once(out: &mut Vec<u8>, checks: &BlockChecks, payload: &[u8], offset: u64, durable: u64) {
     let start = out.len();
     out.extend(MARK);
     out.extend((payload.len() as u64).to_le_bytes());
@@ -268,14 +264,6 @@ fn tail(trailer: &[u8]) -> u64 {
     trailer.last_chunk::<4>().map_or(0, |checksum| u32::from_le_bytes(*checksum).into())
 }
 
-/// A verified record head.
-#[derive(Debug, Clone, Copy)]
-struct Head {
-    durable: u64,
-    /// Where the record ends, without its filler.
-    end: usize,
-}
-
 impl Stream {
     /// Takes the mask off a file. O(bytes).
     pub(super) fn new(mut bytes: Vec<u8>, checks: BlockChecks) -> Self {
@@ -287,7 +275,8 @@ impl Stream {
         self.bytes.len()
     }
 
-    fn read_head(&self, at: usize) -> Option<Head> {
+    /// What a head says that verifies: how many bytes were durable, and where the record ends, without its filler.
+    fn read_head(&self, at: usize) -> Option<(u64, usize)> {
         let stored = self.bytes.get(at..)?.first_chunk::<HEAD_LEN>()?;
         // Most places of a scan end here.
         if stored[..2] != MARK {
@@ -299,12 +288,12 @@ impl Stream {
         }
         let len = usize::try_from(word(fields, 2)).ok()?;
         let end = len.checked_add(at + HEAD_LEN + TRAILER_LEN).filter(|end| *end < usize::MAX / 4)?;
-        Some(Head { durable: word(fields, 10), end })
+        Some((word(fields, 10), end))
     }
 
     /// The record at a place, if one verifies there.
     pub(super) fn read_record(&self, at: usize) -> Option<Record<'_>> {
-        let Head { durable, end: body_end } = self.read_head(at)?;
+        let (durable, body_end) = self.read_head(at)?;
         let end = filled(body_end);
         let filler = self.bytes.get(body_end..end)?;
         let (payload, trailer) =
@@ -322,7 +311,7 @@ impl Stream {
             if let Some(record) = self.read_record(at) {
                 return Some(record);
             }
-            let end = self.read_head(at).map(|head| filled(head.end));
+            let end = self.read_head(at).map(|(_, end)| filled(end));
             at = end.filter(|end| *end <= self.len()).unwrap_or(at + 1);
         }
         None
@@ -339,7 +328,7 @@ impl Stream {
         let short = |from: usize, to: usize| {
             (report(from as u64, (to - from) as u64, (self.len() - from) as u64), true)
         };
-        let Some(head) = self.read_head(at) else {
+        let Some((_, body_end)) = self.read_head(at) else {
             if self.len() < body {
                 return short(at, body);
             }
@@ -348,12 +337,12 @@ impl Stream {
             // No record is shorter.
             return (damage, self.is_unwritten(at, filled(body + TRAILER_LEN)));
         };
-        let end = filled(head.end);
+        let end = filled(body_end);
         if self.len() < end {
             return short(body, end);
         }
         // Else the payload verifies with another kind, or the filler is damaged.
-        let damage = verify(body, head.end).unwrap_or(report(body as u64, BATCH.into(), 0));
+        let damage = verify(body, body_end).unwrap_or(report(body as u64, BATCH.into(), 0));
         // What the head's own sector has of it was written together with the head.
         (damage, self.is_unwritten(body.next_multiple_of(SECTOR), end))
     }
@@ -408,8 +397,7 @@ mod tests {
         let checks = FileHeader::new(ChecksumKind::Crc32c, seed.wrapping_mul(0x9e37_79b9), 1).checks;
         let mut file = vec![0; at];
         let payload = &vec![0; len];
-        let record = NewRecord { payload, offset: at as u64, durable: 0 };
-        encode(&mut file, &checks, &record).expect("a record");
+        encode(&mut file, &checks, payload, at as u64, 0).expect("a record");
         let stream = Stream::new(file.clone(), checks);
         let read = stream.read_record(at).expect("a record");
         assert_eq!((read.payload, read.end), (payload.as_slice(), file.len()));

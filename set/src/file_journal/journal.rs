@@ -34,7 +34,7 @@ use paranoid_memtable::sibling::{Mutex, MutexGuard};
 use paranoid_memtable::{ChecksumKind, Error, Result, SequenceNumber, shown};
 
 use crate::file_journal::format::{
-    At, FileHeader, HEADER_LEN, NewRecord, QUEUE_CHECKSUM, encode, name_of, report, table_of, word,
+    At, FileHeader, HEADER_LEN, QUEUE_CHECKSUM, encode, name_of, report, table_of, word,
 };
 use crate::file_journal::recovery::{Evidence, JournalRecovery, Note, RecoveryMode};
 use crate::file_journal::storage::{
@@ -140,9 +140,9 @@ impl State {
         let Some(newest) = self.files.last_mut() else {
             return Err(Error::InvalidArgument("a journal takes batches after its first `switch`".into()));
         };
-        let record = NewRecord { payload, offset: newest.end, durable: newest.durable };
         let start = self.queue.bytes.len();
-        let checksum = encode(&mut self.queue.bytes, &newest.header.checks, &record)?;
+        let (checks, durable) = (&newest.header.checks, newest.durable);
+        let checksum = encode(&mut self.queue.bytes, checks, payload, newest.end, durable)?;
         let len = self.queue.bytes.len() - start;
         self.queue.checks.push((len, checksum));
         newest.end += len as u64;
