@@ -122,7 +122,7 @@ impl RangeTombstones {
     fn contradicts_list(&self, ground: Ground<'_>) -> Result<bool, Corruption> {
         let search = self.search(ground)?;
         let (mut at, mut walks) = (search.sentinel, 0..WALKS_MAX);
-        while let Some(entry) = search.next(at).map_err(|gap| gap.corruption)? {
+        while let Some(entry) = search.next_or_gap(at).map_err(|gap| gap.corruption)? {
             let sequence = entry.node().sequence();
             let end = Question::new(entry.value(search.view.width)?, sequence);
             let reaches = || self.live.max_covering(ground.comparator, end) == Ok(Some(sequence));
@@ -209,7 +209,7 @@ impl RangeTombstones {
         let last = Target::behind_key(ground.comparator, question.key);
         let mut best = question.floor;
         let mut at = search.sentinel;
-        while let Some(entry) = search.next(at).map_err(|gap| gap.corruption)? {
+        while let Some(entry) = search.next_or_gap(at).map_err(|gap| gap.corruption)? {
             if !entry.node().order(ground.comparator, &last).is_lt() {
                 break;
             }

@@ -577,7 +577,7 @@ pub(crate) fn older<'a>(
 ) -> Result<Option<Verified<'a>>> {
     let mut at = entry.offset();
     loop {
-        let next = search.next(at).or_else(|gap| past_gap(core, search, gap, entry.key()))?;
+        let next = search.next_or_gap(at).or_else(|gap| past_gap(core, search, gap, entry.key()))?;
         let next = next.filter(|next| core.comparator.are_equal(next.key(), entry.key()));
         let is_replaced = |next: &Verified<'_>| next.node().sequence() == entry.node().sequence();
         match next {

@@ -305,7 +305,7 @@ pub(crate) enum Run {
 
 impl<'a> Pass<'_, 'a> {
     /// The entry beside this one.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn adjacent(&self, at: u32) -> Outcome<'a> {
         match self.way {
             Direction::Forward => self.search.next(at),

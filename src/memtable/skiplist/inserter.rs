@@ -137,11 +137,17 @@ impl Inserter {
         self.splice.prev[0]
     }
 
+    /// [`find_beside_last`](Self::find_beside_last), compiled once for all but single writes.
+    #[inline(never)]
+    pub(crate) fn find_near<'a>(&mut self, search: &Search<'a>, target: &Target<'_>) -> Option<Bracket<'a>> {
+        self.find_beside_last(search, target)
+    }
+
     /// The bracket around the place of an entry.
     #[inline(never)]
     pub(crate) fn find<'a>(&mut self, search: &Search<'a>, fields: &Fields<'_>) -> Result<Bracket<'a>> {
         let target = search.target(fields);
-        match self.find_beside_last(search, &target) {
+        match self.find_near(search, &target) {
             Some(bracket) => Ok(bracket),
             None => self.find_elsewhere(search, &target),
         }

@@ -49,11 +49,11 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Repeats the step and reports what is wrong. Takes the search by value, so that its callers keep it in
-    /// registers.
+    /// [`next`](Self::next), compiled once for steps that are rare or meet damage. Takes the search by value, so that its
+    /// callers keep it in registers.
     #[cold]
     #[inline(never)]
-    fn next_or_gap(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
+    pub(crate) fn next_or_gap(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         loop {
             let Some(next) = self.view.try_link(at, 0) else { return Err(self.after_link(at)) };
             match self.vouched(at, next) {
@@ -155,7 +155,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Repeats the step and reports what is wrong.
+    /// [`prev`](Self::prev), compiled once for steps that are rare or meet damage.
     #[cold]
     #[inline(never)]
     fn prev_or_gap(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
@@ -220,8 +220,8 @@ impl<'a> Search<'a> {
     #[cold]
     pub(crate) fn gap_at(&self, at: u32, corruption: Corruption) -> Gap {
         let node = |entry: Option<Verified<'a>>| entry.map_or(self.sentinel, |entry| entry.offset());
-        let before = self.prev(at).map_or_else(|gap| gap.before, node);
-        let after = self.next(at).map_or_else(|gap| gap.after, node);
+        let before = self.prev_or_gap(at).map_or_else(|gap| gap.before, node);
+        let after = self.next_or_gap(at).map_or_else(|gap| gap.after, node);
         Gap { corruption, before, after }
     }
 

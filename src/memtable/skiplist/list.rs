@@ -310,7 +310,7 @@ impl List {
             && entry.node().order(search.comparator, to).is_lt()
         {
             count += 1;
-            next = search.next(entry.offset()).map_err(|gap| gap.corruption)?;
+            next = search.next_or_gap(entry.offset()).map_err(|gap| gap.corruption)?;
         }
         Ok(count)
     }
@@ -536,7 +536,7 @@ impl Search<'_> {
 
     /// The next node that is intact.
     fn next_intact(&self, at: u32) -> Option<Node<'_>> {
-        match self.next(at) {
+        match self.next_or_gap(at) {
             Ok(entry) => entry.map(|entry| *entry.node()),
             Err(gap) => self.verified(gap.after).ok().flatten().map(|entry| *entry.node()),
         }

@@ -417,7 +417,7 @@ fn search_near(
     let policy = policy(core, search.list);
     let mut writes = writes.iter().filter(|write| search.list.holds(write.kind));
     let Some(mut last) = writes.next() else { return Ok((0, 0)) };
-    let Some(bracket) = inserter.find_beside_last(search, &search.target(last)) else { return Ok((0, 0)) };
+    let Some(bracket) = inserter.find_near(search, &search.target(last)) else { return Ok((0, 0)) };
     let inside = |write: &Fields<'_>| {
         bracket.entry.is_none_or(|succ| !succ.node().order(search.comparator, &search.target(write)).is_lt())
     };
