@@ -156,7 +156,7 @@ impl<'a> Pass<'_, 'a> {
             }
             // An equal entry may have been inserted before this one after this one was shown.
             Some(Run::Equals) => self.past_run(from, Run::Equals),
-            None => self.adjacent(from.offset()),
+            None => self.adjacent_rarely(from.offset()),
         }
     }
 
@@ -305,12 +305,18 @@ pub(crate) enum Run {
 
 impl<'a> Pass<'_, 'a> {
     /// The entry beside this one.
-    #[inline(never)]
-    pub(super) fn adjacent(&self, at: u32) -> Outcome<'a> {
+    #[inline(always)]
+    fn adjacent(&self, at: u32) -> Outcome<'a> {
         match self.way {
             Direction::Forward => self.search.next(at),
             Direction::Backward => self.search.prev(at),
         }
+    }
+
+    /// [`adjacent`](Self::adjacent), compiled once for steps that are rare.
+    #[inline(never)]
+    pub(super) fn adjacent_rarely(&self, at: u32) -> Outcome<'a> {
+        self.adjacent(at)
     }
 
     fn target<'k>(&self, key: &'k [u8], sequence: SequenceNumber) -> Target<'k> {
@@ -384,7 +390,7 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn furthest_of_run(&mut self, entry: Verified<'a>, run: Run) -> Result<Verified<'a>, Gap> {
         let (mut edge, mut met) = (entry, None);
         for _ in 0..STEPS_MAX {
-            match self.adjacent(edge.offset()) {
+            match self.adjacent_rarely(edge.offset()) {
                 Ok(Some(next)) if self.are_of_one_run(run, &Parked::new(&edge), &next)? => {
                     edge = next;
                     self.hidden += 1;

@@ -175,8 +175,10 @@ impl Walk {
         let prefix = self.scope.prefix.as_ref();
         let is_absent = prefix.is_some_and(|prefix| core.accelerators.lacks_prefix(&search.view, prefix));
         let outcome = if is_absent { Ok(None) } else { pass.arrive(target, &mut self.read_ahead) };
-        let shown = self.settle(&search, pass.hidden, outcome)?;
-        self.past_others(core, way, shown)
+        match self.settle(&search, pass.hidden, outcome) {
+            Ok(shown) if core.comparator.key_order() != KeyOrder::Bytes => self.past_others(core, way, shown),
+            shown => shown,
+        }
     }
 
     /// Goes to the first entry of a walk in this direction, from a position or from the end of the table.
@@ -277,7 +279,7 @@ impl Walk {
             return Ok(self.passed(way, entry.key(), entry.node().sequence()));
         }
         // The entry was damaged since the walk came to it, so the walk has come to where its link leads.
-        match self.scope.pass(core, &search, way).adjacent(stand.offset()) {
+        match self.scope.pass(core, &search, way).adjacent_rarely(stand.offset()) {
             Ok(Some(entry)) => Ok(ScanBound::beside(way.opposite(), entry.node())),
             Ok(None) => Ok(ScanBound::extreme(way)),
             // What its link leads to is damaged, too.
@@ -314,7 +316,6 @@ impl Walk {
         mut shown: Option<Entry<'a>>,
     ) -> Result<Option<Entry<'a>>> {
         while let (Some(entry), Some(prefix)) = (shown, &self.scope.prefix)
-            && core.comparator.key_order() != KeyOrder::Bytes
             && !entry.user_key().starts_with(prefix)
         {
             shown = self.advance(core, way)?;
@@ -532,7 +533,7 @@ impl<'a> Pass<'_, 'a> {
         while let Some(entry) = next
             && !is_inside(self.core, entry, self.bounds.end(back), back)
         {
-            next = self.adjacent(entry.offset())?;
+            next = self.adjacent_rarely(entry.offset())?;
         }
         Ok(next)
     }
