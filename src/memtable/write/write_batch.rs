@@ -41,7 +41,7 @@ use crate::memtable::parts::writer_shards::{Entered, Leased, WriterShard};
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
 use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail, find_many};
-use crate::memtable::write::writer::{Inserted, admit, apply_any, apply_point, apply_range, enter};
+use crate::memtable::write::writer::{Inserted, admit, apply_point, apply_range, enter};
 use crate::tombstone::node::Load;
 
 /// The result of writing a batch.
@@ -460,13 +460,8 @@ fn load(writes: &[Fields<'_>]) -> Load {
 
 /// Writes a batch inside a shard.
 fn apply_batch(core: &Core, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<BatchWritten> {
-    if let [write] = writes {
-        // An insert has the same checks before its link, and its own search.
-        let mut written = BatchWritten::default();
-        written.add(&apply_any(core, entered, write)?);
-        return Ok(written);
-    }
-    let ways = prepare_batch(core, entered, writes)?;
+    // The link of an entry alone has the same checks before it, and its own search.
+    let ways = if writes.len() == 1 { Ways::default() } else { prepare_batch(core, entered, writes)? };
     let (mut written, mut applied) = (BatchWritten::default(), 0);
     let mut count = |inserted: &Inserted| {
         written.add(inserted);
@@ -487,6 +482,7 @@ fn apply_batch(core: &Core, entered: &mut Entered<'_>, writes: &[Fields<'_>]) ->
 const AHEAD: usize = 2;
 
 /// Links the entries one after the other; calls `linked` for each.
+#[inline(never)]
 fn link_batch<'a>(
     core: &'a Core,
     entered: &mut Entered<'_>,
@@ -498,11 +494,12 @@ fn link_batch<'a>(
     let points = core.point_search()?;
     let mut bracket = Bracket { pred: points.sentinel, succ: points.sentinel, entry: None, pred_part: 0 };
     let mut last = None;
+    let is_filtered = core.accelerators.has_filters();
+    let prefetch = |write: &Fields<'_>| core.accelerators.prefetch(&points.view, write.key_part);
+    writes.iter().take(AHEAD).filter(|_| is_filtered).for_each(prefetch);
     for (place, write) in writes.iter().enumerate() {
-        if core.accelerators.has_filters()
-            && let Some(later) = writes.get(place + AHEAD)
-        {
-            core.accelerators.prefetch(&points.view, later.key_part);
+        if is_filtered && let Some(later) = writes.get(place + AHEAD) {
+            prefetch(later);
         }
         let way = ways.found.get(place).and_then(Option::as_ref);
         if Head::Ranges.holds(write.kind) {
