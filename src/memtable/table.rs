@@ -200,10 +200,8 @@ impl MemTable {
 /// If the system has no memory for it (about 3 KiB).
 impl Default for MemTable {
     fn default() -> Self {
-        match MemTable::new(MemTableOptions::default()) {
-            Ok(table) => table,
-            Err(error) => panic!("a table with default options: {error}"),
-        }
+        let made = MemTable::new(MemTableOptions::default());
+        made.unwrap_or_else(|error| panic!("a table with default options: {error}"))
     }
 }
 

@@ -269,7 +269,8 @@ mod tests {
     use crate::memtable::arena::arena::Arena;
     use crate::memtable::arena::layout::Head;
     use crate::memtable::skiplist::inserter::{Inserter, make_heads};
-    use crate::memtable::skiplist::list::{DuplicatePolicy, List};
+    use crate::memtable::skiplist::list::DuplicatePolicy;
+    use crate::memtable::skiplist::search::List;
 
     /// Keys of every length around the ends of the short copy, with the hash of their own or of another key.
     #[test]

@@ -14,8 +14,8 @@ use crate::memtable::arena::layout::Head;
 use crate::memtable::directory::name::Named;
 use crate::memtable::directory::page::LeafSlot;
 use crate::memtable::skiplist::inserter::{Inserter, Tower, make_heads};
-use crate::memtable::skiplist::list::{DuplicatePolicy, List};
-use crate::memtable::skiplist::search::Search;
+use crate::memtable::skiplist::list::DuplicatePolicy;
+use crate::memtable::skiplist::search::{List, Search};
 use crate::sync::model::{JoinHandle, check, spawn};
 
 /// A list whose nodes have no names yet, and their offsets.

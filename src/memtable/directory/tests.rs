@@ -12,8 +12,8 @@ use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::Head;
 use crate::memtable::skiplist::inserter::{Inserter, make_heads};
-use crate::memtable::skiplist::list::{DuplicatePolicy, List, Upkeep};
-use crate::memtable::skiplist::search::{Search, Trail, find_many};
+use crate::memtable::skiplist::list::{DuplicatePolicy, Upkeep};
+use crate::memtable::skiplist::search::{List, Search, Trail, find_many};
 use crate::sync::{Mutex, Ordering};
 
 struct Table {

@@ -45,7 +45,7 @@ impl Accelerators {
     #[inline(never)]
     pub(crate) fn prefetch(&self, view: &View<'_>, key_part: u64) {
         if let Some(bits) = self.keys.as_ref().and_then(|filter| filter.bits(view.secret, key_part)) {
-            bits.prefetch(view);
+            bits.line.prefetch(view);
         }
     }
 
@@ -138,7 +138,7 @@ pub(crate) struct Filter<const HOLDS: usize> {
 /// The bits of a key in a filter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bits {
-    line: Line,
+    pub(crate) line: Line,
     /// Which word of the line.
     place: usize,
     /// Which bits of the word.
@@ -200,12 +200,6 @@ impl Bits {
         // ORDERING: Relaxed: a reader that knows of an entry reads after its publication, see `Filter::add`.
         let lacks_bit = word.load(Ordering::Relaxed) & self.mask != self.mask;
         lacks_bit && self.line.read(view).is_some_and(|words| words[self.place] & self.mask != self.mask)
-    }
-
-    /// Prefetches the line and its control word.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, view: &View<'_>) {
-        self.line.prefetch(view);
     }
 }
 

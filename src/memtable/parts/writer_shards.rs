@@ -369,9 +369,9 @@ impl WriterShard {
     }
 
     /// Whether this thread is inside (WRITER-SHARDS-4).
-    fn is_held_by_this_thread(&self) -> bool {
+    fn is_held_by(&self, this_thread: u64) -> bool {
         // ORDERING: Relaxed: this thread's own number was written by itself.
-        self.holder.load(Ordering::Relaxed) == holder_number()
+        self.holder.load(Ordering::Relaxed) == this_thread
     }
 
     /// Waits for the owner of the lock.
@@ -478,7 +478,8 @@ impl WriterShards {
 
     /// Whether this thread is inside a write (WRITER-SHARDS-4).
     fn holds_this_thread(&self) -> bool {
-        self.all().any(WriterShard::is_held_by_this_thread)
+        let this_thread = holder_number();
+        self.all().any(|shard| shard.is_held_by(this_thread))
     }
 
     /// A shard that one `Writer` owns.
@@ -548,7 +549,8 @@ impl WriterShards {
     /// Waits until every writer that is inside now has left, except this thread. New writers may enter meanwhile.
     pub(crate) fn wait_out_writers(&self) {
         drop(self.to_come.lock());
-        let others = self.all().filter(|shard| !shard.is_held_by_this_thread());
+        let this_thread = holder_number();
+        let others = self.all().filter(|shard| !shard.is_held_by(this_thread));
         others.for_each(|shard| drop(shard.inside.lock()));
     }
 

@@ -42,7 +42,7 @@ fn sift_group(core: &Core, search: &Search<'_>, keys: &[&[u8]], stages: &mut [St
     let mut group: [Option<Bits>; GROUP] = [None; GROUP];
     for (key, bits) in keys.iter().zip(&mut group) {
         *bits = core.accelerators.bits(search.view.secret, key);
-        bits.iter().for_each(|bits| bits.prefetch(&search.view));
+        bits.iter().for_each(|bits| bits.line.prefetch(&search.view));
     }
     for (stage, bits) in stages.iter_mut().zip(group) {
         if bits.is_some_and(|bits| bits.are_missing(&search.view)) {

@@ -30,13 +30,12 @@ use crate::integrity::options::OrderChecks;
 use crate::key::{Direction, KeyComparator, KeyEquality, KeyOrder, Kind, SequenceNumber, Side, Target};
 use crate::memtable::arena::arena::Frame;
 use crate::memtable::arena::layout::Head;
-use crate::memtable::arena::node::{Node, Verified};
+use crate::memtable::arena::node::{Node, Parked, Verified};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::{Operands, operands};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds, scan_bounds};
 use crate::memtable::scan::visibility::{Outcome, Pass, Run, StepLimit, Visible};
-use crate::memtable::skiplist::iterate::Parked;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::{Gap, Search};
 

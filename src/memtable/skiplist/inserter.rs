@@ -430,7 +430,8 @@ mod tests {
     use crate::key::{Kind, SequenceNumber};
     use crate::memtable::arena::arena::Arena;
     use crate::memtable::arena::layout::Head;
-    use crate::memtable::skiplist::list::{DuplicatePolicy, List};
+    use crate::memtable::skiplist::list::DuplicatePolicy;
+    use crate::memtable::skiplist::search::List;
 
     /// A damaged back link of a writer's last entry names an entry of the other list, with the tag of that: no link leads
     /// back from there.

@@ -13,11 +13,9 @@
 #![forbid(unsafe_code)]
 
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::digest::key_part;
 use crate::integrity::options::OrderChecks;
 use crate::key::{Direction, SequenceNumber, Side, Target};
-use crate::memtable::arena::arena::View;
-use crate::memtable::arena::node::{Lengths, Verified, bytes_of};
+use crate::memtable::arena::node::Verified;
 use crate::memtable::arena::witness::Doubt;
 use crate::memtable::skiplist::search::{Bracket, Gap, Search, Trail};
 
@@ -247,79 +245,5 @@ impl<'a> Search<'a> {
             }
         }
         Err(gap)
-    }
-}
-
-// Parked nodes: verified nodes that a cursor holds without a borrow of the arena.
-//
-// ```text
-//   Verified ----> Parked (offset, lengths, versions, K) ----> resume: by the call that has just verified it
-//                  in the caller's own memory            ----> verify: the key must have the same hash K as then
-// ```
-// Any thread. Not promised by `resume`: that the node was not damaged since.
-
-/// A verified node without a borrow.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Parked {
-    /// Offset (32) | revision (32).
-    place: u64,
-    lengths: Lengths,
-    sequence: SequenceNumber,
-    key_part: u64,
-}
-
-impl Parked {
-    /// Parks a verified node.
-    #[inline(always)]
-    pub(crate) fn new(entry: &Verified<'_>) -> Self {
-        let node = entry.node();
-        Parked {
-            place: node.place(),
-            lengths: node.lengths(),
-            sequence: node.sequence(),
-            key_part: entry.key_part(),
-        }
-    }
-
-    /// Reopens the node without verifying it, for the call that has just verified it.
-    #[inline(always)]
-    pub(crate) fn resume<'a>(&self, view: &View<'a>) -> Option<Verified<'a>> {
-        view.again(self.place, self.lengths, self.sequence, self.key_part)
-    }
-
-    /// Reopens the node and verifies it: its key must have the hash that it had when it was parked. Everything else
-    /// was kept in the caller's memory.
-    #[inline]
-    pub(crate) fn verify<'a>(&self, view: &View<'a>) -> Result<Verified<'a>, Corruption> {
-        match self.resume(view) {
-            Some(entry) if view.width.bytes == 0 || key_part(entry.key()) == self.key_part => Ok(entry),
-            _ => Err(self.report(view)),
-        }
-    }
-
-    /// The report for a node that `verify` refused.
-    #[cold]
-    fn report(&self, view: &View<'_>) -> Corruption {
-        let plain = Corruption::new(Place::Entry, bytes_of(self.offset()), self.key_part, 0);
-        let found = view.open(self.offset()).and_then(|node| node.verify(view));
-        found.err().unwrap_or(plain.with_sequence(self.sequence))
-    }
-
-    /// The node's address, in arena units.
-    #[inline(always)]
-    pub(crate) fn offset(&self) -> u32 {
-        (self.place >> 32) as u32
-    }
-
-    /// Whether the keys have different hashes and so differ. If `false`, the keys must be compared.
-    #[inline(always)]
-    pub(crate) fn has_other_key(&self, entry: &Verified<'_>) -> bool {
-        self.key_part != entry.key_part()
-    }
-
-    /// The sequence number.
-    #[inline(always)]
-    pub(crate) fn sequence(&self) -> SequenceNumber {
-        self.sequence
     }
 }

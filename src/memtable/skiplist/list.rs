@@ -39,17 +39,12 @@ use crate::memtable::directory::name::{NAMED_EVERY, Named};
 use crate::memtable::directory::page::LeafSlot;
 use crate::memtable::skiplist::inserter::{Inserter, NodeSpace, Tower};
 use crate::memtable::skiplist::read_ahead::NEAR_UNITS;
-use crate::memtable::skiplist::search::{Bracket, Course, Search, Splice, Trail};
+use crate::memtable::skiplist::search::{Bracket, List, Search, Splice, Trail};
 use crate::sync::{AtomicU32, Mutex, Ordering};
 
 /// How often an insert that loses its race searches again. Other writers would have to link as many entries at its place: only a
 /// fault comes here.
 const ATTEMPTS_MAX: u32 = 1 << 20;
-
-/// A skiplist over an arena.
-pub(crate) struct List {
-    course: Course,
-}
 
 /// The most arena bytes that an entry takes. Under `Replace` the height depends on the entry that it replaces, so the
 /// tallest is assumed.
@@ -109,19 +104,19 @@ impl List {
     /// The list with this head, which `make_heads` makes.
     pub(crate) fn new(head: Head, seek_checks: SeekChecks, order_checks: OrderChecks) -> List {
         let top = AtomicU32::new(0);
-        List { course: Course { top, seek_checks, order_checks, directory: 0, list: head } }
+        List { top, seek_checks, order_checks, directory: 0, list: head }
     }
 
     /// This list with a directory, while it is empty.
     pub(crate) fn with_directory(mut self) -> List {
-        self.course.directory = ROOT;
+        self.directory = ROOT;
         self
     }
 
     /// What a search in this list needs.
     #[inline(always)]
     pub(crate) fn search<'a>(&'a self, view: View<'a>, comparator: &'a KeyComparator) -> Search<'a> {
-        Search { view, comparator, course: &self.course, sentinel: self.course.list.sentinel() }
+        Search { view, comparator, skiplist: self, sentinel: self.list.sentinel() }
     }
 
     /// Inserts an entry, as writers do.
@@ -281,9 +276,9 @@ impl List {
         inserter.name_and_link(search, fields, tower);
         let top = tower.height - 1;
         // ORDERING: Relaxed: a hint, see `search`.
-        if self.course.top.load(Ordering::Relaxed) < top {
+        if self.top.load(Ordering::Relaxed) < top {
             // ORDERING: Relaxed: a hint, see `search`.
-            self.course.top.fetch_max(top, Ordering::Relaxed);
+            self.top.fetch_max(top, Ordering::Relaxed);
         }
     }
 

@@ -16,8 +16,8 @@ use crate::memtable::arena::arena::{Arena, SubChunk};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{Head, Towers};
 use crate::memtable::skiplist::inserter::{Inserter, make_heads};
-use crate::memtable::skiplist::list::{DuplicatePolicy, List};
-use crate::memtable::skiplist::search::{Search, Trail};
+use crate::memtable::skiplist::list::DuplicatePolicy;
+use crate::memtable::skiplist::search::{List, Search, Trail};
 use crate::sync::model::{JoinHandle, check, spawn};
 
 const SECRET: Secret = Secret::from_seed(1);

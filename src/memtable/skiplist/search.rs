@@ -163,8 +163,8 @@ pub(crate) struct Gap {
     pub(crate) after: u32,
 }
 
-/// What a list tells its searches.
-pub(crate) struct Course {
+/// A skiplist over an arena.
+pub(crate) struct List {
     /// Levels in use: a hint that only grows.
     pub(crate) top: AtomicU32,
     pub(crate) seek_checks: SeekChecks,
@@ -175,7 +175,7 @@ pub(crate) struct Course {
     pub(crate) list: Head,
 }
 
-impl Course {
+impl List {
     /// The highest level in use.
     #[inline(always)]
     pub(crate) fn top(&self) -> u32 {
@@ -195,7 +195,7 @@ impl Course {
 pub(crate) struct Search<'a> {
     pub(crate) view: View<'a>,
     pub(crate) comparator: &'a KeyComparator,
-    pub(crate) course: &'a Course,
+    pub(crate) skiplist: &'a List,
     pub(crate) sentinel: u32,
 }
 
@@ -214,10 +214,10 @@ impl Search<'_> {
 }
 
 impl std::ops::Deref for Search<'_> {
-    type Target = Course;
+    type Target = List;
     #[inline(always)]
-    fn deref(&self) -> &Course {
-        self.course
+    fn deref(&self) -> &List {
+        self.skiplist
     }
 }
 
@@ -708,13 +708,13 @@ impl<'a> Search<'a> {
     /// The directory of this list, if it has one.
     #[inline(always)]
     pub(crate) fn directory(&self) -> Pages<'_, 'a> {
-        Pages { view: &self.view, comparator: self.comparator, root: self.course.directory }
+        Pages { view: &self.view, comparator: self.comparator, root: self.skiplist.directory }
     }
 
     /// The directory's hint for a target that has a key.
     #[inline(always)]
     pub(crate) fn ask_directory(&self, target: &Target<'_>) -> Option<Hint> {
-        if self.course.directory == 0 || target.is_extreme() {
+        if self.skiplist.directory == 0 || target.is_extreme() {
             return None;
         }
         let hint = self.directory().lookup(target)?;
@@ -932,7 +932,7 @@ mod tests {
     use crate::memtable::arena::encode::Fields;
     use crate::memtable::arena::layout::Head;
     use crate::memtable::skiplist::inserter::{Inserter, make_heads};
-    use crate::memtable::skiplist::list::{DuplicatePolicy, List};
+    use crate::memtable::skiplist::list::DuplicatePolicy;
     use crate::sync::Ordering;
 
     /// Every bit of every key in turn: many searches end where single searches end, in a bracket or in a gap, and never in a
