@@ -518,7 +518,7 @@ fn cut<'s>(comparator: &KeyComparator, spans: &'s [Span]) -> (Vec<&'s [u8]>, Vec
         let images = comparator.image(left, 0).cmp(&comparator.image(right, 0));
         images.then_with(|| comparator.compare(left, right))
     };
-    all.sort_by(compare);
+    all.sort_unstable_by(|left, right| compare(left, right).then((left.1, left.2).cmp(&(right.1, right.2))));
     let (mut keys, mut numbers) = (Vec::new(), vec![[0; 2]; spans.len()]);
     for same in all.chunk_by(|left, right| compare(left, right).is_eq()) {
         same.iter().for_each(|&(_, span, side)| numbers[span][side] = keys.len());

@@ -521,7 +521,7 @@ impl Parked {
 
     /// Reopens the node, within bounds (NODE-1), and verifies it: its key must have the hash that it had when it was parked.
     /// Everything else was kept in the caller's memory.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn verify<'a>(&self, view: &View<'a>) -> Result<Verified<'a>, Corruption> {
         let Parked { place, lengths, sequence, key_part: parked } = *self;
         let at = view.locate(self.offset());

@@ -21,7 +21,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "offsets and levels are bounded by the address limit")]
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 
 use crate::error::{Corruption, Error, Place, Result, trace};
 use crate::integrity::control_word::Words;
@@ -441,7 +441,7 @@ type Gathered<'t> = (Vec<Salvaged<'t>>, Reach, Option<Corruption>);
 
 fn gather(core: &Core) -> Result<Gathered<'_>, Corruption> {
     let view = core.arena.view()?;
-    let mut offsets = BTreeSet::new();
+    let mut offsets = HashSet::new();
     for head in [Head::Points, Head::Ranges] {
         along_links(&view, head.sentinel(), &mut offsets);
     }
@@ -460,9 +460,10 @@ fn gather(core: &Core) -> Result<Gathered<'_>, Corruption> {
 fn sorted<'t>(core: &Core, view: View<'t>, mut verified: Vec<Verified<'t>>) -> Vec<Salvaged<'t>> {
     let version = |entry: &Verified<'_>| (Reverse(entry.node().sequence()), Reverse(entry.node().revision()));
     let tombstone = |entry: &Verified<'_>| entry.kind() == Kind::RANGE_DELETE;
-    verified.sort_by(|left, right| {
+    verified.sort_unstable_by(|left, right| {
         let order = core.comparator.compare(left.key(), right.key());
-        order.then_with(|| version(left).cmp(&version(right))).then(tombstone(left).cmp(&tombstone(right)))
+        let order = order.then_with(|| version(left).cmp(&version(right)));
+        order.then(tombstone(left).cmp(&tombstone(right))).then(left.offset().cmp(&right.offset()))
     });
     verified.dedup_by(|left, right| {
         version(left) == version(right)
@@ -475,24 +476,21 @@ fn sorted<'t>(core: &Core, view: View<'t>, mut verified: Vec<Verified<'t>>) -> V
 }
 
 /// Collects all nodes that can be reached from the head, through every link and back link whose tag matches.
-fn along_links(view: &View<'_>, sentinel: u32, offsets: &mut BTreeSet<u32>) {
+fn along_links(view: &View<'_>, sentinel: u32, offsets: &mut HashSet<u32>) {
     let mut open = vec![sentinel];
-    let mut seen = BTreeSet::from([sentinel]);
     while let Some(node) = open.pop() {
         let links = (0..HEIGHT_MAX as u32).filter_map(|level| view.link(node, level).ok());
         for target in links.chain(view.back_hint(node)) {
-            if target != 0 && seen.insert(target) {
+            if target != 0 && target != sentinel && offsets.insert(target) {
                 open.push(target);
             }
         }
     }
-    seen.remove(&sentinel);
-    offsets.extend(seen);
 }
 
 /// Collects all nodes in the arena that verify as entries. Returns the damage that keeps a part of the arena from
 /// being searched.
-fn through_arena(view: &View<'_>, offsets: &mut BTreeSet<u32>) -> Result<Option<Corruption>, Corruption> {
+fn through_arena(view: &View<'_>, offsets: &mut HashSet<u32>) -> Result<Option<Corruption>, Corruption> {
     let (stretches, unknown) = view.arena().stretches()?;
     for (first, units) in stretches {
         offsets.extend((first..first + units).filter(|offset| is_entry(view, *offset).is_some()));

@@ -50,7 +50,7 @@ impl Accelerators {
     }
 
     /// Adds key and prefix of a node that is not published yet to the filters.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn announce(&self, view: &View<'_>, key: &[u8], hash: u64) -> Result<(), Corruption> {
         if let Some(filter) = &self.keys {
             filter.add(view, hash)?;

@@ -402,14 +402,14 @@ impl Search<'_> {
         loop {
             let next = view.try_link(prev, level)?;
             if next != self.sentinel {
-                let after = view.try_open(next)?.try_verify(view)?;
+                let after = self.verified(next).ok()??;
                 if after.node().order(self.comparator, target).is_lt() {
                     prev = next;
                     continue;
                 }
             }
-            if prev != self.sentinel && prev != tower.pred {
-                view.try_open(prev)?.try_verify(view)?;
+            if prev != tower.pred {
+                self.verified(prev).ok()?;
             }
             view.set_link(node, level, next).ok()?;
             if view.publish_link((prev, level), next, (node, EndKeys::MAY_MATCH)).ok()? {

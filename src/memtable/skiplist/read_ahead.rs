@@ -87,7 +87,7 @@ impl<'a> Search<'a> {
         if let Some(hint) = &hint {
             self.start_at_place(read_ahead, hint.at, Direction::Forward);
         }
-        self.first_by(hint.as_ref(), target)
+        self.first_from(hint.as_ref(), target)
     }
 
     /// After a step from `at` to `entry`, prefetches what lies beside that on the far side. `true`: the caller must move

@@ -373,9 +373,19 @@ impl<'a> Search<'a> {
     }
 
     /// The first entry at or after a position.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn find_at_or_after(&self, target: &Target<'_>) -> Result<Option<Verified<'a>>, Gap> {
-        self.first_by(self.hint(target).as_ref(), target)
+        self.first_from(self.hint(target).as_ref(), target)
+    }
+
+    /// [`first_by`](Self::first_by), compiled once for single searches.
+    #[inline(never)]
+    pub(super) fn first_from(
+        &self,
+        hint: Option<&Hint>,
+        target: &Target<'_>,
+    ) -> Result<Option<Verified<'a>>, Gap> {
+        self.first_by(hint, target)
     }
 
     /// [`find_at_or_after`](Self::find_at_or_after), after the directory was asked.
@@ -412,11 +422,11 @@ impl<'a> Search<'a> {
         target: &Target<'_>,
         trail: &mut Trail<'_>,
     ) -> Result<Bracket<'a>, Gap> {
-        let from = (self.start(), 0);
-        let (walk, progress) = match self.seek_checks {
-            SeekChecks::Bracket => self.walk(from, target, trail, Checks::Bracket),
-            SeekChecks::EveryNode => self.walk_rarely(from, target, trail, Checks::EveryNode),
+        let checks = match self.seek_checks {
+            SeekChecks::Bracket => Checks::Bracket,
+            SeekChecks::EveryNode => Checks::EveryNode,
         };
+        let (walk, progress) = self.walk((self.start(), 0), target, trail, checks);
         if let Progress::Arrived = progress
             && let Some(bracket) = self.certify(walk.at, walk.greater)
         {
@@ -426,9 +436,9 @@ impl<'a> Search<'a> {
     }
 
     /// Walks from the sentinel down to the lowest level that is wanted. Takes and returns values, so that they stay in registers.
-    #[inline(always)]
+    #[inline(never)]
     fn walk(
-        &self,
+        self,
         (mut walk, lowest): (Walk, u32),
         target: &Target<'_>,
         trail: &mut Trail<'_>,
@@ -444,21 +454,9 @@ impl<'a> Search<'a> {
         (walk, progress)
     }
 
-    /// [`walk`](Self::walk), compiled once for walks that are rare or verify every node.
-    #[inline(never)]
-    fn walk_rarely(
-        self,
-        from: (Walk, u32),
-        target: &Target<'_>,
-        trail: &mut Trail<'_>,
-        checks: Checks,
-    ) -> (Walk, Progress) {
-        self.walk(from, target, trail, checks)
-    }
-
     /// Records the way to a target on the levels above 0. What it records is a hint: who links there verifies both sides.
     pub(crate) fn find_above(&self, target: &Target<'_>, trail: &mut Trail<'_>) {
-        let (_, progress) = self.walk_rarely((self.start(), 1), target, trail, Checks::Bracket);
+        let (_, progress) = self.walk((self.start(), 1), target, trail, Checks::Bracket);
         if let Progress::Stopped(_) = progress {
             // Damage: its neighbours are found with care.
             let _ = self.find_by_towers(target, trail);
@@ -479,7 +477,7 @@ impl<'a> Search<'a> {
     }
 
     /// Certifies a bracket, or returns what is in doubt.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn try_certify(&self, pred: u32, succ: u32) -> Result<Bracket<'a>, Doubt> {
         let mut pred_part = 0;
         if pred != self.sentinel {
@@ -515,7 +513,7 @@ impl<'a> Search<'a> {
 
     /// The verified entry of `succ`, which the link from `pred` names and whose back link vouches for that link.
     /// `None`: the sentinel.
-    #[inline(always)]
+    #[inline]
     pub(super) fn vouched(&self, pred: u32, succ: u32) -> Result<Option<Verified<'a>>, Doubt> {
         let (node, back) = if succ == self.sentinel {
             (None, self.view.back_target(succ).ok_or(Doubt::Damage)?)
@@ -620,7 +618,7 @@ impl<'a> Search<'a> {
     /// `None`: another writer came between the two nodes where the walk ended.
     fn try_carefully(&self, target: &Target<'_>, trail: &mut Trail<'_>) -> Option<Result<Bracket<'a>, Gap>> {
         let top = Walk { level: HEIGHT_MAX as u32 - 1, ..self.start() };
-        let (walk, progress) = self.walk_rarely((top, 0), target, trail, Checks::StepOver);
+        let (walk, progress) = self.walk((top, 0), target, trail, Checks::StepOver);
         if let Progress::Stopped(from) = progress {
             return Some(self.find_backwards(from, &walk, target));
         }
@@ -726,6 +724,16 @@ impl<'a> Search<'a> {
     #[inline(never)]
     pub(super) fn hint(self, target: &Target<'_>) -> Option<Hint> {
         self.ask_directory(target)
+    }
+
+    /// The directory's hints for many targets.
+    #[inline(never)]
+    fn ask_for_many(&self, targets: &[Target<'_>]) -> [Option<Hint>; GROUP] {
+        let mut hints = [None; GROUP];
+        if self.directory != 0 {
+            self.directory().lookup_many(targets, &mut hints, |hint| self.prefetch_hint(hint));
+        }
+        hints
     }
 
     /// Prefetches the two nodes that a hint names.
@@ -909,10 +917,7 @@ pub(crate) fn find_many(
     search_on: &mut impl FnMut(usize, Option<&Hint>),
 ) {
     for (group, targets) in targets.chunks(GROUP).enumerate() {
-        let mut hints = [None; GROUP];
-        if search.directory != 0 {
-            search.directory().lookup_many(targets, &mut hints, |hint| search.prefetch_hint(hint));
-        }
+        let hints = search.ask_for_many(targets);
         for (place, (_, hint)) in targets.iter().zip(&hints).enumerate() {
             search_on(group * GROUP + place, hint.as_ref());
         }
