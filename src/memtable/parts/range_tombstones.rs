@@ -55,7 +55,7 @@ impl RangeTombstones {
     }
 
     /// A search among the tombstones by start.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn search<'t>(&'t self, ground: Ground<'t>) -> Result<Search<'t>, Corruption> {
         Ok(self.list.search(ground.arena.view()?, ground.comparator))
     }
