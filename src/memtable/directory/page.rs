@@ -688,6 +688,8 @@ const LEAF: (Kind, usize) = (Kind::Leaf, TIES_HOPPED);
 const INNER: (Kind, usize) = (Kind::Inner, 0);
 /// Cache lines of a leaf, and of either half of an inner page.
 const LEAF_LINES: usize = 8;
+/// Cache lines of a node up to the end of a long key.
+const KEY_LINES: usize = 3;
 /// Most levels of inner pages.
 pub(super) const LEVELS_MAX: u32 = 6;
 
@@ -806,6 +808,7 @@ impl<'a> Pages<'_, 'a> {
                 (candidate, limit) = if is_after { (candidate, word & UNLIMITED) } else { (slot, UNLIMITED) };
             }
         }
+        self.prefetch_around(page, kind, candidate);
         let node = page.slot(self.view, kind, candidate).and_then(|slot| self.view.try_open(slot.node));
         let key = node.as_ref().map_or(&[][..], |node| node.key());
         let common = shared(self.comparator, key, target.key);
@@ -821,6 +824,16 @@ impl<'a> Pages<'_, 'a> {
         let first = (1..=candidate).rev().find(|slot| shared_of(page.word(*slot)) < tied).unwrap_or(0);
         let tied = if is_whole { first..candidate } else { first..first };
         self.slot_by_keys(page, target, kind, tied)
+    }
+
+    /// Asks for what is read once the key of a slot tells where to go on: here or beside it.
+    fn prefetch_around(&self, page: &Page<'a>, kind: Kind, slot: usize) {
+        for beside in [slot, slot.saturating_sub(1), slot + 1] {
+            if let Some(Slot { node, child, .. }) = page.slot(self.view, kind, beside) {
+                self.prefetch_page(node, KEY_LINES);
+                self.prefetch_page(child, if kind == Kind::Inner { LEAF_LINES } else { 0 });
+            }
+        }
     }
 
     /// The next page, if the target is beyond what this one names: a split that no parent names yet.
