@@ -586,15 +586,17 @@ pub(crate) fn bytes_at(key: &[u8], at: usize) -> u64 {
 
 /// `left.cmp(right)`, eight bytes at a time. For short keys this is faster than a call of `memcmp`.
 #[inline(always)]
-fn compare_words(left: &[u8], right: &[u8]) -> Ordering {
-    let (left_words, right_words) = (left.as_chunks::<8>().0, right.as_chunks::<8>().0);
-    for (l, r) in left_words.iter().zip(right_words) {
+fn compare_words(mut left: &[u8], mut right: &[u8]) -> Ordering {
+    while let (Some((l, left_rest)), Some((r, right_rest))) =
+        (left.split_first_chunk::<8>(), right.split_first_chunk::<8>())
+    {
         if l != r {
             return u64::from_be_bytes(*l).cmp(&u64::from_be_bytes(*r));
         }
+        left = left_rest;
+        right = right_rest;
     }
-    let same = 8 * left_words.len().min(right_words.len());
-    left[same..].cmp(&right[same..])
+    left.cmp(right)
 }
 
 /// `left == right`, with two pairs of words for keys of 8 to 16 bytes: they are shorter than a call.

@@ -578,19 +578,16 @@ pub(super) fn kept(comparator: &KeyComparator, key: &[u8], skip: u32) -> u64 {
 /// How many bytes two keys share from their start, at most as many as the shorter one has.
 pub(super) fn shared(comparator: &KeyComparator, left: &[u8], right: &[u8]) -> u32 {
     let most = left.len().min(right.len());
-    let mut at = 0;
-    if comparator.key_order() == KeyOrder::Bytes {
-        let words = left.as_chunks::<WORD>().0.iter().zip(right.as_chunks().0);
-        at = WORD * words.take_while(|(left, right)| left == right).count();
-    }
-    while at < most {
+    let words = left.as_chunks::<WORD>().0.iter().zip(right.as_chunks().0);
+    let same = match comparator.key_order() {
+        KeyOrder::Bytes => WORD * words.take_while(|(left, right)| left == right).count(),
+        KeyOrder::Images | KeyOrder::Custom => 0,
+    };
+    let differing = (same..most).step_by(WORD).find_map(|at| {
         let differ = comparator.image(left, at) ^ comparator.image(right, at);
-        at += differ.leading_zeros() as usize / 8;
-        if differ != 0 {
-            break;
-        }
-    }
-    at.min(most).min(CODED as usize - 1) as u32
+        (differ != 0).then(|| at + differ.leading_zeros() as usize / 8)
+    });
+    differing.map_or(most, |at| at.min(most)).min(CODED as usize - 1) as u32
 }
 
 /// What a page keeps of a key (MEASURE-2), or of how it differs from the key of the slot before (MEASURE-3).
@@ -784,10 +781,8 @@ impl<'a> Pages<'_, 'a> {
             let node = page.slot(self.view, kind, slot).map_or(START, |slot| slot.node);
             self.is_before(node, target)
         };
-        for slot in slots.clone().take(2) {
-            if !is_before(slot) {
-                return slot;
-            }
+        if let Some(slot) = slots.clone().take(2).find(|slot| !is_before(*slot)) {
+            return slot;
         }
         let (mut start, mut end) = (slots.end.min(slots.start + 2), slots.end);
         while start < end {
