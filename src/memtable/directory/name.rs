@@ -177,16 +177,15 @@ impl<'a> Pages<'_, 'a> {
         let _ = word.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Where a slot belongs in a page that is locked. Neighbours at level 0 are not compared.
+    /// Where a slot belongs in a page that is locked.
     fn place(&self, locked: &Locked<'a>, new: &New<'_, '_>) -> usize {
-        let (before, after) = (self.view.back_hint(new.node), self.view.try_link(new.node, 0));
-        let is_before = |slot| match locked.slot(self.view, slot).map(|slot| slot.node) {
-            None => true,
-            node if node == before => true,
-            node if node == after => false,
-            Some(node) => self.is_before(node, new.target),
-        };
-        if (1..locked.count).contains(&new.guess) && is_before(new.guess - 1) && !is_before(new.guess) {
+        let named = |slot| locked.slot(self.view, slot).map(|slot| slot.node);
+        let may_be_guessed = locked.page.measure().skip == CODED && (1..locked.count).contains(&new.guess);
+        // Between its neighbours at level 0, which were compared with it when it was linked.
+        if may_be_guessed
+            && named(new.guess - 1) == self.view.back_hint(new.node)
+            && named(new.guess) == self.view.try_link(new.node, 0)
+        {
             return new.guess;
         }
         self.slot(&locked.page, new.target, (locked.kind, 0)).min(locked.count)

@@ -831,14 +831,6 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// The next page, if the target is beyond what this one names: a split that no parent names yet.
-    fn beyond(&self, page: &Page<'a>, slot: usize, target: &Target<'_>) -> Option<Page<'a>> {
-        if slot < SLOTS && page.word(slot) != FREE {
-            return None;
-        }
-        self.right_of(page, target)
-    }
-
     /// The next page, if its range holds the target.
     pub(super) fn right_of(&self, page: &Page<'a>, target: &Target<'_>) -> Option<Page<'a>> {
         let next = Page::open(self.view, page.next())?;
@@ -869,9 +861,13 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// The page to go on with, if it is not this one.
+    /// The page to go on with, if it is not this one: a replacement, or a split that no parent names yet.
     fn elsewhere(&self, page: &Page<'a>, slot: usize, target: &Target<'_>) -> Option<Page<'a>> {
-        if page.is_replaced() { Page::open(self.view, page.next()) } else { self.beyond(page, slot, target) }
+        match page.word(slot) {
+            _ if page.is_replaced() => Page::open(self.view, page.next()),
+            FREE => self.right_of(page, target),
+            _ => None,
+        }
     }
 
     /// Asks for so many lines of a page.
