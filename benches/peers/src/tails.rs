@@ -9,7 +9,8 @@
 //! host takes. What these amount to is the candidate `nothing`: a loop without memory, about as long as an insert, timed in the
 //! same way. What the clock itself takes (the median of two readings in a row) is subtracted.
 //! In the candidates `+maintain` a thread calls `maintain` every half millisecond, in `+reserve` all space is reserved before
-//! the first insert; neither is in the time. Memory by itself comes last (see `pages`).
+//! the first insert; neither is in the time. `ours-8+recycled` is a table in the memory of one that was filled and dropped before, and that
+//! another thread has zeroed. Memory by itself comes last (see `pages`).
 //! `set` is a set that switches tables of 8 MiB and flushes them in a thread, each in fresh memory; in `set+recycled` they use memory of
 //! flushed ones again. Its batches of one entry are made outside of the time.
 
@@ -24,7 +25,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use measure::Environment;
 use memmap2::{Advice, MmapMut, MmapOptions};
-use paranoid_memtable::{MemTableOptions, WriteBatch};
+use paranoid_memtable::{ArenaRecycler, MemTable, MemTableOptions, WriteBatch};
 use paranoid_set::{FlushJob, MemTableSet, SetOptions};
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +85,8 @@ enum Filled {
     /// No table: a loop of about the same length.
     Nothing,
     Table(Candidate, Ahead),
+    /// A table in the memory of one before.
+    Recycled,
     /// A set that recycles so many arenas.
     Set(u64),
 }
@@ -190,6 +193,9 @@ fn filled(name: &str) -> anyhow::Result<Filled> {
     if let "set" | "set+recycled" = name {
         return Ok(Filled::Set(u64::from(name != "set")));
     }
+    if name == "ours-8+recycled" {
+        return Ok(Filled::Recycled);
+    }
     let (candidate, ahead) = match name.split_once('+') {
         None => (name, Ahead::Nothing),
         Some((candidate, "maintain")) => (candidate, Ahead::Maintain),
@@ -239,6 +245,7 @@ impl Filled {
         match self {
             Filled::Nothing => time_nothing(order, &mut spans),
             Filled::Table(candidate, ahead) => time_inserts((candidate, ahead), shape, &numbers, &mut spans)?,
+            Filled::Recycled => time_recycled(shape, &numbers, &mut spans)?,
             Filled::Set(arenas) => time_set(arenas, shape, &numbers, &mut spans)?,
         }
         let after = used();
@@ -294,6 +301,28 @@ fn time_inserts(
         over.store(true, Ordering::Relaxed);
     });
     Ok(())
+}
+
+fn time_recycled(shape: Shape, numbers: &[u64], spans: &mut [u64]) -> anyhow::Result<()> {
+    let room = Room { shape, entries: numbers.len() as u64, threads: 1 };
+    let options = MemTableOptions::builder().write_buffer_size(room.write_buffer()).build()?;
+    let recycler = ArenaRecycler::new(options.write_buffer_size(), 1)?;
+    let mut fill = |table: &MemTable| -> anyhow::Result<()> {
+        for (at, (number, span)) in numbers.iter().zip(&mut *spans).enumerate() {
+            let one = shape.entries(&[*number], 1 + at as u64);
+            let (sequence, key, value) = one.iter().next().context("one entry")?;
+            let started = thread_time();
+            table.writer().put(sequence, key, value)?;
+            *span = nanoseconds(started, thread_time());
+        }
+        Ok(())
+    };
+    let before = MemTable::new(options.with_recycler(&recycler))?;
+    fill(&before)?;
+    let table = before.fork()?;
+    drop(before);
+    std::thread::scope(|scope| scope.spawn(|| recycler.zero()));
+    fill(&table)
 }
 
 /// Reads all of a flush, and keeps none of it.
