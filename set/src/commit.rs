@@ -48,18 +48,10 @@ const QUESTIONS: u64 = 64;
 /// Bytes of batches that are appended to the journal until one waits for a write (COMMIT-6).
 const UNWRITTEN_MAX: usize = 256 << 10;
 
-/// A thread keeps the memory for copies of batches up to this many bytes.
-const COPY_MAX: usize = 64 << 10;
+/// A thread keeps the memory of a batch of one and of the journal's copy up to this many bytes.
+pub(crate) const KEPT_MAX: usize = 64 << 10;
 
 thread_local!(static COPY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) });
-
-/// A copy of the encoding, in this thread's memory.
-fn copy_of(batch: &WriteBatch) -> Vec<u8> {
-    let mut copy = COPY.try_with(Cell::take).unwrap_or_default();
-    copy.clear();
-    copy.extend_from_slice(batch.as_bytes());
-    copy
-}
 
 /// What the handles of a set share.
 pub(crate) struct Shared<B> {
@@ -101,9 +93,7 @@ pub(crate) struct Commit<B> {
 
 /// What a commit needs beside the batch that passed all checks which do not depend on other writes.
 struct Request {
-    /// How many numbers the batch takes, empty ranges included.
-    numbers: u64,
-    /// The most bytes that it takes; 0 without entries.
+    /// The most bytes that the batch takes; 0 without entries.
     bytes: u64,
     /// The journal's record, without its first number.
     encoded: Option<Vec<u8>>,
@@ -155,25 +145,30 @@ impl<B> Shared<B> {
         replayed: Option<SequenceNumber>,
     ) -> Result<SequenceNumber> {
         let durability = self.durability(options)?;
-        let encoded = (durability != Durability::None).then(|| copy_of(batch));
-        // Every check that does not depend on other writes (COMMIT-1).
-        // Used where it lies: it is large.
+        let encoded = (durability != Durability::None).then(|| {
+            let mut copy = COPY.try_with(Cell::take).unwrap_or_default();
+            batch.as_bytes().clone_into(&mut copy);
+            copy
+        });
+        // Every check that does not depend on other writes (COMMIT-1). Used where it lies: it is large.
         let mut prepared = self.model.prepare(batch);
         let prepared = prepared.as_mut().map_err(|error| error.clone())?;
         // The batch agrees with its digests, and the journal gets what it was when it did.
-        if let Some(place) = encoded.as_ref().and_then(|copy| difference(copy, batch.as_bytes())) {
-            return Err(Corruption::new(Place::Encoding, place, 0, 0).into());
+        if let Some(copy) = &encoded
+            && copy != batch.as_bytes()
+        {
+            let place = copy.iter().zip(batch.as_bytes()).position(|(copy, original)| copy != original);
+            return Err(Corruption::new(Place::Encoding, place.unwrap_or(copy.len()) as u64, 0, 0).into());
         }
-        let (numbers, bytes) = (prepared.numbers(), prepared.bytes());
-        let mut request = Request { numbers, bytes, encoded, replayed, durability };
-        let written = if numbers == 0 {
+        let mut request = Request { bytes: prepared.bytes(), encoded, replayed, durability };
+        let written = if prepared.numbers() == 0 {
             self.commit_nothing(&request)
         } else {
             self.once_there_is_room(options.deadline, || self.try_commit(prepared, &mut request))
         };
         // A batch with numbers has ended: a listener may wait for all of them.
         self.reports.deliver();
-        if let Some(copy) = request.encoded.filter(|copy| copy.capacity() <= COPY_MAX) {
+        if let Some(copy) = request.encoded.filter(|copy| copy.capacity() <= KEPT_MAX) {
             // No thread local is there while a thread ends.
             let _ = COPY.try_with(|kept| kept.set(copy));
         }
@@ -196,10 +191,7 @@ impl<B> Shared<B> {
         deadline: Option<Instant>,
         mut act: impl FnMut() -> Result<T>,
     ) -> Result<T> {
-        let mut done = match act() {
-            Ok(done) => return Ok(done),
-            refused => refused,
-        };
+        let mut done = act();
         let Err(Error::WriteStall { cause, .. }) = done else { return done };
         self.reports.tell(|| SetEvent::StallBegun { cause });
         let deadline = deadline.or_else(|| Instant::now().checked_add(self.options.stall_timeout));
@@ -222,7 +214,7 @@ impl<B> Shared<B> {
     fn try_commit(&self, batch: &mut PreparedBatch<'_>, request: &mut Request) -> Result<SequenceNumber> {
         let mut commit = self.commit.lock();
         self.admit(&commit)?;
-        let taken = self.numbers(&commit, request)?;
+        let taken = self.numbers(&commit, batch.numbers(), request.replayed)?;
         self.ask_sometimes(&mut commit, request.bytes)?;
         loop {
             let slot = commit.active.get();
@@ -269,9 +261,9 @@ impl<B> Shared<B> {
     }
 
     /// The numbers of a batch, first and last. A replay goes on after everything that was written before, with nothing under way.
-    fn numbers(&self, commit: &Commit<B>, request: &Request) -> Result<Taken> {
+    fn numbers(&self, commit: &Commit<B>, count: u64, replayed: Option<SequenceNumber>) -> Result<Taken> {
         let next = commit.last + 1;
-        let first = match request.replayed {
+        let first = match replayed {
             None => next,
             Some(first) if first < next => {
                 return Err(Error::InvalidArgument(format!(
@@ -283,7 +275,7 @@ impl<B> Shared<B> {
             }
             Some(first) => first,
         };
-        match first.checked_add(request.numbers - 1).filter(|last| *last <= SEQUENCE_MAX) {
+        match first.checked_add(count.saturating_sub(1)).filter(|last| *last <= SEQUENCE_MAX) {
             Some(last) => Ok(Taken { first, last }),
             None => Err(Error::InvalidArgument("sequence numbers end at 2^56 - 1".into())),
         }
@@ -509,13 +501,4 @@ impl<B> Drop for Unfinished<'_, B> {
             self.shared.reports.note(|| SetEvent::Stopped { cause: Error::read_only(cause) });
         }
     }
-}
-
-/// The first byte after the sequence number that differs.
-fn difference(copy: &[u8], original: &[u8]) -> Option<u64> {
-    if copy == original {
-        return None;
-    }
-    let place = copy.iter().zip(original).position(|(copy, original)| copy != original);
-    Some(place.unwrap_or_else(|| copy.len().min(original.len())) as u64)
 }

@@ -16,15 +16,12 @@ use std::time::Duration;
 use paranoid_memtable::batch::RangeOrder;
 use paranoid_memtable::{Error, Kind, Result, SequenceNumber, WriteBatch, shown};
 
-use crate::commit::Shared;
+use crate::commit::{KEPT_MAX, Shared};
 use crate::flush_job::{FlushJob, FlushThread, replace_base};
 use crate::options::{Durability, SetOptions, WriteOptions};
 use crate::tables::Snapshot;
 use crate::view::{View, read_at};
 use crate::write_buffer_manager::ThreadState;
-
-/// A thread keeps the memory of its batch of one up to this many bytes.
-const BATCH_MAX: usize = 64 << 10;
 
 thread_local!(static BATCH: Cell<Option<WriteBatch>> = const { Cell::new(None) });
 
@@ -154,7 +151,7 @@ impl<B> MemTableSet<B> {
         let mut batch = kept.unwrap_or_else(|| WriteBatch::new().with_range_order(RangeOrder::OfTable));
         batch.insert(kind, key, value)?;
         let written = self.write(&batch)?;
-        if batch.as_bytes().len() <= BATCH_MAX {
+        if batch.as_bytes().len() <= KEPT_MAX {
             batch.clear();
             // No thread local is there while a thread ends.
             let _ = BATCH.try_with(|kept| kept.set(Some(batch)));

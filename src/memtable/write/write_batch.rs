@@ -106,7 +106,6 @@ pub struct PreparedBatch<'b> {
 
 impl PreparedBatch<'_> {
     /// How many sequence numbers the batch takes: one per record, empty ranges included. O(1).
-    #[inline]
     #[must_use]
     pub fn numbers(&self) -> u64 {
         self.batch.len() as u64
@@ -194,7 +193,6 @@ impl ReservedBatch<'_, '_> {
     ///
     /// # Panics
     /// If the comparator panics, as in `write_batch`.
-    #[inline]
     pub fn write(mut self, first_sequence: SequenceNumber) -> Result<BatchWritten> {
         self.batch.count_from(first_sequence)?;
         apply_batch(self.core, &mut self.entered, &self.batch.writes)
@@ -318,7 +316,7 @@ fn check_read(
     let agrees = writes.len() + left_out.entries == batch.len()
         && match left_out.entries {
             0 => (0..).zip(writes).all(|(at, write): (u64, _)| write.sequence == first + at),
-            _ => steps_of(first, writes, left_out) == sum_below(batch.len() as u64),
+            _ => steps_of(first, writes, left_out) == (0..batch.len() as u64).sum(),
         };
     if agrees { Ok(()) } else { Err(miscounted(batch.len() as u64, writes.len())) }
 }
@@ -327,11 +325,6 @@ fn check_read(
 fn steps_of(first: SequenceNumber, writes: &[Fields<'_>], left_out: &LeftOut) -> u64 {
     let steps = writes.iter().map(|write| write.sequence.wrapping_sub(first));
     steps.fold(left_out.steps, u64::wrapping_add)
-}
-
-/// 0 + 1 + .. up to this number of entries, exclusive.
-fn sum_below(entries: u64) -> u64 {
-    entries * entries.saturating_sub(1) / 2
 }
 
 #[cold]
