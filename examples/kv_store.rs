@@ -30,7 +30,7 @@ mod manifest;
 #[path = "kv_store/store.rs"]
 mod store;
 
-use files::Counters;
+use files::{Counters, Outcome};
 use store::Store;
 
 /// A durable key-value store in one directory, on memtables, a journal and table files
@@ -57,8 +57,6 @@ struct Arguments {
     /// A line of commands, or `serve` for lines from the standard input; without one, a demonstration
     line: Vec<String>,
 }
-
-type Outcome<T> = Result<T, Box<dyn StdError + Send + Sync>>;
 
 fn main() -> ExitCode {
     sigpipe::reset();
@@ -118,7 +116,7 @@ fn execute(store: &Store, line: &str) -> Outcome<Vec<String>> {
 
 /// A key and its value.
 fn row(entry: &MergedEntry) -> Outcome<String> {
-    let (key, value) = (String::from_utf8_lossy(entry.user_key()), entry.merged(&Counters)?);
+    let (key, value) = (String::from_utf8_lossy(entry.user_key()), entry.merged(&Counters, None)?);
     Ok(format!("{key} {}", String::from_utf8_lossy(&value)))
 }
 

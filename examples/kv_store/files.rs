@@ -6,7 +6,8 @@ use paranoid_memtable::scan::SortedSource;
 use paranoid_set::MergeOperator;
 use paranoid_sst::SortedTable;
 
-use crate::Outcome;
+/// What can fail for any reason, with the reason.
+pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// A table file. A view keeps the files that it began with, so a reader can go on in one whose name is gone.
 #[derive(Clone)]

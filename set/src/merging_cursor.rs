@@ -643,15 +643,8 @@ impl MergedEntry {
         }
     }
 
-    /// The key's value with its merge operands applied; a copy of the value if it has none.
-    ///
-    /// # Errors
-    /// `Merge` if the operator fails.
-    pub fn merged(&self, operator: &(impl MergeOperator + ?Sized)) -> Result<Vec<u8>> {
-        self.merged_over(operator, None)
-    }
-
-    /// The same if their base may be below, where `below` is what the engine has of the key.
+    /// The key's value with its merge operands applied; a copy of the value if it has none. `below` is what the engine has of the key
+    /// below the sources, for a [base](Self::base) that may be there.
     ///
     /// ```
     /// use std::error::Error;
@@ -668,17 +661,13 @@ impl MergedEntry {
     /// set.merge(b"k", b"2")?;
     /// set.merge(b"k", b"3")?;
     /// let Lookup::Merge(entry) = set.view().get(b"k")? else { panic!("merge operands") };
-    /// assert_eq!(entry.merged_over(&Append, Some(b"1"))?, b"123");
+    /// assert_eq!(entry.merged(&Append, Some(b"1"))?, b"123");
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     /// `Merge` if the operator fails.
-    pub fn merged_over(
-        &self,
-        operator: &(impl MergeOperator + ?Sized),
-        below: Option<&[u8]>,
-    ) -> Result<Vec<u8>> {
+    pub fn merged(&self, operator: &(impl MergeOperator + ?Sized), below: Option<&[u8]>) -> Result<Vec<u8>> {
         if self.operands.is_empty() {
             return Ok(self.value.clone());
         }
@@ -721,7 +710,7 @@ shown! { "MergedEntry": impl [] MergedEntry, |entry| { "sequence": entry.sequenc
 /// set.write(&batch)?;
 /// let view = set.view();
 /// let Lookup::Merge(entry) = view.get(b"n")? else { panic!("merge operands") };
-/// assert_eq!(entry.merged(&Sum)?, [43]);
+/// assert_eq!(entry.merged(&Sum, None)?, [43]);
 /// # Ok(()) }
 /// ```
 pub trait MergeOperator: Send + Sync {

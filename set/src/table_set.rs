@@ -58,25 +58,6 @@ impl<B> Clone for MemTableSet<B> {
     }
 }
 
-/// A set with the default options over an empty base: without a journal, in the order of bytes.
-///
-/// ```
-/// use paranoid_set::MemTableSet;
-/// let set = MemTableSet::<()>::default();
-/// assert!(set.put("k", "v").is_ok());
-/// ```
-///
-/// # Panics
-/// If the system has no memory for the first chunk (about 10 KiB). [`MemTableSet::open`] returns an error instead.
-impl<B: Default> Default for MemTableSet<B> {
-    fn default() -> Self {
-        match MemTableSet::open(SetOptions::default(), B::default()) {
-            Ok(set) => set,
-            Err(error) => panic!("a set with default options: {error}"),
-        }
-    }
-}
-
 impl<B> MemTableSet<B> {
     /// An empty set over the engine's base, in the order that the options of its tables choose. Its journal, if there is one, is switched to the
     /// first table.

@@ -152,9 +152,7 @@ impl<B> View<B> {
         let found = all.into_iter();
         found.map(|(_, so_far, found)| found.unwrap_or_else(|| Ok(at_the_base(so_far)))).collect()
     }
-}
 
-impl<B> View<B> {
     /// A cursor over what this view sees in its tables alone; see [`merging_cursor`](Self::merging_cursor).
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use paranoid_memtable::scan::{Handle, Visibility};
 use paranoid_memtable::{
     Bytewise, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, WriteBatch,
 };
-use paranoid_set::MemTableSet;
+use paranoid_set::{MemTableSet, SetOptions};
 
 use crate::support::case::End;
 use crate::support::model::{Model, Row};
@@ -683,7 +683,7 @@ fn a_finished_iterator_stays_finished() {
         assert_eq!(iterator.by_ref().count(), count);
         assert!((0..3).all(|_| iterator.next().is_none()));
     }
-    let set = MemTableSet::<()>::default();
+    let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
     let table = MemTable::default();
     let mut batch = WriteBatch::new();
     for (sequence, key) in (1..).zip(["a", "b", "b"]) {

@@ -304,7 +304,7 @@ impl JournalRecovery {
     fn cut(&mut self, mode: RecoveryMode) -> Result<()> {
         let broken = self.files.iter().enumerate().find_map(|(index, file)| Some((index, file, file.bad?)));
         let Some((first, file, bad)) = broken else { return Ok(()) };
-        let goes_on = file.goes_on || self.files.iter().skip(first + 1).any(|file| file.has_records);
+        let goes_on = file.goes_on || self.files.iter().skip(first + 1).any(|file| file.last_batch > 0);
         let was_durable = At { table: file.table, offset: bad.at } < self.synced;
         let lost_header = bad.at == 0 && !bad.unwritten;
         let is_damage = was_durable || lost_header || (goes_on && !bad.unwritten);

@@ -74,8 +74,7 @@ pub(super) struct ScannedFile {
     pub(super) damaged_copy: Option<Corruption>,
     /// The first place where no record verifies, or where the file ends too early.
     pub(super) bad: Option<Bad>,
-    /// Whether a record verifies, and whether one does after `bad`.
-    pub(super) has_records: bool,
+    /// Whether a record verifies after `bad`.
     pub(super) goes_on: bool,
     /// The most bytes that any record knew to be durable.
     pub(super) durable: u64,
@@ -153,7 +152,6 @@ impl ScannedFile {
                     continue;
                 }
             };
-            self.has_records = true;
             self.goes_on |= self.bad.is_some();
             self.durable = self.durable.max(record.durable);
             self.last_batch = self.last_batch.max(record.sequence());

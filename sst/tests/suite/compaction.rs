@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use paranoid_memtable::{Bytewise, Kind};
+use paranoid_memtable::{Bytewise, Error, Kind};
 use paranoid_set::{Compaction, MemTableSet, MergedEntry, SetOptions, View};
-use paranoid_sst::TableCursor;
+use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableCursor};
 
 use crate::model::folder;
 use crate::rng::{Rng, Watchdog, amount, seed_or};
@@ -15,7 +15,7 @@ use crate::rng::{Rng, Watchdog, amount, seed_or};
 #[allow(unreachable_pub, dead_code, reason = "shared by path")]
 mod files;
 
-use files::{Counters, TableFile, sources};
+use files::{Counters, TableFile, path_of, sources};
 
 const KEYS: u64 = 12;
 
@@ -23,11 +23,23 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number:02}").into_bytes()
 }
 
+fn write_file(
+    directory: &Path,
+    number: u64,
+    fill: impl FnOnce(&mut SortedTableWriter) -> Result<(), Error>,
+) -> TableFile {
+    let path = path_of(directory, number);
+    let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default()).unwrap();
+    fill(&mut writer).unwrap();
+    writer.finish().unwrap();
+    TableFile { number, table: SortedTable::open(path).unwrap() }
+}
+
 /// A file of some versions with these numbers.
 fn file(directory: &Path, number: u64, sequences: std::ops::Range<u64>, rng: &mut Rng) -> TableFile {
     let mut rows: Vec<_> = sequences.map(|sequence| (rng.below(KEYS), sequence, rng.below(5))).collect();
     rows.sort_by_key(|(key, sequence, _)| (*key, u64::MAX - sequence));
-    let write = |writer: &mut paranoid_sst::SortedTableWriter| {
+    let write = |writer: &mut SortedTableWriter| {
         for (number, sequence, kind) in &rows {
             let value = sequence.to_string().into_bytes();
             match kind {
@@ -39,12 +51,12 @@ fn file(directory: &Path, number: u64, sequences: std::ops::Range<u64>, rng: &mu
         let (_, sequence, start) = rows[0];
         Ok(writer.add_range(key(start), key(start + 1 + sequence % 3), sequence)?)
     };
-    TableFile::write(directory, number, write).unwrap()
+    write_file(directory, number, write)
 }
 
 fn scan(files: &[TableFile], snapshot: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
     let cursor = at(snapshot).merging_cursor(sources(files)).unwrap();
-    let row = |entry: &MergedEntry| (entry.user_key().to_vec(), entry.merged(&Counters).unwrap());
+    let row = |entry: &MergedEntry| (entry.user_key().to_vec(), entry.merged(&Counters, None).unwrap());
     cursor.ascending().map(|entry| row(&entry.unwrap())).collect()
 }
 
@@ -58,12 +70,12 @@ fn at(snapshot: u64) -> View<()> {
 fn compact(directory: &Path, number: u64, files: &[TableFile], snapshots: &[u64]) -> TableFile {
     let merge = Compaction::over(Arc::new(Bytewise), snapshots, sources(files));
     let merge = merge.combining(&Counters).to_lowest_level();
-    TableFile::write(directory, number, |writer| merge.pass_to(writer).map(drop)).unwrap()
+    write_file(directory, number, |writer| merge.pass_to(writer).map(drop))
 }
 
 fn get(files: &[TableFile], key: &[u8], snapshot: u64) -> Option<Vec<u8>> {
     let found = at(snapshot).merging_get(key, || sources(files)).unwrap();
-    found.map(|entry| entry.merged(&Counters).unwrap())
+    found.map(|entry| entry.merged(&Counters, None).unwrap())
 }
 
 #[test]
