@@ -99,7 +99,7 @@ pub struct WriteBufferStats {
     pub pinned_for: Option<Duration>,
     /// Bytes of memory that sets keep for their next tables; in none of the other counts.
     pub recycled_bytes: u64,
-    /// Number of writers that wait for a flush.
+    /// Number of threads that wait for a flush.
     pub waiting: u64,
 }
 
@@ -385,7 +385,7 @@ impl Membership {
         self.change(|member| {
             member.is_flushing = false;
             if end == FlushEnd::Left {
-                member.thread.leave();
+                member.thread.fail(Error::InvalidArgument("a flush ended without an install".into()));
             }
         });
     }
@@ -570,11 +570,6 @@ impl ThreadState {
         }
     }
 
-    /// Notes that a flush ended without an install.
-    pub(crate) fn leave(&mut self) {
-        self.fail(Error::InvalidArgument("a flush ended without an install".into()));
-    }
-
     /// Notes that the engine's function returned.
     pub(crate) fn end_work(&mut self, flushed: Result<()>) {
         self.is_at_work = false;
@@ -607,7 +602,7 @@ mod tests {
         for closes in [false, true] {
             for (returned, is_own) in [(Ok(()), false), (Err(Error::Frozen), true)] {
                 let mut state = flushing();
-                state.leave();
+                state.fail(Error::InvalidArgument("left".into()));
                 assert!(state.error().is_none() && !state.is_live());
                 state.retry();
                 if closes {

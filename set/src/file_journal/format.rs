@@ -220,7 +220,7 @@ fn mask(bytes: &mut [u8], offset: u64, checks: &BlockChecks) {
     last.iter_mut().zip(mask.to_le_bytes()).for_each(|(byte, mask)| *byte ^= mask);
 }
 
-fn is_zero(bytes: &[u8]) -> bool {
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
@@ -356,11 +356,6 @@ impl Stream {
             is_zero(&part)
         })
     }
-}
-
-/// Whether the header of a file looks as if it had never been written whole.
-pub(super) fn is_unwritten_header(bytes: &[u8]) -> bool {
-    bytes.get(..HEADER_LEN).is_none_or(is_zero)
 }
 
 /// The checksum of a record between its copy and its write.

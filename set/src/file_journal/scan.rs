@@ -12,9 +12,7 @@ use std::io::ErrorKind;
 use paranoid_memtable::integrity::BlockChecks;
 use paranoid_memtable::{Corruption, Error, Result, SequenceNumber};
 
-use crate::file_journal::format::{
-    At, FileHeader, HEADER_LEN, Record, Stream, is_unwritten_header, name_of, report,
-};
+use crate::file_journal::format::{At, FileHeader, HEADER_LEN, Record, Stream, is_zero, name_of, report};
 use crate::file_journal::storage::Storage;
 
 /// A place where no record verifies.
@@ -97,7 +95,9 @@ impl ScannedFile {
                 file.scan(bytes, header.checks);
             }
             Err(Error::Corruption(report)) => {
-                file.bad = Some(Bad { at: 0, report, unwritten: is_unwritten_header(&bytes) });
+                // It looks as if it had never been written whole.
+                let unwritten = bytes.get(..HEADER_LEN).is_none_or(is_zero);
+                file.bad = Some(Bad { at: 0, report, unwritten });
             }
             Err(error) => return Err(error),
         }
