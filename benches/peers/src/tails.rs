@@ -321,7 +321,9 @@ fn time_recycled(shape: Shape, numbers: &[u64], spans: &mut [u64]) -> anyhow::Re
     fill(&before)?;
     let table = before.fork()?;
     drop(before);
-    std::thread::scope(|scope| scope.spawn(|| recycler.zero()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| recycler.zero());
+    });
     fill(&table)
 }
 
