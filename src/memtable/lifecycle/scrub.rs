@@ -458,17 +458,16 @@ fn gather(core: &Core) -> Result<Gathered<'_>, Corruption> {
 }
 
 fn sorted<'t>(core: &Core, view: View<'t>, mut verified: Vec<Verified<'t>>) -> Vec<Salvaged<'t>> {
-    let version = |entry: &Verified<'_>| (Reverse(entry.node().sequence()), Reverse(entry.node().revision()));
-    let tombstone = |entry: &Verified<'_>| entry.kind() == Kind::RANGE_DELETE;
+    let version = |entry: &Verified<'_>| {
+        let (sequence, revision) = (entry.node().sequence(), entry.node().revision());
+        (Reverse(sequence), Reverse(revision), entry.kind() == Kind::RANGE_DELETE)
+    };
     verified.sort_unstable_by(|left, right| {
         let order = core.comparator.compare(left.key(), right.key());
-        let order = order.then_with(|| version(left).cmp(&version(right)));
-        order.then(tombstone(left).cmp(&tombstone(right))).then(left.offset().cmp(&right.offset()))
+        order.then_with(|| (version(left), left.offset()).cmp(&(version(right), right.offset())))
     });
     verified.dedup_by(|left, right| {
-        version(left) == version(right)
-            && tombstone(left) == tombstone(right)
-            && core.comparator.compare(left.key(), right.key()).is_eq()
+        version(left) == version(right) && core.comparator.compare(left.key(), right.key()).is_eq()
     });
     let salvaged =
         |entry: Verified<'t>| Salvaged { revision: entry.node().revision(), entry: Entry::new(entry, &view) };

@@ -194,11 +194,10 @@ impl Walk {
     /// Takes one step of a cursor, and returns the entry that it leads to.
     #[inline(always)]
     pub(crate) fn step<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
-        if core.comparator.key_order() == KeyOrder::Bytes {
-            return self.advance(core, way);
+        match self.advance(core, way) {
+            Ok(shown) if core.comparator.key_order() != KeyOrder::Bytes => self.past_others(core, way, shown),
+            shown => shown,
         }
-        let shown = self.advance(core, way)?;
-        self.past_others(core, way, shown)
     }
 
     /// Takes one step of a walk without a prefix, and returns the entry that it leads to.

@@ -422,13 +422,11 @@ impl<'a> Search<'a> {
         target: &Target<'_>,
         trail: &mut Trail<'_>,
     ) -> Result<Bracket<'a>, Gap> {
-        let checks = match self.seek_checks {
-            SeekChecks::Bracket => Checks::Bracket,
-            SeekChecks::EveryNode => Checks::EveryNode,
-        };
+        let every_node = self.seek_checks == SeekChecks::EveryNode;
+        let checks = if every_node { Checks::EveryNode } else { Checks::Bracket };
         let (walk, progress) = self.walk((self.start(), 0), target, trail, checks);
         if let Progress::Arrived = progress
-            && let Some(bracket) = self.certify(walk.at, walk.greater)
+            && let Ok(bracket) = self.try_certify(walk.at, walk.greater)
         {
             return Ok(bracket);
         }
@@ -470,13 +468,7 @@ impl<'a> Search<'a> {
         self.view.back_target(bracket.succ) == Some(bracket.pred)
     }
 
-    /// Verifies both sides of a bracket and the link between them (SEARCH-2).
-    #[inline(always)]
-    pub(crate) fn certify(&self, pred: u32, succ: u32) -> Option<Bracket<'a>> {
-        self.try_certify(pred, succ).ok()
-    }
-
-    /// Certifies a bracket, or returns what is in doubt.
+    /// Verifies both sides of a bracket and the link between them (SEARCH-2), or returns what is in doubt.
     #[inline(never)]
     pub(super) fn try_certify(&self, pred: u32, succ: u32) -> Result<Bracket<'a>, Doubt> {
         let mut pred_part = 0;
@@ -665,7 +657,7 @@ impl<'a> Search<'a> {
             if left == from || left == self.sentinel || self.view.try_link(left, 0) != Some(right) {
                 return open();
             }
-            let Some(bracket) = self.certify(left, right) else { return open() };
+            let Ok(bracket) = self.try_certify(left, right) else { return open() };
             let Some(node) = self.view.try_open(left) else { return open() };
             if node.order(self.comparator, target).is_lt() {
                 return Ok(bracket);
@@ -674,7 +666,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The report for a bracket that `certify` refused.
+    /// The report for a bracket that `try_certify` refused.
     #[cold]
     fn bracket_report(self, pred: u32, succ: u32) -> Corruption {
         let checked = self
