@@ -93,13 +93,6 @@ impl Record {
         [piece(End::Start, self.index), piece(End::Stop, NOBODY)]
     }
 
-    /// Whether a key with this prefix is before the start or behind the end.
-    #[inline(always)]
-    fn excludes(&self, prefix: u64) -> bool {
-        let [start, end] = self.prefixes;
-        prefix < start || prefix > end
-    }
-
     /// Number of bytes that its prefixes leave out.
     #[inline(always)]
     pub(crate) fn skip(&self) -> u32 {
@@ -394,8 +387,9 @@ impl Log {
         record: &Record,
         probe: &mut Probe<'_>,
     ) -> Checked<bool> {
-        if !probe.leave_out(&self.common_prefix, comparator, record.skip())? || record.excludes(probe.prefix)
-        {
+        let [start, end] = record.prefixes;
+        let is_alike = probe.leave_out(&self.common_prefix, comparator, record.skip())?;
+        if !is_alike || probe.prefix < start || probe.prefix > end {
             return Ok(false);
         }
         let bound = |end| (record.prefix(end), boundary(record.index, end));

@@ -10,7 +10,7 @@
 //! same way. What the clock itself takes (the median of two readings in a row) is subtracted.
 //! In the candidates `+maintain` a thread calls `maintain` every half millisecond, in `+reserve` all space is reserved before
 //! the first insert; neither is in the time. `ours-8+recycled` is a table in the memory of one that was filled and dropped before, and that
-//! another thread has zeroed. Memory by itself comes last (see `pages`).
+//! another thread has zeroed; its page faults and system time are those of both. Memory by itself comes last (see `pages`).
 //! `set` is a set that switches tables of 8 MiB and flushes them in a thread, each in fresh memory; in `set+recycled` they use memory of
 //! flushed ones again. Its batches of one entry are made outside of the time.
 
