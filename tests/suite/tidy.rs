@@ -419,7 +419,7 @@ mod weight {
 
     /// Most code lines and files of a package's sources, by folder.
     pub(crate) const LIMITS: [(&str, u64, u64); 3] =
-        [("src/", 14_995, 75), ("set/src/", 4_516, 18), ("sst/src/", 3_494, 21)];
+        [("src/", 15_020, 75), ("set/src/", 4_234, 18), ("sst/src/", 3_494, 21)];
 
     /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.
     pub(crate) const WORDS_MAX: u64 = 9_000;
