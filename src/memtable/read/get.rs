@@ -403,7 +403,7 @@ fn get_asked<'t>(
     get_led(core, &search, key, snapshot, Some(question))
 }
 
-/// [`get`], by the directory. Without closures, which might not be inlined. Range tombstones are asked while the lines that
+/// [`get`], by the directory. Range tombstones are asked while the lines that
 /// the directory names are on their way.
 #[inline(always)]
 fn get_led<'t>(
@@ -415,10 +415,7 @@ fn get_led<'t>(
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
     let target = Target::new(search.comparator, key, snapshot);
     let hint = search.ask_directory(&target);
-    let cover = match question {
-        Some(question) => core.covering(question)?,
-        None => None,
-    };
+    let cover = question.map(|question| core.covering(question)).transpose()?.flatten();
     if let Some(hint) = hint
         && let Some(ahead) = search.ahead_of(&hint)
     {

@@ -41,7 +41,7 @@ use crate::memtable::parts::writer_shards::{Entered, Leased, WriterShard};
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
 use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail, find_many};
-use crate::memtable::write::writer::{Inserted, admit, apply_point, apply_range, enter};
+use crate::memtable::write::writer::{Inserted, admit, apply_any, apply_point, apply_range, enter};
 use crate::tombstone::node::Load;
 
 /// The result of writing a batch.
@@ -453,14 +453,18 @@ fn load(writes: &[Fields<'_>]) -> Load {
 
 /// Writes a batch inside a shard.
 fn apply_batch(core: &Core, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<BatchWritten> {
-    // The link of an entry alone has the same checks before it, and its own search.
-    let ways = if writes.len() == 1 { Ways::default() } else { prepare_batch(core, entered, writes)? };
     let (mut written, mut applied) = (BatchWritten::default(), 0);
     let mut count = |inserted: &Inserted| {
         written.add(inserted);
         applied += 1;
     };
-    match link_batch(core, entered, writes, &ways, &mut count) {
+    let linked = match writes {
+        // An insert has the same checks before its link, and its own search.
+        [write] => apply_any(core, entered, write).map(|inserted| count(&inserted)),
+        _ => prepare_batch(core, entered, writes)
+            .and_then(|ways| link_batch(core, entered, writes, &ways, &mut count)),
+    };
+    match linked {
         Ok(()) if applied == black_box(writes).len() as u64 => Ok(written),
         Ok(()) => {
             let cause = Box::new(miscounted(applied, writes.len()));
@@ -487,12 +491,11 @@ fn link_batch<'a>(
     let points = core.point_search()?;
     let mut bracket = Bracket { pred: points.sentinel, succ: points.sentinel, entry: None, pred_part: 0 };
     let mut last = None;
-    let is_filtered = core.accelerators.has_filters();
-    let prefetch = |write: &Fields<'_>| core.accelerators.prefetch(&points.view, write.key_part);
-    writes.iter().take(AHEAD).filter(|_| is_filtered).for_each(prefetch);
     for (place, write) in writes.iter().enumerate() {
-        if is_filtered && let Some(later) = writes.get(place + AHEAD) {
-            prefetch(later);
+        if core.accelerators.has_filters()
+            && let Some(later) = writes.get(place + AHEAD)
+        {
+            core.accelerators.prefetch(&points.view, later.key_part);
         }
         let way = ways.found.get(place).and_then(Option::as_ref);
         if Head::Ranges.holds(write.kind) {

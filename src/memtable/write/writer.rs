@@ -133,7 +133,7 @@ fn announce(core: &Core, view: &View<'_>, write: &Fields<'_>) -> Result<(), Corr
     Ok(())
 }
 
-/// Inserts a point entry that has an equal one in the table, that lost a race, or whose insert is rare.
+/// Inserts a point entry that has an equal one in the table, or that lost a race.
 #[inline(never)]
 fn apply_point_any(
     core: &Core,
@@ -472,9 +472,11 @@ pub(crate) fn insert_parts(
     }
     admit(core, &fields)?;
     let mut leased = None;
-    let mut entered = enter(core, shard, &mut leased)?;
-    if let Kind::RANGE_DELETE = kind {
-        return apply_range(core, &mut entered, &fields);
-    }
-    apply_point_any(core, &mut entered, &core.point_search()?, &fields, None)
+    apply_any(core, &mut enter(core, shard, &mut leased)?, &fields)
+}
+
+/// [`apply`], compiled once for calls that are rare.
+#[inline(never)]
+pub(crate) fn apply_any(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
+    apply(core, entered, write)
 }
