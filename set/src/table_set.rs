@@ -461,7 +461,8 @@ impl<B> MemTableSet<B> {
 
     /// What made the set read-only, as the error that writes get; `None` while it takes writes. It stays read-only: after a last flush
     /// ([`flush_and_wait`](Self::flush_and_wait), or a [`switch`](Self::switch) and a job) the engine drops it, and opens another one over its
-    /// base and its journal. Batches whose write returned this error may be there then.
+    /// base and its journal. Batches whose write returned this error may be there then. Who does not want one of them replays a batch of
+    /// as many deletes of a key that is never used in its place: its numbers must not be given again.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};

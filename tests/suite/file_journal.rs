@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
-use paranoid_set::{FileJournal, FindingReason, Journal, RecoveryMode, Replayed};
+use paranoid_memtable::{ChecksumKind, Error, Lookup, WriteBatch};
+use paranoid_set::{FileJournal, FindingReason, Journal, MemTableSet, RecoveryMode, Replayed, SetOptions};
 
 use crate::support::rng::{Rng, Watchdog, seed_or};
 use crate::support::sets::{Plan, SECTOR, SimDisk};
@@ -147,6 +147,42 @@ fn what_the_engine_has_is_not_replayed() {
     let error = read(&disk_of(&disk.files()), 9, RecoveryMode::TolerateCorruptedTailRecords).unwrap_err();
     assert!(matches!(&error, Error::DamagedFile { file, .. } if file == "000002.journal"), "{error}");
     assert_eq!(read(&disk_of(&disk.files()), 9, RecoveryMode::SkipAnyCorrupted).unwrap().2.len(), 2);
+}
+
+/// An engine does not want the last batch that a journal has: deletes of a key that it never uses take its numbers, and the journal goes on.
+#[test]
+fn a_batch_that_is_left_out_leaves_its_numbers_to_deletes() {
+    let disk = empty_disk();
+    let (journal, ..) = read(&disk, 0, RecoveryMode::default()).unwrap();
+    let mut unwanted = WriteBatch::new();
+    unwanted.put(b"a", b"").unwrap();
+    unwanted.put(b"b", b"").unwrap();
+    unwanted.set_sequence(1);
+    journal.switch(1).unwrap();
+    log(&journal, unwanted.as_bytes()).unwrap();
+    drop(journal);
+    for run in 0..3 {
+        let storage = Arc::new(disk.clone());
+        let (journal, recovery) =
+            FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, RecoveryMode::default()).unwrap();
+        let options = SetOptions::builder().first_table(journal.next_table()).journal(Arc::new(journal));
+        let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
+        let replay = |sequence, batch: WriteBatch| {
+            if batch.as_bytes() != unwanted.as_bytes() {
+                return set.replay(&batch).map(drop);
+            }
+            let mut deletes = WriteBatch::new();
+            (0..batch.len()).try_for_each(|_| deletes.delete(b"never"))?;
+            deletes.set_sequence(sequence);
+            set.replay(&deletes).map(drop)
+        };
+        assert_eq!(recovery.replay(replay).unwrap().batches, 1 + run);
+        assert!(matches!(set.view().get(b"a").unwrap(), Lookup::NotFound));
+        let mut more = WriteBatch::new();
+        more.put(run.to_be_bytes(), b"").unwrap();
+        assert_eq!(set.write(&more).unwrap(), 3 + run);
+        assert_eq!(set.view().cursor().unwrap().ascending().count() as u64, 1 + run);
+    }
 }
 
 #[test]
