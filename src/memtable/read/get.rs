@@ -403,8 +403,7 @@ fn get_asked<'t>(
     get_led(core, &search, key, snapshot, Some(question))
 }
 
-/// [`get`], by the directory. Range tombstones are asked while the lines that
-/// the directory names are on their way.
+/// [`get`], by the directory. Range tombstones are asked while the lines that the directory names are on their way.
 #[inline(always)]
 fn get_led<'t>(
     core: &'t Arc<Core>,
