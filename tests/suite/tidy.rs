@@ -411,6 +411,9 @@ mod names {
 ///
 /// Code lines are lines with code: no blank lines, comments, tests or models. Files are all
 /// files. A room is a folder without its subfolders.
+///
+/// Each limit is 5 % above what was measured when it was set. Passing one asks a question in review: is all of this needed?
+/// It is never a reason to glue two topics into one file, or to make lines wide.
 mod weight {
     use std::collections::BTreeMap;
 
@@ -419,25 +422,25 @@ mod weight {
 
     /// Most code lines and files of a package's sources, by folder.
     pub(crate) const LIMITS: [(&str, u64, u64); 3] =
-        [("src/", 15_020, 75), ("set/src/", 4_234, 18), ("sst/src/", 3_494, 21)];
+        [("src/", 15_770, 79), ("set/src/", 4_450, 19), ("sst/src/", 3_670, 22)];
 
     /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.
-    pub(crate) const WORDS_MAX: u64 = 9_000;
+    pub(crate) const WORDS_MAX: u64 = 9_450;
 
     /// Most words of SAFETY.md.
-    pub(crate) const SAFETY_WORDS_MAX: u64 = 3_500;
+    pub(crate) const SAFETY_WORDS_MAX: u64 = 3_675;
 
     /// Most words of the pages of the rustdoc that are files: `guide` and `internals`.
-    pub(crate) const PAGES_MAX: u64 = 7_000;
+    pub(crate) const PAGES_MAX: u64 = 7_350;
 
     /// Most files of the suite, of what its tests share, and of the damage that they do.
-    pub(crate) const TESTS_MAX: u64 = 45;
+    pub(crate) const TESTS_MAX: u64 = 47;
 
     /// Most Rust files of the programs that measure and damage tables: `benches/` and `tools/` together.
-    pub(crate) const PROGRAMS_MAX: u64 = 45;
+    pub(crate) const PROGRAMS_MAX: u64 = 47;
 
     /// Most lines of the list of public items.
-    pub(crate) const PUBLIC_MAX: u64 = 600;
+    pub(crate) const PUBLIC_MAX: u64 = 630;
 
     /// Code lines and files.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -514,7 +517,7 @@ mod weight {
             [(folder, "code lines", size.lines, lines), (folder, "files", size.files, files)]
         });
         let over = sizes.chain(others.iter().copied()).filter(|(_, _, is, limit)| is > limit);
-        let advice = "take something away that is no longer needed";
+        let advice = "is all of it needed? If so, raise the limit in review";
         over.map(|(what, of, is, limit)| format!("{what}: {is} {of}, limit {limit}; {advice}")).collect()
     }
 }
