@@ -25,12 +25,21 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the suite is a folder of the repository").into()
 }
 
-/// Path and text of every file below these folders whose name ends so.
+/// Path and text of every file below these folders whose name ends so. Each folder has one.
 fn texts(folders: &[&str], ending: &str) -> Vec<(String, String)> {
+    let found = texts_if_any(folders, ending);
+    report(subjects::gone(ending, folders, |folder| subjects::has_file(&found, folder)));
+    found
+}
+
+/// Path and text of every file below these folders whose name ends so.
+fn texts_if_any(folders: &[&str], ending: &str) -> Vec<(String, String)> {
     let (mut left, mut found): (Vec<PathBuf>, _) =
         (folders.iter().map(|folder| root().join(folder)).collect(), vec![]);
     while let Some(path) = left.pop() {
-        if path.is_dir() && !path.ends_with("target") && !path.ends_with("records") {
+        let is_listed = || folders.iter().any(|folder| path == root().join(folder));
+        let is_skipped = path.ends_with("target") || path.ends_with("records") && !is_listed();
+        if path.is_dir() && !is_skipped {
             left.extend(fs::read_dir(&path).expect("a folder").flatten().map(|entry| entry.path()));
         } else if path.is_file() && path.to_string_lossy().ends_with(ending) {
             let name = path.strip_prefix(root()).unwrap_or(&path).to_string_lossy().replace('\\', "/");
@@ -69,14 +78,28 @@ fn imports_go_downward() {
 
 #[test]
 fn unsafe_code_stays_in_its_files() {
-    report(sources(&LIBRARIES).iter().flat_map(rules::unsafe_code));
-    let declaring = ["src/lib.rs", "src/memtable/lifecycle/mod.rs"];
-    report(declaring.iter().flat_map(|path| rules::fault_injector(path, &read(path))));
+    let sources = sources(&LIBRARIES);
+    report(sources.iter().flat_map(rules::unsafe_code));
+    report(subjects::gone("unsafe code", &rules::UNSAFE_FILES, |path| {
+        subjects::has_code(&sources, path, "unsafe {")
+    }));
+}
+
+#[test]
+fn the_fault_injector_is_behind_its_feature() {
+    let sources = sources(&LIBRARIES);
+    report(sources.iter().flat_map(rules::fault_injector));
+    report(subjects::gone("the fault injector's `mod`", &rules::FAULT_MODULES, |path| {
+        subjects::has_code(&sources, path, "mod fault")
+    }));
 }
 
 #[test]
 fn atomics_and_locks_come_from_the_seam() {
-    report(sources(&LIBRARIES).iter().flat_map(rules::seam));
+    let sources = sources(&LIBRARIES);
+    report(sources.iter().flat_map(rules::seam));
+    let has_atomics = |path: &str| subjects::has_code(&sources, path, "std::sync::atomic");
+    report(subjects::gone("raw atomics", &[rules::SEAM], has_atomics));
 }
 
 #[test]
@@ -95,6 +118,7 @@ fn the_safety_table_is_complete() {
     let (safety, sources) = (read("SAFETY.md"), sources(&LIBRARIES));
     let missing = sources.iter().flat_map(|source| rules::ordering_row(source, &safety));
     report(missing.map(|what| format!("SAFETY.md, orderings: {what}")));
+    report(rules::rows_without_orderings(&safety, &sources));
 }
 
 /// Tables of SAFETY.md and comments name no Rust file that was merged into another one or removed.
@@ -120,7 +144,7 @@ fn nothing_is_left_over_and_files_stay_short() {
     let everywhere = sources(&ALL);
     assert!(everywhere.len() >= 250, "the walk found only {} files", everywhere.len());
     report(everywhere.iter().flat_map(rules::markers));
-    report(everywhere.iter().filter(|source| !source.path.starts_with("benches/")).flat_map(rules::length));
+    report(everywhere.iter().flat_map(rules::length));
 }
 
 /// A public function that no fault is tried on would be a gap in the campaign.
@@ -144,6 +168,12 @@ fn links_hold_in_the_package() {
         [texts(&["docs", "benches/records"], ".md"), atop(), texts(&["set", "sst"], ".md")].concat();
     let links = documents.iter().flat_map(|(path, text)| links::check(&root(), path, text));
     report(links);
+    let manifest = read("Cargo.toml");
+    let is_packaged = |folder: &str| manifest.contains(&format!("\"{folder}/**\""));
+    report(subjects::gone("`include` of Cargo.toml", &links::PACKAGED, is_packaged));
+    report(subjects::gone("packages", &links::PACKAGES, |folder| {
+        root().join(folder).join("Cargo.toml").exists()
+    }));
 }
 
 /// Name and text of every record.
@@ -212,10 +242,14 @@ fn words_are_the_fields() {
 #[test]
 fn nothing_is_heavier_than_its_limit() {
     let rooms = weight::rooms(&sources(&["src", "set/src", "sst/src"]));
+    let limited = weight::LIMITS.map(|(folder, ..)| folder);
+    report(subjects::gone("code lines", &limited, |folder| weight::below(&rooms, folder).lines > 0));
     let is_counted = |(path, _): &(String, String)| !path.ends_with("CHANGELOG.md");
-    let folders = ["set", "sst", "fuzz", "benches", "tests", "tools", "examples"];
-    let documents =
-        [texts(&folders, ".md"), atop().into_iter().filter(|(path, _)| path.ends_with(".md")).collect()];
+    let documents = [
+        texts(&["set", "sst", "fuzz", "benches"], ".md"),
+        texts_if_any(&["tests", "tools", "examples"], ".md"),
+        atop().into_iter().filter(|(path, _)| path.ends_with(".md")).collect(),
+    ];
     let words = weight::words_of(&documents.concat().into_iter().filter(is_counted).collect::<Vec<_>>());
     let pages = weight::words_of(&texts(&["docs"], ".md"));
     let public = read("tests/data/public_api.txt").lines().count() as u64;
@@ -233,12 +267,37 @@ fn nothing_is_heavier_than_its_limit() {
     report(weight::check(&rooms, &others));
 }
 
+/// What rules look for is still at the paths that they list.
+mod subjects {
+    use super::source::Source;
+
+    /// The paths of a rule's list where what it looks for is not any more.
+    pub(crate) fn gone(what: &str, paths: &[&str], has: impl Fn(&str) -> bool) -> Vec<String> {
+        let advice = "list the path where it is now";
+        let gone = paths.iter().filter(|path| !has(path));
+        gone.map(|path| format!("{path}: tidy looks for {what} there, and finds none; {advice}")).collect()
+    }
+
+    /// Whether a folder has one of these files.
+    pub(crate) fn has_file(files: &[(String, String)], folder: &str) -> bool {
+        files.iter().any(|(path, _)| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')))
+    }
+
+    /// Whether the file at this path has this code.
+    pub(crate) fn has_code(sources: &[Source], path: &str, code: &str) -> bool {
+        sources.iter().any(|source| source.path == path && source.text().contains(code))
+    }
+}
+
 /// Links of documents lead to files, inside the package that the document comes in.
 mod links {
     use std::path::{Component, Path, PathBuf};
 
     /// What `include` of the library's manifest takes; `paranoid-set` and `paranoid-sst` take `src`, `examples` and their READMEs.
-    const PACKAGED: [&str; 3] = ["src", "examples", "docs"];
+    pub(crate) const PACKAGED: [&str; 3] = ["src", "examples", "docs"];
+
+    /// Folders of packages whose documents link inside them.
+    pub(crate) const PACKAGES: [&str; 2] = ["set/", "sst/"];
 
     /// A path without `..`, or `None` if it leads out of the repository.
     fn plain(path: &Path) -> Option<PathBuf> {
@@ -280,8 +339,11 @@ mod links {
         let broken = targets(text).filter_map(|(line, target)| {
             let leads = plain(&folder.join(target)).filter(|leads| root.join(leads).exists());
             let Some(leads) = leads else { return Some(format!("{path}:{line}: {target} does not exist")) };
-            let own = ["set/", "sst/"].iter().find(|folder| path.starts_with(*folder));
-            let is_inside = own.map_or_else(|| is_packaged(root, &leads), |own| leads.starts_with(own));
+            let own = PACKAGES.iter().find(|folder| path.starts_with(*folder));
+            // A record is in no package: all that it links to has to exist.
+            let is_record = path.starts_with("benches/records/");
+            let is_inside =
+                own.map_or_else(|| is_record || is_packaged(root, &leads), |own| leads.starts_with(own));
             let advice = "is not in the package; name it in words, or link to where it is published";
             (!is_inside).then(|| format!("{path}:{line}: {target} {advice}"))
         });
@@ -525,7 +587,7 @@ mod weight {
 /// The checks can fail: each rule gets a violation, and text that keeps it.
 mod refused {
     use super::source::Source;
-    use super::{layers, names, public, rules};
+    use super::{layers, names, public, rules, subjects};
 
     #[track_caller]
     fn refused(findings: &[String], place: &str, word: &str) {
@@ -636,9 +698,46 @@ mod refused {
             ("use std::sync::{Arc, OnceLock}; use crate::sync::Mutex; // std::sync::Mutex", 0, ""),
         ];
         judged(rules::seam, "src/a.rs", &texts);
-        refused(&rules::fault_injector("src/lib.rs", "\npub mod fault {"), "lib.rs:2", "fault-injection");
-        let behind = "#[cfg(feature = \"fault-injection\")]\n#[x]\npub mod fault;";
-        assert!(rules::fault_injector("src/lib.rs", behind).is_empty());
+        let gated = "#[cfg(feature = \"fault-injection\")]\n#[x]\npub mod fault;";
+        let texts = [
+            ("\npub mod fault {", 2, "fault-injection"),
+            ("/// Words.\n#[x]\npub(crate) mod fault;", 3, "fault-injection"),
+            ("#[cfg(feature = \"fault-injection\")]\nmod piece;\nmod fault;", 3, "fault-injection"),
+            (gated, 0, ""),
+        ];
+        judged(rules::fault_injector, "src/memtable/mod.rs", &texts);
+    }
+
+    #[test]
+    fn paths_without_their_subject_are_refused() {
+        let sources = [Source::parse("src/a.rs", "// mod fault\nunsafe { g() }")];
+        let gone =
+            |path, code| subjects::gone(code, &[path], |path| subjects::has_code(&sources, path, code));
+        assert_eq!(gone("src/a.rs", "unsafe {"), [""; 0]);
+        refused(&gone("src/a.rs", "mod fault"), "src/a.rs", "mod fault");
+        refused(&gone("src/b.rs", "unsafe {"), "src/b.rs", "list the path");
+        let files = [("docs/a.md".to_owned(), String::new())];
+        let gone = |folder| subjects::gone(".md", &[folder], |folder| subjects::has_file(&files, folder));
+        assert_eq!(gone("docs"), [""; 0]);
+        refused(&gone("doc"), "doc:", "finds none");
+        let sources = [
+            Source::parse("src/a.rs", "Ordering::Relaxed\nOrdering::Acquire"),
+            Source::parse("src/b.rs", "Ordering::Relaxed"),
+        ];
+        for (row, path) in [
+            ("| `a.rs` | `f` -> `g` | 1 |\n| only Relaxed | `b.rs` 1 | 1 |", ""),
+            ("| `a.rs` | `f` -> `g` | 1 |\n| only Relaxed | `b.rs` 1, `c.rs` 1 | 2 |", "c.rs"),
+            ("| `a.rs` | `f` -> `g` | 1 |\n| `b.rs` | `f` | 1 |\n| only Relaxed | 0 |", "b.rs"),
+        ] {
+            let found = rules::rows_without_orderings(
+                &format!("| `x.rs` | no ordering |\n\n## Orderings\n\n{row}"),
+                &sources,
+            );
+            match path {
+                "" => assert_eq!(found, [""; 0], "{row}"),
+                path => refused(&found, path, "SAFETY.md"),
+            }
+        }
     }
 
     #[test]

@@ -6,11 +6,14 @@ use self::layers::is_for_tests;
 use self::source::{Source, line_of, words};
 
 /// The only files with unsafe code.
-const UNSAFE_FILES: [&str; 4] =
+pub(crate) const UNSAFE_FILES: [&str; 4] =
     ["src/memtable/arena/arena.rs", "src/memtable/arena/node.rs", "src/prefetch.rs", "src/memtable/fault.rs"];
 
+/// The files that declare the fault injector's module.
+pub(crate) const FAULT_MODULES: [&str; 2] = ["src/lib.rs", "src/memtable/mod.rs"];
+
 /// The only file that may name raw atomics and locks.
-const SEAM: &str = "src/sync.rs";
+pub(crate) const SEAM: &str = "src/sync.rs";
 
 /// Longest file, in code lines without comments and test modules, the longest one in `tests/`, and most lines of inline tests.
 const CODE_LINES_MAX: usize = 750;
@@ -91,17 +94,17 @@ pub(crate) fn invariants(sources: &[Source]) -> Vec<String> {
     findings
 }
 
-/// The fault injector exists only behind its feature. `text` is the file that declares the module.
-pub(crate) fn fault_injector(path: &str, text: &str) -> Vec<String> {
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+/// The fault injector exists only with its feature, whichever file declares the module.
+pub(crate) fn fault_injector(source: &Source) -> Vec<String> {
+    let lines: Vec<&str> = source.code.iter().map(|line| line.trim()).collect();
     let is_open = |at: &usize| {
-        let is_above = |line: &&&str| line.starts_with("#[") || line.starts_with("//");
+        let is_above = |line: &&&str| line.starts_with("#[") || line.is_empty();
         let mut above = lines[..*at].iter().rev().take_while(is_above);
         let is_module = lines[*at].ends_with("mod fault;") || lines[*at].ends_with("mod fault {");
         is_module && !above.any(|line| line.starts_with("#[cfg(") && line.contains("\"fault-injection\""))
     };
     let advice = "write `#[cfg(feature = \"fault-injection\")]` above the module";
-    (0..lines.len()).filter(is_open).map(|at| format!("{path}:{}: {advice}", at + 1)).collect()
+    (0..lines.len()).filter(is_open).map(|at| format!("{}:{at}: {advice}", source.path)).collect()
 }
 
 /// Atomics and locks come from the seam.
@@ -202,6 +205,27 @@ pub(crate) fn ordering_row(source: &Source, safety: &str) -> Vec<String> {
     };
     let count = (!counted).then(|| format!("end the row {begin}.. with | {relaxed} |{instead}"));
     missing.chain(count).collect()
+}
+
+/// Rows of SAFETY.md's orderings whose file orders nothing any more, and files of its last row without Relaxed.
+pub(crate) fn rows_without_orderings(safety: &str, sources: &[Source]) -> Vec<String> {
+    let has = |path: &str, orderings: &[&str]| {
+        let source = sources.iter().find(|source| source.path.trim_start_matches("src/") == path);
+        let text = source.map(Source::text).unwrap_or_default();
+        orderings.iter().any(|name| text.contains(&format!("Ordering::{name}")))
+    };
+    let (_, table) = safety.split_once("## Orderings").unwrap_or_default();
+    let rows = table.lines().filter_map(|row| {
+        let (path, _) = row.strip_prefix("| `")?.split_once('`')?;
+        (!has(path, &ORDERINGS[1..])).then_some(path)
+    });
+    let only = table.lines().filter_map(|row| row.strip_prefix(ONLY_RELAXED));
+    let listed = only.flat_map(|row| row.split('`').skip(1).step_by(2));
+    rows.chain(listed.filter(|path| !has(path, &ORDERINGS[..1])))
+        .map(|path| {
+            format!("SAFETY.md, orderings: `{path}` has none that its row could list: remove it there")
+        })
+        .collect()
 }
 
 /// The Rust files that a text names in backticks, by the end of their path, and that are not among these.
