@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use allocation_counter::measure;
+use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
+use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader};
+use paranoid_set::{MemTableSet, SetOptions};
 
 const EMPTY_TABLE_BYTES_MAX: u64 = 4 << 10;
 
@@ -143,4 +146,201 @@ fn a_pinned_entry_is_one_allocation() {
     let copy = value.clone();
     drop((table, key, value));
     assert_eq!(copy, b"a value of some length"[..]);
+}
+
+/// Range deletes that overlap so that n of them have some n * n pairs of a fragment and a sequence number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Shape {
+    /// A queue: `[0, n)` is deleted at `n`.
+    Queue,
+    /// Each is inside the one before it.
+    Inward,
+    /// Each is around the one before it.
+    Outward,
+}
+
+impl Shape {
+    /// The range with a sequence number from 1 to `count`.
+    fn range(self, number: u64, count: u64) -> (u64, u64) {
+        match self {
+            Shape::Queue => (0, number),
+            Shape::Inward => (number, 2 * count + 1 - number),
+            Shape::Outward => (count - number, count + number),
+        }
+    }
+}
+
+/// Compares fragments with what the ranges say, and holds none of them.
+struct Oracle {
+    shape: Shape,
+    count: u64,
+    /// Where the last fragment ended, and the number of fragments.
+    end: u64,
+    fragments: u64,
+    /// The snapshots: of the numbers between two of them a fragment has the newest one. `None`: it has all.
+    snapshots: Option<Vec<u64>>,
+}
+
+impl Oracle {
+    fn new(shape: Shape, count: u64, snapshots: Option<Vec<u64>>) -> Self {
+        Oracle {
+            shape,
+            count,
+            end: shape.range(count, count).0.min(shape.range(1, count).0),
+            fragments: 0,
+            snapshots,
+        }
+    }
+
+    fn judge(&mut self, fragment: Fragment<'_>) {
+        let number = |key: &[u8]| u64::from_be_bytes(key.try_into().unwrap());
+        let (start, end) = (number(fragment.start()), number(fragment.end()));
+        assert!(start == self.end && start < end, "{:?}: {start}..{end} after {}", self.shape, self.end);
+        let covers = |sequence: &u64| {
+            let (from, to) = self.shape.range(*sequence, self.count);
+            from <= start && end <= to
+        };
+        let all = (1..=self.count).rev().filter(covers);
+        let mut stripe = None;
+        let is_kept = |sequence: &u64| {
+            let Some(snapshots) = &self.snapshots else { return true };
+            let of = snapshots.partition_point(|snapshot| snapshot < sequence);
+            stripe.replace(of) != Some(of)
+        };
+        assert!(
+            all.filter(is_kept).eq(fragment.sequences().iter().copied()),
+            "{:?}: {start}..{end}",
+            self.shape
+        );
+        (self.end, self.fragments) = (end, self.fragments + 1);
+    }
+
+    /// Checks that the fragments reached the last end.
+    fn finish(&self) {
+        let last = self.shape.range(self.count, self.count).1.max(self.shape.range(1, self.count).1);
+        assert_eq!(self.end, last, "{:?}", self.shape);
+        assert!(self.fragments >= self.count / 2, "{:?}: {} fragments", self.shape, self.fragments);
+    }
+}
+
+impl FlushSink for Oracle {
+    fn entry(&mut self, _: FlushEntry<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn fragment(&mut self, fragment: Fragment<'_>) -> Result<(), SinkError> {
+        self.judge(fragment);
+        Ok(())
+    }
+}
+
+/// The most heap bytes that are in use at a time, for a number of range deletes of a shape.
+type Peak = fn(Shape, u64) -> u64;
+
+fn open_set() -> MemTableSet<()> {
+    let tables = MemTableOptions::builder().seed(1).build().unwrap();
+    MemTableSet::open(SetOptions::builder().table(tables).build().unwrap(), ()).unwrap()
+}
+
+fn nested(shape: Shape, count: u64) -> MemTable {
+    let table = table(8);
+    for number in 1..=count {
+        let (start, end) = shape.range(number, count);
+        table.delete_range(number, start.to_be_bytes(), end.to_be_bytes()).unwrap();
+    }
+    table
+}
+
+fn peak_of_a_flush(shape: Shape, count: u64) -> u64 {
+    let frozen = nested(shape, count).freeze().unwrap();
+    let mut oracle = Oracle::new(shape, count, None);
+    let counted = measure(|| {
+        frozen.flush(Versions::All, &mut oracle).unwrap();
+    });
+    oracle.finish();
+    counted.bytes_max
+}
+
+/// A snapshot for each of 64 numbers keeps few numbers in a fragment, so one for each range delete is the case.
+fn peak_of_a_flush_under_snapshots(shape: Shape, count: u64) -> u64 {
+    let count = count / 8;
+    let frozen = nested(shape, count).freeze().unwrap();
+    let snapshots: Vec<u64> = (1..count).collect();
+    let mut oracle = Oracle::new(shape, count, Some(snapshots.clone()));
+    let counted = measure(|| {
+        frozen.flush(Versions::SeenBy(&snapshots), &mut oracle).unwrap();
+    });
+    oracle.finish();
+    counted.bytes_max
+}
+
+fn peak_of_a_flush_job(shape: Shape, count: u64) -> u64 {
+    let count = count / 8;
+    let set = open_set();
+    let mut snapshots = Vec::new();
+    for number in 1..=count {
+        let (start, end) = shape.range(number, count);
+        set.delete_range(start.to_be_bytes(), end.to_be_bytes()).unwrap();
+        snapshots.push(set.snapshot());
+    }
+    set.switch().unwrap();
+    let mut job = set.begin_flush().unwrap().unwrap();
+    let mut oracle = Oracle::new(shape, count, Some((1..=count).collect()));
+    let counted = measure(|| {
+        job.flush(&mut oracle).unwrap();
+    });
+    oracle.finish();
+    counted.bytes_max
+}
+
+/// A bit of the value of a put flips, and the engine salvages the rest.
+#[cfg(feature = "fault-injection")]
+#[expect(unsafe_code, reason = "a test that breaks memory")]
+fn peak_of_a_salvage(shape: Shape, count: u64) -> u64 {
+    use paranoid_memtable::fault::{FaultInjector, Region};
+    let set = open_set();
+    for number in 1..=count {
+        let (start, end) = shape.range(number, count);
+        set.delete_range(start.to_be_bytes(), end.to_be_bytes()).unwrap();
+    }
+    set.put(b"k", b"value").unwrap();
+    set.switch().unwrap();
+    let view = set.view();
+    // SAFETY: one thread, and nothing borrowed is held.
+    let mut injector = unsafe { FaultInjector::open(view.readers().last().unwrap()) }.unwrap();
+    let is_point =
+        |piece: &paranoid_memtable::fault::Piece| piece.region == Region::Value && piece.len() == 5;
+    let value = injector.pieces().iter().position(is_point).unwrap();
+    injector.flip(value, 3);
+    drop(injector);
+    let mut job = set.begin_flush().unwrap().unwrap();
+    assert!(job.flush(&mut Oracle::new(shape, count, Some(vec![]))).is_err());
+    let mut oracle = Oracle::new(shape, count, None);
+    let mut missing = 0;
+    let counted = measure(|| missing = job.salvage(&mut oracle).unwrap().missing);
+    oracle.finish();
+    assert_eq!(missing, 1);
+    counted.bytes_max
+}
+
+/// Overlapping range deletes are handed out one fragment after the other: what is in use grows with their number, not with the
+/// pairs of a fragment and a sequence number. The fragments are compared with brute force.
+#[test]
+fn nested_range_deletes_take_linear_memory() {
+    let cases: &[(&str, Peak)] = &[
+        ("a flush of all versions", peak_of_a_flush),
+        ("a flush under snapshots", peak_of_a_flush_under_snapshots),
+        ("a flush job under snapshots", peak_of_a_flush_job),
+        #[cfg(feature = "fault-injection")]
+        ("a salvage", peak_of_a_salvage),
+    ];
+    let count = if cfg!(debug_assertions) { 1_600 } else { 8_000 };
+    for (name, peak) in cases {
+        for shape in [Shape::Queue, Shape::Inward, Shape::Outward] {
+            let (few, many) = (peak(shape, count / 8), peak(shape, count));
+            let found = format!("{name}, {shape:?}: {few} bytes for {}, {many} for {count}", count / 8);
+            println!("{found}");
+            assert!(many <= 12 * few, "{found}");
+        }
+    }
 }

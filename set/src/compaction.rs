@@ -38,7 +38,7 @@ use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, Flus
 use paranoid_memtable::integrity::{Place, StoredProtection};
 use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::sibling::KeyComparator;
-use paranoid_memtable::tombstone::{Fragmenter, Fragments};
+use paranoid_memtable::tombstone::{FragmentIter, Fragmenter};
 use paranoid_memtable::{Comparator, Corruption, ImmutableMemTable, Kind, Result, SequenceNumber, shown};
 
 use crate::merging_cursor::{MergeOperator, apply};
@@ -175,8 +175,8 @@ pub struct Compaction<'s> {
     made: VecDeque<Version>,
     /// The one that was handed out last.
     lent: Option<Version>,
-    /// After all entries, the fragments and the index of the next one.
-    fragments: Option<(Fragments, usize)>,
+    /// After all entries, the fragments.
+    fragments: Option<FragmentIter>,
     summary: FlushSummary,
     /// How it ended, for a job too.
     ended: Arc<Ended>,
@@ -207,7 +207,7 @@ struct Head {
 enum Next {
     Input(usize),
     Made,
-    Fragment(usize),
+    Fragment,
 }
 
 impl<'s> Compaction<'s> {
@@ -345,14 +345,12 @@ impl<'s> Compaction<'s> {
                 (Some(Ok(())), _) => return Ok(None),
                 (_, None) => match self.next_entry()? {
                     Some(next) => return Ok(Some(next)),
-                    None => self.fragments = Some((self.cut()?, 0)),
+                    None => self.fragments = Some(self.cut()?),
                 },
-                (_, Some((fragments, next))) if *next < fragments.len() => {
-                    *next += 1;
-                    return Ok(Some(Next::Fragment(*next - 1)));
-                }
-                (_, Some((fragments, _))) => {
-                    fragments.verify()?;
+                (_, Some(fragments)) => {
+                    if fragments.advance()? {
+                        return Ok(Some(Next::Fragment));
+                    }
                     self.ended.get_or_init(|| Ok(()));
                 }
             }
@@ -361,8 +359,8 @@ impl<'s> Compaction<'s> {
 
     fn lend(&mut self, next: &Next) -> Option<FlushItem<'_>> {
         let entry = match next {
-            Next::Fragment(place) => {
-                let fragment = self.fragments.as_ref()?.0.get(*place)?;
+            Next::Fragment => {
+                let fragment = self.fragments.as_ref()?.fragment()?;
                 self.summary.fragments += 1;
                 self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
                 return Some(FlushItem::Fragment(fragment));
@@ -559,7 +557,7 @@ impl<'s> Compaction<'s> {
     }
 
     /// Cuts the range tombstones of all sources; after that all tables have reached their ends (SET-FLUSH-1).
-    fn cut(&mut self) -> Result<Fragments> {
+    fn cut(&mut self) -> Result<FragmentIter> {
         let mut fragmenter = Fragmenter::under(self.comparator.clone()).with_snapshots(&self.snapshots);
         let (level, oldest) = (self.level, self.snapshots.first().copied().unwrap_or(SequenceNumber::MAX));
         for Input { entries, source, last } in &mut self.inputs {
@@ -575,7 +573,7 @@ impl<'s> Compaction<'s> {
                 Entries::Source(..) => source.range_tombstones(&mut take)?,
             }
         }
-        Ok(fragmenter.finish())
+        Ok(fragmenter.finish_iter())
     }
 }
 

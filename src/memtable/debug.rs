@@ -28,7 +28,8 @@ use crate::memtable::scan::visibility::Visibility;
 use crate::memtable::scan::walk::Walk;
 use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
 use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
-use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments};
+use crate::tombstone::fragmenter::{FragmentIter, Fragmenter};
+use crate::tombstone::fragments::{Fragment, Fragments};
 
 /// Implements `Debug` with these fields, each computed by an expression over the value.
 #[doc(hidden)]
@@ -153,6 +154,7 @@ shown! {
         "unfragmented_bytes": fragments.unfragmented_bytes,
     }
     "Fragmenter": impl [] Fragmenter, |_| {}
+    "FragmentIter": impl [] FragmentIter, |fragments| { "fragment": fragments.fragment() }
 
     "ArenaRecycler": impl [] ArenaRecycler, |_| {}
 

@@ -14,13 +14,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::iter::FusedIterator;
-use std::sync::Arc;
 
-use crate::error::{Corruption, Place, Result, not_a_range};
+use crate::error::{Corruption, Place, Result};
 use crate::integrity::digest::{hash, mix};
-use crate::key::{Comparator, KeyComparator, SequenceNumber};
+use crate::key::{KeyComparator, SequenceNumber};
 
 /// An interval of keys, with the sequence numbers of the tombstones that cover it, newest first.
 ///
@@ -40,9 +38,9 @@ use crate::key::{Comparator, KeyComparator, SequenceNumber};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fragment<'a> {
-    start: &'a [u8],
-    end: &'a [u8],
-    sequences: &'a [SequenceNumber],
+    pub(crate) start: &'a [u8],
+    pub(crate) end: &'a [u8],
+    pub(crate) sequences: &'a [SequenceNumber],
 }
 
 impl<'a> Fragment<'a> {
@@ -79,6 +77,13 @@ impl<'a> Fragment<'a> {
     #[must_use]
     pub fn newest(&self) -> SequenceNumber {
         self.sequences.first().copied().unwrap_or(0)
+    }
+
+    /// The digest over fragments that had `digest` before this one.
+    pub(crate) fn digest_after(&self, digest: u64) -> u64 {
+        let keys = hash(self.end, hash(self.start, digest));
+        let all = self.sequences.iter().fold(keys, |digest, &sequence| mix(sequence, digest));
+        mix(self.sequences.len() as u64, all)
     }
 }
 
@@ -241,16 +246,8 @@ impl Fragments {
 
     fn compute_digest(&self) -> u64 {
         let sums = (self.unfragmented_len, self.unfragmented_bytes);
-        let mut digest = mix(self.rows.len() as u64, 0x6672_6167) ^ mix(sums.0, sums.1);
-        for fragment in self.iter() {
-            digest = hash(fragment.start, digest);
-            digest = hash(fragment.end, digest);
-            for &sequence in fragment.sequences {
-                digest = mix(sequence, digest);
-            }
-            digest = mix(fragment.sequences.len() as u64, digest);
-        }
-        digest
+        let begin = mix(self.rows.len() as u64, 0x6672_6167) ^ mix(sums.0, sums.1);
+        self.iter().fold(begin, |digest, fragment| fragment.digest_after(digest))
     }
 
     /// Number of fragments that end at or before `key`, which is the index of the first one that covers `key` or
@@ -316,239 +313,6 @@ impl Fragments {
     pub(crate) fn seal(mut self) -> Self {
         self.digest = self.compute_digest();
         self
-    }
-}
-
-// A range tombstone: one deletion of an interval of keys.
-//
-// ```text
-//   start          end
-//   |--------------)        every key from start up to, not including, end;
-//        sequence           every entry with a smaller sequence number
-// ```
-// * SPAN-1: start < end under the comparator of the fragmenter that the span is added to, which refuses everything else.
-//
-// Who may call what: plain data, `Send` and `Sync`.
-
-/// The interval of a range tombstone, and its sequence number.
-#[derive(Clone)]
-struct Span {
-    start: Vec<u8>,
-    end: Vec<u8>,
-    sequence: SequenceNumber,
-}
-
-// Cuts overlapping range tombstones into fragments: admit, cut, emit.
-//
-// ```text
-//   admit    keep start, end, sequence
-//   cut      all distinct boundaries, sorted and numbered: spans become pairs of numbers
-//   emit     sweep over the numbers; between two of them the set of active spans is constant
-// ```
-// An example of two spans, which have four distinct boundaries:
-//
-// ```text
-//   a-----------g @3          boundaries   a  c  g  k       spans as numbers   (0, 2) @3
-//      c-----------k @7       numbers      0  1  2  3                          (1, 3) @7
-//
-//   at 0, key a: @3 begins           emit a--c [3]
-//   at 1, key c: @7 begins           emit c--g [7, 3]
-//   at 2, key g: @3 has ended        emit g--k [7]
-//   at 3, key k: the last boundary
-// ```
-// With an empty list of snapshots a fragment keeps one number, so c--g [7] and g--k [7] are emitted and joined: the
-// result is a--c [3], c--k [7].
-//
-// * FRAGMENTER-1: a list of snapshots divides the sequence numbers into stripes, and a fragment keeps only the
-//   newest number of each stripe. Readers at these snapshots cannot tell the difference. Work and size are O(n log n
-//   + n * snapshots), however much the tombstones overlap.
-// * FRAGMENTER-2: without a list a fragment keeps every sequence number, so n nested spans make O(n^2) pairs.
-//
-// Who may call what: a fragmenter belongs to one thread; its result may be shared.
-
-/// Turns range tombstones, sorted or not, into [`Fragments`].
-///
-/// ```
-/// use std::sync::Arc;
-/// use paranoid_memtable::Bytewise;
-/// use paranoid_memtable::tombstone::Fragmenter;
-/// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise)).with_snapshots(&[10]);
-/// for sequence in 1..=20 {
-///     fragmenter.add("b", "y", sequence)?;
-/// }
-/// fragmenter.add("a", "c", 3)?;
-/// let fragments = fragmenter.finish();
-/// let shown: Vec<_> = fragments.iter().map(|f| (f.start(), f.end(), f.sequences().to_vec())).collect();
-/// assert_eq!(shown, [
-///     (&b"a"[..], &b"b"[..], vec![3]),
-///     (&b"b"[..], &b"y"[..], vec![20, 10]),   // one a stripe: up to 10, and over 10
-/// ]);
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-#[derive(Clone)]
-#[must_use]
-pub struct Fragmenter {
-    comparator: KeyComparator,
-    spans: Vec<Span>,
-    /// Upper limits of the stripes, ascending, the last one `u64::MAX`. `None` keeps every sequence number.
-    stripes: Option<Vec<SequenceNumber>>,
-}
-
-impl Fragmenter {
-    /// A fragmenter that keeps every sequence number.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use paranoid_memtable::Bytewise;
-    /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
-    /// fragmenter.add("a", "c", 3)?;
-    /// fragmenter.add("a", "c", 5)?;
-    /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").sequences(), [5, 3]);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    pub fn new(comparator: Arc<dyn Comparator>) -> Self {
-        Fragmenter::under(comparator.into())
-    }
-
-    /// A fragmenter in an order that is known already.
-    #[doc(hidden)]
-    pub fn under(comparator: KeyComparator) -> Self {
-        Fragmenter { comparator, spans: Vec::new(), stripes: None }
-    }
-
-    /// Keeps only the sequence numbers that readers at these snapshots, or without a snapshot, can tell apart: for
-    /// ascending snapshots s1 < ... < sn the newest one in each of [0, s1], (s1, s2], ..., (sn, max]. An empty list
-    /// keeps one number per fragment.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use paranoid_memtable::Bytewise;
-    /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise)).with_snapshots(&[]);
-    /// fragmenter.add("a", "c", 3)?;
-    /// fragmenter.add("a", "c", 5)?;
-    /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").sequences(), [5]);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    pub fn with_snapshots(mut self, snapshots: &[SequenceNumber]) -> Self {
-        let mut stripes = snapshots.to_vec();
-        stripes.push(SequenceNumber::MAX);
-        stripes.sort_unstable();
-        stripes.dedup();
-        self.stripes = Some(stripes);
-        self
-    }
-
-    /// Adds a tombstone. Tombstones may come in any order, and several may have one range.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use paranoid_memtable::{Bytewise, Error};
-    /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
-    /// fragmenter.add("a", "c", 3)?;
-    /// assert!(matches!(fragmenter.add("c", "a", 4), Err(Error::InvalidArgument(_))));
-    /// assert_eq!(fragmenter.finish().len(), 1);
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) unless `start` is before `end`; nothing is added.
-    pub fn add(
-        &mut self,
-        start: impl Into<Vec<u8>>,
-        end: impl Into<Vec<u8>>,
-        sequence: SequenceNumber,
-    ) -> Result<()> {
-        let (start, end) = (start.into(), end.into());
-        if self.comparator.compare(&start, &end).is_ge() {
-            return Err(not_a_range()); // SPAN-1
-        }
-        self.spans.push(Span { start, end, sequence });
-        Ok(())
-    }
-
-    /// Cuts all added tombstones into fragments. O(n log n) comparisons, and time proportional to the size of the
-    /// result.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use paranoid_memtable::Bytewise;
-    /// use paranoid_memtable::tombstone::Fragmenter;
-    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
-    /// fragmenter.add("a", "g", 3)?;
-    /// fragmenter.add("c", "k", 7)?;
-    /// let fragments = fragmenter.finish();
-    /// let shown: Vec<_> = fragments.iter().map(|f| (f.start(), f.end(), f.sequences())).collect();
-    /// assert_eq!(shown[1], (b"c".as_slice(), b"g".as_slice(), [7, 3].as_slice()));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    #[must_use]
-    pub fn finish(self) -> Fragments {
-        let Fragmenter { comparator, spans, stripes } = self;
-        let (keys, numbers) = cut(&comparator, &spans);
-        let mut fragments = Fragments::new(comparator);
-        spans.iter().for_each(|span| fragments.count((span.start.len() + span.end.len()) as u64));
-        let mut coming: Vec<_> =
-            numbers.iter().zip(&spans).map(|(numbers, span)| (numbers, span.sequence)).collect();
-        coming.sort_unstable();
-        let mut coming = coming.into_iter().peekable();
-        let (mut active, mut sequences) = (BTreeMap::new(), Vec::new());
-        for (now, ends) in (0..).zip(keys.windows(2)) {
-            while let Some(([_, end], sequence)) = coming.next_if(|([start, _], _)| *start == now) {
-                let last = active.entry(sequence).or_insert(*end);
-                *last = *end.max(last);
-            }
-            sequences.clear();
-            visible(&mut active, stripes.as_deref(), now, &mut sequences);
-            if !sequences.is_empty() {
-                fragments.push(ends[0], ends[1], &sequences);
-            }
-        }
-        fragments.seal()
-    }
-}
-
-/// The distinct boundaries of the spans in key order, and the numbers of each span's start and end among these.
-fn cut<'s>(comparator: &KeyComparator, spans: &'s [Span]) -> (Vec<&'s [u8]>, Vec<[usize; 2]>) {
-    let bounds = spans.iter().enumerate().flat_map(|(at, span)| [(&*span.start, at, 0), (&*span.end, at, 1)]);
-    let mut all: Vec<(&[u8], usize, usize)> = bounds.collect();
-    let compare = |(left, ..): &(&[u8], usize, usize), (right, ..): &(&[u8], usize, usize)| {
-        let images = comparator.image(left, 0).cmp(&comparator.image(right, 0));
-        images.then_with(|| comparator.compare(left, right))
-    };
-    all.sort_unstable_by(|left, right| compare(left, right).then((left.1, left.2).cmp(&(right.1, right.2))));
-    let (mut keys, mut numbers) = (Vec::new(), vec![[0; 2]; spans.len()]);
-    for same in all.chunk_by(|left, right| compare(left, right).is_eq()) {
-        same.iter().for_each(|&(_, span, side)| numbers[span][side] = keys.len());
-        keys.push(same[0].0);
-    }
-    (keys, numbers)
-}
-
-/// Collects the sequence numbers of the fragment that starts at boundary `now`, newest first, and removes spans that
-/// have ended. `active` has the number of the boundary where the span of each sequence number ends.
-fn visible(
-    active: &mut BTreeMap<SequenceNumber, usize>,
-    stripes: Option<&[SequenceNumber]>,
-    now: usize,
-    sequences: &mut Vec<SequenceNumber>,
-) {
-    let Some(stripes) = stripes else {
-        active.retain(|_, end| *end > now);
-        return sequences.extend(active.keys().rev());
-    };
-    // The newest span of each stripe that has not ended; older ones stay until they are the newest.
-    for (at, upper) in stripes.iter().enumerate().rev() {
-        let least = at.checked_sub(1).map_or(0, |below| stripes[below] + 1);
-        while let Some((&sequence, &end)) = active.range(least..=*upper).next_back() {
-            if end > now {
-                sequences.push(sequence);
-                break;
-            }
-            active.remove(&sequence);
-        }
     }
 }
 

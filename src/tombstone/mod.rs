@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod fragments;
+pub(crate) mod fragmenter;
 pub(crate) mod log;
 pub(crate) mod node;
 pub(crate) mod live;
@@ -12,4 +13,5 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use self::fragments::{Fragment, Fragmenter, Fragments};
+pub use self::fragmenter::{FragmentIter, Fragmenter};
+pub use self::fragments::{Fragment, Fragments};

@@ -315,6 +315,9 @@ fn fragments(letter: u8, out: &mut Outputs) {
         fragmenter.add(bytes(letter, n), bytes(letter, n + 2), n).unwrap();
     }
     show!(out, "Fragmenter", &fragmenter);
+    let mut one_by_one = fragmenter.clone().finish_iter();
+    one_by_one.next().unwrap();
+    show!(out, "FragmentIter", &one_by_one);
     let fragments = fragmenter.finish();
     show!(out, "Fragments", &fragments);
     show!(out, "Fragment", &fragments.get(0).unwrap());

@@ -153,10 +153,15 @@ fn check<C: Comparator + Clone>(comparator: C, seed: u64) {
     for (start, end, sequence) in &spans {
         fragmenter.add(start.clone(), end.clone(), *sequence).unwrap();
     }
-    let fragments = fragmenter.finish();
+    let fragments = fragmenter.clone().finish();
     assert_eq!(fragments.is_empty(), spans.is_empty());
     fragments.verify().unwrap();
     let list: Vec<_> = fragments.iter().collect();
+    let (mut one_by_one, mut left) = (fragmenter.finish_iter(), list.iter());
+    while let Some(fragment) = one_by_one.next().unwrap() {
+        assert_eq!(Some(&fragment), left.next(), "PARANOID_SEED={seed}");
+    }
+    assert!(left.next().is_none() && one_by_one.next().unwrap().is_none(), "PARANOID_SEED={seed}");
     for fragment in &list {
         assert!(comparator.compare(fragment.start(), fragment.end()).is_lt(), "PARANOID_SEED={seed}");
         assert!(fragment.sequences().is_sorted_by(|l, r| l > r) && !fragment.sequences().is_empty());

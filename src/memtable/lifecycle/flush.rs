@@ -34,7 +34,8 @@ use crate::memtable::read::entry::copy_verified;
 use crate::memtable::scan::cursor::{each_tombstone, next_of};
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Search;
-use crate::tombstone::fragments::{Fragment, Fragmenter, Fragments};
+use crate::tombstone::fragmenter::{FragmentIter, Fragmenter};
+use crate::tombstone::fragments::{Fragment, Fragments};
 
 /// The error of a sink.
 ///
@@ -262,11 +263,40 @@ enum Stage<'t> {
     Entries(Entries<'t>),
     /// All entries were seen.
     Passed,
-    /// The fragments, and the index of the next one.
-    Fragments(Fragments, usize),
+    Fragments(Cut),
     Ended,
     /// The error that every further call returns (FLUSH-2).
     Failed(Error),
+}
+
+/// The range tombstones, cut into fragments.
+enum Cut {
+    /// Those that the freeze has cut, and the number of those that were passed on.
+    Kept(Fragments, usize),
+    /// Those that are cut by the snapshots of this flush.
+    Swept(FragmentIter),
+}
+
+impl Cut {
+    /// Goes to the next fragment. At the end it verifies that the fragments were not damaged while they were passed on.
+    fn advance(&mut self) -> Result<bool> {
+        match self {
+            Cut::Kept(fragments, passed) if *passed < fragments.len() => {
+                *passed += 1;
+                Ok(true)
+            }
+            Cut::Kept(fragments, _) => fragments.verify().map(|()| false),
+            Cut::Swept(fragments) => fragments.advance(),
+        }
+    }
+
+    /// The fragment to which the last step led.
+    fn fragment(&self) -> Option<Fragment<'_>> {
+        match self {
+            Cut::Kept(fragments, passed) => fragments.get(passed.checked_sub(1)?),
+            Cut::Swept(fragments) => fragments.fragment(),
+        }
+    }
 }
 
 /// A walk over the point entries.
@@ -308,15 +338,15 @@ impl<'t> FlushIter<'t> {
     #[inline]
     pub fn next(&mut self) -> Result<Option<FlushItem<'_>>> {
         match self.step() {
-            Ok(Some(number)) if matches!(self.stage, Stage::Fragments(..)) => {
-                Ok(self.fragment(number).map(FlushItem::Fragment))
+            Ok(()) if matches!(self.stage, Stage::Fragments(_)) => {
+                Ok(self.fragment().map(FlushItem::Fragment))
             }
-            Ok(None) if self.came.is_some() => {
+            Ok(()) if self.came.is_some() => {
                 self.summary.entries += 1;
                 Ok(self.entry().map(FlushItem::Entry))
             }
-            Ok(None) if matches!(self.stage, Stage::Ended) => Ok(None),
-            Ok(_) => Err(self.fail(self.miscounted().into())),
+            Ok(()) if matches!(self.stage, Stage::Ended) => Ok(None),
+            Ok(()) => Err(self.fail(self.miscounted().into())),
             Err(error) => Err(self.fail(error)),
         }
     }
@@ -426,28 +456,23 @@ impl<'t> FlushIter<'t> {
         matches!(self.stage, Stage::Ended).then_some(self.summary)
     }
 
-    /// Takes a step. Returns the number of the fragment to which it led; `None` if it led to an entry, or to the end.
+    /// Takes a step: to an entry, to a fragment, or to the end.
     #[inline]
-    fn step(&mut self) -> Result<Option<usize>> {
+    fn step(&mut self) -> Result<()> {
         loop {
             match &mut self.stage {
                 Stage::Entries(_) => {
                     self.walk()?;
                     if self.came.is_some() {
-                        return Ok(None);
+                        return Ok(());
                     }
                 }
-                Stage::Passed => self.stage = Stage::Fragments(self.cut()?, 0),
-                Stage::Fragments(fragments, next) if *next < fragments.len() => {
-                    *next += 1;
-                    return Ok(Some(*next - 1));
-                }
-                Stage::Fragments(fragments, _) => {
-                    // Verifies that the fragments were not damaged while they were passed on.
-                    fragments.verify()?;
-                    self.seal()?;
-                }
-                Stage::Ended => return Ok(None),
+                Stage::Passed => self.stage = Stage::Fragments(self.cut()?),
+                Stage::Fragments(cut) => match cut.advance()? {
+                    true => return Ok(()),
+                    false => self.seal()?,
+                },
+                Stage::Ended => return Ok(()),
                 Stage::Failed(error) => return Err(error.clone()),
             }
         }
@@ -504,18 +529,18 @@ impl<'t> FlushIter<'t> {
     /// and no snapshot tells these apart.
     #[cold]
     #[inline(never)]
-    fn cut(&mut self) -> Result<Fragments> {
+    fn cut(&mut self) -> Result<Cut> {
         let mut fragmenter = Fragmenter::under(self.core.comparator.clone());
         if let Some(snapshots) = &self.filter.snapshots {
             let oldest = snapshots.first().copied().unwrap_or(SequenceNumber::MAX);
             fragmenter = fragmenter.with_snapshots(snapshots);
             if let Some(kept) = self.core.tombstones.fragments(self.core.ground(), oldest) {
                 self.pass_tombstones(|_, _, _| Ok(()))?;
-                return Ok(kept);
+                return Ok(Cut::Kept(kept, 0));
             }
         }
         self.pass_tombstones(|start, end, sequence| fragmenter.add(start, end, sequence))?;
-        Ok(fragmenter.finish())
+        Ok(Cut::Swept(fragmenter.finish_iter()))
     }
 
     /// Passes the start, the end and the sequence number of every range tombstone to `take`, as they are stored.
@@ -531,9 +556,9 @@ impl<'t> FlushIter<'t> {
     }
 
     /// Hands out the fragment to which the last step came.
-    fn fragment(&mut self, number: usize) -> Option<Fragment<'_>> {
-        let Stage::Fragments(fragments, _) = &self.stage else { return None };
-        let fragment = fragments.get(number)?;
+    fn fragment(&mut self) -> Option<Fragment<'_>> {
+        let Stage::Fragments(cut) = &self.stage else { return None };
+        let fragment = cut.fragment()?;
         self.summary.fragments += 1;
         self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
         Some(fragment)

@@ -19,7 +19,8 @@ use crate::memtable::scan::bounds::{KeyRange, scan_bounds};
 use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility, Visible};
 use crate::memtable::scan::walk::Walk;
 use crate::memtable::skiplist::search::Search;
-use crate::tombstone::fragments::{Fragmenter, Fragments};
+use crate::tombstone::fragmenter::Fragmenter;
+use crate::tombstone::fragments::Fragments;
 use crate::tombstone::live::{CoveringRun, Question};
 
 /// A position in a table that moves in both directions. Made by [`cursor`](crate::TableReader::cursor) and

@@ -175,6 +175,7 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("Fragment", "*", OWN),
     ("Fragments", "*", OWN),
     ("Fragmenter", "*", OWN),
+    ("FragmentIter", "*", OWN),
     ("ChecksumKind", "*", "checksums of blocks: suite checksums"),
     ("BlockChecks", "*", "checksums of blocks: suite trailers"),
     ("ArenaRecycler", "*", "memory of dropped tables, zeroed: suite set_recycling, surface::room"),

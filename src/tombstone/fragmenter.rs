@@ -1,0 +1,513 @@
+//! Cuts overlapping range tombstones into fragments: admit, cut, sweep.
+//!
+//! ```text
+//!   admit    keep start, end, sequence
+//!   cut      all distinct boundaries, sorted and numbered: spans become pairs of numbers
+//!   sweep    over the numbers; between two of them the set of active spans is constant
+//! ```
+//! An example of two spans, which have four distinct boundaries:
+//!
+//! ```text
+//!   a-----------g @3          boundaries   a  c  g  k       spans as numbers   (0, 2) @3
+//!      c-----------k @7       numbers      0  1  2  3                          (1, 3) @7
+//!
+//!   at 0, key a: @3 begins           a--c [3]
+//!   at 1, key c: @7 begins           c--g [7, 3]
+//!   at 2, key g: @3 has ended        g--k [7]
+//!   at 3, key k: the last boundary
+//! ```
+//! With an empty list of snapshots a fragment keeps one number, so c--g [7] and g--k [7] are one fragment: the result is
+//! a--c [3], c--k [7].
+//!
+//! * SPAN-1: start < end under the comparator of the fragmenter that the span is added to, which refuses everything else.
+//! * FRAGMENTER-1: a list of snapshots divides the sequence numbers into stripes, and a fragment keeps only the
+//!   newest number of each stripe. Readers at these snapshots cannot tell the difference. Work and size are O(n log n
+//!   + n * snapshots), however much the tombstones overlap.
+//! * FRAGMENTER-2: without a list a fragment keeps every sequence number, so n nested spans make O(n^2) pairs. A
+//!   `FragmentIter` holds the numbers of one fragment at a time, and `finish` all of them.
+//! * FRAGMENTER-3: a `FragmentIter` ends well only if its spans still have the digest that was made when they were added, and
+//!   a second sweep over them has the digest of what it returned.
+//!
+//! Who may call what: a fragmenter belongs to one thread, and so does its iterator; `Fragments` may be shared.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::iter::Peekable;
+use std::sync::Arc;
+use std::vec::IntoIter;
+
+use crate::error::{Corruption, Place, Result, not_a_range};
+use crate::integrity::digest::{hash, mix};
+use crate::key::{Comparator, KeyComparator, SequenceNumber};
+use crate::tombstone::fragments::{Fragment, Fragments};
+
+/// The interval of a range tombstone, and its sequence number.
+#[derive(Clone)]
+struct Span {
+    start: Vec<u8>,
+    end: Vec<u8>,
+    sequence: SequenceNumber,
+}
+
+impl Span {
+    /// The digest over spans that had `digest` before this one.
+    fn digest_after(&self, digest: u64) -> u64 {
+        mix(self.sequence, hash(&self.end, hash(&self.start, digest)))
+    }
+}
+
+/// Turns range tombstones, sorted or not, into [`Fragments`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use paranoid_memtable::Bytewise;
+/// use paranoid_memtable::tombstone::Fragmenter;
+/// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise)).with_snapshots(&[10]);
+/// for sequence in 1..=20 {
+///     fragmenter.add("b", "y", sequence)?;
+/// }
+/// fragmenter.add("a", "c", 3)?;
+/// let fragments = fragmenter.finish();
+/// let shown: Vec<_> = fragments.iter().map(|f| (f.start(), f.end(), f.sequences().to_vec())).collect();
+/// assert_eq!(shown, [
+///     (&b"a"[..], &b"b"[..], vec![3]),
+///     (&b"b"[..], &b"y"[..], vec![20, 10]),   // one a stripe: up to 10, and over 10
+/// ]);
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct Fragmenter {
+    comparator: KeyComparator,
+    spans: Vec<Span>,
+    /// Upper limits of the stripes, ascending, the last one `u64::MAX`. `None` keeps every sequence number.
+    stripes: Option<Vec<SequenceNumber>>,
+    /// Over all spans, made as they were added.
+    digest: u64,
+}
+
+impl Fragmenter {
+    /// A fragmenter that keeps every sequence number.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("a", "c", 5)?;
+    /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").sequences(), [5, 3]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn new(comparator: Arc<dyn Comparator>) -> Self {
+        Fragmenter::under(comparator.into())
+    }
+
+    /// A fragmenter in an order that is known already.
+    #[doc(hidden)]
+    pub fn under(comparator: KeyComparator) -> Self {
+        Fragmenter { comparator, spans: Vec::new(), stripes: None, digest: 0 }
+    }
+
+    /// Keeps only the sequence numbers that readers at these snapshots, or without a snapshot, can tell apart: for
+    /// ascending snapshots s1 < ... < sn the newest one in each of [0, s1], (s1, s2], ..., (sn, max]. An empty list
+    /// keeps one number per fragment.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise)).with_snapshots(&[]);
+    /// fragmenter.add("a", "c", 3)?;
+    /// fragmenter.add("a", "c", 5)?;
+    /// assert_eq!(fragmenter.finish().get(0).expect("one fragment").sequences(), [5]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn with_snapshots(mut self, snapshots: &[SequenceNumber]) -> Self {
+        let mut stripes = snapshots.to_vec();
+        stripes.push(SequenceNumber::MAX);
+        stripes.sort_unstable();
+        stripes.dedup();
+        self.stripes = Some(stripes);
+        self
+    }
+
+    /// Adds a tombstone. Tombstones may come in any order, and several may have one range.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::{Bytewise, Error};
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+    /// fragmenter.add("a", "c", 3)?;
+    /// assert!(matches!(fragmenter.add("c", "a", 4), Err(Error::InvalidArgument(_))));
+    /// assert_eq!(fragmenter.finish().len(), 1);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) unless `start` is before `end`; nothing is added.
+    pub fn add(
+        &mut self,
+        start: impl Into<Vec<u8>>,
+        end: impl Into<Vec<u8>>,
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        let (start, end) = (start.into(), end.into());
+        if self.comparator.compare(&start, &end).is_ge() {
+            return Err(not_a_range()); // SPAN-1
+        }
+        let span = Span { start, end, sequence };
+        self.digest = span.digest_after(self.digest);
+        self.spans.push(span);
+        Ok(())
+    }
+
+    /// Cuts all added tombstones into fragments. O(n log n) comparisons, and time and memory proportional to the size of the
+    /// result: without snapshots up to n numbers in each of 2n fragments, which [`finish_iter`](Self::finish_iter) returns one
+    /// by one.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+    /// fragmenter.add("a", "g", 3)?;
+    /// fragmenter.add("c", "k", 7)?;
+    /// let fragments = fragmenter.finish();
+    /// let shown: Vec<_> = fragments.iter().map(|f| (f.start(), f.end(), f.sequences())).collect();
+    /// assert_eq!(shown[1], (b"c".as_slice(), b"g".as_slice(), [7, 3].as_slice()));
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn finish(self) -> Fragments {
+        let mut fragments = Fragments::new(self.comparator.clone());
+        self.spans.iter().for_each(|span| fragments.count((span.start.len() + span.end.len()) as u64));
+        let mut cut = self.finish_iter();
+        while cut.sweep.step(cut.stripes.as_deref()) {
+            if let Some(Fragment { start, end, sequences }) = cut.fragment() {
+                fragments.push(start, end, sequences);
+            }
+        }
+        fragments.seal()
+    }
+
+    /// Cuts all added tombstones into fragments that are returned one by one. O(n log n) comparisons and O(n) memory, however
+    /// much the tombstones overlap; time proportional to the size of all fragments together.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+    /// fragmenter.add("a", "g", 3)?;
+    /// fragmenter.add("c", "k", 7)?;
+    /// let mut fragments = fragmenter.finish_iter();
+    /// let mut numbers = vec![];
+    /// while let Some(fragment) = fragments.next()? {
+    ///     numbers.push(fragment.sequences().to_vec());
+    /// }
+    /// assert_eq!(numbers, [vec![3], vec![7, 3], vec![7]]);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    pub fn finish_iter(self) -> FragmentIter {
+        let Fragmenter { comparator, spans, stripes, digest } = self;
+        let sweep = Sweep::new(&comparator, &spans, stripes.as_deref());
+        FragmentIter { comparator, spans, stripes, added: digest, sweep, returned: 0 }
+    }
+}
+
+/// Fragments that are returned one by one, in key order. Made by [`Fragmenter::finish_iter`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use paranoid_memtable::Bytewise;
+/// use paranoid_memtable::tombstone::Fragmenter;
+/// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
+/// fragmenter.add("a", "c", 3)?;
+/// let mut fragments = fragmenter.finish_iter();
+/// assert_eq!(fragments.next()?.map(|fragment| fragment.start()), Some(b"a".as_slice()));
+/// assert!(fragments.next()?.is_none());
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[must_use]
+pub struct FragmentIter {
+    comparator: KeyComparator,
+    spans: Vec<Span>,
+    stripes: Option<Vec<SequenceNumber>>,
+    /// The digests over the spans when they were added, and over the fragments that were returned.
+    added: u64,
+    sweep: Sweep,
+    returned: u64,
+}
+
+impl FragmentIter {
+    /// The next fragment, borrowed until the next call. `None` means that all were returned and that they are what the
+    /// tombstones say. Only then may the caller keep what it made of them.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::Bytewise;
+    /// use paranoid_memtable::tombstone::Fragmenter;
+    /// let mut fragmenter = Fragmenter::new(Arc::new(Bytewise)).with_snapshots(&[]);
+    /// (1..=9).try_for_each(|sequence| fragmenter.add("a", "c", sequence))?;
+    /// let mut fragments = fragmenter.finish_iter();
+    /// assert_eq!(fragments.next()?.map(|fragment| fragment.newest()), Some(9));
+    /// assert!(fragments.next()?.is_none());
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Corruption`](crate::Error::Corruption) in place of `None` if the memory of the tombstones was damaged since
+    /// they were added, or that of the iterator: what was made of the fragments must be discarded.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "fragments are lent: it is no iterator of the standard library"
+    )]
+    pub fn next(&mut self) -> Result<Option<Fragment<'_>>> {
+        Ok(if self.advance()? { self.fragment() } else { None })
+    }
+
+    /// Goes to the next fragment. `false` is the end, as `None` of [`next`](Self::next).
+    ///
+    /// # Errors
+    /// Those of [`next`](Self::next).
+    #[doc(hidden)]
+    pub fn advance(&mut self) -> Result<bool> {
+        if !self.sweep.step(self.stripes.as_deref()) {
+            self.verify()?;
+            return Ok(false);
+        }
+        self.returned = self.fragment().map_or(0, |fragment| fragment.digest_after(self.returned));
+        Ok(true)
+    }
+
+    /// The fragment to which the last [`advance`](Self::advance) led.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn fragment(&self) -> Option<Fragment<'_>> {
+        self.sweep.fragment(&self.spans)
+    }
+
+    /// FRAGMENTER-3.
+    fn verify(&self) -> Result<(), Corruption> {
+        let differs = |expected, found| Corruption::new(Place::Fragment, 0, expected, found);
+        let added = self.spans.iter().fold(0, |digest, span| span.digest_after(digest));
+        if added != self.added {
+            return Err(differs(self.added, added));
+        }
+        let (mut sweep, mut again) = (Sweep::new(&self.comparator, &self.spans, self.stripes.as_deref()), 0);
+        while sweep.step(self.stripes.as_deref()) {
+            again = sweep.fragment(&self.spans).map_or(0, |fragment| fragment.digest_after(again));
+        }
+        if again == self.returned { Ok(()) } else { Err(differs(again, self.returned)) }
+    }
+}
+
+/// The start or the end of a span, by its number.
+#[derive(Clone, Copy)]
+enum Bound {
+    Start(usize),
+    End(usize),
+}
+
+impl Bound {
+    fn key(self, spans: &[Span]) -> Option<&[u8]> {
+        match self {
+            Bound::Start(at) => spans.get(at).map(|span| &*span.start),
+            Bound::End(at) => spans.get(at).map(|span| &*span.end),
+        }
+    }
+}
+
+/// A pass over the boundaries of spans.
+struct Sweep {
+    /// The distinct boundaries in key order, and the number of the one that `ahead` begins at.
+    bounds: Vec<Bound>,
+    now: usize,
+    /// The spans that have not begun: numbers of their boundaries, sequence number.
+    coming: Peekable<IntoIter<([usize; 2], SequenceNumber)>>,
+    /// The number of the boundary where the span of each sequence number ends.
+    active: BTreeMap<SequenceNumber, usize>,
+    /// The numbers of the boundaries of the last fragment, and its sequence numbers.
+    last: [usize; 2],
+    sequences: Vec<SequenceNumber>,
+    /// The sequence numbers between the boundary `now` and the next one.
+    ahead: Vec<SequenceNumber>,
+}
+
+impl Sweep {
+    /// A sweep that has not come to the first fragment.
+    fn new(comparator: &KeyComparator, spans: &[Span], stripes: Option<&[SequenceNumber]>) -> Self {
+        let (bounds, numbers) = cut(comparator, spans);
+        let mut coming: Vec<_> =
+            numbers.into_iter().zip(spans).map(|(numbers, span)| (numbers, span.sequence)).collect();
+        coming.sort_unstable();
+        let (active, coming) = (BTreeMap::new(), coming.into_iter().peekable());
+        let (sequences, ahead) = (Vec::new(), Vec::new());
+        let mut sweep = Sweep { bounds, now: 0, coming, active, last: [0, 0], sequences, ahead };
+        sweep.look_ahead(stripes);
+        sweep
+    }
+
+    /// Goes to the next fragment, and returns whether there is one. Its end is where the sequence numbers change (FRAGMENTS-3).
+    fn step(&mut self, stripes: Option<&[SequenceNumber]>) -> bool {
+        while self.ahead.is_empty() {
+            if self.now >= self.bounds.len() {
+                self.sequences.clear();
+                return false;
+            }
+            self.now += 1;
+            self.look_ahead(stripes);
+        }
+        std::mem::swap(&mut self.sequences, &mut self.ahead);
+        let start = self.now;
+        loop {
+            self.now += 1;
+            self.look_ahead(stripes);
+            if self.ahead != self.sequences {
+                self.last = [start, self.now];
+                return true;
+            }
+        }
+    }
+
+    /// Collects the sequence numbers from the boundary `now` on. There are none from the last boundary on.
+    fn look_ahead(&mut self, stripes: Option<&[SequenceNumber]>) {
+        self.ahead.clear();
+        while let Some(([_, end], sequence)) = self.coming.next_if(|([start, _], _)| *start == self.now) {
+            let last = self.active.entry(sequence).or_insert(end);
+            *last = end.max(*last);
+        }
+        visible(&mut self.active, stripes, self.now, &mut self.ahead);
+    }
+
+    /// The last fragment.
+    fn fragment<'s>(&'s self, spans: &'s [Span]) -> Option<Fragment<'s>> {
+        let key = |number: usize| self.bounds.get(number)?.key(spans);
+        let [start, end] = self.last;
+        let sequences = &self.sequences;
+        (!sequences.is_empty()).then_some(Fragment { start: key(start)?, end: key(end)?, sequences })
+    }
+}
+
+/// The distinct boundaries of the spans in key order, and the numbers of each span's start and end among these.
+fn cut(comparator: &KeyComparator, spans: &[Span]) -> (Vec<Bound>, Vec<[usize; 2]>) {
+    let bounds = spans.iter().enumerate().flat_map(|(at, span)| [(&*span.start, at, 0), (&*span.end, at, 1)]);
+    let mut all: Vec<(&[u8], usize, usize)> = bounds.collect();
+    let compare = |(left, ..): &(&[u8], usize, usize), (right, ..): &(&[u8], usize, usize)| {
+        let images = comparator.image(left, 0).cmp(&comparator.image(right, 0));
+        images.then_with(|| comparator.compare(left, right))
+    };
+    all.sort_unstable_by(|left, right| compare(left, right).then((left.1, left.2).cmp(&(right.1, right.2))));
+    let (mut keys, mut numbers) = (Vec::new(), vec![[0; 2]; spans.len()]);
+    for same in all.chunk_by(|left, right| compare(left, right).is_eq()) {
+        same.iter().for_each(|&(_, span, side)| numbers[span][side] = keys.len());
+        let (_, span, side) = same[0];
+        keys.push(if side == 0 { Bound::Start(span) } else { Bound::End(span) });
+    }
+    (keys, numbers)
+}
+
+/// Collects the sequence numbers of the fragment that starts at boundary `now`, newest first, and removes spans that
+/// have ended. `active` has the number of the boundary where the span of each sequence number ends.
+fn visible(
+    active: &mut BTreeMap<SequenceNumber, usize>,
+    stripes: Option<&[SequenceNumber]>,
+    now: usize,
+    sequences: &mut Vec<SequenceNumber>,
+) {
+    let Some(stripes) = stripes else {
+        active.retain(|_, end| *end > now);
+        return sequences.extend(active.keys().rev());
+    };
+    // The newest span of each stripe that has not ended; older ones stay until they are the newest.
+    for (at, upper) in stripes.iter().enumerate().rev() {
+        let least = at.checked_sub(1).map_or(0, |below| stripes[below] + 1);
+        while let Some((&sequence, &end)) = active.range(least..=*upper).next_back() {
+            if end > now {
+                sequences.push(sequence);
+                break;
+            }
+            active.remove(&sequence);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::*;
+    use crate::key::BYTEWISE;
+
+    /// Nested, touching and equal spans.
+    fn fragmenter(snapshots: Option<&[SequenceNumber]>) -> Fragmenter {
+        let mut fragmenter = Fragmenter::under(BYTEWISE.clone());
+        if let Some(snapshots) = snapshots {
+            fragmenter = fragmenter.with_snapshots(snapshots);
+        }
+        for (start, end, sequence) in
+            [("a", "m", 9), ("c", "k", 4), ("k", "p", 4), ("c", "k", 7), ("r", "s", 2)]
+        {
+            fragmenter.add(start, end, sequence).unwrap();
+        }
+        fragmenter
+    }
+
+    /// Whether the pass ends well if `damage` is done before the fragment of this number is asked for.
+    fn passes(
+        snapshots: Option<&[SequenceNumber]>,
+        before: usize,
+        damage: impl Fn(&mut FragmentIter),
+    ) -> bool {
+        let mut fragments = fragmenter(snapshots).finish_iter();
+        for number in 0.. {
+            if number == before {
+                damage(&mut fragments);
+            }
+            match fragments.next() {
+                Ok(Some(_)) => assert!(number < 20, "the pass does not end"),
+                Ok(None) => return true,
+                Err(error) => {
+                    assert_eq!(error.corruption().map(|found| found.place), Some(Place::Fragment));
+                    assert!(fragments.next().is_err(), "the error is final");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// FRAGMENTER-3.
+    #[test]
+    fn flipped_bits_of_spans_and_of_the_sweep_are_noticed() {
+        for snapshots in [None, Some(&[][..]), Some(&[5][..])] {
+            assert!(passes(snapshots, 0, |_| ()));
+            for before in 0..3 {
+                for span in 0..5 {
+                    for bit in 0..8 {
+                        assert!(!passes(snapshots, before, |fragments| fragments.spans[span].start[0] ^=
+                            1 << bit));
+                        assert!(
+                            !passes(snapshots, before, |fragments| fragments.spans[span].end[0] ^= 1 << bit)
+                        );
+                    }
+                    for bit in 0..64 {
+                        assert!(!passes(snapshots, before, |fragments| fragments.spans[span].sequence ^=
+                            1 << bit));
+                    }
+                }
+                for bit in 0..64 {
+                    assert!(!passes(snapshots, before, |fragments| fragments.added ^= 1 << bit));
+                }
+            }
+            for bit in 0..64 {
+                assert!(!passes(snapshots, 1, |fragments| fragments.returned ^= 1 << bit));
+                assert!(!passes(snapshots, 1, |fragments| {
+                    fragments.sweep.ahead.iter_mut().for_each(|number| *number ^= 1 << bit);
+                }));
+            }
+        }
+    }
+}
