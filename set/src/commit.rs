@@ -13,11 +13,14 @@
 //!   from its first number on becomes visible, and no batch gets numbers any more. Nobody waits for it.
 //! * COMMIT-4: a table is closed, under the commit mutex, before the next one gets a number.
 //! * COMMIT-5: what a replay brought is in no journal that this set has switched to. So older journals stay until every
-//!   table that a replay wrote to is flushed.
+//!   table that a replay wrote to is flushed. Whether a recovery goes on, only the journal knows:
+//!   so each install passes it the last number that is flushed.
 //! * COMMIT-6: what the journal has copied and not written is bounded: each time that so many bytes were appended, the batch
 //!   that passes the limit waits for a write.
 //! * COMMIT-7: a set that is read-only stays so. A switch closes its tables below the batch that stopped it, once every batch with a
 //!   number has ended; the journal gets no further table. What is above is read and flushed by nobody.
+//! * COMMIT-8: a table takes no more batches once its journal has as many bytes of them as the write buffer, though they leave few
+//!   entries there or none: so what is not flushed bounds the journals.
 //!
 //! A batch reserves its space in its table under the commit mutex and holds it until its entries are in.
 //!
@@ -78,6 +81,8 @@ pub(crate) struct Commit<B> {
     pub(crate) unasked: u64,
     /// Bytes appended to the journal since a batch waited for a write because of them.
     unwritten: usize,
+    /// Bytes of batches appended to the journal for the active table (COMMIT-8).
+    logged: u64,
     /// The last number before the active table's first one.
     pub(crate) closed: SequenceNumber,
     pub(crate) tables: Arc<Tables<B>>,
@@ -120,6 +125,7 @@ impl<B> Shared<B> {
             closed: last,
             unasked: 0,
             unwritten: 0,
+            logged: 0,
             replayed: None,
             refusal: None,
         };
@@ -160,7 +166,12 @@ impl<B> Shared<B> {
             let place = copy.iter().zip(batch.as_bytes()).position(|(copy, original)| copy != original);
             return Err(Corruption::new(Place::Encoding, place.unwrap_or(copy.len()) as u64, 0, 0).into());
         }
-        let mut request = Request { bytes: prepared.bytes(), encoded, replayed, durability };
+        let bytes = prepared.bytes();
+        if bytes > self.model.remaining() / 2 {
+            // What fits no empty table is refused before a table is sealed for it.
+            drop(self.model.fork()?.reserve(prepared)?);
+        }
+        let mut request = Request { bytes, encoded, replayed, durability };
         let written = if prepared.numbers() == 0 {
             self.commit_nothing(&request)
         } else {
@@ -299,6 +310,7 @@ impl<B> Shared<B> {
             }
             appended?;
             self.logged.note_appended(last);
+            commit.logged += encoded.len() as u64;
             commit.unwritten += encoded.len();
             if commit.unwritten >= UNWRITTEN_MAX {
                 commit.unwritten = 0;
@@ -322,19 +334,20 @@ impl<B> Shared<B> {
     }
 
     /// Each time that batches took a share of the write buffer, asks for room, and replaces the active table if it is full or due to
-    /// be flushed.
+    /// be flushed, or if its journal is as long as the write buffer (COMMIT-8).
     fn ask_sometimes(&self, commit: &mut Commit<B>, bytes: u64) -> Result<()> {
+        let write_buffer_size = self.model.options().write_buffer_size();
         commit.unasked = commit.unasked.saturating_add(bytes);
-        if commit.unasked < self.model.options().write_buffer_size() / QUESTIONS {
+        let is_logged_full = commit.logged >= write_buffer_size;
+        if !is_logged_full && commit.unasked < write_buffer_size / QUESTIONS {
             return Ok(());
         }
         let is_to_seal = self.buffers.admit(bytes).map_err(|cause| commit.stall(cause))?;
-        if !commit.is_active_empty() {
-            if commit.tables.active.table.should_flush() {
-                self.replace_full(commit)?;
-            } else if is_to_seal && commit.count_tables() < self.options.tables_max {
-                self.replace_active(commit)?;
-            }
+        let has_entries = !commit.is_active_empty();
+        if is_logged_full || has_entries && commit.tables.active.table.should_flush() {
+            self.replace_full(commit)?;
+        } else if has_entries && is_to_seal && commit.count_tables() < self.options.tables_max {
+            self.replace_active(commit)?;
         }
         commit.unasked = 0;
         Ok(())
@@ -388,7 +401,7 @@ impl<B> Shared<B> {
         let sealed = Arc::clone(&commit.tables.active);
         self.buffers.take_seal();
         commit.closed = commit.last;
-        commit.unasked = 0;
+        (commit.unasked, commit.logged) = (0, 0);
         let active = next.number;
         commit.active = Pointers::to(&next);
         commit.tables = commit.tables.switched(next, end);

@@ -259,10 +259,10 @@ impl<B> FlushJob<B> {
             return Err(Error::InvalidArgument("a flush is installed after it has reached its end".into()));
         }
         let (shared, flushed) = (&self.shared, self.slots.last().map(|slot| slot.number));
-        let forgotten = replace_base(shared, flushed, next)?;
+        let kept = replace_base(shared, flushed, next)?;
         self.end = FlushEnd::Installed;
-        if let (Some(table), Some(journal)) = (forgotten, shared.journal())
-            && let Err(cause) = journal.obsolete_before(table)
+        if let (Some(table), Some(journal)) = (kept, shared.journal())
+            && let Err(cause) = journal.flushed(table, self.last_sequence())
         {
             shared.reports.tell(|| SetEvent::JournalKept { cause });
         }
@@ -270,8 +270,8 @@ impl<B> FlushJob<B> {
     }
 }
 
-/// Replaces the base by what `next` makes of it, and takes away the tables up to number `flushed` (FLUSH-JOB-4). Returns the table
-/// before which the journal may forget everything.
+/// Replaces the base by what `next` makes of it, and takes away the tables up to number `flushed` (FLUSH-JOB-4). Returns the oldest
+/// table that stays, unless an older journal may have what is in it.
 pub(crate) fn replace_base<B>(
     shared: &Shared<B>,
     flushed: Option<u64>,

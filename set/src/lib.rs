@@ -145,8 +145,9 @@
 //!
 //! # Recovering
 //!
-//! A set is opened over the base and its last number; what the journal has after that number is replayed. The journals of
-//! the time before are kept until all replayed batches are flushed. Tables are sealed as a replay fills them, and limits hold: a log of
+//! A set is opened over the base and its last number; what the journal has after that number is replayed. A [`FileJournal`] keeps the
+//! files of the time before until its recovery has [ended](JournalRecovery::replay) with `Ok` and all replayed batches are flushed; a journal of
+//! the engine's own [must do the same](Journal::flushed). Tables are sealed as a replay fills them, and limits hold: a log of
 //! many tables needs a flush thread, or somebody who flushes when the replay of a batch ends in `WriteStall`. [`FileJournal`] is a journal of files, whose recovery hands the
 //! batches out.
 //!
@@ -173,7 +174,7 @@
 //! | `InvalidArgument`, `KeyTooLarge`, `ValueTooLarge` | the batch is refused; nothing is changed | mend the batch |
 //! | `Corruption` from a write | the batch was damaged before it had numbers | make it anew |
 //! | `Corruption` from a read | the answer may be under damaged memory; others are not affected | report it; flush, to know |
-//! | `MemTableFull` | the batch fits no empty table | split it |
+//! | `MemTableFull` | the batch fits no empty table; nothing is changed, and no table is sealed | split it; in a recovery, open with a larger hard limit |
 //! | `MemoryRefused` | the system has no memory for the batch; nothing is changed | flush, free memory, and write again |
 //! | [`WriteStall`](paranoid_memtable::Error::WriteStall) | a budget is used up, its [`StallCause`](paranoid_memtable::StallCause) says which; nothing is changed | flush, and write again; if it has `waited` for no time, nothing flushes: [start a flush thread](MemTableSet::start_flush_thread) or [begin a flush](MemTableSet::begin_flush) |
 //! | an error of the journal's `append` or `switch` | the batch is refused; nothing is changed | as the journal says |

@@ -195,13 +195,15 @@ pub struct SetOptionsBuilder {
 
 impl SetOptionsBuilder {
     /// How each table of the set is made (default: the defaults of [`MemTableOptions`]). Its write buffer size decides
-    /// when the active table is replaced.
+    /// when the active table is replaced: once the table is as large, or once the [`journal`](Self::journal) has as many bytes of its
+    /// batches. So a journal has about as many write buffers as there are tables.
     pub fn table(mut self, table: MemTableOptions) -> Self {
         self.options.table = table;
         self
     }
 
-    /// The journal that gets each batch before it is in a table (default: none).
+    /// The journal that gets each batch before it is in a table (default: none). Batches that leave no entries, such as ranges that
+    /// delete nothing, seal the active table by their bytes in the journal. It is flushed as others are, and may have no entries.
     pub fn journal(mut self, journal: Arc<dyn Journal>) -> Self {
         self.options.journal = Some(journal);
         self

@@ -181,7 +181,7 @@ impl<B> MemTableSet<B> {
     ///
     /// # Errors
     /// Those of [`prepare`](paranoid_memtable::MemTable::prepare); `InvalidArgument` for a durability that needs a journal,
-    /// and beyond sequence number 2^56 - 1; `MemTableFull` for a batch that fits no empty table; `WriteStall` if a budget
+    /// and beyond sequence number 2^56 - 1; `MemTableFull` for a batch that fits no empty table, before one is sealed for it; `WriteStall` if a budget
     /// is used up and no flush ends in time; errors of
     /// [`Journal::append`](crate::Journal::append) and [`switch`](crate::Journal::switch). The batch has no
     /// numbers then, and nothing is changed. `ReadOnly` if the batch, or one before it, could not be finished or written to the journal, or if the
@@ -194,8 +194,8 @@ impl<B> MemTableSet<B> {
     }
 
     /// Writes a batch that was read from a journal, under the numbers in its header, without appending it anywhere.
-    /// Numbers between the last batch and this one stay unused. Older journals are kept until the tables with replayed
-    /// batches are flushed. Meant for recovery, before anything else is written, but after a flush thread was started: a log
+    /// Numbers between the last batch and this one stay unused. Tables with replayed batches may be flushed before the last batch is
+    /// replayed: which older journals are kept then, the [journal decides](crate::Journal::flushed). Meant for recovery, before anything else is written, but after a flush thread was started: a log
     /// with more than [`max_write_buffer_number`](crate::SetOptionsBuilder::max_write_buffer_number) tables needs flushes
     /// on the way. Tables are sealed as they fill. If nobody flushes them, a replay is refused with `WriteStall`, and can be repeated
     /// after a flush.
@@ -226,7 +226,7 @@ impl<B> MemTableSet<B> {
 
     /// Replaces the active table by an empty one, unless it is empty; returns how many tables can be flushed. The set
     /// does so by itself when the table is full: it asks [`should_flush`](paranoid_memtable::MemTable::should_flush) each time that
-    /// batches took a 64th of the write buffer. Where there may be no further table, it waits for a flush as a write does, for
+    /// batches took a 64th of the write buffer; and when the journal has as many bytes of the table's batches as the write buffer. Where there may be no further table, it waits for a flush as a write does, for
     /// [`stall_timeout`](crate::SetOptionsBuilder::stall_timeout) at most.
     ///
     /// Of a set that is [read-only](Self::read_only) the switch closes all tables below the batch that stopped it, so that a last flush has

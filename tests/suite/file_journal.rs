@@ -11,6 +11,7 @@ use crate::support::sets::{Plan, SECTOR, SimDisk};
 
 mod install;
 mod loss;
+mod recoveries;
 
 type Files = BTreeMap<String, Vec<u8>>;
 /// Sequence number and encoded batch.
@@ -135,7 +136,7 @@ fn what_the_engine_has_is_not_replayed() {
     let (journal, ..) = read(&disk, 6, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
     journal.switch(3).unwrap();
     log(&journal, &batch(11, b"more")).unwrap();
-    journal.obsolete_before(3).unwrap();
+    journal.flushed(3, 10).unwrap();
     assert_eq!(journals(&disk).keys().collect::<Vec<_>>(), ["000003.journal"]);
     assert_eq!(
         read(&disk_of(&disk.files()), 10, RecoveryMode::TolerateCorruptedTailRecords).unwrap().2.len(),
@@ -562,7 +563,7 @@ mod crash {
         /// The tables before the newest one are in files.
         fn flush(&mut self, journal: &FileJournal) -> Result<(), Error> {
             self.flushed = self.flushed.max(self.table.1);
-            journal.obsolete_before(self.table.0)
+            journal.flushed(self.table.0, self.flushed)
         }
 
         /// One call or another; only a machine that is down ends the work.

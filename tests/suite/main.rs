@@ -23,6 +23,7 @@ mod ranges;
 #[cfg(feature = "fault-injection")]
 mod set_damage;
 mod set_reads;
+mod set_seals;
 mod set_stalls;
 mod set_stops;
 mod set_threads;

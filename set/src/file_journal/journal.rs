@@ -17,6 +17,8 @@
 //!   is a new name: a sync that needs names begins the file of the notes anew.
 //! * FILE-JOURNAL-6: records are written in the order of the appends, and each as it was copied: what is about to be written has the
 //!   checksums of the copies. No file is begun before all is written that belongs to earlier ones.
+//! * FILE-JOURNAL-7: no file is removed before the recovery of what was there at the opening has ended well, and all that it
+//!   delivered is flushed, by the sequence numbers. Files that are newer stay with them: each header names the file before.
 //!
 //! Any thread may call any method. Appends wait for each other, so do writes and syncs, but an append waits neither for a write
 //! nor for a sync. Locks are taken in the order `writing`, `evidence`, `state`. What nobody notices: that a disk loses what it took
@@ -36,7 +38,7 @@ use paranoid_memtable::{ChecksumKind, Error, Result, SequenceNumber, shown};
 use crate::file_journal::format::{
     At, FileHeader, HEADER_LEN, QUEUE_CHECKSUM, encode, name_of, report, table_of, word,
 };
-use crate::file_journal::recovery::{Evidence, JournalRecovery, Note, RecoveryMode};
+use crate::file_journal::recovery::{Evidence, JournalRecovery, Note, Recovered, RecoveryMode};
 use crate::file_journal::storage::{
     FileStorage, Storage, StorageFile, name_copy, remove_if_there, write_copy,
 };
@@ -190,6 +192,10 @@ impl State {
 ///
 /// # Files
 /// `NNNNNN.journal` for each table, `journal.synced`, and `journal.lock`, which one journal holds as long as it is open.
+/// A file is removed once its table is flushed, but none before the recovery has [ended](JournalRecovery::replay) and all that it
+/// delivered is flushed: until then the disk has the whole journal beside the files that the flushes of the recovery write. A recovery that
+/// ends in an error, is dropped or is leaked keeps every file, old and new, until the next opening.
+///
 /// What an opening cuts off, it keeps: a torn tail as `NNNNNN.journal.cut` until the table is obsolete, anything else as
 /// `NNNNNN.journal.damaged` until somebody removes it. What is written anew has a name that ends in `.copy` until it is whole. No other file is touched. A switch
 /// waits for no device, unless there are many files that were never synced: then it syncs them.
@@ -224,6 +230,8 @@ pub struct FileJournal {
     writing: Mutex<Queue>,
     /// Held by the one thread that syncs, removes files, or writes them anew.
     evidence: Mutex<Evidence>,
+    /// How far the recovery has come of what was there before (FILE-JOURNAL-7).
+    recovered: Arc<Recovered>,
     /// Keeps other journals out of the directory.
     _lock: Box<dyn Any + Send + Sync>,
 }
@@ -319,7 +327,8 @@ impl FileJournal {
         let (previous, written_sequence) = (recovery.end(), last_sequence);
         let state = State { previous, next_table, last_sequence, written_sequence, ..State::default() };
         let (state, writing, evidence) = (Mutex::new(state), Mutex::default(), Mutex::new(evidence));
-        Ok((FileJournal { storage, checksum, state, writing, evidence, _lock: lock }, recovery))
+        let recovered = Arc::clone(&recovery.recovered);
+        Ok((FileJournal { storage, checksum, state, writing, evidence, recovered, _lock: lock }, recovery))
     }
 
     /// The smallest number that the next table may have: 1 in an empty directory.
@@ -441,7 +450,15 @@ impl Journal for FileJournal {
         Ok(())
     }
 
+    /// Without a sequence number: if the recovery delivered anything, nothing is removed.
     fn obsolete_before(&self, table: u64) -> Result<()> {
+        self.flushed(table, 0)
+    }
+
+    fn flushed(&self, table: u64, last_sequence: SequenceNumber) -> Result<()> {
+        if self.recovered.get().is_none_or(|recovered| last_sequence < *recovered) {
+            return Ok(());
+        }
         // Appends do not wait while files are removed.
         let mut evidence = self.evidence.lock();
         let newest = self.state.lock().newest();
@@ -504,7 +521,7 @@ mod tests {
 // ```text
 //   switch(1)  append append append  switch(2)  append ..         under the commit mutex, in commit order
 //                  write  sync           write  sync              outside of it, one caller of each at a time
-//                                                  obsolete_before(2)     once table 1 is flushed
+//                                                  flushed(2, 30)         once table 1 is flushed, with batches up to number 30
 // ```
 // Any thread may call any method; the set never has two calls of `append` or `switch` at once, nor two of `write` or of `sync`. No method may call the set that it belongs to.
 
@@ -576,9 +593,26 @@ pub trait Journal: Send + Sync {
     fn switch(&self, table: u64) -> Result<(), Error>;
 
     /// What belongs to tables before `table` is flushed and named in the engine's own version, so that a recovery
-    /// does not need it.
+    /// does not need it. A set calls [`flushed`](Self::flushed).
     ///
     /// # Errors
     /// Any error is told to the [`Listener`](crate::Listener). What should be removed now must be removed by a later call.
     fn obsolete_before(&self, table: u64) -> Result<(), Error>;
+
+    /// The tables before `table` are flushed: the engine's own version has every batch of theirs, all with numbers up to `last_sequence`.
+    /// A set calls this after an install, unless a table that a replay wrote to is not flushed. The method calls
+    /// [`obsolete_before`](Self::obsolete_before) by itself, which is right for a journal that was empty when it was opened.
+    ///
+    /// A journal that has batches of an earlier time must implement this method. The set does not know whether a recovery goes on: a
+    /// flush between two replayed batches makes this call with the number of the first one. So such a journal keeps everything from
+    /// before its opening until its recovery has delivered the last batch, and until `last_sequence` is at least the last number
+    /// of that batch. A recovery that fails or is given up never ends, and everything stays. A journal that wraps another one
+    /// passes the call on.
+    ///
+    /// # Errors
+    /// Those of [`obsolete_before`](Self::obsolete_before).
+    fn flushed(&self, table: u64, last_sequence: SequenceNumber) -> Result<(), Error> {
+        let _ = last_sequence;
+        self.obsolete_before(table)
+    }
 }

@@ -15,13 +15,15 @@
 //! * JOURNAL-RECOVERY-3: what is handed out is durable before the journal takes its first batch. What is not known to be
 //!   durable is written anew: a sync of the old file proves nothing once one has failed, in this process or before it. So is
 //!   the newest file, whatever is known about it: the cut of an append that failed may not be synced yet.
+//! * JOURNAL-RECOVERY-4: a recovery ends when `replay` returns `Ok`: every batch was delivered and taken. Until then the journal
+//!   removes no file.
 //!
 //! One owner.
 
 #![forbid(unsafe_code)]
 
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use paranoid_memtable::integrity::BlockChecks;
 use paranoid_memtable::{ChecksumKind, Error, Result, SequenceNumber, WriteBatch, shown};
@@ -191,7 +193,12 @@ pub struct JournalRecovery {
     replayed: Replayed,
     /// The first number of the newest batch that was handed out.
     handed_out: SequenceNumber,
+    /// Shared with the journal.
+    pub(super) recovered: Arc<Recovered>,
 }
+
+/// The last sequence number that a recovery delivered, once it has ended well (JOURNAL-RECOVERY-4); 0 if it has nothing.
+pub(super) type Recovered = OnceLock<SequenceNumber>;
 
 impl JournalRecovery {
     /// Reads all files, and cuts off or refuses what is not as it was written. Returns the smallest number that the next
@@ -215,6 +222,7 @@ impl JournalRecovery {
             is_salvage: false,
             replayed: Replayed { last_sequence, ..Replayed::default() },
             handed_out: last_sequence,
+            recovered: Arc::default(),
         };
         recovery.scan(&names)?;
         let oldest = recovery.files.first().map_or(0, |file| file.table);
@@ -222,6 +230,10 @@ impl JournalRecovery {
         recovery.drop_idle();
         damaged_note.into_iter().for_each(|error| recovery.found(FindingReason::Damage, 0, error));
         recovery.clean_up(&names, oldest, &mut evidence)?;
+        if !recovery.is_salvage && recovery.last_first() == last_sequence {
+            // It has nothing to deliver.
+            recovery.recovered.get_or_init(|| 0);
+        }
         let used = names.iter().filter_map(|name| table_of(name).or_else(|| table_of_kept(name)));
         let next_table = used.max().map_or(1, |table| table.saturating_add(1));
         Ok((recovery, evidence, next_table))
@@ -229,6 +241,10 @@ impl JournalRecovery {
 
     /// Hands out all batches after the engine's last sequence number, in the order of their numbers and under them, each
     /// verified and with digests. Appends nothing. O(bytes).
+    ///
+    /// `Ok` is the end of the recovery. Until then the journal keeps every file, whatever is flushed, and afterwards until all that was
+    /// delivered is flushed. A recovery that ends in an error or a panic, or is dropped, has no such end: the next opening starts it
+    /// again, and nothing is lost.
     ///
     /// # Errors
     /// `DamagedFile` with the file and the byte offset if a batch is damaged by now, or has records that this crate
@@ -240,6 +256,7 @@ impl JournalRecovery {
         for file in std::mem::take(&mut self.files) {
             self.deliver_file(&file, &mut deliver)?;
         }
+        self.recovered.get_or_init(|| self.replayed.last_sequence);
         Ok(self.replayed)
     }
 

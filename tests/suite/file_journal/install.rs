@@ -4,10 +4,13 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use paranoid_memtable::{ChecksumKind, Error, Kind, MemTableOptions, WriteBatch};
-use paranoid_set::{Durability, FileJournal, MemTableSet, RecoveryMode, SetOptions, Storage};
+use paranoid_set::{
+    Durability, FileJournal, FlushJob, JournalRecovery, MemTableSet, RecoveryMode, SetOptions,
+    SetOptionsBuilder, Storage,
+};
 
 use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
 use crate::support::sets::{End, History, Plan, SimDisk, Version, read_through};
@@ -31,14 +34,21 @@ pub(super) enum Forgets {
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The engine, and what it knows.
+/// The engine.
 pub(super) struct Engine {
+    pub(super) set: MemTableSet<History>,
+    pub(super) files: Arc<Mutex<Files>>,
+    /// The length of one value in eight; the others have 80 bytes.
+    pub(super) long: usize,
+}
+
+/// The engine's files, and what it knows of them.
+pub(super) struct Files {
     disk: SimDisk,
-    set: MemTableSet<History>,
     forgets: Forgets,
-    /// Names of its table files.
+    /// Names of the table files.
     tables: Vec<String>,
-    /// The number of its next file.
+    /// The number of the next file.
     next_file: u64,
 }
 
@@ -152,47 +162,7 @@ fn io(error: std::io::Error) -> Error {
     Error::Sink(Arc::new(error))
 }
 
-impl Engine {
-    /// Opens what the disk has.
-    pub(super) fn open(disk: &SimDisk, forgets: Forgets) -> Result<Engine, Error> {
-        let names = disk.list().map_err(io)?;
-        let number = |name: &String| name.split('-').next_back().and_then(|it| it.parse::<u64>().ok());
-        let own = |name: &&String| name.starts_with("manifest-") || name.starts_with("table-");
-        let next_file = names.iter().filter(own).filter_map(number).max().unwrap_or(0) + 1;
-        let (mut last, mut tables) = (0, vec![]);
-        let manifests = names.iter().filter(|name| name.starts_with("manifest-"));
-        for name in manifests {
-            let Some(fields) = unsealed(&disk.read(name).map_err(io)?) else { continue };
-            let Some((number, files)) = fields.split_first() else { continue };
-            last = number.as_slice().try_into().map_or(0, u64::from_be_bytes);
-            tables = files.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-        }
-        let mut base = History::default();
-        for name in &tables {
-            let bytes = disk.read(name).map_err(io)?;
-            add_table(&mut base, &bytes)
-                .ok_or_else(|| io(std::io::Error::other(format!("{name} is torn"))))?;
-        }
-        let set = MemTableSet::open(SetOptions::default(), History::default())?;
-        let mut engine = Engine { disk: disk.clone(), set, forgets, tables: tables.clone(), next_file };
-        // Only the system's cache may have the manifest that was read, and the journal forgets what its tables hold.
-        engine.write_manifest(last, &tables)?;
-        let storage = Arc::new(disk.clone());
-        let (journal, recovery) = FileJournal::open_in(
-            storage,
-            last,
-            ChecksumKind::Crc32c,
-            RecoveryMode::TolerateCorruptedTailRecords,
-        )?;
-        let table = MemTableOptions::builder().write_buffer_size(16 << 10).build()?;
-        let options =
-            SetOptions::builder().table(table).first_table(journal.next_table()).last_sequence(last);
-        let options = options.max_write_buffer_number(u64::MAX);
-        engine.set = MemTableSet::open(options.journal(Arc::new(journal)).build()?, base)?;
-        recovery.replay(|_, batch| engine.set.replay(&batch).map(drop))?;
-        Ok(engine)
-    }
-
+impl Files {
     fn write_file(&mut self, kind: &str, bytes: &[u8]) -> Result<String, Error> {
         let name = format!("{kind}-{:08}", self.next_file);
         self.next_file += 1;
@@ -215,8 +185,7 @@ impl Engine {
     }
 
     /// A flush into a table file and a new manifest, and its install.
-    fn flush(&mut self) -> Result<(), Error> {
-        let Some(mut job) = self.set.begin_flush()? else { return Ok(()) };
+    pub(super) fn flush(&mut self, mut job: FlushJob<History>) -> Result<(), Error> {
         let mut flushed = History::default();
         job.flush(&mut flushed)?;
         let bytes = table_file(&flushed);
@@ -224,18 +193,74 @@ impl Engine {
         tables.push(self.write_file("table", &bytes)?);
         self.write_manifest(job.last_sequence(), &tables)?;
         self.tables = tables;
-        let mut base = History::clone(self.set.view().base());
-        add_table(&mut base, &bytes);
-        job.install(|_| Ok(base))
+        job.install(|base| {
+            let mut base = base.clone();
+            add_table(&mut base, &bytes);
+            Ok(base)
+        })
+    }
+}
+
+impl Engine {
+    /// Opens what the disk has.
+    pub(super) fn open(disk: &SimDisk, forgets: Forgets) -> Result<Engine, Error> {
+        let table = MemTableOptions::builder().write_buffer_size(16 << 10).build()?;
+        let options = SetOptions::builder().table(table).max_write_buffer_number(u64::MAX);
+        let mode = RecoveryMode::TolerateCorruptedTailRecords;
+        let (engine, recovery) = Engine::begin(disk, forgets, options, mode)?;
+        recovery.replay(|_, batch| engine.set.replay(&batch).map(drop))?;
+        Ok(engine)
     }
 
-    fn write(&self, written: &mut Written, rng: &mut Rng) -> Result<(), Error> {
+    /// Opens what the disk has, but for what its journal delivers.
+    pub(super) fn begin(
+        disk: &SimDisk,
+        forgets: Forgets,
+        options: SetOptionsBuilder,
+        mode: RecoveryMode,
+    ) -> Result<(Engine, JournalRecovery), Error> {
+        let names = disk.list().map_err(io)?;
+        let number = |name: &String| name.split('-').next_back().and_then(|it| it.parse::<u64>().ok());
+        let own = |name: &&String| name.starts_with("manifest-") || name.starts_with("table-");
+        let next_file = names.iter().filter(own).filter_map(number).max().unwrap_or(0) + 1;
+        let (mut last, mut tables) = (0, vec![]);
+        let manifests = names.iter().filter(|name| name.starts_with("manifest-"));
+        for name in manifests {
+            let Some(fields) = unsealed(&disk.read(name).map_err(io)?) else { continue };
+            let Some((number, files)) = fields.split_first() else { continue };
+            last = number.as_slice().try_into().map_or(0, u64::from_be_bytes);
+            tables = files.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        }
+        let mut base = History::default();
+        for name in &tables {
+            let bytes = disk.read(name).map_err(io)?;
+            add_table(&mut base, &bytes)
+                .ok_or_else(|| io(std::io::Error::other(format!("{name} is torn"))))?;
+        }
+        let mut files = Files { disk: disk.clone(), forgets, tables: tables.clone(), next_file };
+        // Only the system's cache may have the manifest that was read, and the journal forgets what its tables hold.
+        files.write_manifest(last, &tables)?;
+        let storage = Arc::new(disk.clone());
+        let (journal, recovery) = FileJournal::open_in(storage, last, ChecksumKind::Crc32c, mode)?;
+        let options = options.first_table(journal.next_table()).last_sequence(last);
+        let set = MemTableSet::open(options.journal(Arc::new(journal)).build()?, base)?;
+        Ok((Engine { set, files: Arc::new(Mutex::new(files)), long: 80 }, recovery))
+    }
+
+    /// A flush of what is sealed.
+    pub(super) fn flush(&self) -> Result<(), Error> {
+        let Some(job) = self.set.begin_flush()? else { return Ok(()) };
+        self.files.lock().unwrap().flush(job)
+    }
+
+    pub(super) fn write(&self, written: &mut Written, rng: &mut Rng) -> Result<(), Error> {
         let mut state = written.states.get(&written.visible).cloned().unwrap_or_default();
         written.tried += 1;
         let number = written.tried;
         let mut batch = WriteBatch::with_protection(8)?;
         for _ in 0..rng.below(4) {
-            let (name, value) = (key(rng.below(KEYS)), rng.bytes(80));
+            let len = if rng.one_in(8) { self.long } else { 80 };
+            let (name, value) = (key(rng.below(KEYS)), rng.bytes(len));
             match rng.below(5) {
                 0 => {
                     batch.delete(&name)?;
@@ -270,12 +295,13 @@ impl Engine {
     }
 
     fn sync(&self, number: u64) -> Sync {
-        let newest = self.disk.files().into_iter().rfind(|(name, _)| name.ends_with(".journal"));
+        let newest =
+            self.files.lock().unwrap().disk.files().into_iter().rfind(|(name, _)| name.ends_with(".journal"));
         let (file, bytes) = newest.unwrap_or_default();
         Sync { number, file, len: bytes.len() }
     }
 
-    pub(super) fn work(&mut self, written: &mut Written, rng: &mut Rng) -> Result<(), Error> {
+    pub(super) fn work(&self, written: &mut Written, rng: &mut Rng) -> Result<(), Error> {
         match rng.below(12) {
             0..=7 => self.write(written, rng),
             8..=9 => self.set.switch().map(drop),
@@ -321,7 +347,7 @@ impl Engine {
 
     /// After a call that failed reads see what they saw, with what failed or without. Returns whether the set is read-only; then all
     /// that is visible is flushed, or not.
-    pub(super) fn failed(&mut self, written: &mut Written, rng: &mut Rng) -> Result<bool, String> {
+    pub(super) fn failed(&self, written: &mut Written, rng: &mut Rng) -> Result<bool, String> {
         written.visible = self.compare(written, written.visible)?;
         let is_over = self.set.read_only().is_some();
         if is_over && rng.one_in(2) && self.set.switch().is_ok() {
@@ -343,7 +369,7 @@ fn crash(seed: u64, forgets: Forgets) -> Result<(), String> {
         match Engine::open(&disk, forgets) {
             Err(_) if disk.is_down() => {}
             Err(error) => return Err(format!("open: {error}")),
-            Ok(mut engine) => {
+            Ok(engine) => {
                 engine.opened(&mut written)?;
                 while !disk.is_down() {
                     if let Err(error) = engine.work(&mut written, &mut rng)

@@ -630,15 +630,21 @@ mod directory {
             matches!(&*replayed.findings, [it] if it.reason == FindingReason::TornTail && it.cut_bytes == 3)
         );
         assert_eq!(fs::read(directory.0.join("000002.journal.cut")).unwrap(), [1, 40, 0]);
-        // A flushed table's file goes.
+        // The file of a flushed table stays until all that was delivered is flushed, or until an opening does not need it.
         let next = journal.next_table();
         journal.switch(next).unwrap();
         journal.append(&batch(5, b"five")).unwrap();
         journal.sync().unwrap();
-        journal.obsolete_before(2).unwrap();
+        journal.flushed(2, 2).unwrap();
         drop(journal);
-        let (_, _, found) = replay(FileJournal::open(&directory.0, 2)).unwrap();
+        let first = directory.0.join("000001.journal");
+        assert!(first.exists());
+        let (journal, _, found) = replay(FileJournal::open(&directory.0, 2)).unwrap();
         assert_eq!(found.iter().map(|batch| batch.0).collect::<Vec<_>>(), [3, 4, 5]);
+        assert!(!first.exists());
+        journal.switch(next + 1).unwrap();
+        journal.flushed(next + 1, 5).unwrap();
+        assert_eq!(directory.files().len(), 1);
     }
 
     /// Each byte of a record in turn.
