@@ -1,4 +1,4 @@
-//! What `sst_dump` shows, without RocksDB: `cargo run --release -p paranoid-sst --example sst_info -- FILE.. [--scan]`.
+//! What `sst_dump` shows, without RocksDB, of LevelDB's tables too: `cargo run --release -p paranoid-sst --example sst_info -- FILE.. [--scan]`.
 //!
 //! Verifies each file first. One file is shown whole; of several, or of the files in a folder, each has a line, and a
 //! summary ends them. Ends with 0 if all are intact, with 1 if one is damaged, with 2 if one cannot be read.
@@ -13,7 +13,7 @@ use paranoid_sst::{BlockKind, Error, SortedTable};
 /// Shows a table file: footer, blocks, properties, range deletions, and on demand every entry. Of several: a line each.
 #[derive(Parser)]
 struct Arguments {
-    /// Files; a folder stands for the .sst and .ldb files in it
+    /// Files of RocksDB or LevelDB; a folder stands for the .sst and .ldb files in it
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Print every entry as well.
@@ -26,7 +26,7 @@ fn show(file: &Path, arguments: &Arguments) -> Result<(), Error> {
     let report = table.verify()?;
     let footer = table.footer();
     println!("file             {} ({} bytes)", file.display(), report.file_size);
-    println!("format version   {}, checksum {}", footer.format_version(), footer.checks().kind());
+    println!("format           {}, checksum {}", format_of(&table), footer.checks().kind());
     println!("entries          {} in {} data blocks", report.entries, report.data_blocks);
     println!("range deletions  {}", report.range_deletions);
     if let Some((low, high)) = report.sequences {
@@ -57,6 +57,14 @@ fn show(file: &Path, arguments: &Arguments) -> Result<(), Error> {
     }
     println!("The file is ok.");
     Ok(())
+}
+
+/// The name of the format. RocksDB's own files of version 0 have properties, LevelDB's have none.
+fn format_of(table: &SortedTable) -> String {
+    match table.footer().format_version() {
+        0 if table.properties().iter().next().is_none() => "LevelDB".into(),
+        version => format!("version {version}"),
+    }
 }
 
 fn scan(table: &SortedTable) -> Result<(), Error> {
@@ -94,10 +102,10 @@ fn list(files: &[PathBuf]) -> u8 {
             Ok((report, table)) => {
                 intact += 1;
                 entries += report.entries;
-                let version = table.footer().format_version();
+                let format = format_of(&table);
                 let compression = table.properties().get("rocksdb.compression").unwrap_or_default();
                 let (points, ranges) = (report.entries, report.range_deletions);
-                print!("ok            {}: {} bytes, version {version}, ", file.display(), report.file_size);
+                print!("ok            {}: {} bytes, {format}, ", file.display(), report.file_size);
                 println!("{} {points} entries, {ranges} range deletions", compression.escape_ascii());
             }
             Err(error) => {

@@ -103,6 +103,17 @@ pub(crate) fn name(compression: u8) -> String {
     format!("compression {} (type {compression})", known.map_or("of another kind", |(_, name, _)| name))
 }
 
+/// A type that LevelDB's tables have and that is not read, as messages name it.
+pub(crate) fn foreign_to_leveldb(compression: u8) -> Option<String> {
+    let name = match compression {
+        RAW | SNAPPY => return None,
+        2 => "LevelDB's Zstd or Minecraft's Zlib",
+        4 => "Minecraft's raw Zlib",
+        _ => "of another kind",
+    };
+    Some(format!("compression {name} (type {compression} of a LevelDB table)"))
+}
+
 /// What a file's property says of its blocks that is not read here. RocksDB writes one of its names or, from format
 /// version 7 on, who compresses and the types in hexadecimal digits: `BuiltinV2;0407;`.
 pub(crate) fn unreadable(property: &str) -> Option<String> {

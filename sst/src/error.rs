@@ -69,7 +69,7 @@ impl Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum BlockKind {
-    /// The last 53 bytes.
+    /// The last 53 bytes, of a LevelDB table 48.
     Footer,
     /// The block that names the other ones.
     Metaindex,

@@ -31,6 +31,8 @@ pub(crate) const FILTER: &[u8] = b"fullfilter.rocksdb.BuiltinBloomFilter";
 pub(crate) const FILTERS: [&[u8]; 3] = [b"fullfilter.", b"filter.", b"partitionedfilter."];
 pub(crate) const INDEX: &[u8] = b"rocksdb.index";
 pub(crate) const PROPERTIES: &[u8] = b"rocksdb.properties";
+/// The name of the properties in RocksDB 2.
+pub(crate) const OLD_PROPERTIES: &[u8] = b"rocksdb.stats";
 pub(crate) const RANGE_DELETIONS: &[u8] = b"rocksdb.range_del";
 pub(crate) const DICTIONARY: &[u8] = b"rocksdb.compression_dict";
 

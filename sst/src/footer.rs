@@ -1,23 +1,26 @@
-//! Footers of block-based table files, format versions 1 to 7.
+//! Footers of block-based table files: LevelDB's, which is version 0, and format versions 1 to 7.
 //!
 //! ```text
+//!   version 0               | metaindex, index as varints, zeros (40)                           | magic (8)
 //!   versions 1-5   | kind (1) | metaindex, index as varints, zeros (40)            | version (4) | magic (8)
 //!   versions 6, 7  | kind (1) | 3e 00 7a 00 | checksum (4) | base (4) | metaindex size (4)
 //!                  | reserved (16) | must be zero (8)                              | version (4) | magic (8)
 //! ```
 //! * SST-FOOTER-1: the bytes are those of RocksDB and never change. All numbers are little-endian.
 //! * SST-FOOTER-2: a decoded footer of versions 1 to 5 encodes to the same bytes: varints are as short as possible, and
-//!   padding is zero. These footers have no checksum, and without this rule one flipped bit of the version turns a
+//!   padding is zero, in version 0 too. These footers have no checksum, and without this rule one flipped bit of the version turns a
 //!   footer of version 6 into one of version 4 with other handles.
 //! * SST-FOOTER-3: a block that a decoded handle names, with its trailer, ends at or before the footer. In versions 6 and
-//!   7 the metaindex block ends exactly at the footer.
+//!   7 the metaindex block ends exactly at the footer; in LevelDB's tables the metaindex, the index and the footer follow
+//!   each other without a gap, and a flipped bit of a handle shows.
 //! * SST-FOOTER-4: the checksum of versions 6 and 7 covers all 53 bytes with the checksum itself as zero, plus the
 //!   modifier of the footer's own offset.
 //!
 //! Plain data and pure functions; any thread. Not promised: the value of the reserved bytes, which are written as
-//! zero.
+//! zero. Version 0 is only read.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,14 +33,16 @@ use crate::error::{BlockKind, Corruption, Error, Result};
 const LEN: usize = Footer::LEN;
 const VERSION_MAX: u32 = 7;
 const VERSION_WITH_CONTEXT: u32 = 6;
+/// RocksDB's number for the format of LevelDB, which its own first releases wrote.
+pub(crate) const LEVELDB_VERSION: u32 = 0;
 
 const BLOCK_BASED: u64 = 0x88e2_41b7_85f4_cff7;
+const LEVELDB: u64 = 0xdb47_7524_8b80_fb57;
 /// Magic numbers of tables that this crate does not read.
-const OTHERS: [(u64, &str); 5] = [
+const OTHERS: [(u64, &str); 4] = [
     (0x8242_2296_63bf_9564, "plain tables"),
     (0x4f34_18eb_7a8f_13b8, "plain tables"),
     (0x9267_89d0_c5f1_7873, "cuckoo tables"),
-    (0xdb47_7524_8b80_fb57, "block-based tables of format version 0 (LevelDB's tables)"),
     (u64::from_le_bytes([0xf0, 0x9f, 0xaa, 0xb3, 0xf0, 0x9f, 0xaa, 0xb3]), "tables of Pebble's own formats"),
 ];
 const EXTENDED_MAGIC: u32 = u32::from_le_bytes([0x3e, 0x00, 0x7a, 0x00]);
@@ -48,11 +53,14 @@ const METAINDEX_SIZE_AT: usize = 13;
 const ZEROS_AT: usize = 33;
 const VERSION_AT: usize = 41;
 const MAGIC_AT: usize = 45;
+/// Where the shorter footer of version 0 begins.
+const LEVELDB_AT: usize = 5;
 
 const _: () =
     assert!(METAINDEX_SIZE_AT + 4 + 16 == ZEROS_AT && ZEROS_AT + 8 == VERSION_AT && MAGIC_AT + 8 == LEN);
 
-/// The last 53 bytes of a table file: the format version, how its blocks are checked, and where its metaindex block is.
+/// The last 53 bytes of a table file, 48 of a LevelDB table: the format version, how its blocks are checked, and where its
+/// metaindex block is.
 ///
 /// ```
 /// use std::{num::NonZeroU32, path::Path, sync::Arc};
@@ -82,7 +90,7 @@ pub struct Footer {
 }
 
 impl Footer {
-    /// Length in bytes.
+    /// Length in bytes of a footer that is written, and of those that [`decode`](Self::decode) takes.
     pub const LEN: usize = 53;
 
     /// A footer of format version 1 to 5, which names the index block, or of version 6 or 7, whose checks have a context and whose
@@ -119,7 +127,7 @@ impl Footer {
         }
     }
 
-    /// The format version, 1 to 7.
+    /// The format version: 1 to 7, or 0 for the format of LevelDB, which RocksDB's first releases wrote, too.
     #[must_use]
     pub const fn format_version(&self) -> u32 {
         self.format_version
@@ -143,12 +151,25 @@ impl Footer {
         self.index
     }
 
+    /// Length of this footer in its file, in bytes.
+    pub(crate) const fn stored_len(&self) -> u64 {
+        if self.format_version == LEVELDB_VERSION { (LEN - LEVELDB_AT) as u64 } else { LEN as u64 }
+    }
+
+    /// Whether metaindex, index and this footer are the end of the file, as LevelDB writes them (SST-FOOTER-3).
+    pub(crate) fn is_last_of_leveldb(&self, footer_offset: u64) -> bool {
+        self.index.is_some_and(|index| self.metaindex.end() == index.offset && index.end() == footer_offset)
+    }
+
     /// The bytes to write at `footer_offset` of the file.
     ///
     /// # Errors
-    /// `InvalidArgument` if a block with its trailer would end after `footer_offset`, or, in versions 6 and 7, if the
+    /// `InvalidArgument` for a footer that was decoded from a LevelDB table; if a block with its trailer would end after `footer_offset`, or, in versions 6 and 7, if the
     /// metaindex block does not end exactly there.
     pub fn encode(&self, footer_offset: u64) -> Result<[u8; LEN]> {
+        if self.format_version == LEVELDB_VERSION {
+            return Err(Error::InvalidArgument("a footer of LevelDB is not written".into()));
+        }
         for handle in std::iter::once(self.metaindex).chain(self.index) {
             if handle.end() > footer_offset || self.index.is_none() && handle.end() != footer_offset {
                 let BlockHandle { offset, size } = handle;
@@ -179,17 +200,18 @@ impl Footer {
         Ok(all)
     }
 
-    /// Reads the last bytes of a file, which stand at `footer_offset`; `file` is its name in reports. Arbitrary bytes are safe. O(1).
+    /// Reads the last 53 bytes of a file, which are at `footer_offset`; `file` is its name in reports. The footer of a LevelDB
+    /// table is the last 48 of these bytes. Arbitrary bytes are safe. O(1).
     ///
     /// # Errors
     /// `Corruption` for: an unknown magic number, format version (also a later one that one flipped bit explains) or checksum
     /// kind, a malformed handle, a block that ends after the footer, padding that is not zero; in versions 6 and 7 also a wrong
     /// extended magic, a base of zero, and a checksum that does not agree. `offset` is that of the field, or for the checksum that of the
     /// footer; `flipped_bit` names the one bit whose flip explains the damage, if there is one. `NotSupported` for plain and
-    /// cuckoo tables, tables of LevelDB and of Pebble's own formats, for versions 8 to 255 and for reserved bytes that a later
+    /// cuckoo tables, tables of Pebble's own formats, for versions 8 to 255 and for reserved bytes that a later
     /// format sets.
     pub fn decode(file: &Arc<Path>, bytes: &[u8; LEN], footer_offset: u64) -> Result<Footer> {
-        Tail { file, bytes, at: footer_offset }.decode()
+        Tail { file, bytes, at: footer_offset, start: footer_offset }.decode()
     }
 }
 
@@ -199,6 +221,8 @@ struct Tail<'a> {
     file: &'a Arc<Path>,
     bytes: &'a [u8; LEN],
     at: u64,
+    /// Where the footer itself begins.
+    start: u64,
 }
 
 impl Tail<'_> {
@@ -207,11 +231,15 @@ impl Tail<'_> {
         if let Some((_, name)) = OTHERS.iter().find(|(number, _)| *number == magic) {
             return Err(self.not_supported(name));
         }
+        if magic == LEVELDB {
+            let tail = Tail { start: self.at.saturating_add(LEVELDB_AT as u64), ..self };
+            return tail.decode_plain(LEVELDB_VERSION, ChecksumKind::Crc32c, LEVELDB_AT..MAGIC_AT);
+        }
         if magic != BLOCK_BASED {
-            let bit = (magic ^ BLOCK_BASED)
-                .is_power_of_two()
-                .then(|| u64::from((magic ^ BLOCK_BASED).trailing_zeros()));
-            return Err(self.damaged("no magic number of a table file", MAGIC_AT, (BLOCK_BASED, magic), bit));
+            let near = [BLOCK_BASED, LEVELDB].into_iter().find(|known| (magic ^ known).is_power_of_two());
+            let bit = near.map(|known| u64::from((magic ^ known).trailing_zeros()));
+            let values = (near.unwrap_or(BLOCK_BASED), magic);
+            return Err(self.damaged("no magic number of a table file", MAGIC_AT, values, bit));
         }
         let version = self.word(VERSION_AT);
         if !is_known(version) {
@@ -226,18 +254,18 @@ impl Tail<'_> {
         if version >= VERSION_WITH_CONTEXT {
             return self.decode_with_context(version, kind);
         }
-        let (metaindex, rest) = self.handle(&self.bytes[1..VERSION_AT])?;
+        self.decode_plain(version, kind, 1..VERSION_AT)
+    }
+
+    /// The two handles in these bytes, and zeros up to their end (SST-FOOTER-2).
+    fn decode_plain(self, format_version: u32, kind: ChecksumKind, place: Range<usize>) -> Result<Footer> {
+        let (metaindex, rest) = self.handle(place.clone())?;
         let (index, rest) = self.handle(rest)?;
-        if let Some(found) = rest.iter().position(|&byte| byte != 0) {
-            let values = (0, rest[found].into());
-            return Err(self.damaged(
-                "padding that is not zero",
-                VERSION_AT - rest.len() + found,
-                values,
-                None,
-            ));
+        if let Some(found) = self.bytes[rest.clone()].iter().position(|&byte| byte != 0) {
+            let at = rest.start + found;
+            return Err(self.damaged("padding that is not zero", at, (0, self.bytes[at].into()), None));
         }
-        Footer::new(version, BlockChecks::new(kind), metaindex, Some(index))
+        Ok(Footer { format_version, checks: BlockChecks::new(kind), metaindex, index: Some(index) })
     }
 
     fn decode_with_context(self, version: u32, kind: ChecksumKind) -> Result<Footer> {
@@ -268,21 +296,18 @@ impl Tail<'_> {
         Footer::new(version, checks, BlockHandle { offset, size }, None)
     }
 
-    /// The handle at the start of `rest`, which ends where the version begins, and what follows it (SST-FOOTER-3).
-    fn handle<'b>(&self, rest: &'b [u8]) -> Result<(BlockHandle, &'b [u8])> {
-        let at = VERSION_AT - rest.len();
-        let Some((handle, tail)) = take_handle(rest) else {
-            return Err(self.damaged(
-                "no handle of a block",
-                at,
-                (0, rest.first().copied().unwrap_or(0).into()),
-                None,
-            ));
+    /// The handle at the start of `place`, and what follows it there (SST-FOOTER-3).
+    fn handle(&self, place: Range<usize>) -> Result<(BlockHandle, Range<usize>)> {
+        let bytes = &self.bytes[place.clone()];
+        let Some((handle, rest)) = take_handle(bytes) else {
+            let values = (0, bytes.first().copied().unwrap_or(0).into());
+            return Err(self.damaged("no handle of a block", place.start, values, None));
         };
-        if handle.end() > self.at {
-            return Err(self.damaged("a block that ends in the footer", at, (self.at, handle.end()), None));
+        if handle.end() > self.start {
+            let values = (self.start, handle.end());
+            return Err(self.damaged("a block that ends in the footer", place.start, values, None));
         }
-        Ok((handle, tail))
+        Ok((handle, place.end - rest.len()..place.end))
     }
 
     fn word(&self, at: usize) -> u32 {

@@ -19,6 +19,7 @@ pub(crate) const COMPRESSION: &str = "rocksdb.compression";
 pub(crate) const COMPARATOR: &str = "rocksdb.comparator";
 pub(crate) const NUM_ENTRIES: &str = "rocksdb.num.entries";
 pub(crate) const NUM_RANGE_DELETIONS: &str = "rocksdb.num.range-deletions";
+pub(crate) const DATA_SIZE: &str = "rocksdb.data.size";
 pub(crate) const NUM_DATA_BLOCKS: &str = "rocksdb.num.data.blocks";
 pub(crate) const RAW_KEY_SIZE: &str = "rocksdb.raw.key.size";
 pub(crate) const RAW_VALUE_SIZE: &str = "rocksdb.raw.value.size";
@@ -28,6 +29,8 @@ pub(crate) const GLOBAL_SEQUENCE: &str = "rocksdb.external_sst_file.global_seqno
 pub(crate) const WHOLE_KEY_FILTERING: &str = "rocksdb.block.based.table.whole.key.filtering";
 pub(crate) const PREFIX_FILTERING: &str = "rocksdb.block.based.table.prefix.filtering";
 pub(crate) const BYTEWISE: &str = "leveldb.BytewiseComparator";
+/// RocksDB 4 writes this before the comparator's name.
+pub(crate) const INTERNAL_COMPARATOR: &[u8] = b"rocksdb.InternalKeyComparator:";
 
 /// What a file says about itself.
 ///

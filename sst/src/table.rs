@@ -24,7 +24,7 @@ use crate::block_cursor::BlockCursor;
 use crate::coding::{BlockHandle, take_handle};
 use crate::cursor::TableCursor;
 use crate::error::{BlockKind, Damage, Error, Result};
-use crate::finish::{DICTIONARY, FILTER, FILTERS, INDEX, PROPERTIES, RANGE_DELETIONS};
+use crate::finish::{DICTIONARY, FILTER, FILTERS, INDEX, OLD_PROPERTIES, PROPERTIES, RANGE_DELETIONS};
 use crate::footer::Footer;
 use crate::internal_key::{SEQUENCE_MAX, TAIL_LEN, foreign_name, sequence_of};
 use crate::properties::Properties;
@@ -33,8 +33,8 @@ use crate::table_file::{TableFile, report};
 use crate::tombstones::Tombstones;
 use crate::{compression, filter, properties, tombstones};
 
-/// A table file that is open for reading: RocksDB's, or one of [`SortedTableWriter`](crate::SortedTableWriter). Any number
-/// of threads use it at once; a clone shares it. Index, filter, properties and range deletions are in memory, verified once;
+/// A table file that is open for reading: RocksDB's, LevelDB's, or one of [`SortedTableWriter`](crate::SortedTableWriter). Any
+/// number of threads use it at once; a clone shares it. Index, filter, properties and range deletions are in memory, verified once;
 /// data blocks are read and verified each time they are needed.
 ///
 /// ```
@@ -86,15 +86,29 @@ struct Names {
     others: Vec<(BlockKind, BlockHandle)>,
 }
 
+impl Names {
+    /// Every block but data and index.
+    fn blocks(&self, metaindex: BlockHandle) -> Vec<(BlockKind, BlockHandle)> {
+        let known = [
+            (BlockKind::Metaindex, Some(metaindex)),
+            (BlockKind::Properties, self.properties),
+            (BlockKind::RangeDeletions, self.range_deletions),
+            (BlockKind::Filter, self.filter),
+        ];
+        let known = known.into_iter().filter_map(|(kind, handle)| Some((kind, handle?)));
+        known.chain(self.others.iter().copied()).collect()
+    }
+}
+
 impl SortedTable {
     /// Opens a file. Reads all of it but the data blocks: O(bytes of index, filter, properties and range deletions).
     ///
-    /// The property `rocksdb.comparator` names the order of keys. A file without it, as old ones are, is taken
-    /// for one in the order of bytes: in another order gets would miss keys, and `verify` says that they do not ascend.
+    /// The property `rocksdb.comparator` names the order of keys. A file without it, as old ones and all of LevelDB are, is
+    /// taken for one in the order of bytes: in another order gets would miss keys, and `verify` says that they do not ascend.
     ///
     /// # Errors
     /// `Io`; `Corruption` with file, offset and block; `NotSupported`, by name, for an intact file of another table format
-    /// (LevelDB's, Pebble's, a later version), order of keys or index, and for one whose properties state a compression
+    /// (Pebble's, a later version), order of keys or index, and for one whose properties state a compression
     /// that this build does not read.
     pub fn open(path: impl AsRef<Path>) -> Result<SortedTable> {
         let path = path.as_ref();
@@ -124,7 +138,7 @@ impl SortedTable {
         Ok(SortedTable { inner: Arc::new(inner) })
     }
 
-    /// What the file says about itself.
+    /// What the file says about itself. A LevelDB table has no properties.
     #[must_use]
     pub fn properties(&self) -> &Properties {
         &self.inner.properties
@@ -176,8 +190,9 @@ impl SortedTable {
 }
 
 impl TableFile {
-    fn open(self, wanted: Option<SequenceNumber>) -> Result<Inner> {
+    fn open(mut self, wanted: Option<SequenceNumber>) -> Result<Inner> {
         let names = self.names()?;
+        self.is_leveldb &= names.properties.is_none();
         if names.dictionary.is_some() {
             return Err(self.not_supported("a compression dictionary"));
         }
@@ -187,6 +202,14 @@ impl TableFile {
         let Some(index_handle) = names.index.or(self.footer.index()) else {
             return Err(self.missing("the metaindex names no index"));
         };
+        let named = names.blocks(self.footer.metaindex());
+        // Before format version 6 no checksum covers this handle: a flipped bit may name another block of the same size.
+        let data_end = properties.number(properties::DATA_SIZE).unwrap_or(0);
+        if index_handle.offset < data_end || named.iter().any(|(_, handle)| *handle == index_handle) {
+            return Err(self.damaged(BlockKind::Index, index_handle)(Damage(
+                "another block in place of the index",
+            )));
+        }
         let index = self.fetch(BlockKind::Index, index_handle)?;
         let mut list = vec![];
         if let Some(handle) = names.range_deletions {
@@ -198,23 +221,13 @@ impl TableFile {
         // SST-TABLE-3: damage is left to `verify`.
         let filter = names.filter.filter(|_| whole_keys);
         let filter = filter.and_then(|handle| self.fetch(BlockKind::Filter, handle).ok());
-        let named = [
-            (BlockKind::Metaindex, Some(self.footer.metaindex())),
-            (BlockKind::Properties, names.properties),
-            (BlockKind::RangeDeletions, names.range_deletions),
-            (BlockKind::Filter, names.filter),
-        ];
         Ok(Inner {
             index,
             index_handle,
             index_form,
             filter,
             tombstones: Tombstones::new(list),
-            named: named
-                .into_iter()
-                .filter_map(|(kind, handle)| Some((kind, handle?)))
-                .chain(names.others)
-                .collect(),
+            named,
             global_sequence,
             properties,
             base: self,
@@ -235,15 +248,23 @@ impl TableFile {
     /// Properties are read although their checksum differs if it agrees once the global sequence number is zero:
     /// databases overwrite it in place.
     fn properties(&self, names: &Names) -> Result<Properties> {
-        let Some(handle) = names.properties else { return Err(self.missing("no properties are named")) };
+        let Some(handle) = names.properties else {
+            return match self.is_leveldb {
+                true if self.footer.is_last_of_leveldb(self.footer_offset()) => Ok(Properties::default()),
+                true => Err(self.missing("metaindex, index and footer are not one after the other")),
+                false => Err(self.missing("no properties are named")),
+            };
+        };
         let block = self.fetch_properties(handle)?;
         Properties::decode(block.as_ref()).map_err(self.damaged(BlockKind::Properties, handle))
     }
 
     fn index_form(&self, properties: &Properties) -> Result<IndexForm> {
-        if let Some(comparator) = properties.get(properties::COMPARATOR)
-            && comparator != properties::BYTEWISE.as_bytes()
-        {
+        let is_other = |name: &&[u8]| {
+            name.strip_prefix(properties::INTERNAL_COMPARATOR).unwrap_or(name)
+                != properties::BYTEWISE.as_bytes()
+        };
+        if let Some(comparator) = properties.get(properties::COMPARATOR).filter(is_other) {
             return Err(self.not_supported(format!("comparator {}", comparator.escape_ascii())));
         }
         let kind = properties.fixed32(properties::INDEX_TYPE).unwrap_or(0);
@@ -314,6 +335,7 @@ fn read_names(block: &[u8]) -> Result<Names, Damage> {
             FILTER => names.filter = Some(handle),
             INDEX => names.index = Some(handle),
             PROPERTIES => names.properties = Some(handle),
+            OLD_PROPERTIES if names.properties.is_none() => names.properties = Some(handle),
             RANGE_DELETIONS => names.range_deletions = Some(handle),
             DICTIONARY => names.dictionary = Some(handle),
             name if FILTERS.iter().any(|start| name.starts_with(start)) => {

@@ -17,7 +17,7 @@ use crate::coding::{BlockHandle, TRAILER_LEN};
 use crate::compression;
 use crate::compression::{Refusal, decompress};
 use crate::error::{BlockKind, Corruption, Damage, Error, Result};
-use crate::footer::Footer;
+use crate::footer::{Footer, LEVELDB_VERSION};
 use crate::properties::Properties;
 use crate::storage::{BlockBytes, TableSource};
 
@@ -27,13 +27,16 @@ pub(crate) struct TableFile {
     pub(crate) file: Arc<Path>,
     pub(crate) source: TableSource,
     pub(crate) footer: Footer,
+    /// Whether it is LevelDB's, and not one of RocksDB's first releases, which have properties.
+    pub(crate) is_leveldb: bool,
 }
 
 impl TableFile {
     pub(crate) fn new(name: &Path, source: TableSource) -> Result<Self> {
         let file: Arc<Path> = Arc::from(name);
         let footer = read_footer(&file, &source)?;
-        Ok(TableFile { file, source, footer })
+        let is_leveldb = footer.format_version() == LEVELDB_VERSION;
+        Ok(TableFile { file, source, footer, is_leveldb })
     }
 
     /// Reads the footer again.
@@ -42,7 +45,7 @@ impl TableFile {
     }
 
     pub(crate) fn footer_offset(&self) -> u64 {
-        self.source.len() - Footer::LEN as u64
+        self.source.len() - self.footer.stored_len()
     }
 
     #[cold]
@@ -70,6 +73,9 @@ impl TableFile {
         let verified = self.footer.checks().verify(bytes.as_ref(), handle.offset);
         let (block, packing) = verified.map_err(|error| mismatch(&self.file, kind, error))?;
         let len = block.len();
+        if let Some(name) = compression::foreign_to_leveldb(packing).filter(|_| self.is_leveldb) {
+            return Err(self.not_supported(name));
+        }
         match decompress(block, packing, self.footer.format_version()) {
             Ok(Cow::Borrowed(_)) => {
                 bytes.truncate(len);

@@ -48,13 +48,29 @@ impl ByHand {
         self.names.insert(other.to_vec(), self.names[name]);
     }
 
+    /// Ends a file as LevelDB does: no properties, and the index last. Its version and kind are not stored.
+    pub(crate) fn finish_leveldb(mut self) -> Vec<u8> {
+        let names = self.names();
+        let metaindex = self.append(&block(&names), 0);
+        let index = block(&std::mem::take(&mut self.index));
+        let index = self.append(&index, 0);
+        let mut footer = varints(&[metaindex.offset, metaindex.size, index.offset, index.size]);
+        footer.resize(40, 0);
+        footer.extend(0xdb47_7524_8b80_fb57_u64.to_le_bytes());
+        [self.bytes, footer].concat()
+    }
+
+    fn names(&mut self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let names = std::mem::take(&mut self.names).into_iter();
+        names.map(|(name, to)| (name, varints(&[to.offset, to.size]))).collect()
+    }
+
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let properties: Vec<_> = std::mem::take(&mut self.properties).into_iter().collect();
         self.named(b"rocksdb.properties", &block(&properties));
         let index = block(&std::mem::take(&mut self.index));
         let index = self.append(&index, 0);
-        let names = std::mem::take(&mut self.names).into_iter();
-        let names: Vec<_> = names.map(|(name, to)| (name, varints(&[to.offset, to.size]))).collect();
+        let names = self.names();
         let metaindex = self.append(&block(&names), 0);
         let footer = Footer::new(self.version, self.checks, metaindex, Some(index));
         let footer = footer.unwrap().encode(self.bytes.len() as u64).unwrap();

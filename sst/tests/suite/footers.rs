@@ -167,12 +167,51 @@ fn with_version(footer: [u8; LEN], version: u32) -> [u8; LEN] {
     with(footer, 41, &version.to_le_bytes())
 }
 
+const LEVELDB: u64 = 0xdb47_7524_8b80_fb57;
+
+/// The last 53 bytes of a LevelDB table, whose footer is 48 bytes long.
+fn leveldb(start: &[u8]) -> [u8; LEN] {
+    with(with([0; LEN], 45, &LEVELDB.to_le_bytes()), 5, start)
+}
+
+#[test]
+fn footers_of_leveldb_are_read_and_not_written() {
+    let handles = [0xba, 0x09, 0xac, 0x02, 0xed, 0x07, 0xc8, 0x01];
+    // What is before the footer is none of its own.
+    for before in [0, 0xff] {
+        let footer = decode(&with(leveldb(&handles), 0, &[before; 5])).unwrap();
+        assert_eq!(
+            (footer.format_version(), footer.metaindex(), footer.index()),
+            (0, METAINDEX, Some(INDEX))
+        );
+        assert_eq!(footer.checks(), BlockChecks::new(ChecksumKind::Crc32c));
+        assert!(is_argument_error(footer.encode(FOOTER_OFFSET)));
+    }
+    // A block may end where the footer begins, five bytes later than that of the other versions.
+    let at = |size: u8| decode(&leveldb(&[0, 0, 0xe7, 0x0b, size]));
+    assert_eq!(at(4).unwrap().index(), Some(BlockHandle { offset: 1511, size: 4 }));
+    let report = corruption(at(5));
+    assert_eq!((report.offset, report.values), (FOOTER_OFFSET + 7, Some((1520, 1521))));
+    assert_eq!(corruption(decode(&leveldb(&[0xff; 40]))).offset, FOOTER_OFFSET + 5);
+    for padding in 9..45 {
+        let report = corruption(decode(&with(leveldb(&[0, 0, 0, 0]), padding, &[1])));
+        assert_eq!(
+            (report.offset, report.what),
+            (FOOTER_OFFSET + padding as u64, "padding that is not zero")
+        );
+    }
+    for bit in 0..64 {
+        let report = corruption(decode(&with(leveldb(&handles), 45, &(LEVELDB ^ 1 << bit).to_le_bytes())));
+        assert_eq!((report.offset, report.flipped_bit), (FOOTER_OFFSET + 45, Some(bit)));
+        assert_eq!(report.values, Some((LEVELDB, LEVELDB ^ 1 << bit)));
+    }
+}
+
 /// Intact files of others are no damage, and one flipped bit of ours is not another format.
 #[test]
 fn other_formats_are_refused_by_name() {
     let (clean, old) = (bytes_of(7, ChecksumKind::Xxh3), bytes_of(5, ChecksumKind::Xxh3));
-    let others: [(u64, &str); 5] = [
-        (0xdb47_7524_8b80_fb57, "LevelDB"),
+    let others: [(u64, &str); 4] = [
         (u64::from_le_bytes(*b"\xf0\x9f\xaa\xb3\xf0\x9f\xaa\xb3"), "Pebble"),
         (0x8242_2296_63bf_9564, "plain"),
         (0x4f34_18eb_7a8f_13b8, "plain"),
@@ -302,7 +341,8 @@ fn nearly() -> impl Strategy<Value = [u8; LEN]> {
 
 fn any_tail() -> impl Strategy<Value = [u8; LEN]> {
     let bytes = prop::collection::vec(any::<u8>(), LEN).prop_map(|bytes| bytes.try_into().unwrap());
-    prop_oneof![nearly(), bytes]
+    let start = prop::collection::vec(any::<u8>(), 0..9).prop_map(|start| leveldb(&start));
+    prop_oneof![nearly(), bytes, start]
 }
 
 proptest! {
@@ -311,6 +351,10 @@ proptest! {
     fn any_bytes(tail in any_tail(), offset in 0..4000u64) {
         for offset in [0, offset, FOOTER_OFFSET, u64::MAX - 53] {
             let Ok(footer) = decode_at(&tail, offset) else { continue };
+            if footer.format_version() == 0 {
+                prop_assert!(footer.encode(offset).is_err());
+                continue;
+            }
             let again = footer.encode(offset).unwrap();
             let mut own = tail;
             if footer.format_version() >= 6 {

@@ -139,14 +139,11 @@ impl Age {
 
 /// The program over a library, or over the one of `rocksdb-tools`.
 fn age(folder: &Path, library: Option<OsString>, last_version: u32) -> Option<Age> {
-    let (cc, sst_dump) = (tools::find("cc")?, tools::find("sst_dump")?);
+    let cc = tools::find("cc")?;
     let program = folder.join("rocksdb");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ages/rocksdb.c");
     tools::run(&cc, &["-O1", "-Wall", "-o", program.to_str().unwrap(), source, "-ldl"]);
-    let library = library.unwrap_or_else(|| {
-        let linked = tools::run(Path::new("ldd"), &[sst_dump.to_str().unwrap()]);
-        linked.split_whitespace().find(|word| word.starts_with("librocksdb.so")).unwrap().into()
-    });
+    let library = library.or_else(tools::library)?;
     Some(Age { program, library: vec![library], last_version })
 }
 

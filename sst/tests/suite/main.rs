@@ -1,6 +1,6 @@
 //! The suite: one binary, one module per subject.
 //!
-//! `rocksdb`, `adoption` and `gets` ask RocksDB's own programs and its library. They come with Debian's package `rocksdb-tools`; without them
+//! `rocksdb`, `adoption`, `ages` and `gets` ask RocksDB's own programs and its library. They come with Debian's package `rocksdb-tools`; without them
 //! those tests say so and pass, unless `PARANOID_SST_TOOLS=required` is set, as the gate does.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
 
@@ -14,6 +14,7 @@ mod model;
 mod tools;
 
 mod adoption;
+mod ages;
 mod chain;
 mod compaction;
 mod crash;
@@ -22,6 +23,7 @@ mod footers;
 mod gets;
 mod identity;
 mod ingest;
+mod leveldb;
 mod merging;
 mod reader;
 mod rocksdb;

@@ -11,7 +11,7 @@ use crate::model::{Model, Row, file_in, folder};
 use crate::rng::{Rng, Watchdog, amount, seed_or};
 
 /// What a get should answer.
-fn wanted(
+pub(crate) fn wanted(
     model: &Model,
     key: &[u8],
     snapshot: SequenceNumber,

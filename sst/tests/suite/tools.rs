@@ -1,6 +1,6 @@
 //! RocksDB's programs: where they are, and what they print.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,13 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
         println!("SKIPPED: {name} is not installed (Debian: rocksdb-tools)");
     }
     found
+}
+
+/// The name of the library that `sst_dump` is linked with.
+pub(crate) fn library() -> Option<OsString> {
+    let sst_dump = find("sst_dump")?;
+    let linked = run(Path::new("ldd"), &[sst_dump.to_str().unwrap()]);
+    linked.split_whitespace().find(|word| word.starts_with("librocksdb.so")).map(OsString::from)
 }
 
 /// Runs a program and returns its output; panics if it does not end with 0.

@@ -1,0 +1,5 @@
+module goleveldb
+
+go 1.21
+
+require github.com/syndtr/goleveldb v1.0.0
