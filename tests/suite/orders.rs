@@ -481,6 +481,115 @@ mod shared_order {
     }
 }
 
+/// A comparator that panics at each call of `compare` and of `image` in turn, while a table is filled until its directory has pages over
+/// pages. The directory tells the list what it knows in many steps, and the panic may come between any two.
+mod panics_while_filling {
+    use std::cmp::Ordering;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::sync::atomic::{AtomicU64, Ordering as Memory};
+
+    use paranoid_memtable::flush::Versions;
+    use paranoid_memtable::{Comparator, KeyOrder, Lookup, MemTable, MemTableOptions};
+
+    use crate::support::orders::{Reverse, Script, Scripted, script};
+    use crate::support::rng::{Watchdog, amount};
+    use crate::support::under;
+
+    /// The reverse order, until the call that the fuse counts down to.
+    #[derive(Debug, Default)]
+    struct Fused(AtomicU64);
+
+    impl Fused {
+        fn burn(&self) {
+            if self.0.load(Memory::Relaxed) != u64::MAX && self.0.fetch_sub(1, Memory::Relaxed) == 0 {
+                resume_unwind(Box::new("the fuse"));
+            }
+        }
+    }
+
+    impl Script for Fused {
+        fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+            self.burn();
+            Reverse.compare(left, right)
+        }
+
+        fn key_order(&self) -> KeyOrder {
+            KeyOrder::Images
+        }
+
+        fn image(&self, key: &[u8], at: usize) -> u64 {
+            self.burn();
+            Reverse.image(key, at)
+        }
+    }
+
+    const KEYS: u64 = 260;
+
+    /// A key by its number.
+    type Key = fn(u64) -> String;
+
+    /// Keys that are spread, have a long common beginning, or come in order.
+    const SHAPES: [(&str, Key); 4] = [
+        ("spread", |n| format!("{:05}", n * 7_919 % 10_007)),
+        ("a long prefix", |n| format!("/a/long/prefix/of/all/keys/{:05}", n * 7_919 % 10_007)),
+        ("ascending", |n| format!("/ordered/{n:05}")),
+        ("descending", |n| format!("/ordered/{:05}", KEYS - n)),
+    ];
+
+    /// Fills a table. Each put panics once, at call `fuse` if it comes that far, and is repeated. Returns the number of panics.
+    fn fill(shape: &str, key: Key, fuse: u64) -> u64 {
+        let options = MemTableOptions::builder().write_buffer_size(64 << 10).seed(1);
+        let table = MemTable::new(under(options, Scripted::new(Fused(u64::MAX.into())))).unwrap();
+        let set_fuse = |calls| script::<Fused>(table.comparator()).0.store(calls, Memory::Relaxed);
+        let mut panics = 0;
+        for n in 0..KEYS {
+            let what = format!("{shape}, put {n}, call {fuse}");
+            set_fuse(fuse);
+            let put = catch_unwind(AssertUnwindSafe(|| table.put(2 * n + 1, key(n), b"first").unwrap()));
+            set_fuse(u64::MAX);
+            if put.is_err() {
+                panics += 1;
+                let found = table.scrub(|_| ()).findings;
+                assert!(found.is_empty(), "{what}: {found:?}");
+            }
+            table.put(2 * n + 2, key(n), b"again").unwrap();
+            for known in [n, n / 2, 0] {
+                let answer = table.get(key(known), u64::MAX).unwrap();
+                assert!(matches!(answer, Lookup::Value(value) if *value == *b"again"), "{what}: {known}");
+            }
+        }
+        let what = format!("{shape}, call {fuse}");
+        let mut rows: Vec<String> = (0..KEYS).map(key).collect();
+        rows.sort_by(|left, right| Reverse.compare(left.as_bytes(), right.as_bytes()));
+        let shown = table.range_at(u64::MAX, ..).map(|entry| entry.unwrap().user_key().to_vec());
+        assert!(shown.eq(rows.iter().map(|row| row.as_bytes().to_vec())), "{what}: a scan");
+        assert!((0..KEYS).all(|n| table.get_entry(key(n), 2 * n + 2).unwrap().is_some()), "{what}: a get");
+        let frozen = table.freeze().unwrap();
+        assert!(frozen.scrub(|_| ()).findings.is_empty(), "{what}: a scrub");
+        let mut flush = frozen.flush_iter(Versions::All).unwrap();
+        while flush.next().unwrap().is_some() {}
+        panics
+    }
+
+    #[test]
+    fn a_panic_at_any_call_leaves_a_sound_directory() {
+        let _watchdog =
+            Watchdog::new("orders::panics_while_filling::a_panic_at_any_call_leaves_a_sound_directory", 0);
+        for (shape, key) in SHAPES {
+            let (mut fuse, mut all) = (0, 0);
+            loop {
+                let panics = fill(shape, key, fuse);
+                if panics == 0 {
+                    break;
+                }
+                (all, fuse) = (all + panics, fuse + 1 + fuse / amount(1_000, 8));
+            }
+            println!("{shape}: {all} panics, none from call {fuse} on");
+            assert!(all > 500, "{shape}: only {all} panics");
+        }
+    }
+}
+
 /// Damage in tables of another order, with replaced equals: each bit of each entry and link in turn. Every read gives
 /// the answer that was written, or `Corruption`.
 #[cfg(feature = "fault-injection")]

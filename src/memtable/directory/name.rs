@@ -12,6 +12,8 @@
 //! * NAME-3: an insert never fails because of the directory: a page that the arena has no room for is left out.
 //! * NAME-4: a full page is never measured so that it leaves out fewer bytes: it is split instead. So each turn of an insert
 //!   leaves out more bytes, splits, or is the last one.
+//! * NAME-5: a comparator may panic at any call, and every page is sound then: what a step computes comes before its first store,
+//!   and the parent is told last.
 //!
 //! Any thread; lock-free as a whole: every lock is only tried. O(log n), and O(page) for a split.
 
@@ -373,7 +375,9 @@ impl<'a> Pages<'_, 'a> {
         let mut page = Locked::create(self.view, slab, locked.kind, new.node, &measure)?;
         let discriminator = kept(self.comparator, node.key(), skip);
         page.insert(self.view, 0, Slot { discriminator, node: new.node, child: new.child })?;
-        Some(self.link_right(slab, locked, page, new.level))
+        let linked = self.link_right(locked, page);
+        self.adopt(slab, new.level, locked.page, linked);
+        Some(linked.at)
     }
 
     /// Moves the upper half of a page into a new one.
@@ -387,19 +391,15 @@ impl<'a> Pages<'_, 'a> {
             let discriminator = kept_after(self.comparator, &[], self.key_of(first.node), CODED);
             page.store(self.view, 0, Slot { discriminator, ..first });
         }
-        self.link_right(slab, locked, page, level);
+        let linked = self.link_right(locked, page);
+        // Before the comparator runs again, because it may panic (NAME-5).
         locked.truncate(half);
+        self.adopt(slab, level, locked.page, linked);
         Some(())
     }
 
-    /// Links a page as the right neighbour of another and adds it to the parent.
-    fn link_right(
-        &self,
-        slab: &mut SubChunk,
-        locked: &mut Locked<'a>,
-        mut page: Locked<'a>,
-        level: u32,
-    ) -> u32 {
+    /// Links a page as the right neighbour of another. Once it is linked, the comparator is not called.
+    fn link_right(&self, locked: &mut Locked<'a>, mut page: Locked<'a>) -> Page<'a> {
         let (old, new, next) = (locked.page, page.page, locked.page.next());
         let of_old = old.measure();
         page.set_shares(Shares::LOW.and(self.high_shares(&new.measure(), next)));
@@ -409,8 +409,7 @@ impl<'a> Pages<'_, 'a> {
         drop(page);
         locked.set_next(new.at);
         self.tell_next(locked.kind, next, new.at);
-        self.adopt(slab, level, old, new);
-        new.at
+        new
     }
 
     /// Adds a page that only its left neighbour names to the parent (NAME-2); makes that level if there is none.
