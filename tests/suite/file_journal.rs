@@ -690,8 +690,13 @@ mod crash {
     }
 
     /// Does a few things, switches to a table or tries to, and syncs at last; calls of the storage fail whose numbers are in the
-    /// interval. Whether batch 2 was acknowledged.
-    fn sync_after_trouble(disk: &SimDisk, next: u64, fails_within: (u64, u64)) -> Result<bool, Error> {
+    /// interval. The last sync may have a plan of its own. Whether batch 2 was acknowledged.
+    fn sync_after_trouble(
+        disk: &SimDisk,
+        next: u64,
+        fails_within: (u64, u64),
+        last: Option<Plan>,
+    ) -> Result<bool, Error> {
         let storage = Arc::new(disk.clone());
         let (journal, _) = FileJournal::open_in(storage, 0, ChecksumKind::Crc32c, RecoveryMode::default())?;
         journal.switch(1)?;
@@ -703,6 +708,7 @@ mod crash {
         // Whichever of these fails, and whatever it leaves: the last sync means what it says.
         let _ = journal.obsolete_before(2);
         let _ = journal.switch(next);
+        last.into_iter().for_each(|plan| disk.set_plan(plan));
         Ok(journal.sync().is_ok())
     }
 
@@ -712,10 +718,12 @@ mod crash {
         let _watchdog = Watchdog::new("a_sync_means_names_that_a_failed_call_left_unwritten", 0);
         let mut acknowledged = 0;
         // A switch to table 2 is refused, and no name is new.
-        for case in 0..40 * 4 * 2 {
-            let (next, calls, from) = (2 + case % 2, 1 + case / 2 % 4, case / 8);
+        let without_descriptors = Plan { without_descriptors: Some((0, u64::MAX)), ..Plan::default() };
+        for case in 0..50 * 4 * 2 * 2 {
+            let (next, calls, from) = (2 + case % 2, 1 + case / 2 % 4, case / 8 % 50);
+            let last = (case >= 50 * 4 * 2).then_some(without_descriptors);
             let disk = super::empty_disk();
-            if !sync_after_trouble(&disk, next, (from, from + calls)).unwrap_or(false) {
+            if !sync_after_trouble(&disk, next, (from, from + calls), last).unwrap_or(false) {
                 continue;
             }
             acknowledged += 1;
@@ -731,6 +739,6 @@ mod crash {
                 );
             }
         }
-        assert!(acknowledged > 160, "{acknowledged} runs");
+        assert!(acknowledged > 320, "{acknowledged} runs");
     }
 }

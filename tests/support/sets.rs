@@ -371,6 +371,11 @@ pub struct Plan {
     pub fails_one_in: Option<u64>,
     /// Every call fails whose step is from the first of these on, and before the second.
     pub fails_within: Option<(u64, u64)>,
+    /// Every call that opens or creates something fails whose step is from the first of these on, and before the second: the
+    /// process has no file descriptor left.
+    pub without_descriptors: Option<(u64, u64)>,
+    /// From this step on the disk takes no byte and no file more.
+    pub full_from: Option<u64>,
     /// Bytes that the disk can hold.
     pub capacity: Option<usize>,
 }
@@ -417,6 +422,19 @@ impl State {
         self.step().and_then(|()| self.fails(None))
     }
 
+    /// A call that needs a file descriptor.
+    fn opening_call(&mut self) -> io::Result<()> {
+        self.call()?;
+        let step = self.steps - 1;
+        match self.plan.without_descriptors {
+            // EMFILE, ENFILE.
+            Some((from, to)) if (from..to).contains(&step) => {
+                Err(io::Error::from_raw_os_error(24 - (step % 2) as i32))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn risky_call(&mut self) -> io::Result<()> {
         self.step().and_then(|()| self.fails(self.plan.fails_one_in))
     }
@@ -431,9 +449,17 @@ impl State {
         self.names_are_lost = false;
     }
 
+    fn is_full(&self) -> bool {
+        self.plan.full_from.is_some_and(|from| self.steps > from)
+    }
+
+    fn used(&self) -> usize {
+        self.names.values().map(|inode| self.inodes[*inode].cache.len()).sum()
+    }
+
     fn write(&mut self, inode: usize, bytes: &[u8]) -> io::Result<()> {
-        let used: usize = self.names.values().map(|inode| self.inodes[*inode].cache.len()).sum();
-        let room = self.plan.capacity.map_or(bytes.len(), |capacity| capacity.saturating_sub(used));
+        let capacity = if self.is_full() { Some(0) } else { self.plan.capacity };
+        let room = capacity.map_or(bytes.len(), |capacity| capacity.saturating_sub(self.used()));
         let written = &bytes[..bytes.len().min(room)];
         let inode = &mut self.inodes[inode];
         inode.change([inode.cache.as_slice(), written].concat());
@@ -502,6 +528,11 @@ impl SimDisk {
     pub fn is_down(&self) -> bool {
         let state = self.state();
         state.plan.crash_at.is_some_and(|at| state.steps >= at)
+    }
+
+    /// Bytes of all files.
+    pub fn used(&self) -> usize {
+        self.state().used()
     }
 
     /// All files as they are read now.
@@ -573,13 +604,16 @@ impl StorageFile for SimFile {
 impl Storage for SimDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut state = self.state();
-        state.call()?;
+        state.opening_call()?;
         Ok(state.names.keys().cloned().collect())
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
         let mut state = self.state();
-        state.call()?;
+        state.opening_call()?;
+        if state.is_full() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         if state.names.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -591,7 +625,7 @@ impl Storage for SimDisk {
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut state = self.state();
-        state.call()?;
+        state.opening_call()?;
         let inode = state.find(name)?;
         let bytes = state.inodes[inode].cache.clone();
         state.reads.calls += 1;

@@ -15,8 +15,9 @@
 //! * JOURNAL-FORMAT-4: records are stored under a mask: each byte XORed with one of eight that the base gives, up to its place.
 //!   So no value that does not know the base makes 8 bytes zero, and a sector that was never written is told from one with a
 //!   damaged byte.
-//! * JOURNAL-FORMAT-5: a file of another version is told by the magic and the version, and nothing of it is touched. A
-//!   change of the form raises the version.
+//! * JOURNAL-FORMAT-5: a file is of another version if a copy of its header has the magic, another version number, and the
+//!   checksum over both. Nothing of such a file is touched; a number without a checksum is damage. A change of the form
+//!   raises the version and keeps place, length and checksum of the copies.
 //!
 //! A record's payload is an encoded batch. All offsets are those of the file. Pure functions over slices; any thread.
 
@@ -41,6 +42,8 @@ pub(super) const HEADER_LEN: usize = SECTOR;
 /// Bytes of one copy of the header, without and with the zeros after it.
 const COPY_LEN: usize = 52;
 const COPY_ROOM: usize = HEADER_LEN / 2;
+/// Bytes of a copy in version 1, which had no zeros after it.
+const FIRST_COPY_LEN: usize = 68;
 
 const MARK: [u8; 2] = [0xa5, 0x3c];
 const FILLER: u8 = 0x5a;
@@ -105,7 +108,7 @@ impl FileHeader {
         match (FileHeader::read_copy(first, 0, table), second) {
             (Ok(first), Ok(second)) if first == second => Ok((first, None)),
             (Ok(header), Err(damage)) | (Err(damage), Ok(header)) => Ok((header, Some(damage))),
-            (Err(_), Err(_)) if bytes.len() > 8 && word(bytes, 0) == MAGIC && bytes[8] != VERSION => {
+            (Err(_), Err(_)) if is_of_another_version(bytes) => {
                 Err(Error::NotSupported("a journal file that another version of this crate has written"))
             }
             (Err(damage), Err(_)) => Err(damage.into()),
@@ -121,8 +124,12 @@ impl FileHeader {
         if expected != found {
             return Err(report(at, expected.into(), found.into()));
         }
-        if word(fields, 0) != MAGIC || fields[8] != VERSION || !is_zero(&bytes[COPY_LEN..]) {
-            return Err(report(at, MAGIC, word(fields, 0)));
+        let zeros = [0; COPY_ROOM - COPY_LEN];
+        for (from, expected) in [(0, &MAGIC.to_le_bytes()[..]), (8, &[VERSION]), (COPY_LEN, &zeros)] {
+            let found = &bytes[from..from + expected.len()];
+            if found != expected {
+                return Err(difference(at + from as u64, expected, found));
+            }
         }
         if word(fields, 16) != table {
             return Err(report(at + 16, table, word(fields, 16)));
@@ -139,6 +146,17 @@ impl FileHeader {
     }
 }
 
+/// Whether a copy of the header verifies that another version has written (JOURNAL-FORMAT-5).
+fn is_of_another_version(bytes: &[u8]) -> bool {
+    let own = [0, COPY_ROOM].map(|at| at..at + COPY_LEN);
+    let first = [0, FIRST_COPY_LEN].map(|at| at..at + FIRST_COPY_LEN);
+    let copies = own.into_iter().chain(first).filter_map(|place| bytes.get(place)?.split_last_chunk::<4>());
+    copies.into_iter().any(|(fields, checksum)| {
+        let has_name = word(fields, 0) == MAGIC && fields[8] != VERSION;
+        has_name && ChecksumKind::Xxh3.checksum(fields).to_le_bytes() == *checksum
+    })
+}
+
 /// Eight bytes of a slice that has them.
 pub(super) fn word(bytes: &[u8], at: usize) -> u64 {
     let chunk = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>);
@@ -148,6 +166,14 @@ pub(super) fn word(bytes: &[u8], at: usize) -> u64 {
 #[cold]
 pub(super) fn report(offset: u64, expected: u64, found: u64) -> Corruption {
     Corruption::new(Place::Encoding, offset, expected, found)
+}
+
+/// Damage of bytes at an offset, at the first one that is not as expected. One that is not there counts as `u64::MAX`.
+#[cold]
+pub(super) fn difference(offset: u64, expected: &[u8], found: &[u8]) -> Corruption {
+    let at = expected.iter().zip(found).take_while(|(expected, found)| expected == found).count();
+    let byte = |bytes: &[u8]| bytes.get(at).map_or(u64::MAX, |byte| (*byte).into());
+    report(offset + at as u64, byte(expected), byte(found))
 }
 
 /// Appends a record with this payload to `out`, as it will lie in the file at an offset, with how much of the file was synced before.
@@ -165,7 +191,7 @@ pub(super) fn encode(
     offset: u64,
     durable: u64,
 ) -> Result<u32> {
-    let start = out.len();
+    let (start, mut damage) = (out.len(), report(offset, 0, 0));
     for _ in 0..3 {
         encode_once(out, checks, payload, offset, durable);
         let end = out.len();
@@ -176,9 +202,10 @@ pub(super) fn encode(
             out.truncate(end);
             return Ok(checksum);
         }
+        damage = difference(offset, first, second);
         out.truncate(start);
     }
-    Err(report(offset, 0, 0).into())
+    Err(damage.into())
 }
 
 #[inline(never)]
@@ -256,12 +283,17 @@ impl Record<'_> {
     /// Whether a copy of the payload has the record's checksum.
     pub(super) fn verify(&self, copy: &[u8], checks: &BlockChecks) -> Result<(), Corruption> {
         let computed = checks.trailer(copy, BATCH, self.offset_of(0));
-        if computed == self.trailer { Ok(()) } else { Err(report(0, tail(&computed), tail(&self.trailer))) }
+        if computed == self.trailer {
+            Ok(())
+        } else {
+            Err(report(0, as_number(&computed), as_number(&self.trailer)))
+        }
     }
 }
 
-fn tail(trailer: &[u8]) -> u64 {
-    trailer.last_chunk::<4>().map_or(0, |checksum| u32::from_le_bytes(*checksum).into())
+/// The kind of a trailer, and its checksum.
+fn as_number(trailer: &[u8; TRAILER_LEN]) -> u64 {
+    trailer.iter().rfold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 impl Stream {

@@ -15,9 +15,11 @@
 //! * FILE-JOURNAL-4: all files that are not durable are open. Once there are many, a switch syncs them.
 //! * FILE-JOURNAL-5: after a sync of the directory that failed, another one proves nothing about names of before, unless there
 //!   is a new name: a sync that needs names begins the file of the notes anew.
+//! * FILE-JOURNAL-7: a sync ends well without any file that it would have to open or create. What `switch` and `obsolete_before` cannot
+//!   create or list changes nothing: they can be called again.
 //! * FILE-JOURNAL-6: records are written in the order of the appends, and each as it was copied: what is about to be written has the
 //!   checksums of the copies. No file is begun before all is written that belongs to earlier ones.
-//! * FILE-JOURNAL-7: no file is removed before the recovery of what was there at the opening has ended well, and all that it
+//! * FILE-JOURNAL-8: no file is removed before the recovery of what was there at the opening has ended well, and all that it
 //!   delivered is flushed, by the sequence numbers. Files that are newer stay with them: each header names the file before.
 //!
 //! Any thread may call any method. Appends wait for each other, so do writes and syncs, but an append waits neither for a write
@@ -181,7 +183,8 @@ impl State {
 ///
 /// If a write or a sync fails, for want of space for instance, every later call fails, because nobody knows what of the file will
 /// survive. Once the journal is dropped, [`open`](Self::open) writes anew what is there and not known to be durable, so what survives a
-/// crash is always a prefix of what was appended.
+/// crash is always a prefix of what was appended. Too few file descriptors are no such failure: writes and syncs need no new one, and
+/// an opening, a switch or a removal that needs one changes nothing and can be tried again.
 ///
 /// # What is noticed
 /// A later opening refuses what was durable and is not as it was written: a damaged or missing record, a file that is gone
@@ -245,7 +248,7 @@ impl FileJournal {
     ///
     /// What was not written whole when the machine went down is cut off, which is one of the
     /// [`findings`](crate::Replayed::findings). The newest file, and what is not known to be durable, is written anew,
-    /// which needs room for a copy of the file. Files whose batches are all in the engine's files are removed:
+    /// which needs room for a copy of the file; an opening that fails for want of room leaves no more bytes than it found. Files whose batches are all in the engine's files are removed:
     /// `last_sequence` must be that of files which a crash leaves there.
     ///
     /// ```
@@ -369,7 +372,7 @@ impl FileJournal {
             file.file.sync().map_err(Error::io("sync", &file.name()))?;
         }
         let has_new_names = files.iter().any(|file| file.durable == 0);
-        if has_new_names || evidence.is_full() { evidence.begin(evidence.note) } else { Ok(()) }
+        if has_new_names || evidence.is_full() { evidence.renew() } else { Ok(()) }
     }
 }
 

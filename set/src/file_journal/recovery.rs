@@ -17,6 +17,8 @@
 //!   the newest file, whatever is known about it: the cut of an append that failed may not be synced yet.
 //! * JOURNAL-RECOVERY-4: a recovery ends when `replay` returns `Ok`: every batch was delivered and taken. Until then the journal
 //!   removes no file.
+//! * JOURNAL-RECOVERY-5: an opening that fails leaves no more bytes than it found. It first removes what earlier ones began and
+//!   did not finish, and it removes what it began itself.
 //!
 //! One owner.
 
@@ -29,10 +31,12 @@ use paranoid_memtable::integrity::BlockChecks;
 use paranoid_memtable::{ChecksumKind, Error, Result, SequenceNumber, WriteBatch, shown};
 
 use crate::file_journal::format::{
-    At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, report, table_of, table_of_kept, word,
+    At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, difference, report, table_of, table_of_kept, word,
 };
 use crate::file_journal::scan::{Bad, Records, ScannedFile, read_file};
-use crate::file_journal::storage::{COPY, Storage, StorageFile, remove_if_there, sync_dir, write_anew};
+use crate::file_journal::storage::{
+    COPY, Storage, StorageFile, name_copy, remove_if_there, sync_dir, write_anew, write_durable_copy,
+};
 
 /// What a recovery found.
 ///
@@ -430,6 +434,9 @@ impl JournalRecovery {
     /// Sets aside what is cut off, removes what is not needed, and makes the rest durable (JOURNAL-RECOVERY-3).
     fn clean_up(&self, names: &[String], oldest: u64, evidence: &mut Evidence) -> Result<()> {
         let storage = &*self.storage;
+        // JOURNAL-RECOVERY-5. No note names such a file.
+        let begun = |name: &&String| name.strip_suffix(COPY).is_some_and(is_own);
+        names.iter().filter(begun).try_for_each(|name| remove_if_there(storage, name))?;
         let stays = |note: &Note| {
             let file = self.files.iter().find(|file| file.table == note.at.table);
             file.is_some_and(|file| file.len >= note.at.offset)
@@ -444,7 +451,7 @@ impl JournalRecovery {
         };
         // Oldest first, each gone for good before the next one.
         for name in names {
-            let is_old = |table| name.ends_with(COPY) || (name.ends_with(CUT) && table < oldest);
+            let is_old = |table| name.ends_with(CUT) && table < oldest;
             match table_of(name).filter(|table| !is_scanned(table)) {
                 // It may hold something, though nobody says so.
                 Some(table) if table > oldest => set_aside(storage, name, CUT)?,
@@ -454,7 +461,8 @@ impl JournalRecovery {
             sync_dir(storage)?;
         }
         // Newest first, likewise: a file is never there without the one before it.
-        for file in self.dropped.iter().rev() {
+        let is_kept = |file: &&ScannedFile| self.cut_table() == Some(file.table);
+        for file in self.dropped.iter().rev().filter(|file| !is_kept(file)) {
             self.drop_file(file)?;
             sync_dir(storage)?;
         }
@@ -466,21 +474,20 @@ impl JournalRecovery {
         Ok(())
     }
 
-    /// Sets aside what is not kept of a file, or removes one that holds nothing.
+    /// The table of a file of which a part is kept, and a part is cut off.
+    fn cut_table(&self) -> Option<u64> {
+        let kept = self.files.last()?.table;
+        self.dropped.first().map(|file| file.table).filter(|cut| *cut == kept)
+    }
+
+    /// Sets aside a file of which nothing is kept, or removes one that holds nothing.
     fn drop_file(&self, file: &ScannedFile) -> Result<()> {
-        let (storage, name) = (&*self.storage, file.name());
-        if let Some(kept) = self.files.last().filter(|kept| kept.table == file.table) {
-            let bytes = read_file(storage, file.table)?;
-            let cut = usize::try_from(kept.len).ok().and_then(|kept| bytes.get(kept..));
-            if let Some(cut) = cut.filter(|cut| !cut.is_empty()) {
-                write_anew(storage, &format!("{name}{}", self.ending), cut)?;
-            }
-        } else if file.len > HEADER_LEN as u64 || file.bad.is_some_and(|bad| !bad.unwritten) {
-            set_aside(storage, &name, self.ending)?;
+        let name = file.name();
+        if file.len > HEADER_LEN as u64 || file.bad.is_some_and(|bad| !bad.unwritten) {
+            set_aside(&*self.storage, &name, self.ending)
         } else {
-            remove_if_there(storage, &name)?;
+            remove_if_there(&*self.storage, &name)
         }
-        Ok(())
     }
 
     /// Writes a file anew, unless it is known to be durable and the journal went on after it (JOURNAL-RECOVERY-3). It is read and
@@ -490,12 +497,30 @@ impl JournalRecovery {
             return Ok(());
         }
         let mut bytes = read_file(&*self.storage, file.table)?;
+        let mut cut = Vec::new();
         if !self.is_salvage {
-            bytes.truncate(usize::try_from(file.len).unwrap_or(usize::MAX));
+            cut = bytes.split_off(usize::try_from(file.len).map_or(bytes.len(), |len| len.min(bytes.len())));
             let again = ScannedFile::read(file.table, bytes.clone(), Some(file.len))?;
             again.bad.map_or(Ok(()), |bad| Err(file.damaged(bad.report.into())))?;
         }
-        write_anew(&*self.storage, &file.name(), &bytes).map(drop)
+        if cut.is_empty() || self.cut_table() != Some(file.table) {
+            return write_anew(&*self.storage, &file.name(), &bytes).map(drop);
+        }
+        self.cut_file(file, &bytes, &cut)
+    }
+
+    /// Sets the end of a file aside, durably, and then writes the file without it. If that fails, either the file has its end, or what
+    /// was set aside is there.
+    fn cut_file(&self, file: &ScannedFile, kept: &[u8], cut: &[u8]) -> Result<()> {
+        let (storage, name) = (&*self.storage, file.name());
+        let aside = format!("{name}{}", self.ending);
+        write_anew(storage, &aside, cut)?;
+        let written = sync_dir(storage).and_then(|()| write_anew(storage, &name, kept));
+        written.map(drop).inspect_err(|_| {
+            let is_whole = read_file(storage, file.table).is_ok_and(|now| now.len() > kept.len());
+            // JOURNAL-RECOVERY-5.
+            is_whole.then(|| storage.remove(&aside));
+        })
     }
 
     /// The end of the newest file.
@@ -507,6 +532,11 @@ impl JournalRecovery {
     pub(super) fn last_first(&self) -> SequenceNumber {
         self.files.iter().map(|file| file.last_batch).fold(self.last_sequence, SequenceNumber::max)
     }
+}
+
+/// Whether a file belongs to the journal.
+fn is_own(name: &str) -> bool {
+    name == NAME || table_of(name).or_else(|| table_of_kept(name)).is_some()
 }
 
 /// Gives a file that is no longer part of the journal another name.
@@ -526,7 +556,8 @@ fn set_aside(storage: &dyn Storage, name: &str, ending: &str) -> Result<()> {
 //   zeros follow. So notes go with their file.
 //
 // Only the first note after a file was begun is synced at once, so that a sync costs no second one: a power cut may take the
-// newest ones. Whoever has no note knows less and is told nothing wrong. One owner at a time.
+// newest ones. Whoever has no note knows less and is told nothing wrong. So notes that cannot be written stop nothing: while no new
+// file can be begun, for want of file descriptors or of room, the old one takes them. One owner at a time.
 
 /// The file of the notes.
 pub(super) const NAME: &str = "journal.synced";
@@ -555,10 +586,14 @@ impl Note {
         bytes
     }
 
-    fn read(bytes: &[u8]) -> Option<Note> {
+    /// What the words of a note say, damaged or not.
+    fn from_words(bytes: &[u8]) -> Note {
         let at = At { table: word(bytes, 8), offset: word(bytes, 16) };
-        let note = Note { at, last_sequence: word(bytes, 24) };
-        (note.to_bytes() == bytes).then_some(note)
+        Note { at, last_sequence: word(bytes, 24) }
+    }
+
+    fn read(bytes: &[u8]) -> Option<Note> {
+        Some(Note::from_words(bytes)).filter(|note| note.to_bytes() == bytes)
     }
 }
 
@@ -569,6 +604,10 @@ pub(super) struct Evidence {
     /// `None` after a call that failed: a note may end within the file, or another file have its name.
     file: Option<Box<dyn StorageFile>>,
     len: u64,
+    /// Whether the next note is synced at once.
+    is_due: bool,
+    /// Whether a sync of the directory may have failed since a name was new (FILE-JOURNAL-5).
+    has_lost_names: bool,
     /// The last note that may be there.
     pub(super) note: Option<Note>,
 }
@@ -587,24 +626,40 @@ impl Evidence {
                 // A sector that was not written before a power cut.
                 None if bytes.iter().all(|byte| *byte == 0) => {}
                 None => {
-                    let cause = report((number * NOTE_LEN) as u64, MARK[0].into(), bytes[0].into()).into();
+                    let written = Note::from_words(bytes).to_bytes();
+                    let cause = difference((number * NOTE_LEN) as u64, &written, bytes).into();
                     damage = Some(Error::DamagedFile { file: NAME.into(), cause: Box::new(cause) });
                 }
             }
         }
-        Ok((Evidence { storage, file: None, len: 0, note }, damage))
+        let evidence = Evidence { storage, file: None, len: 0, is_due: false, has_lost_names: true, note };
+        Ok((evidence, damage))
     }
 
     /// Begins a new file with at most this note, in place of an earlier one, none of whose notes comes back. If the
     /// process ends meanwhile, one of the two exists. The name is new, so that this sync of the directory counts even
-    /// after a failed one: all names that there are survive a crash then.
+    /// after a failed one: all names that there are survive a crash then. An error before the file gets its name changes nothing.
     pub(super) fn begin(&mut self, note: Option<Note>) -> Result<()> {
-        self.file = None;
         let bytes = note.map_or_else(Vec::new, |note| note.to_bytes().to_vec());
-        let file = write_anew(&*self.storage, NAME, &bytes)?;
+        let file = write_durable_copy(&*self.storage, NAME, &bytes)?;
+        (self.file, self.has_lost_names) = (None, true);
+        name_copy(&*self.storage, NAME)?;
         sync_dir(&*self.storage)?;
         (self.file, self.len, self.note) = (Some(file), bytes.len() as u64, note);
+        (self.is_due, self.has_lost_names) = (true, false);
         Ok(())
+    }
+
+    /// Makes all names durable that there are, by a new file with the last note. While none can be begun, the old one goes on: the
+    /// names are those of files that were begun since the directory was synced, so this sync of it counts.
+    pub(super) fn renew(&mut self) -> Result<()> {
+        match self.begin(self.note) {
+            Err(_) if !self.has_lost_names => {
+                self.is_due = true;
+                sync_dir(&*self.storage)
+            }
+            begun => begun,
+        }
     }
 
     /// Whether the file takes no more.
@@ -614,11 +669,11 @@ impl Evidence {
 
     /// Adds a note (EVIDENCE-1). One that cannot be written is missing, and that is all.
     pub(super) fn add(&mut self, note: Note) {
-        let is_first = self.len <= NOTE_LEN as u64;
+        let is_due = std::mem::take(&mut self.is_due);
         self.note = Some(note);
         self.len += NOTE_LEN as u64;
         self.file.take_if(|file| file.append(&note.to_bytes()).is_err());
-        if is_first {
+        if is_due {
             self.sync();
         }
     }

@@ -10,8 +10,9 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
-use paranoid_memtable::{Error, Result};
+use paranoid_memtable::{Error, Result, shown};
 
 /// A file that grows at its end. Nothing of it needs to survive a crash before [`sync`](StorageFile::sync) returned.
 ///
@@ -32,14 +33,17 @@ pub trait StorageFile: fmt::Debug + Send + Sync {
     /// Adds bytes at the end of the file and waits for no device.
     ///
     /// # Errors
-    /// Those of the operating system. Any part of the bytes may be in the file then.
+    /// Those of the operating system. Any part of the bytes may be in the file then. A journal does not call again, so
+    /// an implementation repeats a system call that ended in `Interrupted`.
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
 
-    /// What was appended before this call survives a crash once it returns.
+    /// What was appended before this call survives a crash once it returns. Needs no file descriptor that the file does
+    /// not have.
     ///
     /// # Errors
     /// Those of the operating system. Nothing is known about the bytes since the last sync then, and another call may
-    /// succeed without having written them.
+    /// succeed without having written them. A journal does not call again, so an implementation repeats a system call
+    /// that ended in `Interrupted`.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -92,7 +96,8 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// `NotFound`, and those of the operating system.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// The names that there are survive a crash once this returns.
+    /// The names that there are survive a crash once this returns. An error stops a journal until it is opened again.
+    /// So this call should depend on nothing but the device, and keep what it needs open.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -108,17 +113,22 @@ pub trait Storage: fmt::Debug + Send + Sync {
     }
 }
 
-/// A directory of the machine's file system.
+/// A directory of the machine's file system. The first [`sync_dir`](Storage::sync_dir) opens the directory, and the
+/// storage and its clones keep it open: later syncs need no further file descriptor.
 ///
 /// ```
 /// use paranoid_set::{FileStorage, Storage};
 /// let nowhere = FileStorage::new("/no/such/directory");
 /// assert_eq!(nowhere.list().unwrap_err().kind(), std::io::ErrorKind::NotFound);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct FileStorage {
     directory: PathBuf,
+    /// The directory, once it is open.
+    handle: Arc<OnceLock<File>>,
 }
+
+shown! { "FileStorage": impl [] FileStorage, |storage| { "directory": storage.directory } }
 
 impl FileStorage {
     /// A directory that exists.
@@ -130,7 +140,7 @@ impl FileStorage {
     /// ```
     #[must_use]
     pub fn new(directory: impl AsRef<Path>) -> Self {
-        FileStorage { directory: directory.as_ref().to_path_buf() }
+        FileStorage { directory: directory.as_ref().to_path_buf(), handle: Arc::default() }
     }
 }
 
@@ -175,7 +185,11 @@ impl Storage for FileStorage {
 
     fn sync_dir(&self) -> io::Result<()> {
         // Elsewhere directories cannot be opened, and names survive by themselves.
-        if cfg!(unix) { File::open(&self.directory)?.sync_all() } else { Ok(()) }
+        if cfg!(unix) && self.handle.get().is_none() {
+            // Another thread may be the first one.
+            let _ = self.handle.set(File::open(&self.directory)?);
+        }
+        self.handle.get().map_or(Ok(()), File::sync_all)
     }
 
     fn lock(&self) -> io::Result<Box<dyn Any + Send + Sync>> {
@@ -197,25 +211,41 @@ pub(super) const COPY: &str = ".copy";
 /// Writes a file in place of one that is not known to be durable, and syncs it: another sync of the old one might succeed
 /// without having written it. Durable once the directory is synced as well.
 pub(super) fn write_anew(storage: &dyn Storage, name: &str, bytes: &[u8]) -> Result<Box<dyn StorageFile>> {
-    let file = write_copy(storage, name, bytes)?;
-    file.sync().map_err(Error::io("sync", name))?;
+    let file = write_durable_copy(storage, name, bytes)?;
     name_copy(storage, name)?;
     Ok(file)
 }
 
-/// Writes a file that has another name than its own, in the place of one that may have it.
+/// As `write_copy`, and syncs the file.
+pub(super) fn write_durable_copy(
+    storage: &dyn Storage,
+    name: &str,
+    bytes: &[u8],
+) -> Result<Box<dyn StorageFile>> {
+    let file = write_copy(storage, name, bytes)?;
+    or_remove(storage, name, file.sync().map_err(Error::io("sync", name)))?;
+    Ok(file)
+}
+
+/// Writes a file that has another name than its own, in the place of one that may have it. After an error no such file is left.
 pub(super) fn write_copy(storage: &dyn Storage, name: &str, bytes: &[u8]) -> Result<Box<dyn StorageFile>> {
     let copy = format!("{name}{COPY}");
     remove_if_there(storage, &copy)?;
     let file = storage.create(&copy).map_err(Error::io("create", &copy))?;
-    file.append(bytes).map_err(Error::io("append to", &copy))?;
+    or_remove(storage, name, file.append(bytes).map_err(Error::io("append to", &copy)))?;
     Ok(file)
 }
 
 /// Gives a file that was written its name.
 pub(super) fn name_copy(storage: &dyn Storage, name: &str) -> Result<()> {
     let copy = format!("{name}{COPY}");
-    storage.rename(&copy, name).map_err(Error::io("rename", &copy))
+    or_remove(storage, name, storage.rename(&copy, name).map_err(Error::io("rename", &copy)))
+}
+
+/// After an error removes the copy that was begun: it takes room which the next attempt needs. If that fails too, the next
+/// opening removes the copy.
+fn or_remove<T>(storage: &dyn Storage, name: &str, done: Result<T>) -> Result<T> {
+    done.inspect_err(|_| drop(storage.remove(&format!("{name}{COPY}"))))
 }
 
 pub(super) fn remove_if_there(storage: &dyn Storage, name: &str) -> Result<()> {

@@ -636,3 +636,229 @@ mod faults {
         );
     }
 }
+
+/// A shortage for a moment: the process has no file descriptor left, or the disk no room. What fails changes nothing, and afterwards
+/// the journal goes on.
+mod shortage {
+    use std::sync::Arc;
+
+    use paranoid_memtable::{ChecksumKind, Error};
+    use paranoid_set::{FileJournal, FindingReason, Journal, RecoveryMode, Storage};
+
+    use super::super::{Files, batch, disk_of, empty_disk, read};
+    use super::{Engine, Forgets, Written};
+    use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
+    use crate::support::sets::{End, Plan, SECTOR, SimDisk};
+
+    /// An engine opens and works, while each call that opens or creates something fails in this interval. Nothing stops: the opening is
+    /// tried again, each later call is refused at most, and the same set takes writes afterwards. Returns how many calls were refused.
+    fn work_without_descriptors(seed: u64, within: (u64, u64)) -> Result<u64, String> {
+        let mut rng = Rng::new(seed);
+        let disk = SimDisk::new(rng.next_u64(), Plan::default());
+        disk.set_plan(Plan { without_descriptors: Some(within), ..Plan::default() });
+        let (mut written, mut refused) = (Written::default(), 0);
+        let engine = loop {
+            let begun = disk.steps();
+            match Engine::open(&disk, Forgets::Nothing) {
+                Ok(engine) => break engine,
+                Err(_) if begun < within.1 => refused += 1,
+                Err(error) => return Err(format!("open: {error}")),
+            }
+        };
+        engine.opened(&mut written)?;
+        while disk.steps() < within.1 {
+            if let Err(error) = engine.work(&mut written, &mut rng) {
+                refused += 1;
+                if engine.failed(&mut written, &mut rng)? {
+                    return Err(format!("the set stopped: {error}"));
+                }
+            }
+        }
+        for _ in 0..12 {
+            engine.work(&mut written, &mut rng).map_err(|error| format!("afterwards: {error}"))?;
+        }
+        drop(engine);
+        written.ended(End::Power);
+        let disk = disk.after(End::Power, &mut rng);
+        let engine = Engine::open(&disk, Forgets::Nothing).map_err(|error| format!("at last: {error}"))?;
+        engine.opened(&mut written)?;
+        Ok(refused)
+    }
+
+    #[test]
+    fn a_set_without_file_descriptors_for_a_moment_goes_on() {
+        let test = "file_journal::install::shortage::a_set_without_file_descriptors_for_a_moment_goes_on";
+        let seed = seed_or(0xfd);
+        let _watchdog = Watchdog::new(test, seed);
+        let (runs, mut refused) = (amount(18_000, 450), 0);
+        // Each call in turn, and then under another seed.
+        for run in 0..runs {
+            let (seed, from, calls) =
+                (seed.wrapping_add(run / 450), run / 3 % 150, [1, 3, 40][run as usize % 3]);
+            let worked = work_without_descriptors(seed, (from, from + calls));
+            refused += worked.unwrap_or_else(|text| {
+                panic!("calls {from} to {}: {text}\nreplay: {}", from + calls - 1, replay_line(test, seed))
+            });
+        }
+        println!("{refused} calls were refused");
+        assert!(refused > runs, "{refused} in {runs} runs");
+    }
+
+    /// A sync needs no file descriptor, neither for new names nor for the notes, and what it answers is so.
+    #[test]
+    fn a_sync_opens_nothing() {
+        let disk = empty_disk();
+        let (journal, ..) = read(&disk, 0, RecoveryMode::default()).unwrap();
+        for table in 1..=3 {
+            journal.switch(table).unwrap();
+            disk.set_plan(Plan { without_descriptors: Some((0, u64::MAX)), ..Plan::default() });
+            for sequence in 3 * table - 2..=3 * table {
+                journal.append(&batch(sequence, b"value")).unwrap();
+                journal.sync().unwrap();
+            }
+            assert!(matches!(journal.switch(table + 1), Err(Error::Io { operation: "create", .. })));
+            assert!(matches!(journal.obsolete_before(table), Err(Error::Io { operation: "list", .. })));
+            disk.set_plan(Plan::default());
+        }
+        journal.append(&batch(10, b"value")).unwrap();
+        drop(journal);
+        for seed in 0..20 {
+            let after = disk.after(End::Power, &mut Rng::new(seed));
+            let mut found = read(&after, 0, RecoveryMode::default()).unwrap().2;
+            found.truncate(9);
+            assert!(found.iter().map(|batch| batch.0).eq(1..=9), "power cut {seed}: {found:?}");
+            // The notes went on in the old file: a loss is noticed.
+            let mut files = after.files();
+            files.retain(|name, _| !name.starts_with("000003"));
+            assert!(read(&disk_of(&files), 0, RecoveryMode::default()).is_err(), "power cut {seed}");
+        }
+    }
+
+    /// The files of a journal that took a few hundred batches and ended badly: some of them durable, some torn, some damaged.
+    fn ended_badly(rng: &mut Rng) -> Files {
+        let disk = SimDisk::new(rng.next_u64(), Plan::default());
+        let (journal, ..) = read(&disk, 0, RecoveryMode::default()).unwrap();
+        for sequence in 1..=40 {
+            if sequence == 1 || rng.one_in(15) {
+                journal.switch(journal.next_table()).unwrap();
+            }
+            let len = rng.index(3 * SECTOR);
+            journal.append(&batch(sequence, &rng.bytes(len))).unwrap();
+            match rng.below(8) {
+                0 => journal.sync().unwrap(),
+                1..4 => journal.write().unwrap(),
+                _ => {}
+            }
+        }
+        drop(journal);
+        let mut files = disk.after(*rng.pick(&[End::Process, End::Power]), rng).files();
+        let names: Vec<String> = files.keys().cloned().collect();
+        let bytes = files.get_mut(rng.pick(&names)).unwrap();
+        match rng.below(4) {
+            0 if !bytes.is_empty() => {
+                let at = rng.index(bytes.len());
+                bytes[at] ^= 1 << rng.below(8);
+            }
+            1 => bytes.truncate(rng.index(bytes.len() + 1)),
+            2 => bytes.extend([7; 700]),
+            _ => {}
+        }
+        files
+    }
+
+    /// All files but the notes: batches, and what was set aside, for whatever reason.
+    fn without_notes(disk: &SimDisk) -> Files {
+        let files = disk.files().into_iter().filter(|(name, _)| name != "journal.synced");
+        files.map(|(name, bytes)| (name.replace(".damaged", ".cut"), bytes)).collect()
+    }
+
+    /// The disk is full from each call of an opening on, in each mode: an opening that fails leaves no more bytes and no more names, and
+    /// one that has room finds what the first one would have found.
+    #[test]
+    fn an_opening_without_room_leaves_nothing() {
+        let test = "file_journal::install::shortage::an_opening_without_room_leaves_nothing";
+        let mut seed = seed_or(0xf011);
+        let _watchdog = Watchdog::new(test, seed);
+        let modes = [
+            RecoveryMode::TolerateCorruptedTailRecords,
+            RecoveryMode::PointInTime,
+            RecoveryMode::SkipAnyCorrupted,
+            RecoveryMode::AbsoluteConsistency,
+        ];
+        let (mut failed, mut cut) = (0, 0);
+        let openings = amount(20_000, 2_500);
+        while failed < openings {
+            let text = replay_line(test, seed);
+            let mut rng = Rng::new(seed);
+            seed = rng.next_u64();
+            let files = ended_badly(&mut rng);
+            for mode in modes {
+                let whole_disk = disk_of(&files);
+                let Ok((_, whole, wanted)) = read(&whole_disk, 0, mode) else { continue };
+                cut += u64::from(whole.findings.iter().any(|it| it.reason == FindingReason::TornTail));
+                for call in 0..100 {
+                    let text = format!("{mode:?}, call {call}\n{text}");
+                    let disk = disk_of(&files);
+                    disk.set_plan(Plan { full_from: Some(call), ..Plan::default() });
+                    let before = disk.used();
+                    let Err(error) = read(&disk, 0, mode) else { break };
+                    assert!(matches!(error, Error::Io { .. }), "{error}, {text}");
+                    failed += 1;
+                    let left = disk.files();
+                    assert!(!left.keys().any(|name| name.ends_with(".copy")), "{:?}, {text}", left.keys());
+                    assert!(disk.used() <= before, "{} bytes, {before} before, {text}", disk.used());
+                    disk.set_plan(Plan::default());
+                    let found = read(&disk, 0, mode).map(|(.., found)| found);
+                    assert!(found.as_ref().is_ok_and(|found| *found == wanted), "{:?}, {text}", found.err());
+                    // A salvage leaves damaged files as they are, and the next one may know less of them.
+                    let is_same = without_notes(&disk) == without_notes(&whole_disk);
+                    assert!(is_same || mode == RecoveryMode::SkipAnyCorrupted, "{text}");
+                }
+            }
+        }
+        println!("{failed} openings without room, {cut} of torn tails");
+        assert!(cut > openings / 300, "{cut} openings of torn tails");
+    }
+
+    /// What an opening began, whose process ended, takes the room that is left: the next opening removes it before it needs room.
+    #[test]
+    fn what_an_opening_began_makes_room_for_the_next_one() {
+        let disk = empty_disk();
+        let (journal, ..) = read(&disk, 0, RecoveryMode::default()).unwrap();
+        journal.switch(1).unwrap();
+        (1..=200).for_each(|sequence| journal.append(&batch(sequence, &[7; 1000])).unwrap());
+        drop(journal);
+        let mut files = disk.files();
+        // A copy of the file fits, and not a byte more.
+        let capacity: usize =
+            files.values().map(Vec::len).sum::<usize>() + files["000001.journal"].len() + 100;
+        for name in ["000001.journal.copy", "000001.journal.cut.copy", "journal.synced.copy"] {
+            files.insert(name.into(), vec![1; 80_000]);
+        }
+        let disk = disk_of(&files);
+        disk.set_plan(Plan { capacity: Some(capacity), ..Plan::default() });
+        let storage = Arc::new(disk.clone());
+        let opened = FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, RecoveryMode::default());
+        assert_eq!(opened.unwrap().1.replay(|_, _| Ok(())).unwrap().batches, 200);
+        assert_eq!(disk.files().keys().collect::<Vec<_>>(), ["000001.journal", "journal.synced"]);
+    }
+
+    /// A journal of 200 KB on a disk with room for another 100: opening it takes no room, however often that is tried.
+    #[test]
+    fn openings_without_room_take_none() {
+        let disk = empty_disk();
+        let (journal, ..) = read(&disk, 0, RecoveryMode::default()).unwrap();
+        journal.switch(1).unwrap();
+        (1..=200).for_each(|sequence| journal.append(&batch(sequence, &[7; 1000])).unwrap());
+        drop(journal);
+        let disk = disk_of(&disk.files());
+        let (names, used) = (disk.list().unwrap(), disk.used());
+        disk.set_plan(Plan { capacity: Some(used + 100_000), ..Plan::default() });
+        for _ in 0..3 {
+            assert!(matches!(read(&disk, 0, RecoveryMode::default()), Err(Error::Io { .. })));
+            assert_eq!((disk.list().unwrap(), disk.used()), (names.clone(), used));
+        }
+        disk.set_plan(Plan::default());
+        assert_eq!(read(&disk, 0, RecoveryMode::default()).unwrap().2.len(), 200);
+    }
+}

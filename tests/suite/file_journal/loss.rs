@@ -16,7 +16,14 @@ use crate::support::sets::{End, Plan, SECTOR, SimDisk};
 
 const DEFAULT: RecoveryMode = RecoveryMode::TolerateCorruptedTailRecords;
 /// Every storage call that may fail fails.
-const FAILING: Plan = Plan { crash_at: None, fails_one_in: Some(1), fails_within: None, capacity: None };
+const FAILING: Plan = Plan {
+    crash_at: None,
+    fails_one_in: Some(1),
+    fails_within: None,
+    without_descriptors: None,
+    full_from: None,
+    capacity: None,
+};
 
 fn numbers(found: &[Logged]) -> Vec<u64> {
     found.iter().map(|(sequence, _)| *sequence).collect()
@@ -365,8 +372,13 @@ fn files_of_another_version_are_not_supported() {
     header.extend(7u32.to_le_bytes());
     [1, u64::MAX, 0, 0, 0, 0].iter().for_each(|word: &u64| header.extend(word.to_le_bytes()));
     header.extend(ChecksumKind::Xxh3.checksum(&header).to_le_bytes());
+    // A later version keeps place, length and checksum of the header's copies.
     let mut later = four_batches()["000001.journal"].clone();
-    (later[8], later[SECTOR / 2 + 8]) = (5, 5);
+    for copy in [0, SECTOR / 2] {
+        later[copy + 8] = 5;
+        let checksum = ChecksumKind::Xxh3.checksum(&later[copy..copy + 48]).to_le_bytes();
+        later[copy + 48..copy + 52].copy_from_slice(&checksum);
+    }
     for bytes in
         [[header.clone(), header.clone(), vec![9; 500]].concat(), [header.clone(), header].concat(), later]
     {
@@ -377,6 +389,78 @@ fn files_of_another_version_are_not_supported() {
             assert_eq!(disk.files(), files);
         }
     }
+}
+
+/// Both copies of a header are damaged behind its name, in the same way or not: that is damage of this file, whatever version the bytes
+/// make of it, and the other file is saved.
+#[test]
+fn a_damaged_header_is_no_other_version() {
+    let whole = four_batches();
+    let bytes = &whole["000001.journal"];
+    let mut rng = Rng::new(5);
+    for case in 0..400 {
+        let mut damaged = bytes.clone();
+        for copy in [0, SECTOR / 2] {
+            // From the version on, or one byte.
+            let (from, len) = if case % 2 == 0 { (8, SECTOR / 2 - 8) } else { (8 + rng.index(44), 1) };
+            let filler = [0, 0xff, 5, rng.below(256) as u8][case / 2 % 4];
+            let place = &mut damaged[copy + from..copy + from + len];
+            place.iter_mut().for_each(|byte| *byte = if *byte == filler { !filler } else { filler });
+        }
+        let mut files = whole.clone();
+        files.insert("000001.journal".into(), damaged);
+        for mode in [DEFAULT, RecoveryMode::AbsoluteConsistency] {
+            let refused = read(&disk_of(&files), 0, mode).map(|_| ()).unwrap_err();
+            assert!(
+                matches!(&refused, Error::DamagedFile { file, .. } if file == "000001.journal"),
+                "{refused}"
+            );
+        }
+        let (_, replayed, found) = read(&disk_of(&files), 0, RecoveryMode::SkipAnyCorrupted).unwrap();
+        assert_eq!((numbers(&found), replayed.findings.len()), (vec![3, 4], 1), "case {case}");
+        assert!(read(&disk_of(&files), 0, RecoveryMode::PointInTime).unwrap().2.is_empty());
+    }
+}
+
+/// The report of an error says what was expected and what was found, and these are not the same.
+fn check_report(error: &Error, text: &str) {
+    if let Error::DamagedFile { file, cause } = error
+        && let Error::Corruption(report) = &**cause
+    {
+        assert_ne!(report.expected, report.found, "{text}: {file}, {report}");
+    }
+}
+
+/// Every byte of every file of a journal in each mode, flipped in one bit and in all, also those that hold nothing.
+#[test]
+fn a_report_never_says_that_what_was_found_was_expected() {
+    let _watchdog = Watchdog::new("file_journal::loss::a_report_never_says_that", 0);
+    let modes = [DEFAULT, RecoveryMode::AbsoluteConsistency, RecoveryMode::PointInTime];
+    let whole = four_batches();
+    let mut reports = 0;
+    for (name, bytes) in &whole {
+        for (at, mode) in (0..bytes.len()).flat_map(|at| {
+            modes.into_iter().chain([RecoveryMode::SkipAnyCorrupted]).map(move |mode| (at, mode))
+        }) {
+            for flip in [1 << (at % 8), 0xff] {
+                let mut files = whole.clone();
+                files.get_mut(name).unwrap()[at] ^= flip;
+                let text = format!("{name}, byte {at} ^ {flip:#x}, {mode:?}");
+                match read(&disk_of(&files), 0, mode) {
+                    Ok((_, replayed, _)) => {
+                        assert!(!replayed.findings.is_empty(), "{text}");
+                        reports += replayed.findings.len();
+                        replayed.findings.iter().for_each(|it| check_report(&it.error, &text));
+                    }
+                    Err(error) => {
+                        reports += 1;
+                        check_report(&error, &text);
+                    }
+                }
+            }
+        }
+    }
+    assert!(reports > 10_000, "{reports}");
 }
 
 /// A process that ends again and again before its first write, and one that ends after it: no opening takes more steps
