@@ -360,7 +360,7 @@ impl<'s> Compaction<'s> {
     fn lend(&mut self, next: &Next) -> Option<FlushItem<'_>> {
         let entry = match next {
             Next::Fragment => {
-                let fragment = self.fragments.as_ref()?.fragment()?;
+                let fragment = self.fragments.as_mut()?.fragment()?;
                 self.summary.fragments += 1;
                 self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
                 return Some(FlushItem::Fragment(fragment));

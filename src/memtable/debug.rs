@@ -154,7 +154,7 @@ shown! {
         "unfragmented_bytes": fragments.unfragmented_bytes,
     }
     "Fragmenter": impl [] Fragmenter, |_| {}
-    "FragmentIter": impl [] FragmentIter, |fragments| { "fragment": fragments.fragment() }
+    "FragmentIter": impl [] FragmentIter, |fragments| { "fragment": fragments.last() }
 
     "ArenaRecycler": impl [] ArenaRecycler, |_| {}
 

@@ -33,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::iter::Peekable;
 use std::sync::Arc;
 use std::vec::IntoIter;
@@ -51,10 +52,14 @@ struct Span {
 }
 
 impl Span {
-    /// The digest over spans that had `digest` before this one.
     fn digest_after(&self, digest: u64) -> u64 {
-        mix(self.sequence, hash(&self.end, hash(&self.start, digest)))
+        span_digest((&self.start, &self.end, self.sequence), digest)
     }
+}
+
+/// The digest over spans that had `digest` before this one.
+pub(crate) fn span_digest((start, end, sequence): (&[u8], &[u8], SequenceNumber), digest: u64) -> u64 {
+    mix(sequence, hash(end, hash(start, digest)))
 }
 
 /// Turns range tombstones, sorted or not, into [`Fragments`].
@@ -164,6 +169,14 @@ impl Fragmenter {
         Ok(())
     }
 
+    /// Compares the digest over what was added with one over what there was to add.
+    pub(crate) fn compare(&self, listed: u64) -> Result<()> {
+        if listed == self.digest {
+            return Ok(());
+        }
+        Err(Corruption::new(Place::Fragment, 0, listed, self.digest).into())
+    }
+
     /// Cuts all added tombstones into fragments. O(n log n) comparisons, and time and memory proportional to the size of the
     /// result: without snapshots up to n numbers in each of 2n fragments, which [`finish_iter`](Self::finish_iter) returns one
     /// by one.
@@ -186,7 +199,7 @@ impl Fragmenter {
         self.spans.iter().for_each(|span| fragments.count((span.start.len() + span.end.len()) as u64));
         let mut cut = self.finish_iter();
         while cut.sweep.step(cut.stripes.as_deref()) {
-            if let Some(Fragment { start, end, sequences }) = cut.fragment() {
+            if let Some(Fragment { start, end, sequences }) = cut.last() {
                 fragments.push(start, end, sequences);
             }
         }
@@ -279,14 +292,20 @@ impl FragmentIter {
             self.verify()?;
             return Ok(false);
         }
-        self.returned = self.fragment().map_or(0, |fragment| fragment.digest_after(self.returned));
         Ok(true)
     }
 
-    /// The fragment to which the last [`advance`](Self::advance) led.
+    /// The fragment to which the last [`advance`](Self::advance) led; to be called once after each.
     #[doc(hidden)]
     #[must_use]
-    pub fn fragment(&self) -> Option<Fragment<'_>> {
+    pub fn fragment(&mut self) -> Option<Fragment<'_>> {
+        let fragment = self.sweep.fragment(&self.spans)?;
+        self.returned = black_box(&fragment).digest_after(self.returned);
+        Some(fragment)
+    }
+
+    /// The fragment that was returned last.
+    pub(crate) fn last(&self) -> Option<Fragment<'_>> {
         self.sweep.fragment(&self.spans)
     }
 
@@ -297,7 +316,8 @@ impl FragmentIter {
         if added != self.added {
             return Err(differs(self.added, added));
         }
-        let (mut sweep, mut again) = (Sweep::new(&self.comparator, &self.spans, self.stripes.as_deref()), 0);
+        let spans = black_box(&self.spans);
+        let (mut sweep, mut again) = (Sweep::new(&self.comparator, spans, self.stripes.as_deref()), 0);
         while sweep.step(self.stripes.as_deref()) {
             again = sweep.fragment(&self.spans).map_or(0, |fragment| fragment.digest_after(again));
         }
@@ -363,14 +383,16 @@ impl Sweep {
         }
         std::mem::swap(&mut self.sequences, &mut self.ahead);
         let start = self.now;
-        loop {
+        // There are no numbers from the last boundary on; a processor that errs may miss that.
+        while self.now < self.bounds.len() {
             self.now += 1;
             self.look_ahead(stripes);
             if self.ahead != self.sequences {
-                self.last = [start, self.now];
-                return true;
+                break;
             }
         }
+        self.last = [start, self.now];
+        true
     }
 
     /// Collects the sequence numbers from the boundary `now` on. There are none from the last boundary on.

@@ -14,6 +14,7 @@
 //!   version of its key. Bases of merge operands, single deletes, and versions older than a single delete are kept.
 //! * FLUSH-4: for a processor that errs, each entry is compared with the one before it, by whole keys, since one that was linked in a
 //!   wrong place has digests that agree; and entries are counted where they are handed out, to be compared with those seen.
+//!   Range tombstones are read twice, and their fragments cut twice.
 //!
 //! Any thread; several flushes of one table may run at once.
 
@@ -34,8 +35,8 @@ use crate::memtable::read::entry::copy_verified;
 use crate::memtable::scan::cursor::{each_tombstone, next_of};
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Search;
-use crate::tombstone::fragmenter::{FragmentIter, Fragmenter};
-use crate::tombstone::fragments::{Fragment, Fragments};
+use crate::tombstone::fragmenter::{FragmentIter, Fragmenter, span_digest};
+use crate::tombstone::fragments::Fragment;
 
 /// The error of a sink.
 ///
@@ -263,40 +264,10 @@ enum Stage<'t> {
     Entries(Entries<'t>),
     /// All entries were seen.
     Passed,
-    Fragments(Cut),
+    Fragments(FragmentIter),
     Ended,
     /// The error that every further call returns (FLUSH-2).
     Failed(Error),
-}
-
-/// The range tombstones, cut into fragments.
-enum Cut {
-    /// Those that the freeze has cut, and the number of those that were passed on.
-    Kept(Fragments, usize),
-    /// Those that are cut by the snapshots of this flush.
-    Swept(FragmentIter),
-}
-
-impl Cut {
-    /// Goes to the next fragment. At the end it verifies that the fragments were not damaged while they were passed on.
-    fn advance(&mut self) -> Result<bool> {
-        match self {
-            Cut::Kept(fragments, passed) if *passed < fragments.len() => {
-                *passed += 1;
-                Ok(true)
-            }
-            Cut::Kept(fragments, _) => fragments.verify().map(|()| false),
-            Cut::Swept(fragments) => fragments.advance(),
-        }
-    }
-
-    /// The fragment to which the last step led.
-    fn fragment(&self) -> Option<Fragment<'_>> {
-        match self {
-            Cut::Kept(fragments, passed) => fragments.get(passed.checked_sub(1)?),
-            Cut::Swept(fragments) => fragments.fragment(),
-        }
-    }
 }
 
 /// A walk over the point entries.
@@ -468,7 +439,7 @@ impl<'t> FlushIter<'t> {
                     }
                 }
                 Stage::Passed => self.stage = Stage::Fragments(self.cut()?),
-                Stage::Fragments(cut) => match cut.advance()? {
+                Stage::Fragments(fragments) => match fragments.advance()? {
                     true => return Ok(()),
                     false => self.seal()?,
                 },
@@ -525,22 +496,22 @@ impl<'t> FlushIter<'t> {
         Ok(())
     }
 
-    /// The fragments of all range tombstones. Those cut by the freeze are used if they have all tombstones of the list
-    /// and no snapshot tells these apart.
+    /// The fragments of all range tombstones. The list is read twice: the digest of what was added is made of copies (FLUSH-4).
     #[cold]
     #[inline(never)]
-    fn cut(&mut self) -> Result<Cut> {
+    fn cut(&mut self) -> Result<FragmentIter> {
         let mut fragmenter = Fragmenter::under(self.core.comparator.clone());
         if let Some(snapshots) = &self.filter.snapshots {
-            let oldest = snapshots.first().copied().unwrap_or(SequenceNumber::MAX);
             fragmenter = fragmenter.with_snapshots(snapshots);
-            if let Some(kept) = self.core.tombstones.fragments(self.core.ground(), oldest) {
-                self.pass_tombstones(|_, _, _| Ok(()))?;
-                return Ok(Cut::Kept(kept, 0));
-            }
         }
         self.pass_tombstones(|start, end, sequence| fragmenter.add(start, end, sequence))?;
-        Ok(Cut::Swept(fragmenter.finish_iter()))
+        let mut listed = 0;
+        each_tombstone(black_box(self.core), |entry, end, _| {
+            listed = span_digest((entry.key(), end, entry.node().sequence()), listed);
+            Ok(())
+        })?;
+        fragmenter.compare(listed)?;
+        Ok(fragmenter.finish_iter())
     }
 
     /// Passes the start, the end and the sequence number of every range tombstone to `take`, as they are stored.
@@ -557,8 +528,8 @@ impl<'t> FlushIter<'t> {
 
     /// Hands out the fragment to which the last step came.
     fn fragment(&mut self) -> Option<Fragment<'_>> {
-        let Stage::Fragments(cut) = &self.stage else { return None };
-        let fragment = cut.fragment()?;
+        let Stage::Fragments(fragments) = &mut self.stage else { return None };
+        let fragment = fragments.fragment()?;
         self.summary.fragments += 1;
         self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
         Some(fragment)

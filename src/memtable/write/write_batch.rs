@@ -195,7 +195,8 @@ impl ReservedBatch<'_, '_> {
     /// If the comparator panics, as in `write_batch`.
     pub fn write(mut self, first_sequence: SequenceNumber) -> Result<BatchWritten> {
         self.batch.count_from(first_sequence)?;
-        apply_batch(self.core, &mut self.entered, &self.batch.writes)
+        let PreparedBatch { batch, writes, left_out, .. } = &*self.batch;
+        apply_batch(self.core, &mut self.entered, writes, left_out.of(batch))
     }
 }
 
@@ -287,12 +288,15 @@ fn read_batch<'b>(
             admit(core, &write).map_err(|error| name(number, error))?;
             writes.push(write);
         } else {
+            // Asked again: what is left out is lost.
+            if black_box(take).takes(entry.family())? && !deletes_nothing(core, black_box(&write)) {
+                return Err(miscounted(batch.len() as u64, writes.len() as u64));
+            }
             left_out.entries += 1;
             left_out.steps = left_out.steps.wrapping_add(sequence - first);
         }
         number += 1;
     }
-    check_read(batch, first, black_box(writes), &left_out)?;
     Ok(left_out)
 }
 
@@ -302,6 +306,13 @@ struct LeftOut {
     entries: usize,
     /// How far their numbers are from the first one, in sum.
     steps: u64,
+}
+
+impl LeftOut {
+    /// The number of entries that a batch writes without these.
+    fn of(&self, batch: &WriteBatch) -> u64 {
+        black_box(batch).len().wrapping_sub(black_box(self).entries) as u64
+    }
 }
 
 /// Compares what was read with what there was to read: the count, and the numbers, which no digest of the caller covers: each, or
@@ -318,7 +329,7 @@ fn check_read(
             0 => (0..).zip(writes).all(|(at, write): (u64, _)| write.sequence == first + at),
             _ => steps_of(first, writes, left_out) == (0..batch.len() as u64).sum(),
         };
-    if agrees { Ok(()) } else { Err(miscounted(batch.len() as u64, writes.len())) }
+    if agrees { Ok(()) } else { Err(miscounted(batch.len() as u64, writes.len() as u64)) }
 }
 
 /// How far all numbers of a batch are from the first one, in sum.
@@ -329,8 +340,8 @@ fn steps_of(first: SequenceNumber, writes: &[Fields<'_>], left_out: &LeftOut) ->
 
 #[cold]
 #[inline(never)]
-fn miscounted(expected: u64, found: usize) -> Error {
-    Corruption::new(Place::Sum, 0, expected, found as u64).into()
+fn miscounted(expected: u64, found: u64) -> Error {
+    Corruption::new(Place::Sum, 0, expected, found).into()
 }
 
 /// Whether this is an empty range, which RocksDB logs: it takes its sequence number and nothing else.
@@ -451,8 +462,13 @@ fn load(writes: &[Fields<'_>]) -> Load {
     })
 }
 
-/// Writes a batch inside a shard.
-fn apply_batch(core: &Core, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<BatchWritten> {
+/// Writes a batch inside a shard. `expected` is the number of its entries, from elsewhere than `writes`.
+fn apply_batch(
+    core: &Core,
+    entered: &mut Entered<'_>,
+    writes: &[Fields<'_>],
+    expected: u64,
+) -> Result<BatchWritten> {
     let (mut written, mut applied) = (BatchWritten::default(), 0);
     let mut count = |inserted: &Inserted| {
         written.add(inserted);
@@ -465,9 +481,9 @@ fn apply_batch(core: &Core, entered: &mut Entered<'_>, writes: &[Fields<'_>]) ->
             .and_then(|ways| link_batch(core, entered, writes, &ways, &mut count)),
     };
     match linked {
-        Ok(()) if applied == black_box(writes).len() as u64 => Ok(written),
+        Ok(()) if applied == black_box(expected) => Ok(written),
         Ok(()) => {
-            let cause = Box::new(miscounted(applied, writes.len()));
+            let cause = Box::new(miscounted(expected, applied));
             Err(Error::BatchInterrupted { applied, cause })
         }
         Err(error) if applied == 0 => Err(error),
@@ -576,8 +592,10 @@ pub(crate) fn write_batch(
     batch: (&WriteBatch, Take),
 ) -> Result<BatchWritten> {
     let (mut writes, mut leased) = (Writes::default(), None);
-    read_batch(core, first_sequence, batch, &mut writes)?;
-    apply_batch(core, &mut enter(core, shard, &mut leased)?, &writes)
+    let left_out = read_batch(core, first_sequence, batch, &mut writes)?;
+    // Not in `read_batch`, whose answer a processor that errs may take for `Ok`.
+    check_read(batch.0, first_sequence, black_box(&writes), &left_out)?;
+    apply_batch(core, &mut enter(core, shard, &mut leased)?, &writes, left_out.of(batch.0))
 }
 
 /// Makes every check of a batch that does not depend on other writes.

@@ -122,7 +122,7 @@ extern "C" fn operation_ends() {
 /// What a table holds, as a map, and where its keys and values come from.
 pub mod model {
     use std::cmp::Reverse;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::hash::{DefaultHasher, Hash, Hasher};
 
     use paranoid_memtable::{Kind, SequenceNumber};
@@ -164,33 +164,53 @@ pub mod model {
     #[derive(Debug, Clone, Default)]
     pub struct Model {
         entries: BTreeMap<Place, (Kind, Vec<u8>)>,
-        ranges: Vec<(Vec<u8>, Vec<u8>, SequenceNumber)>,
+        ranges: Vec<Deleted>,
     }
 
     /// A user key, a sequence number, a kind, a value.
     pub type Version = (Vec<u8>, SequenceNumber, Kind, Vec<u8>);
 
-    /// Entries and range deletes, as a flush hands them out.
-    pub type Collected = (Vec<Version>, Vec<(Vec<u8>, Vec<u8>, SequenceNumber)>);
+    /// Start, end and sequence number of a range delete, or of a fragment of one.
+    pub type Deleted = (Vec<u8>, Vec<u8>, SequenceNumber);
 
-    /// What a flush of all versions hands out: entries in order, and for each key the newest range delete over it.
+    /// A fragment: start, end, and the sequence numbers over it, newest first.
+    pub type Fragment = (Vec<u8>, Vec<u8>, Vec<SequenceNumber>);
+
+    /// Entries and fragments in the order in which a flush returns them, a fragment once for each of its numbers.
+    pub type Collected = (Vec<Version>, Vec<Deleted>);
+
+    /// Which versions of a key, and which numbers of a fragment.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Numbers {
+        /// All.
+        All,
+        /// The newest one of each key and of each fragment.
+        Newest,
+    }
+
+    /// What a flush returns: entries in order, and whole fragments.
     #[derive(Debug, PartialEq, Eq)]
     pub struct Flushed {
         entries: Vec<Version>,
-        covers: Vec<SequenceNumber>,
+        fragments: Vec<Fragment>,
     }
 
     impl Flushed {
-        /// Of what was handed out.
-        pub fn new((entries, ranges): Collected) -> Self {
-            let covers = entries.iter().map(|(user_key, ..)| cover(&ranges, user_key)).collect();
-            Flushed { entries, covers }
+        /// Of what a flush returned.
+        pub fn new((entries, pieces): Collected) -> Self {
+            let mut fragments: Vec<Fragment> = Vec::new();
+            for (start, end, sequence) in pieces {
+                match fragments.last_mut() {
+                    Some(last) if (&last.0, &last.1) == (&start, &end) => last.2.push(sequence),
+                    _ => fragments.push((start, end, vec![sequence])),
+                }
+            }
+            Flushed { entries, fragments }
         }
     }
 
-    fn cover(ranges: &[(Vec<u8>, Vec<u8>, SequenceNumber)], user_key: &[u8]) -> SequenceNumber {
-        let over = ranges.iter().filter(|(start, end, _)| &start[..] <= user_key && user_key < &end[..]);
-        over.map(|(.., sequence)| *sequence).max().unwrap_or(0)
+    fn is_over((start, end, _): &Deleted, user_key: &[u8]) -> bool {
+        &start[..] <= user_key && user_key < &end[..]
     }
 
     impl Model {
@@ -227,20 +247,40 @@ pub mod model {
                 .is_some_and(|((of, _), _)| of == user_key)
         }
 
-        /// The newest range delete over a key, or 0.
+        /// Whether one of the last `count` range deletes is over a key.
         #[must_use]
-        pub fn cover(&self, user_key: &[u8]) -> SequenceNumber {
-            cover(&self.ranges, user_key)
+        pub fn is_under_last(&self, count: usize, user_key: &[u8]) -> bool {
+            self.ranges.iter().rev().take(count).any(|range| is_over(range, user_key))
+        }
+
+        /// The range deletes, cut wherever one begins or ends. Fragments that touch differ in their numbers.
+        #[must_use]
+        pub fn fragments(&self, numbers: Numbers) -> Vec<Fragment> {
+            let bounds: BTreeSet<&[u8]> =
+                self.ranges.iter().flat_map(|(start, end, _)| [&start[..], &end[..]]).collect();
+            let mut fragments: Vec<Fragment> = Vec::new();
+            for (start, end) in bounds.iter().zip(bounds.iter().skip(1)) {
+                let over = self.ranges.iter().filter(|range| is_over(range, start));
+                let mut sequences: Vec<_> = over.map(|(.., sequence)| *sequence).collect();
+                sequences.sort_unstable_by_key(|sequence| Reverse(*sequence));
+                if numbers == Numbers::Newest {
+                    sequences.truncate(1);
+                }
+                match fragments.last_mut() {
+                    _ if sequences.is_empty() => {}
+                    Some(last) if last.1 == *start && last.2 == sequences => last.1 = end.to_vec(),
+                    _ => fragments.push((start.to_vec(), end.to_vec(), sequences)),
+                }
+            }
+            fragments
         }
 
         /// The value that a read at this number gives.
         pub fn visible(&self, user_key: &[u8], snapshot: SequenceNumber) -> Option<&[u8]> {
             let newest = self.entries.range((user_key.to_vec(), Reverse(snapshot))..).next();
             let ((_, Reverse(sequence)), (kind, value)) = newest.filter(|((of, _), _)| of == user_key)?;
-            let is_over = |(start, end, at): &&(Vec<u8>, Vec<u8>, SequenceNumber)| {
-                *at <= snapshot && &start[..] <= user_key && user_key < &end[..]
-            };
-            let cover = self.ranges.iter().filter(is_over).map(|(.., at)| *at).max().unwrap_or(0);
+            let over = self.ranges.iter().filter(|range| is_over(range, user_key));
+            let cover = over.map(|(.., at)| *at).filter(|at| *at <= snapshot).max().unwrap_or(0);
             (*kind == Kind::PUT && cover < *sequence).then_some(value)
         }
 
@@ -271,10 +311,14 @@ pub mod model {
             self.entries.iter().map(of).collect()
         }
 
-        /// What a flush of all versions hands out.
+        /// What a flush of these versions returns.
         #[must_use]
-        pub fn flushed(&self) -> Flushed {
-            Flushed::new((self.versions(), self.ranges.clone()))
+        pub fn flushed(&self, numbers: Numbers) -> Flushed {
+            let mut entries = self.versions();
+            if numbers == Numbers::Newest {
+                entries.dedup_by(|older, newer| older.0 == newer.0);
+            }
+            Flushed { entries, fragments: self.fragments(numbers) }
         }
 
         /// A sum over all of it, to tell a wrong table from a damaged model.
@@ -458,7 +502,11 @@ pub mod report {
                 if matches!(trial.verdict, Verdict::Silent | Verdict::Lost | Verdict::Hung)
                     || campaign.only.is_some()
                 {
-                    let line = format!("{:?}: {}", trial.verdict, sources.line(trial, &round.mappings));
+                    let mut line = format!("{:?}: {}", trial.verdict, sources.line(trial, &round.mappings));
+                    if !trial.loops.is_empty() {
+                        write!(line, ", loops in {}", sources.lines(&trial.loops, &round.mappings))
+                            .unwrap_or_default();
+                    }
                     let repeat = format!(
                         "{} --seed {seed} --only {}: {}",
                         campaign.operation, trial.number, trial.what
@@ -469,6 +517,9 @@ pub mod report {
         }
         outcome
     }
+
+    /// Lines of a loop that are named.
+    const LINES_MAX: usize = 8;
 
     /// Names of source lines.
     #[derive(Default)]
@@ -489,6 +540,15 @@ pub mod report {
                 first.get_or_insert(line);
             }
             first.unwrap_or_default()
+        }
+
+        /// The lines of ours that a copy passed before it was ended, in order.
+        fn lines(&mut self, addresses: &[u64], mappings: &[Mapping]) -> String {
+            let lines = addresses.iter().map(|address| self.frame(*address, mappings));
+            let mut ours: Vec<String> = lines.filter(|(_, is_ours)| *is_ours).map(|(line, _)| line).collect();
+            ours.dedup();
+            ours.truncate(LINES_MAX);
+            ours.join(" ")
         }
 
         fn frame(&mut self, address: u64, mappings: &[Mapping]) -> (String, bool) {

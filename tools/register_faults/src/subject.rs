@@ -10,18 +10,24 @@ use clap::ValueEnum;
 use paranoid_memtable::flush::{FlushItem, Versions};
 use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::read::Operands;
+use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{
     ChecksumKind, DuplicatePolicy, Entry, Error, ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions,
     Result, SequenceNumber, TableReader, ValueRef, WriteBatch,
 };
 use paranoid_set::{FileJournal, MemTableSet, RecoveryMode, SetOptions, Storage, StorageFile};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableSource};
-use register_faults::model::{Collected, Flushed, Model, Random, Version, key, value};
+use register_faults::model::{Collected, Flushed, Model, Numbers, Random, Version, key, value};
 use register_faults::{Verdict, measured, ready};
 
 /// User keys of a table; each third has two versions.
 const KEYS: u64 = 300;
 const ENTRIES: u64 = KEYS + KEYS / 3;
+/// One of so many entries is a range delete, of at most `WIDTH_MAX` of the 2^64 keys: together they are over half of the keys.
+const RANGE_EVERY: u64 = 25;
+const WIDTH_MAX: u64 = 3 << 59;
+/// So many range deletes are watched by a table.
+const WATCHED: usize = 4;
 
 /// One call, or one loop of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -30,6 +36,8 @@ pub(crate) enum Operation {
     Put,
     /// A put with one.
     PutWithDigest,
+    /// A put with a digest of a key that lies under a watched range delete.
+    PutUnder,
     /// A put that takes the place of an equal entry.
     Replace,
     /// A batch of 8 puts, protected.
@@ -42,8 +50,10 @@ pub(crate) enum Operation {
     SetWrite,
     /// A freeze.
     Freeze,
-    /// A flush into a list.
+    /// A flush of all versions into a list.
     Flush,
+    /// A flush of the newest versions into a list.
+    FlushNewest,
     /// A flush into a table file.
     FlushToFile,
     /// A get of a key that is there.
@@ -75,13 +85,11 @@ impl Subject {
         let mut subject = Subject { table, model: Model::default(), random: Random(seed), next: 1 };
         for at in 0..ENTRIES {
             let sequence = subject.take_number();
-            if at % 100 == 50 {
-                let start = subject.random.below(KEYS);
-                let (start, end) = (key(start), key(start.saturating_add(1 << 58)));
-                if start < end {
-                    subject.table.delete_range(sequence, &start, &end)?;
-                    subject.model.delete_range(start, end, sequence);
-                }
+            if at % RANGE_EVERY == RANGE_EVERY / 2 {
+                let (start, width) = (subject.random.draw(), 1 + subject.random.below(WIDTH_MAX));
+                let (start, end) = (key(start.min(u64::MAX - width)), key(start.saturating_add(width)));
+                subject.table.delete_range(sequence, &start, &end)?;
+                subject.model.delete_range(start, end, sequence);
                 continue;
             }
             let user_key = key(Random(at % KEYS).draw());
@@ -155,12 +163,16 @@ pub(crate) fn run(
     }
     let subject = Subject::new(seed, policy)?;
     Ok(match operation {
-        Operation::Put | Operation::PutWithDigest | Operation::Replace | Operation::DeleteRange => {
-            write(subject, operation)?
-        }
+        Operation::Put
+        | Operation::PutWithDigest
+        | Operation::PutUnder
+        | Operation::Replace
+        | Operation::DeleteRange => write(subject, operation)?,
         Operation::Batch8 => batch(subject, 8)?,
         Operation::Batch1000 => batch(subject, 1000)?,
-        Operation::Freeze | Operation::Flush | Operation::FlushToFile => flush(subject, operation)?,
+        Operation::Freeze | Operation::Flush | Operation::FlushNewest | Operation::FlushToFile => {
+            flush(subject, operation)?
+        }
         _ => read(subject, operation)?,
     })
 }
@@ -180,12 +192,15 @@ fn write(
         return Ok(subject.judge_write(after, outcome.map(drop)));
     }
     let new = value(sequence);
+    while operation == Operation::PutUnder && !after.is_under_last(WATCHED, &user_key) {
+        user_key = subject.draw(1);
+    }
     if operation == Operation::Replace {
         let at = subject.random.below(after.points() as u64);
         (user_key, sequence) = after.nth(at);
     }
     after.insert(user_key.clone(), sequence, Kind::PUT, new.clone());
-    let digest = (operation == Operation::PutWithDigest)
+    let digest = matches!(operation, Operation::PutWithDigest | Operation::PutUnder)
         .then(|| Protected::of(&user_key, &new, Kind::PUT).with_sequence(sequence));
     ready()?;
     let outcome = measured(|| table.insert_parts(sequence, Kind::PUT, &user_key, &[&new], digest));
@@ -214,14 +229,19 @@ fn flush(
         return Ok(subject.judge_read(outcome.map(|_| true)));
     }
     let frozen = table.freeze()?;
-    let answer = if operation == Operation::Flush {
-        ready()?;
-        measured(|| collect(&frozen)).map(|flushed| Flushed::new(flushed) == subject.model.flushed())
-    } else {
+    let (versions, numbers) = match operation {
+        Operation::FlushNewest => (Versions::SeenBy(&[]), Numbers::Newest),
+        _ => (Versions::All, Numbers::All),
+    };
+    let answer = if operation == Operation::FlushToFile {
         let memory = Memory::default();
         ready()?;
         let outcome = measured(|| to_file(&frozen, memory.clone()));
-        outcome.and_then(|()| Ok(of_file(&memory)? == subject.model.flushed()))
+        outcome.and_then(|()| Ok(of_file(&memory)? == subject.model.flushed(numbers)))
+    } else {
+        ready()?;
+        let flushed = measured(|| collect(&frozen, versions));
+        flushed.map(|flushed| Flushed::new(flushed) == subject.model.flushed(numbers))
     };
     Ok(subject.judge_read(answer))
 }
@@ -393,10 +413,10 @@ fn bytes(found: Lookup<ValueRef<'_>, Operands<'_>>) -> Option<Vec<u8>> {
     }
 }
 
-/// Everything that a flush hands out.
-fn collect(frozen: &ImmutableMemTable) -> Result<Collected> {
+/// Everything that a flush returns.
+fn collect(frozen: &ImmutableMemTable, versions: Versions<'_>) -> Result<Collected> {
     let (mut entries, mut ranges) = (Vec::new(), Vec::new());
-    let mut flush = frozen.flush_iter(Versions::All)?;
+    let mut flush = frozen.flush_iter(versions)?;
     while let Some(item) = flush.next()? {
         match item {
             FlushItem::Entry(entry) => {
@@ -451,10 +471,12 @@ impl Findings {
         if table.scrub(|_| {}).check().is_err() {
             self.scrubbed += 1;
         }
-        let flushed = table.freeze().and_then(|frozen| collect(&frozen));
+        let flushed = table.freeze().and_then(|frozen| collect(&frozen, Versions::All));
         self.answer(
             "flush",
-            flushed.map(|flushed| !allowed.is_done || Flushed::new(flushed) == allowed.after.flushed()),
+            flushed.map(|flushed| {
+                !allowed.is_done || Flushed::new(flushed) == allowed.after.flushed(Numbers::All)
+            }),
         );
     }
 
@@ -480,15 +502,12 @@ impl Findings {
         let backward: Result<Vec<_>> = table.range(..).rev().map(of).collect();
         self.answer("all versions, back", raw(backward.map(reversed)));
         self.seeks(table, &keys, allowed);
-        match table.range_tombstones(SequenceNumber::MAX) {
-            Err(error) => self.answer("range tombstones", Err(error)),
-            Ok(fragments) => {
-                for user_key in &keys {
-                    let cover = fragments.max_covering_sequence(user_key, SequenceNumber::MAX).unwrap_or(0);
-                    self.answer("cover", Ok(allowed.has(|model| model.cover(user_key) == cover)));
-                }
-            }
-        }
+        let fragments = table.range_tombstones(SequenceNumber::MAX).map(|fragments| {
+            let of = |it: Fragment<'_>| (it.start().to_vec(), it.end().to_vec(), it.sequences().to_vec());
+            let found: Vec<_> = fragments.iter().map(of).collect();
+            allowed.has(|model| model.fragments(Numbers::Newest) == found)
+        });
+        self.answer("range tombstones", fragments);
     }
 
     fn point(&mut self, table: &TableReader, user_key: &[u8], allowed: &Allowed<'_>) {

@@ -31,6 +31,9 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>
 
 /// After this time a copy hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// So many instructions of a copy that hangs are named, or so many bytes of its stack are looked through.
+const STEPS_SAMPLED: usize = 2000;
+const STACK_SAMPLED: usize = 8 << 10;
 /// The longest instruction.
 const INSTRUCTION_LEN: usize = 15;
 const BREAKPOINT: u8 = 0xcc;
@@ -173,21 +176,45 @@ impl Tracee {
         Ok(copy)
     }
 
-    /// Lets the process run to its end.
-    fn finish(self) -> Result<Verdict> {
+    /// Lets the process run to its end. What came of it, and a sample if it hangs.
+    fn finish(self) -> Result<(Verdict, Vec<u64>)> {
         let deadline = Instant::now() + PATIENCE;
         ptrace::cont(self.pid, None)?;
-        loop {
+        let verdict = loop {
             match waitpid(self.pid, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG))? {
-                WaitStatus::StillAlive if Instant::now() > deadline => return Ok(Verdict::Hung),
+                WaitStatus::StillAlive if Instant::now() > deadline => {
+                    return Ok((Verdict::Hung, self.sample().unwrap_or_default()));
+                }
                 WaitStatus::StillAlive => std::thread::sleep(Duration::from_micros(100)),
-                WaitStatus::Exited(_, code) => return Ok(Verdict::of_code(code)),
-                WaitStatus::Signaled(_, Signal::SIGXCPU, _) => return Ok(Verdict::Hung),
-                WaitStatus::Signaled(..) => return Ok(Verdict::Crashed),
+                WaitStatus::Exited(_, code) => break Verdict::of_code(code),
+                WaitStatus::Signaled(_, Signal::SIGXCPU, _) => break Verdict::Hung,
+                WaitStatus::Signaled(..) => break Verdict::Crashed,
                 WaitStatus::Stopped(_, signal) => ptrace::cont(self.pid, signal)?,
                 status => return Err(format!("a copy ended with {status:?}").into()),
             }
+        };
+        Ok((verdict, Vec::new()))
+    }
+
+    /// The addresses of the next instructions of a process that runs; where it waits in a system call, the words of its stack,
+    /// of which some are return addresses.
+    fn sample(&self) -> Result<Vec<u64>> {
+        kill(self.pid, Signal::SIGSTOP)?;
+        self.wait()?;
+        let mut registers = ptrace::getregs(self.pid)?;
+        if registers.orig_rax != u64::MAX {
+            let mut stack = vec![0; STACK_SAMPLED];
+            let read = self.memory.read_at(&mut stack, registers.rsp)?;
+            let (words, _) = stack[..read].as_chunks::<8>();
+            return Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect());
         }
+        let (mut addresses, mut next) = (Vec::new(), [0; SYSCALL.len()]);
+        while addresses.len() < STEPS_SAMPLED && next != SYSCALL {
+            registers = self.step()?;
+            addresses.push(registers.rip);
+            self.memory.read_exact_at(&mut next, registers.rip)?;
+        }
+        Ok(addresses)
     }
 }
 
@@ -274,6 +301,8 @@ pub(crate) struct Trial {
     pub(crate) address: u64,
     pub(crate) stack: Vec<u64>,
     pub(crate) verdict: Verdict,
+    /// Of a copy that hangs: see `Tracee::sample`.
+    pub(crate) loops: Vec<u64>,
 }
 
 /// The faults of one operation.
@@ -317,7 +346,7 @@ pub(crate) fn round(
         return Err("the operation has no instruction that can be spoiled".into());
     }
 
-    let control = subject.fork(syscall)?.finish()?;
+    let (control, _) = subject.fork(syscall)?.finish()?;
     if control != Verdict::Right {
         return Err(format!("without a fault the verdict is {control:?}").into());
     }
@@ -341,7 +370,8 @@ pub(crate) fn round(
         }
         let what = flip(copy.pid, target, bit)?;
         let (address, stack) = (walk.address, walk.stack.clone());
-        trials.push(Trial { number, what, address, stack, verdict: copy.finish()? });
+        let (verdict, loops) = copy.finish()?;
+        trials.push(Trial { number, what, address, stack, verdict, loops });
     }
     Ok(Round { instructions, sites: sites.len() as u64, trials, mappings })
 }
