@@ -279,7 +279,11 @@ impl FragmentIter {
         reason = "fragments are lent: it is no iterator of the standard library"
     )]
     pub fn next(&mut self) -> Result<Option<Fragment<'_>>> {
-        Ok(if self.advance()? { self.fragment() } else { None })
+        if !self.advance()? {
+            return Ok(None);
+        }
+        let lost = Corruption::new(Place::Fragment, 0, 0, 0);
+        self.fragment().map(Some).ok_or_else(|| lost.into())
     }
 
     /// Goes to the next fragment. `false` is the end, as `None` of [`next`](Self::next).

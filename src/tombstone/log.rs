@@ -237,7 +237,8 @@ impl Log {
         let words = words.chain((!rest.is_empty()).then_some(last)).chain([self.checks.key(place, key)]);
         let mut slots = run.iter();
         // ORDERING: relaxed; published by the record's check word.
-        words.for_each(|word| slots.next().into_iter().for_each(|slot| slot.store(word, Ordering::Relaxed)));
+        let stored = words.map_while(|word| Some(slots.next()?.store(word, Ordering::Relaxed)));
+        stored.for_each(|()| ());
     }
 
     /// The record at `index`; `None` if its push is still running, which it cannot be before `complete` (LOG-5).
@@ -247,6 +248,11 @@ impl Log {
             Some(stored) => self.decode(stored, index, complete),
             None => self.unfinished(index, complete, 0, 0, self.checks.pending(index)),
         }
+    }
+
+    /// Whether there is a segment for a record: where counting ends if a processor that errs has missed the end.
+    pub(crate) fn has_place(&self, index: u32) -> bool {
+        self.records.get(index).is_some()
     }
 
     /// The stored records `from..to`, if one segment holds them all.

@@ -251,7 +251,7 @@ impl CoverageNode {
         }
         compare(digest, head.digest)?;
         for (at, block) in
-            (len..self.blocks.len() * RUN).filter_map(|at| Some((at, self.blocks.get(at / RUN)?)))
+            (len..self.blocks.len() * RUN).map_while(|at| Some((at, self.blocks.get(at / RUN)?)))
         {
             compare(u64::MAX, block.prefix(at))?;
             compare(0, block.refs(at) | u64::from(block.check(at)))?;

@@ -270,6 +270,9 @@ enum Stage<'t> {
     Failed(Error),
 }
 
+/// Number of stages.
+const STAGES: u32 = 5;
+
 /// A walk over the point entries.
 struct Entries<'t> {
     search: Search<'t>,
@@ -430,7 +433,8 @@ impl<'t> FlushIter<'t> {
     /// Takes a step: to an entry, to a fragment, or to the end.
     #[inline]
     fn step(&mut self) -> Result<()> {
-        loop {
+        // Each stage leads to a later one.
+        for _ in 0..STAGES {
             match &mut self.stage {
                 Stage::Entries(_) => {
                     self.walk()?;
@@ -447,6 +451,7 @@ impl<'t> FlushIter<'t> {
                 Stage::Failed(error) => return Err(error.clone()),
             }
         }
+        Err(self.miscounted().into())
     }
 
     /// Goes to the next entry that a reader could need, with a copy of its key and a verified copy of its value.

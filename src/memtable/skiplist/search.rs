@@ -265,7 +265,10 @@ impl<'a> Search<'a> {
                     return Progress::On;
                 }
                 Some(target) => walk.greater = target,
-                None if walk.level == 0 => return Progress::Stopped(from),
+                // A processor that errs goes on below level 0.
+                None if walk.level == 0 || walk.level >= HEIGHT_MAX as u32 => {
+                    return Progress::Stopped(from);
+                }
                 None => {}
             }
             trail.record(walk.level, walk.at);

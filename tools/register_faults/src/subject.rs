@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hint::black_box;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,7 @@ use paranoid_memtable::{
 };
 use paranoid_set::{FileJournal, MemTableSet, RecoveryMode, SetOptions, Storage, StorageFile};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableSource};
-use register_faults::model::{Collected, Flushed, Model, Numbers, Random, Version, key, value};
+use register_faults::model::{Collected, Deleted, Flushed, Model, Numbers, Random, Version, key, value};
 use register_faults::{Verdict, measured, ready};
 
 /// User keys of a table; each third has two versions.
@@ -26,6 +27,8 @@ const ENTRIES: u64 = KEYS + KEYS / 3;
 /// One of so many entries is a range delete, of at most `WIDTH_MAX` of the 2^64 keys: together they are over half of the keys.
 const RANGE_EVERY: u64 = 25;
 const WIDTH_MAX: u64 = 3 << 59;
+/// More than the entries and the numbers of fragments of a table.
+const COPIES_MAX: usize = 4096;
 /// So many range deletes are watched by a table.
 const WATCHED: usize = 4;
 
@@ -413,31 +416,39 @@ fn bytes(found: Lookup<ValueRef<'_>, Operands<'_>>) -> Option<Vec<u8>> {
     }
 }
 
-/// Everything that a flush returns.
+/// Everything that a flush returns. As the next stage of an engine does, it compares its own copies with what it was given: an
+/// entry by its digests, a fragment by its bytes.
 fn collect(frozen: &ImmutableMemTable, versions: Versions<'_>) -> Result<Collected> {
-    let (mut entries, mut ranges) = (Vec::new(), Vec::new());
+    // Lists that grow would be copied once more.
+    let (mut entries, mut ranges) = (Vec::with_capacity(COPIES_MAX), Vec::with_capacity(COPIES_MAX));
     let mut flush = frozen.flush_iter(versions)?;
     while let Some(item) = flush.next()? {
-        match item {
+        let is_copied = match item {
             FlushItem::Entry(entry) => {
-                let (user_key, value) = (entry.user_key.to_vec(), entry.value.to_vec());
-                // As the next stage of an engine does with its own copies.
-                if entry.protection.check(&user_key, &value, entry.sequence, entry.kind).is_none() {
-                    return Err(Error::InvalidArgument("a copy differs from what was flushed".into()));
-                }
-                entries.push((user_key, entry.sequence, entry.kind, value));
+                entries.push((entry.user_key.to_vec(), entry.sequence, entry.kind, entry.value.to_vec()));
+                black_box(&entries).last().is_some_and(|(user_key, sequence, kind, value)| {
+                    entry.protection.check(user_key, value, *sequence, *kind).is_some()
+                })
             }
             FlushItem::Fragment(fragment) => {
-                let of = |sequence: &SequenceNumber| {
-                    (fragment.start().to_vec(), fragment.end().to_vec(), *sequence)
-                };
-                ranges.extend(fragment.sequences().iter().map(of));
+                let before = ranges.len();
+                ranges.extend(pieces(&fragment));
+                black_box(&ranges)[before..].iter().cloned().eq(pieces(black_box(&fragment)))
             }
+        };
+        if !is_copied {
+            return Err(Error::InvalidArgument("a copy differs from what was flushed".into()));
         }
     }
     // `None` may be what a register that flipped made of an item.
     flush.summary().ok_or_else(|| Error::InvalidArgument("the flush did not end".into()))?;
     Ok((entries, ranges))
+}
+
+/// A fragment, once for each of its numbers.
+fn pieces<'f>(fragment: &Fragment<'f>) -> impl Iterator<Item = Deleted> + use<'f> {
+    let (start, end) = (fragment.start(), fragment.end());
+    fragment.sequences().iter().map(move |sequence| (start.to_vec(), end.to_vec(), *sequence))
 }
 
 fn version(entry: Entry<'_>) -> Result<Version> {
