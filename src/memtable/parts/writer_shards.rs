@@ -17,7 +17,8 @@
 //!   clears. A thread that reads its own number there is inside already: its comparator calls back into the table.
 //!   Such a thread never waits for itself.
 //! * WRITER-SHARDS-6: when a shard learns of a watched tombstone, all that it has counted counts as lying under that one. It
-//!   learns before it counts, so that what it counts later is compared with each tombstone that it knows.
+//!   learns before it counts, so that what it counts later is compared with each tombstone that it knows. Both are done twice: a
+//!   number that a processor that errs leaves too small hides entries from scans.
 //! * WRITER-SHARDS-5: a refused write waits until the freeze has closed every gate: no write that begins after it
 //!   returned is admitted. Only a thread that is inside a write does not wait, for the freeze waits for it.
 //! * WRITER-SHARDS-7: a shard never moves and lives as long as its table, so a write borrows it from there.

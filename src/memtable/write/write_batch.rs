@@ -22,7 +22,8 @@
 //!   after the second.
 //! * WRITE-BATCH-6: `prepare` is the first three steps, and `reserve` takes space for the largest that the entries can be. So nothing
 //!   after it asks for more.
-//! * WRITE-BATCH-7: counts and sequence numbers are compared once more after a batch was read, and the count after it was linked.
+//! * WRITE-BATCH-7: counts and sequence numbers are compared once more after a batch was read, and the count after it was linked,
+//!   by the caller of each step, with the batch's own; an entry is left out only if that is decided twice.
 //!
 //! Any thread; a batch is written inside one shard. Not promised: that all entries become visible at once. The engine
 //! publishes the batch's last sequence number after the call has returned.
