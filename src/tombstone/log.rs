@@ -237,8 +237,8 @@ impl Log {
         let words = words.chain((!rest.is_empty()).then_some(last)).chain([self.checks.key(place, key)]);
         let mut slots = run.iter();
         // ORDERING: relaxed; published by the record's check word.
-        let stored = words.map_while(|word| Some(slots.next()?.store(word, Ordering::Relaxed)));
-        stored.for_each(|()| ());
+        let mut store = |word| slots.next().map(|slot| slot.store(word, Ordering::Relaxed));
+        words.map_while(&mut store).for_each(|()| ());
     }
 
     /// The record at `index`; `None` if its push is still running, which it cannot be before `complete` (LOG-5).
