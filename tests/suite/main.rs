@@ -18,6 +18,7 @@ mod limits;
 mod linear_costs;
 mod lookup;
 mod models;
+mod one_lie;
 mod orders;
 mod ranges;
 #[cfg(feature = "fault-injection")]

@@ -5,12 +5,11 @@ mod comparators {
     use std::any::Any;
     use std::cell::Cell;
     use std::cmp::Ordering;
-    use std::collections::BTreeMap;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicU64, Ordering as Memory};
     use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-    use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushSink, SinkError, Versions};
+    use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
     use paranoid_memtable::tombstone::Fragment;
     use paranoid_memtable::{Error, KeyOrder, Lookup, MemTable, MemTableOptions, WriteBatch};
 
@@ -360,122 +359,6 @@ mod comparators {
                 intact(&table, "beside a freeze");
             }
         }
-    }
-
-    /// A key, all of which have one image.
-    fn alike(n: u8) -> [u8; 2] {
-        [b'k', n]
-    }
-
-    /// A table with older entries under range deletes that writers watch, and what it shows.
-    fn table_with_ranges() -> (Arc<Table>, BTreeMap<Vec<u8>, u64>) {
-        let options = MemTableOptions::builder().seed(6).write_buffer_size(64 << 10);
-        let table = MemTable::new(under(options, Scripted::new(Imp::default()))).unwrap();
-        for n in 0..40 {
-            table.put(u64::from(n), alike(n), b"").unwrap();
-        }
-        for (start, end, sequence) in [(2, 14, 50), (10, 20, 51), (18, 30, 52)] {
-            table.delete_range(sequence, alike(start), alike(end)).unwrap();
-        }
-        // The first put after a range delete learns of it.
-        table.put(53, alike(35), b"").unwrap();
-        script::<Imp>(table.comparator()).fuse.store(u64::MAX, Memory::Relaxed);
-        let shown = [0, 1].into_iter().chain(30..40).map(|n| (alike(n).to_vec(), u64::from(n)));
-        let mut shown: BTreeMap<_, _> = shown.collect();
-        shown.insert(alike(35).to_vec(), 53);
-        (Arc::new(table), shown)
-    }
-
-    fn shown(table: &Table) -> Result<BTreeMap<Vec<u8>, u64>, Error> {
-        table
-            .range_at(u64::MAX, ..)
-            .map(|entry| entry.map(|entry| (entry.user_key().to_vec(), entry.sequence())))
-            .collect()
-    }
-
-    /// Runs an operation with a lie at its first comparison, at its second, and so on; `check` judges those that
-    /// returned no error.
-    fn with_each_lie<T>(operation: impl Fn(&Table) -> Result<T, Error>, check: impl Fn(&Table, T, &str)) {
-        for fuse in 0.. {
-            let (table, _) = table_with_ranges();
-            let plan = &script::<Imp>(table.comparator());
-            *plan.deed.lock().unwrap() = Some(Deed::Lie);
-            plan.fuse.store(fuse, Memory::Relaxed);
-            INSIDE.set(1);
-            let outcome = catch_unwind(AssertUnwindSafe(|| operation(&table)));
-            INSIDE.set(0);
-            let is_over = !done(&table);
-            plan.fuse.store(u64::MAX, Memory::Relaxed);
-            match outcome {
-                Ok(Ok(answer)) => check(&table, answer, &format!("comparison {fuse}")),
-                Ok(Err(error)) => assert!(!is_over, "without a lie: {error}"),
-                Err(payload) => assert!(is_known(&*payload)),
-            }
-            if is_over {
-                break;
-            }
-        }
-    }
-
-    /// One comparison that goes wrong is what a processor that errs makes of a flag.
-    #[test]
-    fn a_lie_hides_no_put_under_a_range_delete() {
-        let _watchdog = Watchdog::new("orders::comparators::a_lie_hides_no_put_under_a_range_delete", 0);
-        for n in [5, 12, 19, 25] {
-            with_each_lie(
-                |table| table.put(60, alike(n), b""),
-                |table, _, what| {
-                    let mut right = table_with_ranges().1;
-                    right.insert(alike(n).to_vec(), 60);
-                    assert_eq!(shown(table).unwrap(), right, "{n}, {what}");
-                },
-            );
-        }
-    }
-
-    #[test]
-    fn a_lie_cuts_no_fragment_wrongly() {
-        type Piece = (Vec<u8>, Vec<u8>, Vec<u64>);
-        let _watchdog = Watchdog::new("orders::comparators::a_lie_cuts_no_fragment_wrongly", 0);
-        let piece = |(start, end, numbers): (u8, u8, &[u64])| {
-            (alike(start).to_vec(), alike(end).to_vec(), numbers.to_vec())
-        };
-        let all: [(u8, u8, &[u64]); 5] =
-            [(2, 10, &[50]), (10, 14, &[51, 50]), (14, 18, &[51]), (18, 20, &[52, 51]), (20, 30, &[52])];
-        let newest: [(u8, u8, &[u64]); 3] = [(2, 10, &[50]), (10, 18, &[51]), (18, 30, &[52])];
-        for (versions, right) in [(Versions::All, &all[..]), (Versions::SeenBy(&[]), &newest[..])] {
-            let right: Vec<Piece> = right.iter().copied().map(piece).collect();
-            let flush = |table: &Table| -> Result<Vec<Piece>, Error> {
-                let (frozen, mut pieces) = (table.freeze()?, Vec::new());
-                let mut flush = frozen.flush_iter(versions)?;
-                while let Some(item) = flush.next()? {
-                    if let FlushItem::Fragment(it) = item {
-                        pieces.push((it.start().to_vec(), it.end().to_vec(), it.sequences().to_vec()));
-                    }
-                }
-                Ok(pieces)
-            };
-            with_each_lie(flush, |_, pieces, what| assert_eq!(pieces, right, "{versions:?}, {what}"));
-        }
-    }
-
-    #[test]
-    fn a_lie_leaves_no_entry_out_of_a_batch() {
-        let _watchdog = Watchdog::new("orders::comparators::a_lie_leaves_no_entry_out_of_a_batch", 0);
-        let write = |table: &Table| {
-            let mut batch = WriteBatch::new();
-            for n in [3, 16, 33] {
-                batch.put(alike(n), b"")?;
-            }
-            batch.delete_range(alike(31), alike(33))?;
-            table.write_batch(60, &batch)
-        };
-        with_each_lie(write, |table, written, what| {
-            let mut right = table_with_ranges().1;
-            right.extend([(3, 60), (16, 61), (33, 62)].map(|(n, sequence)| (alike(n).to_vec(), sequence)));
-            right.retain(|key, _| !(&alike(31)[..]..&alike(33)[..]).contains(&&key[..]));
-            assert_eq!((written.entries, shown(table).unwrap()), (4, right), "{what}");
-        });
     }
 
     /// The flush sorts range tombstones by the comparator's prefixes before it cuts them.
