@@ -18,6 +18,7 @@ use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use paranoid_memtable::flush::FlushSummary;
 use paranoid_memtable::scan::KeyRange;
 use paranoid_memtable::{Bytewise, MemTableOptions, Result, WriteBatch};
 use paranoid_set::{
@@ -123,9 +124,10 @@ impl Files {
     /// Writes the tables of a job into a file, in front of the others, and merges files if there are many.
     fn flush(&mut self, mut job: FlushJob<Base>, set: &MemTableSet<Base>) -> Result<()> {
         let last = job.last_sequence();
-        let written = self.write(|file| job.flush(file).map(drop));
-        let installed =
-            written.and_then(|new| job.install(|files| self.name(last, [&[new], &files[..]].concat())));
+        let written = self.write(|file| job.flush(file));
+        let installed = written.and_then(|new| {
+            job.install(|files| self.name(last, new.into_iter().chain(files.iter().cloned()).collect()))
+        });
         // If that fails, nothing is lost: the old files stay.
         self.merge(set).unwrap_or_else(|error| eprintln!("merge: {error}"));
         // What cannot be removed now is removed later.
@@ -144,19 +146,26 @@ impl Files {
         // The snapshots after the view that has the files, so that none of them is missed.
         let merge = Compaction::over(Arc::new(Bytewise), &set.snapshots(), sources(files));
         let merge = merge.combining(&Counters).to_lowest_level();
-        let new = self.write(|file| merge.pass_to(file).map(drop))?;
+        let new = self.write(|file| merge.pass_to(file))?;
         let last = self.manifest.clone()?.last_sequence;
-        set.replace_base(|_| self.name(last, vec![new]))
+        set.replace_base(|_| self.name(last, new.into_iter().collect()))
     }
 
-    /// Writes a new file. It has its name only once it is whole: synced, read back and compared.
-    fn write(&mut self, fill: impl FnOnce(&mut SortedTableWriter) -> Result<()>) -> Result<TableFile> {
+    /// Writes a new file, or none if there is nothing to be written. It has its name only once it is whole: synced, read back and
+    /// compared.
+    fn write(
+        &mut self,
+        fill: impl FnOnce(&mut SortedTableWriter) -> Result<FlushSummary>,
+    ) -> Result<Option<TableFile>> {
         self.last += 1;
         let path = path_of(&self.directory, self.last);
         let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
-        fill(&mut writer)?;
+        let filled = fill(&mut writer)?;
+        if filled.entries + filled.fragments == 0 {
+            return Ok(None);
+        }
         writer.finish()?;
-        Ok(TableFile { number: self.last, table: SortedTable::open(path)? })
+        Ok(Some(TableFile { number: self.last, table: SortedTable::open(path)? }))
     }
 
     /// Has the manifest name these files, durably, which have everything up to a sequence number.

@@ -140,7 +140,8 @@ impl<B> FlushJob<B> {
     }
 
     /// Passes everything to the sink that a read at the newest sequence number or at a snapshot of the set could need.
-    /// O(entries * (tables + log snapshots)).
+    /// O(entries * (tables + log snapshots)). That may be nothing: of tables that the bytes of their journal sealed, or where all single
+    /// deletes met their puts. The engine then needs no file, and installs its version with [`last_sequence`](Self::last_sequence) all the same.
     ///
     /// # Errors
     /// `Sink` if the sink returns an error; the set is unchanged, and the job may try again. `ReadOnly` because of

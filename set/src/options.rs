@@ -203,7 +203,7 @@ impl SetOptionsBuilder {
     }
 
     /// The journal that gets each batch before it is in a table (default: none). Batches that leave no entries, such as ranges that
-    /// delete nothing, seal the active table by their bytes in the journal. It is flushed as others are, and may have no entries.
+    /// delete nothing, seal the active table by their bytes in the journal. Its [flush](crate::FlushJob::flush) may have no items.
     pub fn journal(mut self, journal: Arc<dyn Journal>) -> Self {
         self.options.journal = Some(journal);
         self
