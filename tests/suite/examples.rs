@@ -547,6 +547,24 @@ mod kv_store {
         store.child.wait().unwrap();
     }
 
+    /// A merge of files of which nothing is left writes none, and its install names none.
+    #[test]
+    fn what_is_all_deleted_merges_to_no_file() {
+        let Some(program) = example("kv_store") else { return };
+        let directory = folder("kv_store-deleted").join("store");
+        let mut fewest = usize::MAX;
+        for _ in 0..6 {
+            for commands in ["put a 1; put b 2; flush", "flush", "delete-range a z; flush", "flush"] {
+                assert_eq!(line(&program, &directory, commands), (Some(0), String::new(), String::new()));
+                fewest = fewest.min(tables(&directory).1.len());
+            }
+        }
+        let (there, named) = tables(&directory);
+        assert!(there == named && named.len() <= 7, "{there:?}");
+        assert_eq!(line(&program, &directory, "scan").1, "");
+        assert_eq!(fewest, 0);
+    }
+
     #[test]
     fn what_is_cut_off_the_journal_is_told() {
         let Some(program) = example("kv_store") else { return };
