@@ -1,14 +1,24 @@
 //! A table file of any bytes, and whole files with any bytes patched under checksums that check nothing: opening,
-//! verifying, gets and walks never panic, and walks end. Files without a patch verify and hold all of their entries.
+//! verifying, gets and walks never panic, and walks end. Files without a patch verify and hold all of their entries. The blocks
+//! of a LevelDB table always have checksums, which are made right again after a patch.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
+use paranoid_memtable::integrity::BlockChecks;
 use paranoid_memtable::{ChecksumKind, Kind};
-use paranoid_sst::{Disk, SortedTable, SortedTableOptions, SortedTableWriter, TableSource};
+use paranoid_sst::{
+    BlockHandle, Disk, Result, SortedTable, SortedTableOptions, SortedTableWriter, TableSource,
+};
 
 const ENTRIES: u64 = 24;
+
+/// Which inputs patch the LevelDB table.
+const LEVELDB: std::ops::Range<u8> = 0x80..0x90;
+const LEVELDB_ENTRIES: u64 = 160;
+/// Bytes that one byte of a snappy block may stand for.
+const SNAPPY_REACH: usize = 22;
 
 /// Whole files of all format versions, and one to be ingested; blocks of kind `none`.
 fn files() -> &'static [Vec<u8>] {
@@ -48,9 +58,48 @@ fn file(version: u32) -> Vec<u8> {
     bytes
 }
 
+fn open(bytes: Vec<u8>) -> Result<SortedTable> {
+    SortedTable::from_source("fuzz", TableSource::memory(Arc::new(bytes)))
+}
+
+/// A file that LevelDB wrote, and its blocks.
+fn leveldb() -> &'static (Vec<u8>, Vec<BlockHandle>) {
+    static FILE: OnceLock<(Vec<u8>, Vec<BlockHandle>)> = OnceLock::new();
+    FILE.get_or_init(|| {
+        let bytes = include_bytes!("../../sst/tests/data/leveldb-1.23-snappy-filter.ldb").to_vec();
+        let table = open(bytes.clone()).expect("a whole file");
+        assert_eq!(table.verify().expect("a whole file").entries, LEVELDB_ENTRIES);
+        let mut blocks: Vec<BlockHandle> = table.blocks().map(|(_, handle)| handle).collect();
+        let mut cursor = table.cursor();
+        cursor.first().expect("an entry");
+        while let Some(block) = cursor.block().filter(|_| cursor.is_valid()) {
+            blocks.push(block);
+            cursor.next().expect("a step");
+        }
+        blocks.dedup();
+        (bytes, blocks)
+    })
+}
+
+/// The file with patches, under checksums that are right.
+fn patched_leveldb(patches: &[(u16, u8)]) -> Vec<u8> {
+    let (whole, blocks) = leveldb();
+    let mut bytes = whole.clone();
+    for &(at, value) in patches {
+        bytes[usize::from(at) % whole.len()] = value;
+    }
+    for block in blocks {
+        let (start, end) = (block.offset as usize, (block.offset + block.size) as usize);
+        let checks = BlockChecks::new(ChecksumKind::Crc32c);
+        let trailer = checks.trailer(&bytes[start..end], bytes[end], block.offset);
+        bytes[end..end + trailer.len()].copy_from_slice(&trailer);
+    }
+    bytes
+}
+
 fn exercise(bytes: Vec<u8>) {
     let len = bytes.len();
-    let Ok(table) = SortedTable::from_source("fuzz", TableSource::memory(Arc::new(bytes))) else { return };
+    let Ok(table) = open(bytes) else { return };
     let _ = table.verify();
     let mut cursor = table.cursor();
     for key in [&b""[..], b"key01", b"key04", b"key99", b"\xff"] {
@@ -63,13 +112,13 @@ fn exercise(bytes: Vec<u8>) {
             let _ = cursor.next();
         }
     }
-    // Each step takes at least two bytes of a block, and no block is visited twice.
+    // Each step takes at least two bytes of a block, and no block is visited twice. Blocks may be compressed.
     for forward in [true, false] {
         let _ = if forward { cursor.first() } else { cursor.last() };
         let mut steps = 0;
         while cursor.is_valid() {
             steps += 1;
-            assert!(steps <= len, "a walk without an end");
+            assert!(steps <= SNAPPY_REACH * len, "a walk without an end");
             let step = if forward { cursor.next() } else { cursor.prev() };
             if step.is_err() {
                 break;
@@ -80,12 +129,14 @@ fn exercise(bytes: Vec<u8>) {
 
 fuzz_target!(|input: (u8, Vec<(u16, u8)>, &[u8])| {
     let (which, patches, raw) = input;
+    if LEVELDB.contains(&which) {
+        return exercise(patched_leveldb(&patches));
+    }
     let Some(mut bytes) = files().get(usize::from(which % 7)).cloned() else {
         return exercise(raw.to_vec());
     };
     if patches.is_empty() {
-        let table = SortedTable::from_source("whole", TableSource::memory(Arc::new(bytes.clone())));
-        let report = table.and_then(|table| table.verify()).expect("a whole file");
+        let report = open(bytes.clone()).and_then(|table| table.verify()).expect("a whole file");
         assert_eq!(report.entries, ENTRIES);
     }
     let len = bytes.len();
