@@ -8,7 +8,7 @@ use paranoid_memtable::fault::FaultInjector;
 #[path = "../../tests/support/damage/mod.rs"]
 mod damage;
 
-use damage::model::{Accelerators, Model, Shape};
+use damage::model::{Accelerators, Model, Shape, Size};
 use damage::plan::{Kind, Map, Rng};
 use damage::{Case, Frozen, History, run_case};
 
@@ -24,6 +24,7 @@ fuzz_target!(|input: (u8, bool, bool, u8, u64, u16)| {
         duplicates: if seed >> 5 == 2 { DuplicatePolicy::Replace } else { DuplicatePolicy::Reject },
         accelerators,
         entries: if seed >> 4 == 5 { 5 } else { 32 },
+        size: Size::SMALL,
         seed: u64::from(seed),
     };
     let model = Model::new(shape);

@@ -7,13 +7,15 @@
 //! ```
 //! * CONTROL-WORD-1: the check is stored first, the value second: a reader that sees a value sees its check as well. A word is
 //!   set once after construction, from 0 to its value. Those of a writer shard that change (its largest number, what it knows of
-//!   watched range tombstones) may disagree with their checks meanwhile: their readers then assume the largest number.
+//!   watched range tombstones) may disagree with their checks meanwhile: their readers then assume the largest number. So
+//!   may the groups of hashes that a filter has used, which one writer at a time sets: readers then ask the list.
 //! * CONTROL-WORD-2: a word of 0 whose check disagrees is either being set or damaged; a reader cannot tell which.
 //!   `get` reports damage. `get_or_unset` returns 0, and its caller must give the right answer with 0 in both cases.
 //! * CONTROL-WORD-3: a check is bound to what the word is (its index, the name of the words, the table's secret), not
 //!   to where it lies, for tables move. So a word or a line that was copied from another place, all values and checks
-//!   of another structure, value and check exchanged, or words of another table do not agree. Words do not store the
-//!   salt: a reader makes it from the secret and the name of the structure that it reads for.
+//!   of another structure, value and check exchanged, or words of another table do not agree. Most words do not store
+//!   the salt: a reader makes it from the secret and the name of the structure that it reads for. A word that is stored
+//!   for a salt is multiplied first: the sum of value and salt would not change if the two changed places.
 //! * CONTROL-WORD-4: a value and its check never share a cache line. A line that went back to what it held before (a
 //!   store that never reached memory) disagrees with its other line.
 //!
@@ -32,6 +34,11 @@ const LINE: usize = 64;
 /// adds salt and mark.
 const STEP: u64 = 0x0131_7a65;
 
+/// Fits 31 bits, so that it is part of an instruction. Its remainder by 4 makes a value and a salt that change places
+/// disagree, unless they are equal or differ by 2^63.
+const SALT_FACTOR: u64 = 0x2545_f493;
+const _: () = assert!(SALT_FACTOR % 4 == 3);
+
 /// What a word's check adds to value and salt (CONTROL-WORD-3).
 #[inline(always)]
 fn mark(index: usize) -> u64 {
@@ -47,6 +54,12 @@ impl Salt {
     #[inline(always)]
     pub(crate) const fn new(secret: Secret, name: u64) -> Salt {
         Salt(secret.mask ^ splitmix(name))
+    }
+
+    /// The salt of words that keep a word for it among them (CONTROL-WORD-3).
+    #[inline(always)]
+    pub(crate) const fn of_word(word: u64) -> Salt {
+        Salt(word.wrapping_mul(SALT_FACTOR))
     }
 }
 
@@ -161,8 +174,8 @@ impl<'a> Words<'a> {
         self.damages().next().map_or(Ok(()), Err)
     }
 
-    /// For the fault injector: the values, then the checks.
-    #[cfg(feature = "fault-injection")]
+    /// For tests and the fault injector: the values, then the checks.
+    #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn runs(self) -> [&'a [AtomicU64]; 2] {
         [self.values, self.checks]
     }

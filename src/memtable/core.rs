@@ -144,18 +144,18 @@ impl Core {
 
     /// Bytes given to writers, of side structures, and of this struct.
     pub(crate) fn taken_bytes(&self) -> u64 {
-        let sides = self.tombstones.live.allocated_bytes() + self.shards.heap_bytes();
-        self.arena.room.handed_bytes() + sides + size_of::<Core>() as u64
+        let sides = self.tombstones.live.allocated_bytes().saturating_add(self.shards.heap_bytes());
+        self.arena.room.handed_bytes().saturating_add(sides).saturating_add(size_of::<Core>() as u64)
     }
 
     /// Bytes of allocated memory: what is taken, and what is left of the first chunk.
     pub(crate) fn allocated_bytes(&self) -> u64 {
-        self.taken_bytes() + self.arena.free_first_bytes()
+        self.taken_bytes().saturating_add(self.arena.free_first_bytes())
     }
 
     /// Bytes of allocated memory once the table is frozen, at most: what engines weigh.
     pub(crate) fn bytes_once_frozen(&self) -> u64 {
-        self.allocated_bytes() + self.tombstones.freeze_bytes()
+        self.allocated_bytes().saturating_add(self.tombstones.freeze_bytes())
     }
 
     /// Reserves `bytes` of the arena and room for `load` in the tombstone indexes, both or neither.

@@ -24,6 +24,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "levels and places in a header are small constants")]
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
@@ -350,9 +351,31 @@ impl<'t> FaultInjector<'t> {
 
     /// Writes bytes over the start of a piece, at most as many as its length.
     pub fn overwrite(&mut self, piece: usize, bytes: &[u8]) {
+        self.overwrite_from(piece, 0, bytes);
+    }
+
+    /// Writes bytes over those of a piece from byte `from` on, at most up to its end.
+    ///
+    /// # Panics
+    /// If the piece ends before byte `from`.
+    pub fn overwrite_from(&mut self, piece: usize, from: usize, bytes: &[u8]) {
         let piece = &self.pieces[piece];
-        let len = bytes.len().min(piece.len);
-        self.write(piece.address, &bytes[..len]);
+        let len = bytes.len().min(piece.len - from);
+        self.write(piece.address + from, &bytes[..len]);
+    }
+
+    /// The parts of pieces that lie in the `len` bytes of memory from byte `from` of a piece on, in ascending order: the distance
+    /// from there, the piece, and its bytes.
+    #[must_use]
+    pub fn stretch(&self, piece: usize, from: usize, len: usize) -> Vec<(usize, usize, Range<usize>)> {
+        let start = self.pieces[piece].address + from;
+        let first = self.by_address.partition_point(|(address, _)| *address <= start).saturating_sub(1);
+        let reached = self.by_address[first..].iter().take_while(|(address, _)| *address < start + len);
+        let part = |(address, piece): &(usize, usize)| {
+            let bytes = start.saturating_sub(*address)..self.pieces[*piece].len.min(start + len - address);
+            (!bytes.is_empty()).then(|| (address + bytes.start - start, *piece, bytes))
+        };
+        reached.filter_map(part).collect()
     }
 
     /// Copies up to `len` bytes, from the start of piece `from`, over those at the start of piece `to`. The copy may run on into

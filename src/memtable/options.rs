@@ -15,8 +15,8 @@ use crate::memtable::arena::memory::ArenaRecycler;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::sync::Counter;
 
-/// Least bytes for a filter: a cache line, a line of control words and the gap between them, at any alignment.
-pub(crate) const LINES_BYTES_MIN: u64 = 440;
+/// Least bytes for a filter: a cache line and a line of control words, at any alignment.
+pub(crate) const LINES_BYTES_MIN: u64 = 184;
 
 /// Whether a table keeps an ordered directory beside its list: pages that name where searches start, about 13 bytes per
 /// entry filled at random and 2 filled in order. It is advice: no answer rests on it.
@@ -398,7 +398,7 @@ impl MemTableOptionsBuilder {
     ///
     /// # Errors
     /// `InvalidArgument` for sizes out of their ranges (0 is one for `value_len_max` alone), a hard limit below the write
-    /// buffer size, shares out of range or of less than 440 bytes, [`Directory::On`] with an order that gives no images, filters with
+    /// buffer size, shares out of range or of less than 184 bytes, [`Directory::On`] with an order that gives no images, filters with
     /// an equality of its own, and a comparator in the order of bytes with such an equality.
     pub fn build(self) -> Result<MemTableOptions> {
         let options = self.options;

@@ -500,6 +500,10 @@ mod control {
             left: usize,
             right: usize,
         },
+        SwapLines {
+            left: usize,
+            right: usize,
+        },
         Flip {
             piece: usize,
             bit: usize,
@@ -608,6 +612,13 @@ mod control {
                 swap(injector, left, right);
                 (left, Kind::SwapLinks)
             }
+            Fault::SwapLines { left, right } => {
+                let lines = lines(injector);
+                for (left, right) in lines[left].iter().zip(&lines[right]) {
+                    swap(injector, *left, *right);
+                }
+                (lines[left][0], Kind::SwapControl)
+            }
             Fault::Flip { piece, bit } => {
                 injector.flip(piece, bit);
                 (piece, Kind::Flip)
@@ -649,6 +660,22 @@ mod control {
             "corruption::control::no_place_of_a_large_tables_control_block_stands_for_another",
             &STAGES[4..6],
         );
+    }
+
+    /// Lines of the control block that change places, the salt's with each other one: a size is what bounds stand on.
+    #[test]
+    fn no_line_of_the_control_block_changes_places() {
+        let test = "corruption::control::no_line_of_the_control_block_changes_places";
+        for stage in [stage(20, Frozen::After, (3, 1)), stage(20, Frozen::Before, (3, 1))] {
+            let model = model_of(&stage);
+            let lines = lines(&open(&model.table().unwrap())).len();
+            let pairs = (0..lines).flat_map(|left| (left + 1..lines).map(move |right| (left, right)));
+            let swaps = pairs.map(|(left, right)| Fault::SwapLines { left, right });
+            let (salt, others): (Vec<Fault>, Vec<Fault>) =
+                swaps.partition(|swap| matches!(swap, Fault::SwapLines { left: 0, .. }));
+            try_faults(test, &Stage { share: (1, 1), ..stage }, &model, &salt);
+            try_faults(test, &stage, &model, &others);
+        }
     }
 
     #[test]

@@ -218,11 +218,11 @@ fn shares_out_of_range_are_refused() {
         assert!(matches!(prefix, Err(Error::InvalidArgument(_))), "{share}");
     }
     assert!(builder().whole_key_filter(0.25).prefix_filter(FixedPrefix::new(1), 0.25).build().is_ok());
-    // 440 bytes hold one line wherever it starts, its control word and what keeps them apart.
+    // 184 bytes hold one line wherever it starts, and its control word.
     let tiny = |bytes: f64| {
         builder().write_buffer_size(1 << 20).whole_key_filter(bytes / f64::from(1 << 20)).build()
     };
-    assert!(tiny(439.0).is_err() && tiny(440.0).is_ok() && tiny(441.0).is_ok());
+    assert!(tiny(183.0).is_err() && tiny(184.0).is_ok() && tiny(185.0).is_ok());
 }
 
 #[test]

@@ -29,6 +29,8 @@ mod set_stalls;
 mod set_stops;
 mod set_threads;
 mod spans;
+#[cfg(feature = "fault-injection")]
+mod stretches;
 mod surface;
 mod threads;
 mod tidy;

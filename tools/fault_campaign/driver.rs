@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::damage::plan::{Area, Kind};
+use crate::damage::stretch::Outcome;
 use crate::damage::trial::Verdict;
 use crate::{Mode, Options, Stage, stages};
 
@@ -30,8 +31,24 @@ pub(crate) fn work(options: &Options, from: u64, to: u64) {
     }
     let stages = stages(options).unwrap();
     let mut out = std::io::stdout().lock();
-    for number in from..to {
-        let stage = stage_of(&stages, number);
+    let mut next = from;
+    while next < to {
+        let (stage, number) = (stage_of(&stages, next), next);
+        if stage.mode == Mode::Stretches {
+            let end = to.min(stage.first + stage.count);
+            let report = |number, (area, kind, verdict): Outcome| {
+                let line = match verdict {
+                    Some(verdict) => Line::of(number, area, kind, &verdict),
+                    None => Line::failed(number, "panic"),
+                };
+                // The campaign ends a worker that it does not hear from.
+                let _ = writeln!(out, "{}", line.encode()).and_then(|()| out.flush());
+            };
+            stage.run_stretches(number..end, report).unwrap();
+            next = end;
+            continue;
+        }
+        next += 1;
         let line = match catch_unwind(AssertUnwindSafe(|| stage.run(number))) {
             Ok(Ok((area, kind, verdict))) => Line::of(number, area, kind, &verdict),
             Ok(Err(error)) => Line::failed(number, &error.to_string()),
@@ -51,7 +68,11 @@ pub(crate) fn campaign(options: &Options) -> Report {
     for stage in &stages {
         report.control(&stage.control().unwrap());
     }
-    let bits = stages.iter().filter(|stage| stage.mode != Mode::Random).map(|stage| stage.count).sum::<u64>();
+    let bits = stages
+        .iter()
+        .filter(|stage| !matches!(stage.mode, Mode::Random | Mode::Stretches))
+        .map(|stage| stage.count)
+        .sum::<u64>();
     eprintln!("{bits} bits in turn, {} random faults, {} workers", total - bits, options.workers);
     let ranges: VecDeque<(u64, u64)> =
         (0..total).step_by(RANGE as usize).map(|from| (from, (from + RANGE).min(total))).collect();
@@ -290,11 +311,12 @@ impl Report {
                 report.fewer.push((range, stage.shape.protection));
                 continue;
             }
-            for (area, pieces) in stage.map.areas.iter().filter(|_| stage.shape.entries == report.entries) {
+            let counts = stage.shape.entries == report.entries || options.stretches;
+            for (area, pieces) in stage.map.areas.iter().filter(|_| counts) {
                 let bytes = report.bytes.entry(area.name()).or_default();
                 *bytes = stage.map.bytes(pieces).max(*bytes);
             }
-            if stage.mode == Mode::Random {
+            if matches!(stage.mode, Mode::Random | Mode::Stretches) {
                 report.random.push((stage.first..stage.first + stage.count, stage.shape.on_seek));
             }
         }

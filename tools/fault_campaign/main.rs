@@ -14,10 +14,12 @@
 )]
 
 mod driver;
+mod stretches;
 #[path = "../../tests/support/damage/mod.rs"]
 mod damage;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
@@ -25,8 +27,9 @@ use clap::{Parser, ValueEnum};
 use paranoid_memtable::fault::FaultInjector;
 use paranoid_memtable::{DuplicatePolicy, Error};
 
-use damage::model::{Accelerators, Model, Shape};
+use damage::model::{Accelerators, Model, Shape, Size};
 use damage::plan::{Area, Kind, Map, Rng};
+use damage::stretch::{Outcome, each_stretch};
 use damage::trial::Verdict;
 use damage::{Case, Frozen, History, run_case};
 
@@ -66,7 +69,10 @@ struct Arguments {
     /// Kinds of random faults; all without this option
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Kind::ALL.map(Kind::name)))]
     kinds: Vec<String>,
-    /// Random faults in total; 1500000, with --short 10000
+    /// Only stretches of 8 to 4 096 bytes that are overwritten, cleared, filled or copied, in tables of 64 KiB to 64 MiB with filters
+    #[arg(long)]
+    stretches: bool,
+    /// Random faults in total; 1500000, with --short 10000, with --stretches 300000
     #[arg(long)]
     faults: Option<u64>,
     /// Random faults that each region and kind of fault gets at least; 10000, with --short 0
@@ -102,6 +108,8 @@ impl Which {
 #[derive(Debug, Clone)]
 struct Options {
     short: bool,
+    /// Whether nothing but stretches is tried.
+    stretches: bool,
     protection: u8,
     on_seek: Vec<bool>,
     order_checks: bool,
@@ -127,12 +135,17 @@ impl Options {
             |kind: &Kind| given.kinds.is_empty() || given.kinds.iter().any(|name| name == kind.name());
         Options {
             short: given.short,
+            stretches: given.stretches,
             protection: given.protection,
             on_seek: if given.protection == 0 { Which::Off } else { given.on_seek }.each(),
             order_checks: given.order_checks == Which::On,
             accelerators: given.accelerators.each(),
             kinds: Kind::ALL.into_iter().filter(asked).collect(),
-            faults: given.faults.unwrap_or(if given.short { 10_000 } else { 1_500_000 }),
+            faults: given.faults.unwrap_or(match (given.stretches, given.short) {
+                (true, false) => stretches::LONG,
+                (false, false) => 1_500_000,
+                (_, true) => 10_000,
+            }),
             floor: given.floor.unwrap_or(if given.short { 0 } else { 10_000 }),
             seed: given.seed,
             workers: given
@@ -157,6 +170,7 @@ impl Options {
 //                         1000 entries (four chunks), small with overwritten entries, and small with order checks
 //     with accelerators:          every bit of filters and index, all of them and one at a time | random: as above
 //   checksum_on_seek on:  the same; bits that went to the mutable table go to the frozen one (the short form: other bits)
+//   stretches:            8 to 4096 bytes at once, in tables of 64 KiB to 64 MiB with filters
 //   fewer bytes:          some random faults of tables with 0, 1, 2 and 4 protection bytes: no crash, no hang
 //   top up:               the small table once more, for regions and kinds that have had too few random faults
 // ```
@@ -167,6 +181,7 @@ enum Mode {
     /// Every bit of filters and index.
     EveryAcceleratorBit,
     Random,
+    Stretches,
 }
 
 /// Whether tables have filters and an index.
@@ -200,6 +215,7 @@ struct Plan {
     mode: Mode,
     accelerators: Accelerators,
     entries: usize,
+    size: Size,
     duplicates: DuplicatePolicy,
     protection: u8,
     order_checks: bool,
@@ -218,6 +234,25 @@ const YOUNG: usize = 5;
 
 /// Every stage of the campaign.
 fn stages(options: &Options) -> Result<Vec<Stage>, Error> {
+    let mut stages = if options.stretches { Vec::new() } else { all_but_stretches(options)? };
+    let mut first = 0;
+    for stage in &mut stages {
+        stage.first = first;
+        first += stage.count;
+    }
+    for (plan, setting) in stretches::plans(options) {
+        // A worker makes only the tables that it damages.
+        let after = first + plan.count;
+        if options.range.is_none_or(|(from, to)| from < after && first < to) {
+            stages.push(Stage { first, ..Stage::new(options, plan, setting)? });
+        }
+        first = after;
+    }
+    Ok(stages)
+}
+
+/// Stages of all kinds of faults, in tables of the smallest size.
+fn all_but_stretches(options: &Options) -> Result<Vec<Stage>, Error> {
     let mut stages: Vec<Stage> = Vec::new();
     let share = options.faults / (options.on_seek.len() * options.accelerators.len()) as u64;
     for on_seek in &options.on_seek {
@@ -235,11 +270,6 @@ fn stages(options: &Options) -> Result<Vec<Stage>, Error> {
         }
     }
     top_up(options, &mut stages)?;
-    let mut first = 0;
-    for stage in &mut stages {
-        stage.first = first;
-        first += stage.count;
-    }
     Ok(stages)
 }
 
@@ -250,6 +280,7 @@ fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
         mode,
         accelerators,
         entries,
+        size: Size::SMALL,
         duplicates: DuplicatePolicy::Reject,
         protection: options.protection,
         order_checks: options.order_checks,
@@ -285,6 +316,7 @@ fn fewer_bytes(options: &Options, count: u64) -> Vec<Plan> {
         mode: Mode::Random,
         accelerators: Accelerators::Nothing,
         entries: options.small(),
+        size: Size::SMALL,
         duplicates: DuplicatePolicy::Reject,
         protection: options.protection,
         order_checks: options.order_checks,
@@ -312,6 +344,7 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
         mode: Mode::Random,
         accelerators,
         entries: options.small(),
+        size: Size::SMALL,
         duplicates: DuplicatePolicy::Reject,
         protection: options.protection,
         order_checks: options.order_checks,
@@ -380,6 +413,7 @@ impl Stage {
             duplicates: plan.duplicates,
             accelerators: plan.accelerators,
             entries: plan.entries,
+            size: plan.size,
             seed: options.seed,
         };
         let model = Model::new(shape);
@@ -390,7 +424,8 @@ impl Stage {
         // SAFETY: this thread alone uses the table, and holds nothing borrowed from it.
         #[expect(unsafe_code, reason = "opens the fault injector")]
         let injector = unsafe { FaultInjector::open(&table) }?;
-        let mut map = Map::of(&injector, &options.kinds);
+        let kinds = if plan.mode == Mode::Stretches { &Kind::STRETCHES } else { &*options.kinds };
+        let mut map = Map::of(&injector, kinds);
         if plan.mode == Mode::EveryAcceleratorBit {
             map = map.accelerators_only();
         }
@@ -400,7 +435,11 @@ impl Stage {
         let turns = (map.bits - stride.1).div_ceil(stride.0);
         // With order checks each region and kind has its turns, also in the short form.
         let least = if plan.order_checks { map.cells.len() as u64 * CHECKED } else { 0 };
-        let count = if plan.mode == Mode::Random { (plan.count / 2).max(least) } else { turns };
+        let count = match plan.mode {
+            Mode::Random => (plan.count / 2).max(least),
+            Mode::Stretches => plan.count,
+            Mode::EveryBit | Mode::EveryAcceleratorBit => turns,
+        };
         Ok(Stage { mode: plan.mode, shape, frozen, model, map, first: 0, count, stride, excluded })
     }
 
@@ -410,6 +449,7 @@ impl Stage {
         let mut rng = Rng::new(self.shape.seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
         let case = Case { frozen: self.frozen, history: History::Forgotten, turn: number };
         match self.mode {
+            Mode::Stretches => unreachable!("run by ranges"),
             Mode::EveryBit | Mode::EveryAcceleratorBit => {
                 let bit = index * self.stride.0 + self.stride.1;
                 run_case(&self.model, case, |injector, _| (self.map.flip_nth(injector, bit), Kind::Flip))
@@ -426,10 +466,16 @@ impl Stage {
         }
     }
 
+    /// Runs the faults of a range of a stage of stretches.
+    fn run_stretches(&self, numbers: Range<u64>, report: impl FnMut(u64, Outcome)) -> Result<(), Error> {
+        each_stretch(&self.model, self.frozen, numbers, report)
+    }
+
     /// The verdict on the undamaged table.
     fn control(&self) -> Result<Verdict, Error> {
         let nothing = (self.map.areas[0].0, Kind::Flip);
-        let case = Case { frozen: self.frozen, history: History::Noted, turn: self.first };
+        let history = if self.mode == Mode::Stretches { History::Forgotten } else { History::Noted };
+        let case = Case { frozen: self.frozen, history, turn: self.first };
         run_case(&self.model, case, |_, _| nothing).map(|(_, _, verdict)| verdict)
     }
 }

@@ -176,7 +176,8 @@ impl Arena {
     ) -> Option<View<'_>> {
         let width = shape.width()?;
         let (base, first) = (base as usize, first as usize);
-        let (end, units) = (base + units as usize * UNIT, units as u32);
+        let units = units as u32;
+        let end = base.wrapping_add(units as usize * UNIT);
         Some(View { base, end, first, start, units, shape, secret, width, arena: self })
     }
 
@@ -332,7 +333,7 @@ impl Arena {
     pub(crate) fn free_first_bytes(&self) -> u64 {
         let units = self.control.get(ControlWord::units(0)).unwrap_or(0);
         // ORDERING: Relaxed: a count, exact once no writer is inside (their exit is the partner).
-        units.saturating_sub(self.used[0].load(Ordering::Relaxed)) * UNIT as u64
+        units.saturating_sub(self.used[0].load(Ordering::Relaxed)).saturating_mul(UNIT as u64)
     }
 
     /// The ranges of units that were handed out, which a salvage searches. Call it while no control word is being
@@ -373,7 +374,8 @@ impl Arena {
         if base == 0 || ahead >= units {
             return None;
         }
-        Some((base as usize + ahead as usize * UNIT, (units - ahead) as usize * UNIT))
+        let available = ((units - ahead) as usize).saturating_mul(UNIT);
+        Some(((base as usize).wrapping_add(ahead as usize * UNIT), available))
     }
 }
 
@@ -446,13 +448,13 @@ impl<'a> View<'a> {
     #[inline(always)]
     pub(crate) fn locate_near(&self, offset: u32) -> Option<usize> {
         let ahead = offset.wrapping_sub(self.start);
-        if ahead < self.units { Some(self.base + ahead as usize * UNIT) } else { None }
+        if ahead < self.units { Some(self.base.wrapping_add(ahead as usize * UNIT)) } else { None }
     }
 
     /// Whether an address is in the chunk that holds most units.
     #[inline(always)]
     pub(crate) fn is_near(&self, address: usize) -> bool {
-        address.wrapping_sub(self.base) < self.end - self.base
+        address.wrapping_sub(self.base) < self.end.wrapping_sub(self.base)
     }
 
     /// The address of a unit, assuming that it is in the chunk that holds most units; for prefetches only.
@@ -465,7 +467,11 @@ impl<'a> View<'a> {
     #[inline(always)]
     fn locate_first(&self, offset: u32) -> Option<usize> {
         let ahead = offset.wrapping_sub(HEADS_UNITS);
-        if ahead < FIRST_UNITS && self.first != 0 { Some(self.first + ahead as usize * UNIT) } else { None }
+        if ahead < FIRST_UNITS && self.first != 0 {
+            Some(self.first.wrapping_add(ahead as usize * UNIT))
+        } else {
+            None
+        }
     }
 
     /// The address of a unit, and the number of bytes from there to the end of its chunk, if the offset is inside a
@@ -473,7 +479,7 @@ impl<'a> View<'a> {
     #[inline(always)]
     pub(crate) fn locate(&self, offset: u32) -> Option<(usize, usize)> {
         match self.locate_near(offset) {
-            Some(address) => Some((address, self.end - address)),
+            Some(address) => Some((address, self.end.wrapping_sub(address))),
             None => match self.locate_first(offset) {
                 Some(address) => Some((address, (HEADS_UNITS + FIRST_UNITS - offset) as usize * UNIT)),
                 None => self.arena.locate_beyond(self.shape.shift(), offset),
@@ -521,7 +527,7 @@ impl<'a> View<'a> {
     pub(crate) fn words<const N: usize>(&self, offset: u32) -> Option<&'a [AtomicU64; N]> {
         let ahead = offset.wrapping_sub(self.start);
         let address = if u64::from(ahead) + N as u64 <= u64::from(self.units) {
-            self.base + ahead as usize * UNIT
+            self.base.wrapping_add(ahead as usize * UNIT)
         } else {
             self.locate(offset).filter(|(_, available)| *available >= N * UNIT)?.0
         };

@@ -146,7 +146,7 @@ fn tower_height(secret: Secret, key_part: u64, sequence: u64, revision: u32) -> 
 //            | units 0 | index lost | frozen | base 2 | units 2 | base 3 | ...
 //   checks   the same again on lines of their own
 //
-//   shape    protection bytes (8) | shift of B (8) | 0 (47) | 1
+//   shape    protection bytes (8) | shift of B (5) | 0 (50) | 1
 // ```
 // All words but the bases and sizes of chunks and the three flags are set while the table is made.
 //
@@ -163,7 +163,7 @@ pub(crate) const CHUNKS_MAX: usize = (32 - SHIFT_MIN + 1) as usize;
 pub(crate) struct ControlWord(usize);
 
 impl ControlWord {
-    /// The salt of all words. If it is damaged, no word agrees with its check.
+    /// What the salt of all words is made from. If it is damaged, no word agrees with its check.
     const SALT: ControlWord = ControlWord(0);
     pub(crate) const MASK: ControlWord = ControlWord(1);
     pub(crate) const FACTOR: ControlWord = ControlWord(2);
@@ -256,7 +256,7 @@ impl Shape {
     /// B as a power of two of units.
     #[inline(always)]
     pub(crate) fn shift(self) -> u32 {
-        ((self.0 >> 8) & 0xff) as u32
+        ((self.0 >> 8) & 0x1f) as u32
     }
 }
 
@@ -268,9 +268,10 @@ pub(crate) struct Control {
 impl Control {
     /// All words 0 but those that are known from the start.
     pub(crate) fn new(secret: Secret, shape: Shape) -> Control {
-        let salt = Salt::new(secret, NAME);
+        let word = Salt::new(secret, NAME).0;
+        let salt = Salt::of_word(word);
         let control = Control { words: ControlWords::new(salt) };
-        control.words.set(salt, ControlWord::SALT.0, salt.0);
+        control.words.set(salt, ControlWord::SALT.0, word);
         control.set(ControlWord::MASK, secret.mask);
         control.set(ControlWord::FACTOR, secret.factor);
         control.set(ControlWord::SHAPE, shape.0);
@@ -292,7 +293,7 @@ impl Control {
     /// The salt of the checks, which a reader of several words loads once.
     #[inline(always)]
     pub(crate) fn salt(&self) -> Salt {
-        Salt(self.words.unchecked(ControlWord::SALT.0))
+        Salt::of_word(self.words.unchecked(ControlWord::SALT.0))
     }
 
     /// The values of these words, and 0 if all checks agree.
@@ -367,9 +368,11 @@ pub(crate) fn continues(start: u32, end: u32, shift: u32) -> bool {
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
     use crate::integrity::digest::key_part;
+    use crate::sync::{AtomicU64, Ordering};
 
     #[test]
     fn every_unit_lies_in_the_chunk_that_starts_last_before_it() {
@@ -384,6 +387,49 @@ mod tests {
                 assert!(!continues(start, start, shift) && continues(start + 1, start + 1, shift));
             }
             assert_eq!(bytes_in_chunk(0..0, shift), (0, 0..0));
+        }
+    }
+
+    /// CONTROL-WORD-3: words, checks and lines of them that change places with others, or are copied over them.
+    #[test]
+    fn no_word_is_believed_in_the_place_of_another() {
+        for seed in 0..4 {
+            let control = Control::new(Secret::from_seed(seed), Shape::new(Width::new(8).unwrap(), 13));
+            control.set(ControlWord::base(0), 0x7f00_1234_5000 + seed * 0x8000);
+            control.set(ControlWord::units(0), FIRST_UNITS.into());
+            control.set(ControlWord::HAS_RANGES, 1);
+            let words: Vec<&AtomicU64> =
+                control.words.words(control.salt()).runs().into_iter().flatten().collect();
+            // ORDERING: Relaxed: one thread.
+            let clean: Vec<u64> = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+            // ORDERING: Relaxed: one thread.
+            let store = |values: &[u64]| {
+                words.iter().zip(values).for_each(|(word, value)| word.store(*value, Ordering::Relaxed))
+            };
+            let judge = |changed: &[u64], what: &dyn std::fmt::Debug| {
+                store(changed);
+                for (index, clean) in clean.iter().copied().enumerate().take(COUNT) {
+                    let found = control.get(ControlWord(index));
+                    assert!(
+                        found.is_err() || found == Ok(clean),
+                        "{seed}, {what:?}, word {index}: {found:?}"
+                    );
+                }
+                store(&clean);
+            };
+            for (from, to) in (0..2 * COUNT).flat_map(|from| (0..2 * COUNT).map(move |to| (from, to))) {
+                for len in
+                    [1, LINE_UNITS as usize, COUNT].into_iter().filter(|len| from.max(to) + len <= 2 * COUNT)
+                {
+                    let mut changed = clean.clone();
+                    changed.copy_within(from..from + len, to);
+                    judge(&changed, &("copied", from, to, len));
+                    if from + len <= to {
+                        changed[from..from + len].copy_from_slice(&clean[to..to + len]);
+                        judge(&changed, &("swapped", from, to, len));
+                    }
+                }
+            }
         }
     }
 

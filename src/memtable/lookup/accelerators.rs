@@ -11,7 +11,7 @@ use crate::error::{Corruption, Result};
 use crate::integrity::control_word::Salt;
 use crate::integrity::digest::{Secret, key_part, mix, splitmix};
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
-use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines, lost};
+use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines, group_of, lost};
 use crate::memtable::options::{MemTableOptions, PrefixExtractor};
 use crate::sync::Ordering;
 
@@ -76,7 +76,16 @@ impl Accelerators {
     /// Whether the filter that point reads use says that no entry has this key.
     #[inline(always)]
     pub(crate) fn lacks(&self, view: &View<'_>, key: &[u8]) -> bool {
-        self.bits(view.secret, key).is_some_and(|bits| bits.are_missing(view))
+        self.bits(view.secret, key).is_some_and(|bits| self.are_missing(view, bits))
+    }
+
+    /// Whether a bit is missing in the filter that point reads use, so that no entry has the key.
+    #[inline(always)]
+    pub(crate) fn are_missing(&self, view: &View<'_>, bits: Bits) -> bool {
+        match &self.keys {
+            Some(filter) => filter.misses(view, bits),
+            None => self.prefixes.as_ref().is_some_and(|(filter, _)| filter.misses(view, bits)),
+        }
     }
 
     /// Whether a filter says that no entry has a key that starts with these bytes.
@@ -106,9 +115,9 @@ impl Accelerators {
 //
 // * FILTER-1: a key's bits are in its word before its node is published, and bits are never taken back. So a reader
 //   that knows of an entry finds its bits.
-// * FILTER-2: "absent" is an answer only if the word lacks a bit and the line's control word agrees. Damage costs a
-//   search, never an entry. Lines that were never used agree (lines.rs, LINES-7): the filter answers from the first key
-//   on.
+// * FILTER-2: "absent" is an answer only if the word lacks a bit and the line's control word agrees, or if no hash of
+//   the group was ever written (lines.rs, LINES-7): the filter answers from the first key on. Damage costs a search,
+//   never an entry.
 // * FILTER-3: "absent" says nothing about range tombstones, which reads ask in any case.
 // * FILTER-4: whole keys and prefixes have a filter each, with hashes of their own.
 //
@@ -139,6 +148,8 @@ pub(crate) struct Filter<const HOLDS: usize> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bits {
     pub(crate) line: Line,
+    /// The bit of the group that it belongs to (LINES-7).
+    group: u64,
     /// Which word of the line.
     place: usize,
     /// Which bits of the word.
@@ -166,19 +177,20 @@ impl<const HOLDS: usize> Filter<HOLDS> {
         let fields = hash.wrapping_mul(SPREAD) >> (u64::BITS - WORD_FIELD - FIELD * PROBES);
         let mask = (0..PROBES).fold(0, |mask, probe| mask | 1 << ((fields >> (FIELD * probe)) % 64));
         let place = (fields >> (FIELD * PROBES)) as usize % LINE_WORDS;
-        Some(Bits { line, place, mask })
+        Some(Bits { line, group: group_of(hash), place, mask })
     }
 
     /// Adds a key or prefix (FILTER-1).
     #[inline(always)]
     pub(crate) fn add(&self, view: &View<'_>, key_part: u64) -> Result<(), Corruption> {
-        let Bits { line, place, mask } = self.bits(view.secret, key_part).ok_or_else(lost)?;
+        let Bits { line, group, place, mask } = self.bits(view.secret, key_part).ok_or_else(lost)?;
         let word = line.word(view, place).ok_or_else(lost)?;
         // ORDERING: Relaxed: the Release in `publish_link` orders the bit before the node, even if another thread set
         // it: a reader that sees the node sees what this load saw.
         if word.load(Ordering::Relaxed) & mask == mask {
             return Ok(());
         }
+        self.lines.open(view, Self::salt(view.secret), group)?;
         // ORDERING: Relaxed: ordered before the node by the Release in `publish_link`.
         let found = word.fetch_or(mask, Ordering::Relaxed);
         line.account(view, place, found, found | mask).ok_or_else(lost)
@@ -187,19 +199,22 @@ impl<const HOLDS: usize> Filter<HOLDS> {
     /// Whether no entry has the key or prefix with this K (FILTER-2). `false` if the filter cannot tell.
     #[inline(always)]
     pub(crate) fn lacks(&self, view: &View<'_>, key_part: u64) -> bool {
-        self.bits(view.secret, key_part).is_some_and(|bits| bits.are_missing(view))
+        self.bits(view.secret, key_part).is_some_and(|bits| self.misses(view, bits))
     }
-}
 
-impl Bits {
     /// Whether a bit is missing, so that no entry has the key. Reads the word, and the control word if it lacks a bit
     /// (FILTER-2).
     #[inline(always)]
-    pub(crate) fn are_missing(&self, view: &View<'_>) -> bool {
-        let Some(word) = self.line.word(view, self.place) else { return false };
+    fn misses(&self, view: &View<'_>, Bits { line, group, place, mask }: Bits) -> bool {
+        let Some(word) = line.word(view, place) else { return false };
         // ORDERING: Relaxed: a reader that knows of an entry reads after its publication, see `Filter::add`.
-        let lacks_bit = word.load(Ordering::Relaxed) & self.mask != self.mask;
-        lacks_bit && self.line.read(view).is_some_and(|words| words[self.place] & self.mask != self.mask)
+        if word.load(Ordering::Relaxed) & mask == mask {
+            return false;
+        }
+        match line.read(view) {
+            Some(words) => words[place] & mask != mask,
+            None => self.lines.is_unused(Self::salt(view.secret), group),
+        }
     }
 }
 
@@ -258,6 +273,54 @@ mod tests {
         }
         let absent = (1000..11_000u64).filter(|n| filter.lacks(&view, key_part(&n.to_be_bytes())));
         assert!(absent.count() > 9_000);
+    }
+
+    /// LINES-7: stretches of every length and place in two filters side by side, cleared, filled, or copied from any other
+    /// place, hide no key, neither one that was there nor one that comes later.
+    #[test]
+    fn no_stretch_hides_a_key() {
+        let (arena, mut sub) = (arena(), SubChunk::default());
+        let keys = Filter::<KEYS>::new(&arena, &mut sub, 600).unwrap();
+        let prefixes = Filter::<PREFIXES>::new(&arena, &mut sub, 600).unwrap();
+        let view = arena.view().unwrap();
+        let part = |number: u64| key_part(&number.to_be_bytes());
+        (0..12).for_each(|number| keys.add(&view, part(number)).unwrap());
+        (0..3).for_each(|number| prefixes.add(&view, part(number)).unwrap());
+        let mut words = keys.lines.every_word(&view, Filter::<KEYS>::salt(view.secret)).unwrap();
+        words.extend(prefixes.lines.every_word(&view, Filter::<PREFIXES>::salt(view.secret)).unwrap());
+        // ORDERING: Relaxed: one thread.
+        let now = || words.iter().map(|word| word.load(Ordering::Relaxed)).collect::<Vec<u64>>();
+        // ORDERING: Relaxed: one thread.
+        let set = |values: &[u64]| {
+            words.iter().zip(values).for_each(|(word, value)| word.store(*value, Ordering::Relaxed))
+        };
+        let clean = now();
+        let hides = || {
+            (0..12).any(|number| keys.lacks(&view, part(number)))
+                || (0..3).any(|number| prefixes.lacks(&view, part(number)))
+        };
+        let judge = |from: usize, len: usize, values: &dyn Fn(usize) -> u64| {
+            let mut changed = clean.clone();
+            (from..from + len).for_each(|at| changed[at] = values(at));
+            set(&changed);
+            assert!(!hides(), "{len} words from {from} on");
+        };
+        for (from, len) in
+            (0..clean.len()).flat_map(|from| (1..=clean.len() - from).map(move |len| (from, len)))
+        {
+            judge(from, len, &|_| 0);
+            judge(from, len, &|_| u64::MAX);
+            judge(from, len, &|_| clean[from]);
+            for source in (0..=clean.len() - len).step_by(if cfg!(debug_assertions) { 8 } else { 1 }) {
+                judge(from, len, &|at| clean[source + at - from]);
+            }
+        }
+        // What is added to damaged lines opens groups beside those that were open.
+        set(&vec![0; clean.len()]);
+        for number in 12..200 {
+            keys.add(&view, part(number)).unwrap();
+            assert!((0..=number).all(|number| !keys.lacks(&view, part(number))), "{number}");
+        }
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Lines: cache lines of words, each with a control word in another cache line. Filters consist of them.
 //!
 //! ```text
-//!   arena   ... | pad | line 0: w0 w1 w2 w3 w4 w5 w6 w7 | line 1 | ... | line n-1 | gap | c0 c1 ... c7 | c8 ... | ...
+//!   arena   ... | pad | line 0: w0 w1 w2 w3 w4 w5 w6 w7 | line 1 | ... | line n-1 | c0 c1 ... c7 | c8 ... | ...
 //!
-//!   control word   XOR of a 64-bit weight of every word that is not 0     weight = over place in the line, word, secret
+//!   control word   key ^ a 64-bit weight of every word that is not 0     weight = over place in the line, word, secret
+//!   key            over the control word's place in the arena, secret       never 0
+//!   groups         64 of equally many hashes: the line of a hash is opened, given its key, before the first hash of
+//!                  the group is written; a bit of a word in the table's struct says so
 //! ```
 //! The lines are a stretch of the arena that no entry gets: zeroed and committed lazily, on huge pages where entries
 //! are, counted, bounds-checked and freed with it.
@@ -17,11 +20,12 @@
 //!   change with each write, so a word or a line that went back to an earlier value disagrees, as a flipped, zeroed
 //!   or copied one does.
 //! * LINES-6: a difference between the two that damage made remains, whatever is written later (LINES-4).
-//! * LINES-7: a line of zeros whose control word is 0 was never used, and is believed. No block of 256 bytes reaches
-//!   from a line to its control word, so no single fault empties both.
+//! * LINES-7: zeros say nothing: a line and its control word may have been cleared together. What was never used is
+//!   known by the group: its bit is set before the first of its lines is written, under a check that cleared, filled
+//!   or copied memory does not satisfy. A line is opened once, so a cleared one does not agree again.
 //!
-//! Any thread; lock-free. Not promised: that a line which is being written agrees; its readers go to the list
-//! meanwhile.
+//! Any thread; lock-free, but for the 64 writes that open a group. Not promised: that a line which is being written
+//! agrees; its readers go to the list meanwhile.
 
 #![forbid(unsafe_code)]
 
@@ -34,7 +38,7 @@ use crate::memtable::arena::layout::UNIT;
 use crate::memtable::arena::node::bytes_of;
 use crate::memtable::options::LINES_BYTES_MIN;
 use crate::prefetch::prefetch_read;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Words of a line.
 pub(crate) const LINE_WORDS: usize = 8;
@@ -43,10 +47,10 @@ const UNITS: u32 = 8;
 const _: () = assert!(UNITS as usize == LINE_WORDS && UNIT == 8);
 /// Bytes of a line.
 const LINE_BYTES: u64 = (LINE_WORDS * UNIT) as u64;
-/// Number of lines between the last line and the first control word (LINES-7).
-const GAP: u64 = 4;
+/// Number of groups of hashes (LINES-7).
+const GROUPS: u64 = u64::BITS as u64;
 // The smallest size that options accept holds one line at any alignment.
-const _: () = assert!(LINES_BYTES_MIN == PAD_MAX + (1 + GAP + 1) * LINE_BYTES);
+const _: () = assert!(LINES_BYTES_MIN == PAD_MAX + (1 + 1) * LINE_BYTES);
 /// Most bytes before line 0.
 const PAD_MAX: u64 = LINE_BYTES - UNIT as u64;
 /// How often a scrub reads a line again that disagrees and changes meanwhile.
@@ -54,12 +58,27 @@ const WAITS_FOR_LINE: u32 = 3;
 
 /// Cache lines, each with a control word.
 pub(crate) struct Lines {
-    /// First unit of line 0, and how many lines there are.
-    place: ControlWords<2>,
+    /// First unit of line 0, how many lines there are, and which groups are open: a bit each.
+    place: ControlWords<3>,
+    /// Held by a writer that opens a group.
+    opening: Mutex<()>,
 }
 
 const START: usize = 0;
 const COUNT: usize = 1;
+const OPEN: usize = 2;
+
+/// The bit of a hash's group.
+#[inline(always)]
+pub(crate) const fn group_of(hash: u64) -> u64 {
+    1 << (hash >> (u64::BITS - GROUPS.ilog2()))
+}
+
+/// The bits of the groups with hashes of line `index` of `count`.
+fn groups_of_line(index: u64, count: u64) -> u64 {
+    let (first, last) = (index * GROUPS / count, ((index + 1) * GROUPS - 1) / count);
+    (first..=last.min(GROUPS - 1)).fold(0, |groups, group| groups | 1 << group)
+}
 
 /// One line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,10 +119,10 @@ fn sum(secret: Secret, words: &[u64; LINE_WORDS]) -> u64 {
 impl Lines {
     /// Takes at most `bytes` from the arena (LINES-1). Lines of one table have different names.
     pub(crate) fn carve(arena: &Arena, sub: &mut SubChunk, bytes: u64, name: u64) -> Result<Lines> {
-        let room = (bytes - PAD_MAX) / LINE_BYTES - GAP;
+        let room = (bytes - PAD_MAX) / LINE_BYTES;
         // There is one line of control words per eight lines.
         let count = room - room.div_ceil(LINE_WORDS as u64 + 1);
-        let units = (count + GAP + control_lines(count)) * u64::from(UNITS) + PAD_MAX / UNIT as u64;
+        let units = (count + control_lines(count)) * u64::from(UNITS) + PAD_MAX / UNIT as u64;
         let reservation = arena.carve(sub, units)?;
         let view = arena.view()?;
         let (address, _) = view.locate(reservation.start()).ok_or_else(lost)?;
@@ -113,16 +132,49 @@ impl Lines {
         let place = ControlWords::new(salt);
         place.set(salt, START, u64::from(reservation.start() + pad));
         place.set(salt, COUNT, count);
-        Ok(Lines { place })
+        Ok(Lines { place, opening: Mutex::new(()) })
+    }
+
+    /// Opens the lines of a group before one of them is written, unless they are (LINES-7).
+    #[inline(always)]
+    pub(crate) fn open(&self, view: &View<'_>, salt: Salt, group: u64) -> Result<(), Corruption> {
+        let (open, mismatch) = self.place.get_with_mismatch(salt, OPEN);
+        if mismatch == 0 && open & group != 0 { Ok(()) } else { self.open_more(view, salt, group) }
+    }
+
+    #[cold]
+    fn open_more(&self, view: &View<'_>, salt: Salt, group: u64) -> Result<(), Corruption> {
+        let _opening = self.opening.lock();
+        let (open, count) = (self.place.get(salt, OPEN)?, self.count(salt)?);
+        if open & group != 0 {
+            return Ok(());
+        }
+        let number = u64::from(group.trailing_zeros());
+        for index in number * count / GROUPS..=((number + 1) * count - 1) / GROUPS {
+            // Lines at the ends may be those of an open group too.
+            if groups_of_line(index, count) & open == 0 {
+                let line = self.line(salt, index)?;
+                // ORDERING: Relaxed: published by the bit of the group.
+                view.word(line.control).ok_or_else(lost)?.fetch_xor(line.key(view), Ordering::Relaxed);
+            }
+        }
+        self.place.set(salt, OPEN, open | group);
+        Ok(())
+    }
+
+    /// Whether no hash of this group was ever written (LINES-7). For lines that do not agree.
+    #[cold]
+    pub(crate) fn is_unused(&self, salt: Salt, group: u64) -> bool {
+        self.place.get(salt, OPEN).is_ok_and(|open| open & group == 0)
     }
 
     /// The line of a hash, chosen by its high bits. `None` if the control words are damaged, or not those of the lines
     /// that have this salt (LINES-3).
     #[inline(always)]
     pub(crate) fn pick(&self, salt: Salt, hash: u64) -> Option<Line> {
-        let (start, count) = (self.place.get(salt, START).ok()?, self.place.get(salt, COUNT).ok()?);
+        let ([start, count], mismatch) = self.place.get_all(salt, [START, COUNT]);
         let index = ((u128::from(hash) * u128::from(count)) >> 64) as u64;
-        line_at(start, count, index).filter(|_| start != 0 && count != 0)
+        line_at(start, count, index).filter(|_| mismatch == 0 && start != 0 && count != 0)
     }
 
     /// Number of lines.
@@ -152,7 +204,8 @@ impl Lines {
         let count = self.count(salt)?;
         for index in 0..count {
             let line = self.line(salt, index)?;
-            let difference = || line.damage(view);
+            let unused = || self.is_unused(salt, groups_of_line(index, count)) && line.is_clear(view);
+            let difference = || line.damage(view).filter(|_| !unused());
             let mut found = difference();
             for _ in 0..WAITS_FOR_LINE {
                 let Some(before) = found else { break };
@@ -208,7 +261,7 @@ const fn control_lines(count: u64) -> u64 {
 #[inline(always)]
 fn line_at(start: u64, count: u64, index: u64) -> Option<Line> {
     let first = start.wrapping_add(index.wrapping_mul(u64::from(UNITS)));
-    let controls = start.wrapping_add(count.wrapping_add(GAP).wrapping_mul(u64::from(UNITS)));
+    let controls = start.wrapping_add(count.wrapping_mul(u64::from(UNITS)));
     let control = controls.wrapping_add(index);
     Some(Line { first: u32::try_from(first).ok()?, control: u32::try_from(control).ok()? })
 }
@@ -251,11 +304,23 @@ impl Line {
         Some((words, view.word(self.control)?.load(Ordering::Relaxed)))
     }
 
+    /// What an open line's control word includes: its place, so that a line that was copied together with its control
+    /// word does not agree.
+    #[inline(always)]
+    fn key(self, view: &View<'_>) -> u64 {
+        view.secret.mask ^ u64::from(self.control)
+    }
+
+    /// Whether the words and the control word are 0.
+    fn is_clear(self, view: &View<'_>) -> bool {
+        self.load(view) == Some(([0; LINE_WORDS], 0))
+    }
+
     /// The words, if the control word agrees (LINES-5).
     #[inline(always)]
     pub(crate) fn read(self, view: &View<'_>) -> Option<[u64; LINE_WORDS]> {
         let (words, control) = self.load(view)?;
-        let agrees = sum(view.secret, &words) == control;
+        let agrees = sum(view.secret, &words) ^ self.key(view) == control;
         agrees.then_some(words)
     }
 
@@ -272,7 +337,7 @@ impl Line {
     /// one.
     fn damage(self, view: &View<'_>) -> Option<Corruption> {
         let (words, control) = self.load(view)?;
-        let sum = sum(view.secret, &words);
+        let sum = sum(view.secret, &words) ^ self.key(view);
         let difference = sum ^ control;
         if difference == 0 {
             return None;
@@ -348,10 +413,11 @@ mod tests {
 
     impl<'a> Life<'a> {
         fn new(arena: &'a Arena) -> Self {
-            let bytes = PAD_MAX + (LINES + GAP + control_lines(LINES)) * LINE_BYTES;
+            let bytes = PAD_MAX + (LINES + control_lines(LINES)) * LINE_BYTES;
             let (lines, view) =
                 (Lines::carve(arena, &mut SubChunk::default(), bytes, NAME).unwrap(), arena.view().unwrap());
             assert_eq!(lines.count(salt(&view)), Ok(LINES));
+            (0..GROUPS).for_each(|group| lines.open(&view, salt(&view), 1 << group).unwrap());
             let mut stretches: Vec<Vec<&AtomicU64>> = Vec::new();
             for word in lines.every_word(&view, salt(&view)).unwrap() {
                 let line = |word: &AtomicU64| std::ptr::from_ref(word).addr() / 64;

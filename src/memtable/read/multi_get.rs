@@ -45,7 +45,7 @@ fn sift_group(core: &Core, search: &Search<'_>, keys: &[&[u8]], stages: &mut [St
         bits.iter().for_each(|bits| bits.line.prefetch(&search.view));
     }
     for (stage, bits) in stages.iter_mut().zip(group) {
-        if bits.is_some_and(|bits| bits.are_missing(&search.view)) {
+        if bits.is_some_and(|bits| core.accelerators.are_missing(&search.view, bits)) {
             *stage = Stage::Done(None);
         }
     }

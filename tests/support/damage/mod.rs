@@ -220,14 +220,27 @@ pub mod model {
         Directory,
         /// A filter of prefixes alone, which point reads ask.
         Prefixes,
+        /// Both filters and a directory.
+        All,
     }
 
     /// Bytes of prefixes in the filter.
     pub const PREFIX_BYTES: usize = 8;
-    /// The table's size, of which filters are shares.
-    const BUFFER: u64 = 64 << 10;
-    /// Two lines a filter.
-    const FILTER_SHARE: f64 = 0.008;
+    /// The sizes of a table.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Size {
+        /// Bytes of the write buffer.
+        pub buffer: u64,
+        /// Bytes of a filter.
+        pub filter: u64,
+        /// Values are so many times as long.
+        pub values: usize,
+    }
+
+    impl Size {
+        /// The smallest write buffer, and two lines a filter.
+        pub const SMALL: Size = Size { buffer: 64 << 10, filter: 248, values: 1 };
+    }
 
     /// What kind of table a trial runs on.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,6 +252,7 @@ pub mod model {
         pub duplicates: DuplicatePolicy,
         pub accelerators: Accelerators,
         pub entries: usize,
+        pub size: Size,
         pub seed: u64,
     }
 
@@ -252,6 +266,7 @@ pub mod model {
                 duplicates: DuplicatePolicy::Reject,
                 accelerators: Accelerators::Nothing,
                 entries,
+                size: Size::SMALL,
                 seed,
             }
         }
@@ -321,7 +336,11 @@ pub mod model {
                     4 => Kind::custom(version),
                     _ => Kind::PUT,
                 };
-                let len = if kind.is_point_delete() { 0 } else { [0, 3, 24, 61, 100][rng.below(5)] };
+                let len = if kind.is_point_delete() {
+                    0
+                } else {
+                    [0, 3, 24, 61, 100][rng.below(5)] * shape.size.values
+                };
                 let value = (0..len).map(|_| rng.next() as u8).collect();
                 writes.push(Row { key: key_name(group * 2), sequence: 0, kind, value });
             }
@@ -513,17 +532,19 @@ pub mod model {
                 .order_checks(self.shape.order_checks)
                 .build()?;
             let mut options = MemTableOptions::builder()
-                .write_buffer_size(BUFFER)
+                .write_buffer_size(self.shape.size.buffer)
                 .paranoid(paranoid)
                 .duplicates(self.shape.duplicates)
                 .seed(self.shape.seed);
-            if self.shape.accelerators == Accelerators::Filters {
-                options = options.whole_key_filter(FILTER_SHARE);
+            let share = self.shape.size.filter as f64 / self.shape.size.buffer as f64;
+            let has = |kinds: &[Accelerators]| kinds.contains(&self.shape.accelerators);
+            if has(&[Accelerators::Filters, Accelerators::All]) {
+                options = options.whole_key_filter(share);
             }
-            if matches!(self.shape.accelerators, Accelerators::Filters | Accelerators::Prefixes) {
-                options = options.prefix_filter(FixedPrefix::new(PREFIX_BYTES), FILTER_SHARE);
+            if has(&[Accelerators::Filters, Accelerators::Prefixes, Accelerators::All]) {
+                options = options.prefix_filter(FixedPrefix::new(PREFIX_BYTES), share);
             }
-            let has_directory = self.shape.accelerators == Accelerators::Directory;
+            let has_directory = has(&[Accelerators::Directory, Accelerators::All]);
             options.directory(if has_directory { Directory::On } else { Directory::Off }).build()
         }
 
@@ -587,5 +608,97 @@ pub mod model {
                 Expected::Merge(operands?, base)
             }
         })
+    }
+}
+
+/// Stretches of memory that are overwritten, cleared, filled or copied, in a table that is made once and put back after each fault.
+///
+/// ```text
+///   for each number:   strike 8 to 4 096 bytes  ->  gets at every snapshot, and some of the other reads in turn  ->  undo
+///   now and then:      the undamaged table must be silent
+/// ```
+/// Damage to filters and directory may cost no answer at all.
+pub mod stretch {
+    use std::collections::BTreeSet;
+    use std::ops::Range;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use paranoid_memtable::fault::{FaultInjector, Past};
+    use paranoid_memtable::{Error, ImmutableMemTable, MemTable};
+
+    use super::Frozen;
+    use super::model::{Model, Row};
+    use super::plan::{Area, Bounds, Kind, Map, Rng};
+    use super::trial::{Demand, Trial, Verdict};
+
+    /// The undamaged table is asked once in so many faults.
+    const CONTROL: u64 = 500;
+
+    /// What one fault came to: `None` if a read panicked.
+    pub type Outcome = (Area, Kind, Option<Verdict>);
+
+    /// Runs the faults with these numbers on one table, and passes each outcome to `report`.
+    pub fn each_stretch(
+        model: &Model,
+        frozen: Frozen,
+        numbers: Range<u64>,
+        mut report: impl FnMut(u64, Outcome),
+    ) -> Result<(), Error> {
+        let table = model.table()?;
+        let frozen = if frozen == Frozen::Before { Some(table.freeze()?) } else { None };
+        // SAFETY: this thread alone uses the table, and holds nothing borrowed from it between two reads.
+        #[expect(unsafe_code, reason = "opens the fault injector")]
+        let mut injector = unsafe { FaultInjector::open(&table) }?;
+        let map = Map::of(&injector, &Kind::STRETCHES);
+        let is_accelerator = |cell: &usize| map.areas[map.cells[*cell].0].0.is_accelerator();
+        let accelerators: Vec<usize> = (0..map.cells.len()).filter(is_accelerator).collect();
+        for number in numbers {
+            let mut rng = Rng::new(model.shape.seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
+            // A quarter hits filters and directory.
+            let cell = match rng.below(4) {
+                0 => accelerators[rng.below(accelerators.len())],
+                _ => rng.below(map.cells.len()),
+            };
+            let (area, kind) = map.strike_here(&mut injector, &Past::default(), cell, &mut rng);
+            let trial = Trial::new(model, bounds(&injector), number);
+            let tried = AssertUnwindSafe(|| reads(trial, &table, frozen.as_ref()));
+            let mut verdict = catch_unwind(tried).ok();
+            injector.undo();
+            if let Some(verdict) = verdict.as_mut().filter(|_| number.is_multiple_of(CONTROL)) {
+                let found = reads(Trial::new(model, Bounds::default(), number), &table, frozen.as_ref());
+                if found.detected || found.wrong.is_some() {
+                    verdict.wrong.get_or_insert_with(|| format!("the table that was put back: {found:?}"));
+                }
+            }
+            report(number, (area, kind, verdict));
+        }
+        Ok(())
+    }
+
+    /// No limits to what a stretch affects, unless no answer rests on what it hit.
+    fn bounds(injector: &FaultInjector<'_>) -> Bounds {
+        let changed = injector.changed();
+        let harmless = |piece: &usize| Area::of(&injector.pieces()[*piece]).is_accelerator();
+        let probes = changed.keys().all(harmless).then(BTreeSet::new);
+        Bounds { probes, ..Bounds::default() }
+    }
+
+    fn reads(mut trial: Trial<'_>, table: &MemTable, frozen: Option<&ImmutableMemTable>) -> Verdict {
+        let model = trial.model();
+        trial.gets(table);
+        match trial.turn() % 8 {
+            0 => trial.scans(table, &model.rows.iter().collect::<Vec<&Row>>()),
+            1 => trial.resolved_scans(table),
+            2 => trial.seeks(table),
+            3 => trial.prefix_scans(table),
+            4 => trial.ranges(table),
+            5 => trial.further_reads(table),
+            6 => trial.seen_tombstones(table),
+            _ => match frozen {
+                Some(frozen) => trial.flush(frozen),
+                None => trial.scrub(table, Demand::Anything),
+            },
+        }
+        trial.verdict
     }
 }

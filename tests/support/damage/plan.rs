@@ -33,8 +33,16 @@ pub enum Kind {
     StaleLine,
     /// A control word and its check, or 64 to 512 aligned bytes of them, copied over others.
     CopyControl,
-    /// Two control words swapped: with their checks, or a word with its own check.
+    /// Two control words swapped: with their checks, or a word with its own check; or two lines of them.
     SwapControl,
+    /// A stretch of up to a page, over whatever lies there, overwritten with random bytes.
+    StretchNoise,
+    /// A stretch set to 0.
+    StretchClear,
+    /// A stretch filled with one byte, or with one word of the table.
+    StretchFill,
+    /// A stretch copied over another one.
+    StretchCopy,
     /// Two places at once, each broken in one of the ways above; no lost writes.
     TwoPlaces,
     /// Two places at once, the first one by a lost write: the witness of a word may be gone with it. Only crashes and
@@ -43,7 +51,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 18] = [
         Kind::Flip,
         Kind::Burst,
         Kind::Noise,
@@ -56,9 +64,15 @@ impl Kind {
         Kind::StaleLine,
         Kind::CopyControl,
         Kind::SwapControl,
+        Kind::StretchNoise,
+        Kind::StretchClear,
+        Kind::StretchFill,
+        Kind::StretchCopy,
         Kind::TwoPlaces,
         Kind::StaleAndAnother,
     ];
+    pub const STRETCHES: [Kind; 4] =
+        [Kind::StretchNoise, Kind::StretchClear, Kind::StretchFill, Kind::StretchCopy];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -74,9 +88,17 @@ impl Kind {
             Kind::StaleLine => "stale-line",
             Kind::CopyControl => "copy-control",
             Kind::SwapControl => "swap-control",
+            Kind::StretchNoise => "stretch-noise",
+            Kind::StretchClear => "stretch-clear",
+            Kind::StretchFill => "stretch-fill",
+            Kind::StretchCopy => "stretch-copy",
             Kind::TwoPlaces => "two-places",
             Kind::StaleAndAnother => "stale-and-another",
         }
+    }
+
+    pub fn is_stretch(self) -> bool {
+        Kind::STRETCHES.contains(&self)
     }
 
     /// Whether memory goes back to what it was: then its past has to be known.
@@ -242,7 +264,18 @@ impl Map {
         cell: usize,
         rng: &mut Rng,
     ) -> (Area, Kind) {
-        let map = self.for_table(injector);
+        self.for_table(injector).strike_here(injector, past, cell, rng)
+    }
+
+    /// Breaks something of one cell of the table that the map was made for.
+    pub fn strike_here(
+        &self,
+        injector: &mut FaultInjector<'_>,
+        past: &Past,
+        cell: usize,
+        rng: &mut Rng,
+    ) -> (Area, Kind) {
+        let map = self;
         let (area, kind) = map.cells[cell];
         match kind {
             Kind::TwoPlaces => {
@@ -321,6 +354,9 @@ impl Map {
                 injector.revert_line(past, piece, byte, turn)
             }),
             Kind::CopyControl | Kind::SwapControl => strike_control(injector, pieces, kind, rng),
+            Kind::StretchNoise | Kind::StretchClear | Kind::StretchFill | Kind::StretchCopy => {
+                strike_stretch(injector, piece, kind, rng);
+            }
             Kind::TwoPlaces | Kind::StaleAndAnother => unreachable!("made of others"),
         }
     }
@@ -393,6 +429,85 @@ pub fn copy_pieces(injector: &mut FaultInjector<'_>, from: usize, to: usize, cou
     }
 }
 
+/// Bytes of the longest stretch: a page.
+pub const STRETCH_MAX: usize = 4096;
+
+/// Whether a stretch that begins in a part reaches a piece. One that begins elsewhere leaves the control block out.
+fn reaches(injector: &FaultInjector<'_>, from: Part, piece: usize) -> bool {
+    from == Part::Control || injector.pieces()[piece].part != Part::Control
+}
+
+/// A stretch of 8 to 4 096 bytes that begins somewhere in a piece.
+fn strike_stretch(injector: &mut FaultInjector<'_>, piece: usize, kind: Kind, rng: &mut Rng) {
+    let octave = 8 << rng.below(10);
+    let len = (octave + rng.below(octave)).min(STRETCH_MAX);
+    let (from, part) = (rng.below(injector.pieces()[piece].len()), injector.pieces()[piece].part);
+    let reached = |other: &usize| reaches(injector, part, *other);
+    // Half of what is copied comes from nearby: memory that a move leaves at a wrong place.
+    let number = injector.pieces().len();
+    let near = piece.saturating_add_signed(rng.below(1024) as isize - 512).min(number - 1);
+    let source = Some([near, rng.below(number)][rng.below(2)]).filter(reached).unwrap_or(piece);
+    let bytes: Vec<Option<u8>> = match kind {
+        Kind::StretchClear => vec![Some(0); len],
+        Kind::StretchFill if rng.below(2) == 0 => {
+            vec![Some([0xff, 0x55, rng.next() as u8][rng.below(3)]); len]
+        }
+        Kind::StretchFill => {
+            let word = injector.bytes(source);
+            word.iter().take(8).cycle().take(len).copied().map(Some).collect()
+        }
+        Kind::StretchCopy => {
+            let at = if from < injector.pieces()[source].len() { from } else { 0 };
+            bytes_of(injector, (source, at, len), part)
+        }
+        _ => (0..len).map(|_| Some(rng.next() as u8)).collect(),
+    };
+    overwrite_stretch(injector, (piece, from, len), part, &bytes);
+}
+
+/// The bytes of a stretch; `None` where no piece lies.
+fn bytes_of(
+    injector: &FaultInjector<'_>,
+    (piece, from, len): (usize, usize, usize),
+    part: Part,
+) -> Vec<Option<u8>> {
+    let mut bytes = vec![None; len];
+    for (ahead, piece, range) in injector.stretch(piece, from, len) {
+        if reaches(injector, part, piece) {
+            let found = &injector.bytes(piece)[range];
+            bytes[ahead..].iter_mut().zip(found).for_each(|(slot, byte)| *slot = Some(*byte));
+        }
+    }
+    bytes
+}
+
+/// Writes bytes over those of the pieces in a stretch.
+fn overwrite_stretch(
+    injector: &mut FaultInjector<'_>,
+    (piece, from, len): (usize, usize, usize),
+    part: Part,
+    bytes: &[Option<u8>],
+) {
+    for (ahead, piece, range) in injector.stretch(piece, from, len) {
+        if reaches(injector, part, piece) {
+            let mut now = injector.bytes(piece)[range.clone()].to_vec();
+            now.iter_mut().zip(&bytes[ahead..]).for_each(|(byte, new)| *byte = new.unwrap_or(*byte));
+            injector.overwrite_from(piece, range.start, &now);
+        }
+    }
+}
+
+/// Swaps so many lines of 64 bytes around two pieces, as far as pieces lie there.
+fn swap_lines(injector: &mut FaultInjector<'_>, pieces: [usize; 2], count: usize) {
+    let stretches = pieces.map(|piece| {
+        let first = piece.saturating_sub(injector.place_in_line(piece));
+        (first, 0, 64 * count)
+    });
+    let [left, right] = stretches.map(|stretch| bytes_of(injector, stretch, Part::Control));
+    overwrite_stretch(injector, stretches[0], Part::Control, &right);
+    overwrite_stretch(injector, stretches[1], Part::Control, &left);
+}
+
 /// Words of the control block, their checks, or whole lines, over others.
 fn strike_control(injector: &mut FaultInjector<'_>, pieces: &[usize], kind: Kind, rng: &mut Rng) {
     let [from, to] = [0, 0].map(|_| pieces[rng.below(pieces.len())]);
@@ -404,8 +519,9 @@ fn strike_control(injector: &mut FaultInjector<'_>, pieces: &[usize], kind: Kind
             copy_pieces(injector, source.0, target.0, 1);
             copy_pieces(injector, source.1, target.1, 1);
         }
-        (_, 0 | 1) => swap(injector, target.0, target.1),
-        (_, 2) => swap(injector, from, to),
+        (_, 0) => swap(injector, target.0, target.1),
+        (_, 1) => swap(injector, from, to),
+        (_, 2) => swap_lines(injector, [from, to], 1 + rng.below(8)),
         (_, _) => {
             swap(injector, source.0, target.0);
             swap(injector, source.1, target.1);
