@@ -132,6 +132,10 @@ pub enum Error {
     /// A writer of the set panicked in the middle of a batch, in a comparator or a journal.
     #[error("a writer panicked")]
     WriterPanicked,
+    /// A comparator, a merge operator or a sorted source panicked in an earlier call of this cursor, source or compaction. Where that
+    /// one is does not say what is next: a seek of a cursor begins again, a compaction is thrown away with what came out of it.
+    #[error("an earlier call panicked")]
+    ReaderPanicked,
     /// The function of a set's flush thread panicked. The thread has ended, and the set is unchanged.
     #[error("the flush thread panicked")]
     FlushPanicked,

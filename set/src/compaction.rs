@@ -41,7 +41,7 @@ use paranoid_memtable::sibling::KeyComparator;
 use paranoid_memtable::tombstone::{FragmentIter, Fragmenter};
 use paranoid_memtable::{Comparator, Corruption, ImmutableMemTable, Kind, Result, SequenceNumber, shown};
 
-use crate::merging_cursor::{MergeOperator, apply};
+use crate::merging_cursor::{MergeOperator, apply, leads_on};
 use crate::tables::Slot;
 
 /// A copy of an entry.
@@ -103,8 +103,8 @@ impl Input<'_> {
         }
     }
 
-    /// Goes to the next entry. Returns how many it has passed.
-    fn advance(&mut self) -> Result<u64> {
+    /// Goes to the next entry, of the source at this place. Returns how many it has passed.
+    fn advance(&mut self, comparator: &KeyComparator, place: usize) -> Result<u64> {
         let mut passed = 0;
         match &mut self.entries {
             Entries::Table(items) => {
@@ -113,10 +113,13 @@ impl Input<'_> {
                 }
             }
             Entries::Source(next, version) => {
-                let buffers = version.take().map(|version| (version.key, version.value));
-                let (mut key, mut value) = buffers.unwrap_or_default();
-                let found = self.source.go(std::mem::replace(next, SourceMove::Next))?;
-                let Some(SourceKey { user_key, sequence, kind }) = found else { return Ok(0) };
+                let last = version.take();
+                let to = std::mem::replace(next, SourceMove::Next);
+                let Some(found) = self.source.go(to)? else { return Ok(0) };
+                let from = last.as_ref().map(|last| (last.key.as_slice(), last.sequence));
+                leads_on(comparator, place, from, to, &found)?;
+                let SourceKey { user_key, sequence, kind } = found;
+                let (mut key, mut value) = last.map(|last| (last.key, last.value)).unwrap_or_default();
                 key.clear();
                 key.extend_from_slice(user_key);
                 self.source.value_into(&mut value)?;
@@ -180,6 +183,8 @@ pub struct Compaction<'s> {
     summary: FlushSummary,
     /// How it ended, for a job too.
     ended: Arc<Ended>,
+    /// Set while an item is looked for: a call that finds it set knows that the one before panicked.
+    is_moving: bool,
 }
 
 /// What there may be below.
@@ -264,6 +269,7 @@ impl<'s> Compaction<'s> {
             fragments: None,
             summary: FlushSummary::default(),
             ended: Arc::default(),
+            is_moving: false,
         }
     }
 
@@ -309,14 +315,20 @@ impl<'s> Compaction<'s> {
     /// sums of all tables agree with those of their freeze. Only then may the caller keep what it made of the items.
     ///
     /// # Errors
-    /// `Corruption` for the first damage found, and errors of the sources. What was made of the items must be discarded, and every
-    /// later call returns this error.
+    /// `Corruption` for the first damage found, errors of the sources, and `InvalidArgument` for a source that does not go on: one whose
+    /// next entry is not after the last one; the text has its place. After a call that panicked, in the comparator, the operator or a
+    /// source, `ReaderPanicked`. What was made of the items must be discarded, and every later call returns this error.
     #[expect(
         clippy::should_implement_trait,
         reason = "items are lent: it is no iterator of the standard library"
     )]
     pub fn next(&mut self) -> Result<Option<FlushItem<'_>>> {
-        match self.advance() {
+        if std::mem::replace(&mut self.is_moving, true) {
+            return Err(paranoid_memtable::Error::ReaderPanicked);
+        }
+        let next = self.advance();
+        self.is_moving = false;
+        match next {
             Ok(Some(next)) => Ok(self.lend(&next)),
             Ok(None) => Ok(None),
             Err(error) => {
@@ -409,7 +421,7 @@ impl<'s> Compaction<'s> {
     fn step(&mut self) -> Result<()> {
         for place in std::mem::take(&mut self.used) {
             if let Some(input) = self.inputs.get_mut(place) {
-                self.summary.hidden += input.advance()?;
+                self.summary.hidden += input.advance(&self.comparator, place)?;
             }
         }
         Ok(())

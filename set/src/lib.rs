@@ -230,6 +230,7 @@ pub(crate) mod publication;
 pub(crate) mod tables;
 pub(crate) mod merging_cursor;
 pub(crate) mod view;
+pub(crate) mod level_source;
 pub(crate) mod commit;
 pub(crate) mod compaction;
 pub(crate) mod flush_job;
@@ -244,9 +245,10 @@ pub use file_journal::{
     Storage, StorageFile,
 };
 pub use flush_job::{FlushJob, FlushThread, SalvageSummary};
+pub use level_source::LevelSource;
 pub use merging_cursor::{MergeOperator, MergedEntry, MergingCursor};
 pub use options::{Durability, Listener, SetEvent, SetOptions, SetOptionsBuilder, WriteOptions};
 pub use table_set::{MemTableSet, SetStats};
 pub use tables::Snapshot;
-pub use view::{LevelSource, View};
+pub use view::View;
 pub use write_buffer_manager::{WriteBufferManager, WriteBufferStats};

@@ -12,6 +12,7 @@
 //! * MERGING-3: a move that fails is reported once. The next move in its direction passes everything up to and including
 //!   the next key that the failing source can read, in all sources: what could not be read may have hidden any of it.
 //! * MERGING-4: an entry is shown only after its value was copied and the copy verified.
+//! * MERGING-5: a move that panicked leaves sources anywhere: until the next seek every step is an error.
 //!
 //! One thread at a time moves a cursor.
 
@@ -90,6 +91,8 @@ enum State {
     On(Direction),
     /// At what a source could not read, on the way there.
     Failed(Direction),
+    /// In a move. A step that begins here follows a move that panicked (MERGING-5).
+    Moving,
 }
 
 impl<'s> MergingCursor<'s> {
@@ -162,7 +165,8 @@ impl<'s> MergingCursor<'s> {
     ///
     /// # Errors
     /// `Corruption`, and errors of the sources: what could not be read may hide an entry. The next move goes on after
-    /// it.
+    /// it. `InvalidArgument` for a source that does not go on: one that a move leads back, or to the wrong side of the key that was sought;
+    /// the text has its place among the engine's sources, and the next step ends the scan.
     pub fn first(&mut self) -> Result<Option<&MergedEntry>> {
         self.begin(Direction::Forward)
     }
@@ -218,7 +222,7 @@ impl<'s> MergingCursor<'s> {
     /// Goes to the next entry. A cursor that is on none, and did not fail, stays there.
     ///
     /// # Errors
-    /// Those of [`first`](Self::first).
+    /// Those of [`first`](Self::first), and `ReaderPanicked` after a move that panicked, until the next seek.
     #[expect(clippy::should_implement_trait, reason = "a cursor moves both ways and is no iterator")]
     pub fn next(&mut self) -> Result<Option<&MergedEntry>> {
         self.step(Direction::Forward)
@@ -227,7 +231,7 @@ impl<'s> MergingCursor<'s> {
     /// Goes to the entry before. A cursor that is on none, and did not fail, stays there.
     ///
     /// # Errors
-    /// Those of [`first`](Self::first).
+    /// Those of [`next`](Self::next).
     pub fn prev(&mut self) -> Result<Option<&MergedEntry>> {
         self.step(Direction::Backward)
     }
@@ -279,7 +283,7 @@ impl<'s> MergingCursor<'s> {
             if let Some(source) = self.sources.get_mut(place)
                 && source.items.may_hold(&self.shown.key)?
             {
-                source.go(Direction::Forward, Move::To(&self.shown.key))?;
+                source.go(&self.comparator, Direction::Forward, Move::To(&self.shown.key))?;
             }
             if self.read(Direction::Forward, place)?.is_break() {
                 break;
@@ -304,7 +308,7 @@ impl<'s> MergingCursor<'s> {
 
     /// Makes a move of all sources, and goes on to the first key shown from there.
     fn enter(&mut self, way: Direction, to: Move<'_>) -> Result<Option<&MergedEntry>> {
-        self.has_place = false;
+        (self.has_place, self.state) = (false, State::Moving);
         if let Some(watched) = &mut self.watched {
             (watched.moves, watched.hidden) = (0, 0);
         }
@@ -322,7 +326,6 @@ impl<'s> MergingCursor<'s> {
         let mut outcome = Ok(());
         for source in &mut self.sources {
             if let Err(error) = act(source, &self.comparator, &self.shown.key) {
-                source.state = Reach::Failed;
                 outcome = outcome.and(Err(error));
             }
         }
@@ -333,8 +336,9 @@ impl<'s> MergingCursor<'s> {
     }
 
     fn step(&mut self, way: Direction) -> Result<Option<&MergedEntry>> {
-        match self.state {
-            State::Nowhere => {}
+        match std::mem::replace(&mut self.state, State::Moving) {
+            State::Moving => return Err(Error::ReaderPanicked),
+            State::Nowhere => self.state = State::Nowhere,
             State::On(at) if at == way => self.leave(way)?,
             State::On(_) => {
                 self.each(way, |source, comparator, key| source.lead(comparator, way, Move::Beyond(key)))?;
@@ -354,7 +358,7 @@ impl<'s> MergingCursor<'s> {
         self.each(way, |source, comparator, key| match way {
             Direction::Forward => source.pass(comparator, key),
             Direction::Backward if source.state == Reach::Moved || source.is_at(comparator, key) => {
-                source.go(way, Move::Beyond(key))
+                source.go(comparator, way, Move::Beyond(key))
             }
             Direction::Backward => Ok(()),
         })
@@ -365,6 +369,7 @@ impl<'s> MergingCursor<'s> {
         let mut limit: Option<Vec<u8>> = None;
         let mut is_over = false;
         self.each(way, |source, comparator, _| {
+            is_over |= source.state == Reach::Stuck;
             if source.state != Reach::Failed {
                 return Ok(());
             }
@@ -440,7 +445,7 @@ impl<'s> MergingCursor<'s> {
                 }
                 Ok(ControlFlow::Break(_)) => return Ok(()),
                 Err(error) => {
-                    let has_moved = self.sources.iter().any(|source| source.state == Reach::Failed);
+                    let has_moved = self.sources.iter().any(|source| source.state >= Reach::Failed);
                     self.state = if has_moved { State::Failed(way) } else { State::On(way) };
                     self.shown.kind = None;
                     return Err(error);
@@ -456,8 +461,11 @@ impl<'s> MergingCursor<'s> {
         let MergingCursor { comparator, sources, shown, .. } = self;
         let Some(source) = sources.get_mut(place) else { return Ok(ControlFlow::Continue(())) };
         if way == Direction::Backward && source.is_at(comparator, &shown.key) {
-            source.go(Direction::Forward, Move::To(&shown.key))?;
+            let oldest = source.sequence;
+            source.go(comparator, Direction::Forward, Move::To(&shown.key))?;
             source.state = Reach::Moved;
+            // Numbers of a set's tables are unique: another one is that of another version, or of the next key.
+            source.hidden += u64::from(source.kind.is_none() || source.sequence != oldest);
         }
         let covered = source
             .items
@@ -479,7 +487,7 @@ impl<'s> MergingCursor<'s> {
             }
             shown.take_operand(source.sequence);
             let state = source.state;
-            source.go(Direction::Forward, Move::Step)?;
+            source.go(comparator, Direction::Forward, Move::Step)?;
             source.state = if way == Direction::Backward { Reach::Moved } else { state };
         }
         if covered == 0 {
@@ -508,7 +516,7 @@ impl<'s> MergingCursor<'s> {
                     source.lead(comparator, way, Move::To(limit))
                 }
                 Direction::Backward if order.is_some_and(Ordering::is_ge) => {
-                    source.go(way, Move::Beyond(limit))
+                    source.go(comparator, way, Move::Beyond(limit))
                 }
                 _ => Ok(()),
             }
@@ -748,6 +756,7 @@ pub(crate) fn apply<'o>(
 // One source of a merging cursor, and a copy of where it stands.
 //
 // * MERGE-HEAD-1: after a move that failed the source is on no entry and counts as failed, until a later move succeeds.
+// * MERGE-HEAD-2: every move of an engine's source is checked: it leads on. So each loop over a source ends with its entries.
 //
 // One thread at a time.
 
@@ -757,19 +766,23 @@ const STEPS: u64 = 4;
 /// A source, and a copy of where it stands.
 pub(crate) struct Source<'s> {
     pub(crate) items: Box<dyn SortedSource + 's>,
+    /// Its place among the engine's own sources; `None` for a table of the set.
+    pub(crate) place: Option<usize>,
     /// The last number that the cursor sees.
     pub(crate) visible: SequenceNumber,
     pub(crate) key: Vec<u8>,
     pub(crate) sequence: SequenceNumber,
     /// `None` if it is on no entry.
     pub(crate) kind: Option<Kind>,
+    /// Whether key and number are those of the entry that the last move led to, also after a step from there failed.
+    pub(crate) has_last: bool,
     pub(crate) state: Reach,
     /// Entries passed that no cursor of this number shows.
-    hidden: u64,
+    pub(crate) hidden: u64,
 }
 
-/// The result of a source's last move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The result of a source's last move. From `Failed` on the source is on no entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Reach {
     /// It leads where the cursor goes.
     Ready,
@@ -777,6 +790,8 @@ pub(crate) enum Reach {
     Moved,
     /// It failed (MERGING-3).
     Failed,
+    /// It did not go on. There is no step from there.
+    Stuck,
 }
 
 /// A move of one source, one way or the other.
@@ -792,14 +807,16 @@ pub(crate) enum Move<'k> {
 }
 
 impl<'s> Source<'s> {
-    /// A source that is on no entry yet.
+    /// A table of the set as a source that is on no entry yet.
     pub(crate) fn new(items: Box<dyn SortedSource + 's>, visible: SequenceNumber) -> Self {
-        Source { items, visible, key: Vec::new(), sequence: 0, kind: None, state: Reach::Ready, hidden: 0 }
+        let (place, key, kind, state) = (None, Vec::new(), None, Reach::Ready);
+        Source { items, place, visible, key, sequence: 0, kind, has_last: false, state, hidden: 0 }
     }
 
     /// Makes a move, and copies where it led.
-    pub(crate) fn go(&mut self, way: Direction, to: Move<'_>) -> Result<()> {
+    pub(crate) fn go(&mut self, comparator: &KeyComparator, way: Direction, to: Move<'_>) -> Result<()> {
         (self.kind, self.state) = (None, Reach::Failed);
+        self.has_last &= matches!(to, Move::Step);
         let to = match (way, to) {
             (Direction::Forward, Move::Start) => SourceMove::First,
             (Direction::Backward, Move::Start) => SourceMove::Last,
@@ -810,10 +827,16 @@ impl<'s> Source<'s> {
             (Direction::Forward, Move::Beyond(key)) => SourceMove::Seek(key, 0),
             (Direction::Backward, Move::Beyond(key)) => SourceMove::SeekBefore(key),
         };
-        if let Some(SourceKey { user_key, sequence, kind }) = self.items.go(to)? {
+        let found = self.items.go(to)?;
+        let last = std::mem::take(&mut self.has_last).then_some((self.key.as_slice(), self.sequence));
+        if let (Some(at), Some(place)) = (&found, self.place) {
+            self.state = Reach::Stuck;
+            leads_on(comparator, place, last, to, at)?;
+        }
+        if let Some(SourceKey { user_key, sequence, kind }) = found {
             self.key.clear();
             self.key.extend_from_slice(user_key);
-            (self.sequence, self.kind) = (sequence, Some(kind));
+            (self.sequence, self.kind, self.has_last) = (sequence, Some(kind), true);
         }
         self.state = Reach::Ready;
         Ok(())
@@ -821,11 +844,11 @@ impl<'s> Source<'s> {
 
     /// Makes a move, and goes on to where a cursor on this way needs it (MERGING-2).
     pub(crate) fn lead(&mut self, comparator: &KeyComparator, way: Direction, to: Move<'_>) -> Result<()> {
-        self.go(way, to)?;
+        self.go(comparator, way, to)?;
         match (way, to) {
             (Direction::Backward, _) => Ok(()),
             (Direction::Forward, Move::Beyond(key)) => self.pass(comparator, key),
-            (Direction::Forward, _) => self.skip_invisible(),
+            (Direction::Forward, _) => self.skip_invisible(comparator),
         }
     }
 
@@ -833,18 +856,19 @@ impl<'s> Source<'s> {
     pub(crate) fn pass(&mut self, comparator: &KeyComparator, key: &[u8]) -> Result<()> {
         let mut moves = 0;
         while self.is_at(comparator, key) {
-            self.go(Direction::Forward, if moves == STEPS { Move::Beyond(key) } else { Move::Step })?;
+            let to = if moves == STEPS { Move::Beyond(key) } else { Move::Step };
+            self.go(comparator, Direction::Forward, to)?;
             moves += 1;
         }
         self.hidden += u64::saturating_sub(moves, 1);
-        self.skip_invisible()
+        self.skip_invisible(comparator)
     }
 
     /// Goes on, forward, to a version that the cursor sees.
-    fn skip_invisible(&mut self) -> Result<()> {
+    fn skip_invisible(&mut self, comparator: &KeyComparator) -> Result<()> {
         while self.kind.is_some() && self.sequence > self.visible {
             let key = std::mem::take(&mut self.key);
-            self.go(Direction::Forward, Move::To(&key))?;
+            self.go(comparator, Direction::Forward, Move::To(&key))?;
             self.hidden += 1;
         }
         Ok(())
@@ -858,4 +882,28 @@ impl<'s> Source<'s> {
     pub(crate) fn is_at(&self, comparator: &KeyComparator, key: &[u8]) -> bool {
         self.order(comparator, key) == Some(Ordering::Equal)
     }
+}
+
+/// Checks that a source's move led where it had to: a step strictly on from `last`, a seek to its target or beyond (MERGE-HEAD-2).
+///
+/// # Errors
+/// `InvalidArgument`, with the place of the source among the engine's.
+pub(crate) fn leads_on(
+    comparator: &KeyComparator,
+    place: usize,
+    last: Option<(&[u8], SequenceNumber)>,
+    to: SourceMove<'_>,
+    at: &SourceKey<'_>,
+) -> Result<()> {
+    let order = |key, sequence: u64| comparator.compare(at.user_key, key).then(sequence.cmp(&at.sequence));
+    let is_led_on = match (to, last) {
+        (SourceMove::Next, Some((key, sequence))) => order(key, sequence).is_gt(),
+        (SourceMove::Prev, Some((key, sequence))) => order(key, sequence).is_lt(),
+        (SourceMove::Seek(key, sequence), _) => order(key, sequence).is_ge(),
+        (SourceMove::SeekForPrev(key), _) => order(key, 0).is_le(),
+        (SourceMove::SeekBefore(key), _) => order(key, SequenceNumber::MAX).is_lt(),
+        _ => true,
+    };
+    let refused = || Error::InvalidArgument(format!("sorted source {place} does not go on: a move led back"));
+    is_led_on.then_some(()).ok_or_else(refused)
 }

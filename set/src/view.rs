@@ -13,13 +13,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::cmp::Ordering;
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
 use paranoid_memtable::read::{Base, Operand, Operands};
-use paranoid_memtable::scan::{Cover, SortedSource, SourceKey, SourceMove};
-use paranoid_memtable::{Comparator, Kind, Lookup, Result, SequenceNumber, TableReader, ValueRef, shown};
+use paranoid_memtable::scan::SortedSource;
+use paranoid_memtable::{Kind, Lookup, Result, SequenceNumber, TableReader, ValueRef, shown};
 
 use crate::merging_cursor::{MergedEntry, MergingCursor, Source};
 use crate::publication::{Loaded, Publication};
@@ -211,7 +210,7 @@ impl<B> View<B> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`get`](Self::get) and of the sources.
+    /// Those of [`get`](Self::get) and of the sources, and `InvalidArgument` for a source that a seek leads before the key.
     pub fn merging_get<'s>(
         &self,
         key: impl AsRef<[u8]>,
@@ -253,7 +252,9 @@ impl<B> View<B> {
         mut all: Vec<Source<'s>>,
         sources: Vec<Box<dyn SortedSource + 's>>,
     ) -> MergingCursor<'s> {
-        all.extend(sources.into_iter().map(|items| Source::new(items, self.sequence)));
+        let sources = sources.into_iter().enumerate();
+        let source = |(place, items)| Source { place: Some(place), ..Source::new(items, self.sequence) };
+        all.extend(sources.map(source));
         MergingCursor::under(self.tables.active.table.key_comparator().clone(), all)
     }
 }
@@ -334,156 +335,3 @@ impl<B> Clone for View<B> {
 shown! {
     "View": impl [B] View<B>, |view| { "tables": view.readers().count(), "sequence": view.sequence }
 }
-
-// Levels: files whose keys do not overlap, as one source.
-//
-// ```text
-//   [a .. f]   [g .. m]   [p .. z]        one of them is open: the one in which the source stands
-//                  ^
-// ```
-// * LEVEL-1: a file is opened when a move or a question comes to it, and not before.
-// * LEVEL-2: a file that cannot be opened is an error of the move that comes to it; the next step goes on in the file beside it.
-//
-// One thread at a time moves a source.
-
-/// Files of a level, whose keys do not overlap, as one source, which opens a file when it comes to it.
-///
-/// ```
-/// use std::sync::Arc;
-/// use paranoid_memtable::scan::{SortedSource, SourceMove};
-/// use paranoid_memtable::{Bytewise, MemTable};
-/// use paranoid_set::LevelSource;
-/// # fn main() -> Result<(), paranoid_memtable::Error> {
-/// let open = |place| {
-///     let file = MemTable::default(); // stands for file number `place` of the level
-///     file.put(1, ["b", "k"][place], b"value")?;
-///     Ok(file.source())
-/// };
-/// let bounds = vec![(b"a".to_vec(), b"f".to_vec()), (b"g".to_vec(), b"m".to_vec())];
-/// let mut level = LevelSource::new(Arc::new(Bytewise), bounds, open);
-/// assert_eq!(level.go(SourceMove::Seek(b"c", 9))?.map(|key| key.user_key), Some(&b"k"[..]));
-/// assert_eq!(level.go(SourceMove::Prev)?.map(|key| key.user_key), Some(&b"b"[..]));
-/// # Ok(()) }
-/// ```
-pub struct LevelSource<'s> {
-    order: Arc<dyn Comparator>,
-    /// The first and the last key of each file, those of its range tombstones included.
-    bounds: Vec<(Vec<u8>, Vec<u8>)>,
-    open: Open<'s>,
-    /// The file in which the source stands, and the one that was asked for range tombstones.
-    files: [(usize, Option<Box<dyn SortedSource + 's>>); 2],
-    /// Where it stands.
-    key: Vec<u8>,
-}
-
-/// Opens the file at a place of a level.
-type Open<'s> = Box<dyn FnMut(usize) -> Result<Box<dyn SortedSource + 's>> + Send + 's>;
-
-impl<'s> LevelSource<'s> {
-    /// A source over files, of which `bounds` has the first and the last key, in ascending order. `open` is given a file's place
-    /// among them. The end of a range tombstone counts as a key of its file.
-    #[must_use]
-    pub fn new(
-        order: Arc<dyn Comparator>,
-        bounds: Vec<(Vec<u8>, Vec<u8>)>,
-        open: impl FnMut(usize) -> Result<Box<dyn SortedSource + 's>> + Send + 's,
-    ) -> Self {
-        let nowhere = usize::MAX;
-        LevelSource {
-            order,
-            bounds,
-            open: Box::new(open),
-            files: [(nowhere, None), (nowhere, None)],
-            key: Vec::new(),
-        }
-    }
-
-    /// Number of files whose last keys are before a key.
-    fn before(&self, key: &[u8]) -> usize {
-        self.bounds.partition_point(|(_, last)| self.order.compare(last, key).is_lt())
-    }
-
-    /// The file that may have a key, for a question about it.
-    fn file_of(&mut self, key: &[u8]) -> Result<Option<&mut Box<dyn SortedSource + 's>>> {
-        let place = self.before(key);
-        if !self.bounds.get(place).is_some_and(|(first, _)| self.order.compare(first, key).is_le()) {
-            return Ok(None);
-        }
-        self.file(usize::from(self.files[0].0 != place), place).map(Some)
-    }
-
-    /// The file at a place, opened unless it is one of those that are.
-    fn file(&mut self, of: usize, place: usize) -> Result<&mut Box<dyn SortedSource + 's>> {
-        if self.files[of].0 != place && self.files[1 - of].0 == place {
-            self.files.swap(0, 1);
-        }
-        let file = &mut self.files[of];
-        if file.0 != place {
-            *file = (place, None);
-        }
-        match &mut file.1 {
-            Some(open) => Ok(open),
-            none => Ok(none.insert((self.open)(place)?)),
-        }
-    }
-}
-
-impl SortedSource for LevelSource<'_> {
-    fn go(&mut self, to: SourceMove<'_>) -> Result<Option<SourceKey<'_>>> {
-        let here = self.files[0].0;
-        let is_forward = matches!(to, SourceMove::First | SourceMove::Next | SourceMove::Seek(..));
-        let began = |key, how| self.bounds.partition_point(|(first, _)| self.order.compare(first, key) < how);
-        let (mut place, mut to) = match to {
-            SourceMove::First => (0, to),
-            SourceMove::Last => (self.bounds.len().wrapping_sub(1), to),
-            // A file that could not be opened is passed (LEVEL-2).
-            SourceMove::Next if self.files[0].1.is_none() => (here.saturating_add(1), SourceMove::First),
-            SourceMove::Prev if self.files[0].1.is_none() => (here.wrapping_sub(1), SourceMove::Last),
-            SourceMove::Next | SourceMove::Prev => (here, to),
-            SourceMove::Seek(key, _) => (self.before(key), to),
-            SourceMove::SeekForPrev(key) => (began(key, Ordering::Greater).wrapping_sub(1), to),
-            SourceMove::SeekBefore(key) => (began(key, Ordering::Equal).wrapping_sub(1), to),
-        };
-        let mut key = std::mem::take(&mut self.key);
-        while place < self.bounds.len() {
-            if let Some(SourceKey { user_key, sequence, kind }) = self.file(0, place)?.go(to)? {
-                key.clear();
-                key.extend_from_slice(user_key);
-                self.key = key;
-                return Ok(Some(SourceKey { user_key: &self.key, sequence, kind }));
-            }
-            (place, to) = if is_forward {
-                (place + 1, SourceMove::First)
-            } else {
-                (place.wrapping_sub(1), SourceMove::Last)
-            };
-        }
-        Ok(None)
-    }
-
-    fn value_into(&self, value: &mut Vec<u8>) -> Result<()> {
-        self.files[0].1.as_ref().map_or(Ok(()), |file| file.value_into(value))
-    }
-
-    fn range_tombstones(
-        &mut self,
-        take: &mut dyn FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
-    ) -> Result<()> {
-        (0..self.bounds.len()).try_for_each(|place| self.file(1, place)?.range_tombstones(take))
-    }
-
-    fn cover(
-        &mut self,
-        order: &dyn Comparator,
-        key: &[u8],
-        snapshot: SequenceNumber,
-    ) -> Result<Option<Cover<'_>>> {
-        self.file_of(key)?.map_or(Ok(None), |file| file.cover(order, key, snapshot))
-    }
-
-    fn may_hold(&mut self, key: &[u8]) -> Result<bool> {
-        self.file_of(key)?.map_or(Ok(false), |file| file.may_hold(key))
-    }
-}
-
-shown! { "LevelSource": impl [] LevelSource<'_>, |level| { "files": level.bounds.len() } }

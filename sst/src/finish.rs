@@ -7,6 +7,7 @@
 //! One owner.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -61,8 +62,10 @@ pub struct Written {
     pub filter_size: u64,
     /// Smallest and largest sequence number.
     pub sequences: Option<(SequenceNumber, SequenceNumber)>,
-    /// Smallest user key, and the largest one or, if it is larger, the end of the last range deletion.
-    pub bounds: Option<(Vec<u8>, Vec<u8>)>,
+    /// Smallest user key, and the end: the largest user key of an entry (`Included`) or, if that is before it, the last end of a range
+    /// deletion, which deletes up to it (`Excluded`). What `LevelSource` of `paranoid-set` takes; a manifest stores the kind of the end
+    /// in a byte.
+    pub bounds: Option<(Vec<u8>, Bound<Vec<u8>>)>,
 }
 
 /// Sizes that the properties state.

@@ -15,6 +15,7 @@ use std::ffi::OsString;
 use std::io;
 use std::io::Write;
 use std::num::NonZeroU32;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -118,7 +119,7 @@ pub struct SortedTableWriter<S: Storage = Disk> {
     pub(crate) ranges: BlockBuilder,
     pub(crate) range_digests: Vec<StoredProtection>,
     pub(crate) counts: Counts,
-    pub(crate) bounds: Option<(Vec<u8>, Vec<u8>)>,
+    pub(crate) bounds: Option<(Vec<u8>, Bound<Vec<u8>>)>,
     failed: bool,
 }
 
@@ -235,7 +236,7 @@ impl<S: Storage> SortedTableWriter<S> {
         }
         self.counts.meet(entry.kind, entry.sequence, entry.user_key.len(), entry.value.len());
         if self.counts.points == 1 {
-            self.bound(entry.user_key, entry.user_key);
+            self.bound(entry.user_key, Bound::Included(entry.user_key));
         }
         std::mem::swap(&mut self.last_key, &mut self.key);
         Ok(())
@@ -274,7 +275,7 @@ impl<S: Storage> SortedTableWriter<S> {
         self.ranges.add(&key, end);
         self.range_digests.push(StoredProtection::of(start, end, sequence, Kind::RANGE_DELETE));
         self.counts.meet(Kind::RANGE_DELETE, sequence, start.len(), end.len());
-        self.bound(start, end);
+        self.bound(start, Bound::Excluded(end));
         Ok(())
     }
 
@@ -299,13 +300,14 @@ impl<S: Storage> SortedTableWriter<S> {
         }
     }
 
-    fn bound(&mut self, low: &[u8], high: &[u8]) {
-        let (least, greatest) = self.bounds.get_or_insert_with(|| (low.to_vec(), high.to_vec()));
+    /// Takes the first key and the end of what was added. Of an end at the last key of an entry the key is inside.
+    fn bound(&mut self, low: &[u8], high: Bound<&[u8]>) {
+        let (least, end) = self.bounds.get_or_insert_with(|| (low.to_vec(), high.map(<[u8]>::to_vec)));
         if low < least.as_slice() {
             *least = low.to_vec();
         }
-        if high > greatest.as_slice() {
-            *greatest = high.to_vec();
+        if rank(high) > rank(end.as_ref().map(Vec::as_slice)) {
+            *end = high.map(<[u8]>::to_vec);
         }
     }
 
@@ -348,9 +350,18 @@ impl<S: Storage> SortedTableWriter<S> {
         if let Some(handle) = self.ended.take() {
             self.index.add(&self.last_key, None, handle);
             let last = internal_key::user_key(&self.last_key).to_vec();
-            self.bound(&last, &last);
+            self.bound(&last, Bound::Included(&last));
         }
         Ok(())
+    }
+}
+
+/// Orders ends: of two at one key the included one is the later.
+fn rank(end: Bound<&[u8]>) -> Option<(&[u8], bool)> {
+    match end {
+        Bound::Included(key) => Some((key, true)),
+        Bound::Excluded(key) => Some((key, false)),
+        Bound::Unbounded => None,
     }
 }
 

@@ -491,6 +491,7 @@ fn shown_beside_a_live_writer() {
 
 /// What `{:?}` shows of a set, a journal, and what they hand out.
 mod sets {
+    use std::ops::Bound;
     use std::sync::Arc;
 
     use paranoid_memtable::StallCause;
@@ -566,10 +567,9 @@ mod sets {
         show!(out, "MergingCursor", &cursor);
         show!(out, "SetEvent", &event(letter));
         show!(out, "FlushThread", &set.start_flush_thread(|job| job.install(|_| Ok(vec![]))).unwrap());
-        let level = LevelSource::new(Arc::new(Bytewise), vec![(bytes(letter, 1), bytes(letter, 2))], |_| {
-            Ok(MemTable::default().source())
-        });
-        show!(out, "LevelSource", &level);
+        let bounds = vec![(bytes(letter, 1), Bound::Excluded(bytes(letter, 2)))];
+        let level = LevelSource::new(Arc::new(Bytewise), bounds, |_| Ok(MemTable::default().source()));
+        show!(out, "LevelSource", &level.unwrap());
         set.switch().unwrap();
         let mut job = set.begin_flush().unwrap().unwrap();
         show!(out, "Compaction", &job.items().unwrap());

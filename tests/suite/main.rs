@@ -25,6 +25,7 @@ mod ranges;
 mod set_damage;
 mod set_reads;
 mod set_seals;
+mod set_sources;
 mod set_stalls;
 mod set_stops;
 mod set_threads;

@@ -495,25 +495,28 @@ mod compactions {
         use super::*;
         use crate::support::rng::{Rng, seed_or};
 
-        type Bounds = Vec<(Vec<u8>, Vec<u8>)>;
+        type Bounds = Vec<(Vec<u8>, Bound<Vec<u8>>)>;
 
-        /// A history, and its files: each has a run of letters, with all versions and a range tombstone inside it.
+        /// A history, and its files: each has a run of letters, with all versions and a range tombstone inside it. The runs touch, or have
+        /// gaps between them.
         fn files(rng: &mut Rng) -> (History, Vec<History>, Bounds) {
             let (mut all, mut files, mut bounds) = (History::default(), vec![], vec![]);
-            for letter in b"cgkp" {
+            for letter in rng.pick(&[b"cgkp", b"cfil", b"cfkn"]).iter() {
                 let mut file = History::default();
                 for sequence in 1..=rng.below(6) {
                     let key = [letter + rng.below(3) as u8];
                     let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::MERGE, Kind::DELETE]);
                     file.insert(sequence, kind, &key, b"v");
                 }
+                let mut end = Bound::Included(vec![letter + 2]);
                 if rng.one_in(2) {
-                    file.insert(3, Kind::RANGE_DELETE, &[*letter], &[letter + 2]);
+                    file.insert(3, Kind::RANGE_DELETE, &[*letter], &[letter + 3]);
+                    end = Bound::Excluded(vec![letter + 3]);
                 }
                 all.points.extend(file.points.clone());
                 all.ranges.extend(file.ranges.clone());
                 files.push(file);
-                bounds.push((vec![*letter], vec![letter + 2]));
+                bounds.push((vec![*letter], end));
             }
             (all, files, bounds)
         }
@@ -525,7 +528,7 @@ mod compactions {
                 let (all, files, bounds) = files(&mut rng);
                 let open =
                     |place: usize| Ok(Box::new(HistorySource::new(&files[place])) as Box<dyn SortedSource>);
-                let mut level = LevelSource::new(Arc::new(Bytewise), bounds.clone(), open);
+                let mut level = LevelSource::new(Arc::new(Bytewise), bounds.clone(), open).unwrap();
                 let mut whole = HistorySource::new(&all);
                 let mut stands = false;
                 for _ in 0..40 {
@@ -548,6 +551,16 @@ mod compactions {
                         source.cover(&Bytewise, &key, snapshot).unwrap().map(|cover| cover.sequence)
                     };
                     assert_eq!(cover(&mut level, 9), cover(&mut whole, 9));
+                    if rng.one_in(4) {
+                        // The next move begins where the last one ended.
+                        let mut ranges = History::default();
+                        let mut take = |start: &[u8], end: &[u8], sequence| {
+                            ranges.insert(sequence, Kind::RANGE_DELETE, start, end);
+                            Ok(())
+                        };
+                        level.range_tombstones(&mut take).unwrap();
+                        assert_eq!(ranges.ranges, all.ranges);
+                    }
                 }
                 let snapshots = [2, 4];
                 let levels: Vec<Box<dyn SortedSource>> = vec![Box::new(level)];
@@ -565,7 +578,7 @@ mod compactions {
                 file[place].insert(1, Kind::PUT, *key, b"v");
             }
             let bounds: Bounds = [(b"a", b"c"), (b"f", b"h"), (b"k", b"m")]
-                .map(|(first, last)| (first.to_vec(), last.to_vec()))
+                .map(|(first, last)| (first.to_vec(), Bound::Included(last.to_vec())))
                 .into();
             let opened = Mutex::new(vec![]);
             let level = || {
@@ -574,7 +587,7 @@ mod compactions {
                     opened.lock().unwrap().push(place);
                     Ok(Box::new(HistorySource::new(&file[place])) as Box<dyn SortedSource>)
                 };
-                vec![Box::new(LevelSource::new(Arc::new(Bytewise), bounds.clone(), open))
+                vec![Box::new(LevelSource::new(Arc::new(Bytewise), bounds.clone(), open).unwrap())
                     as Box<dyn SortedSource>]
             };
             let set = MemTableSet::open(SetOptions::builder().last_sequence(1).build().unwrap(), ()).unwrap();
@@ -603,12 +616,12 @@ mod compactions {
                 file[place].insert(1, Kind::PUT, *key, b"v");
             }
             let bounds = [(b"a", b"c"), (b"f", b"h"), (b"k", b"m")]
-                .map(|(first, last)| (first.to_vec(), last.to_vec()));
+                .map(|(first, last)| (first.to_vec(), Bound::Included(last.to_vec())));
             let open = |place: usize| match place {
                 1 => Err(Error::Frozen),
                 _ => Ok(Box::new(HistorySource::new(&file[place])) as Box<dyn SortedSource>),
             };
-            let mut level = LevelSource::new(Arc::new(Bytewise), bounds.into(), open);
+            let mut level = LevelSource::new(Arc::new(Bytewise), bounds.into(), open).unwrap();
             // Without a closure around `go`: of two calls of one with equal arguments, optimised code may pass to the second one what
             // the first one made of its own (rust-lang/rust#155241).
             for (to, wanted) in [
@@ -626,8 +639,165 @@ mod compactions {
         }
     }
 
+    /// Files of a level that touch: a range tombstone over both is cut where the second one begins.
+    mod touching {
+        use std::ops::Bound;
+
+        use paranoid_memtable::scan::SourceMove;
+        use paranoid_memtable::{Error, MemTable};
+        use paranoid_set::{LevelSource, MemTableSet, MergedEntry, SetOptions, View};
+
+        use super::*;
+
+        type Sources<'s> = Vec<Box<dyn SortedSource + 's>>;
+
+        /// A level of memtables with these bounds.
+        fn level_of<'f>(
+            files: &'f [MemTable],
+            bounds: &[(&str, Bound<&str>)],
+        ) -> Result<Box<dyn SortedSource + 'f>, Error> {
+            let key = |key: &str| key.as_bytes().to_vec();
+            let bounds = bounds.iter().map(|(first, end)| (key(first), end.map(key))).collect();
+            let open = |place: usize| Ok(files[place].source());
+            Ok(Box::new(LevelSource::new(Arc::new(Bytewise), bounds, open)?))
+        }
+
+        fn view(last: u64) -> View<()> {
+            MemTableSet::open(SetOptions::builder().last_sequence(last).build().unwrap(), ()).unwrap().view()
+        }
+
+        /// What scans both ways show: keys and numbers, ascending.
+        fn scanned<'s>(last: u64, sources: impl Fn() -> Sources<'s>) -> Vec<(String, u64)> {
+            let name = |entry: MergedEntry| {
+                (String::from_utf8_lossy(entry.user_key()).into_owned(), entry.sequence())
+            };
+            let cursor = || view(last).merging_cursor(sources()).unwrap();
+            let rows: Vec<_> = cursor().ascending().map(|entry| name(entry.unwrap())).collect();
+            let mut back: Vec<_> = cursor().descending().map(|entry| name(entry.unwrap())).collect();
+            back.reverse();
+            assert_eq!(rows, back, "both ways, at {last}");
+            rows
+        }
+
+        /// [b, z) is cut at `m`, where the second file begins: what is below is deleted in both files, what is newer is shown.
+        #[test]
+        fn a_range_delete_over_two_files_deletes_in_both() {
+            let [left, right, low] = [(); 3].map(|()| MemTable::default());
+            left.put(5, "a", "v").unwrap();
+            left.delete_range(9, "b", "m").unwrap();
+            right.delete_range(9, "m", "z").unwrap();
+            right.put(10, "p", "v").unwrap();
+            right.put(11, "m2", "v").unwrap();
+            for (sequence, key) in [(1, "c"), (2, "lzz"), (3, "m"), (4, "x")] {
+                low.put(sequence, key, "old").unwrap();
+            }
+            let files = [left, right];
+            let sources = || {
+                let bounds = [("a", Bound::Excluded("m")), ("m", Bound::Excluded("z"))];
+                vec![level_of(&files, &bounds).unwrap(), low.source()]
+            };
+            for key in ["c", "lzz", "m", "x"] {
+                assert!(view(20).merging_get(key, sources).unwrap().is_none(), "{key}");
+            }
+            let shown = [("a", 5), ("m2", 11), ("p", 10)].map(|(key, sequence)| (key.to_string(), sequence));
+            assert_eq!(scanned(20, sources), shown);
+            let mut out = History::default();
+            Compaction::over(Arc::new(Bytewise), &[], sources()).to_lowest_level().pass_to(&mut out).unwrap();
+            let keys = out.points.keys().map(|(key, _)| String::from_utf8_lossy(key).into_owned());
+            assert!(keys.eq(shown.map(|row| row.0)) && out.ranges.is_empty());
+        }
+
+        /// A view that does not see the newest version at a bound: seeks end at the version that it sees.
+        #[test]
+        fn a_seek_at_a_bound_ends_at_what_the_view_sees() {
+            let (left, right) = (MemTable::default(), MemTable::default());
+            left.put(1, "a", "v").unwrap();
+            left.delete_range(2, "b", "m").unwrap();
+            right.put(7, "m", "too new").unwrap();
+            right.put(3, "m", "seen").unwrap();
+            right.delete_range(2, "m", "t").unwrap();
+            right.put(4, "p", "v").unwrap();
+            let files = [left, right];
+            let level =
+                || level_of(&files, &[("a", Bound::Excluded("m")), ("m", Bound::Excluded("t"))]).unwrap();
+            assert_eq!(level().go(SourceMove::Seek(b"m", 5)).unwrap().map(|at| at.sequence), Some(3));
+            for (last, shown) in [
+                (2, &[("a", 1)][..]),
+                (5, &[("a", 1), ("m", 3), ("p", 4)]),
+                (9, &[("a", 1), ("m", 7), ("p", 4)]),
+            ] {
+                let rows = scanned(last, || vec![level()]);
+                assert!(
+                    rows.iter().map(|(key, at)| (key.as_str(), *at)).eq(shown.iter().copied()),
+                    "{last}: {rows:?}"
+                );
+            }
+        }
+
+        /// Which bounds make a level. Versions of one key are never in two files.
+        #[test]
+        fn bounds_that_overlap_are_refused() {
+            use Bound::{Excluded, Included, Unbounded};
+            let files = [(); 3].map(|()| MemTable::default());
+            for (bounds, is_level) in [
+                (vec![], true),
+                (vec![("a", Excluded("m")), ("m", Included("m")), ("n", Unbounded)], true),
+                (vec![("a", Included("l")), ("m", Excluded("z"))], true),
+                (vec![("a", Included("m")), ("m", Included("z"))], false),
+                (vec![("a", Excluded("n")), ("m", Included("z"))], false),
+                (vec![("a", Unbounded), ("m", Included("z"))], false),
+                (vec![("m", Included("z")), ("a", Excluded("m"))], false),
+                (vec![("m", Included("a"))], false),
+                (vec![("m", Excluded("m"))], false),
+            ] {
+                match level_of(&files, &bounds) {
+                    Ok(_) => assert!(is_level, "{bounds:?}"),
+                    Err(Error::InvalidArgument(_)) => assert!(!is_level, "{bounds:?}"),
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
+
+        /// A range tombstone that reaches past the bounds of its file deletes nothing outside: in the next file, in the gap before it, and in what
+        /// a compaction makes of the level.
+        #[test]
+        fn a_range_tombstone_past_its_bounds_is_clipped() {
+            let (left, right, low) = (MemTable::default(), MemTable::default(), MemTable::default());
+            left.delete_range(9, "a", "z").unwrap();
+            right.put(3, "p", "v").unwrap();
+            for (sequence, key) in [(1, "a"), (2, "k"), (4, "m"), (5, "n"), (6, "x")] {
+                low.put(sequence, key, "old").unwrap();
+            }
+            let files = [left, right];
+            let shown = |end| {
+                let bounds = [("b", end), ("o", Bound::Included("p"))];
+                let sources = || vec![level_of(&files, &bounds).unwrap(), low.source()];
+                let rows = scanned(20, sources);
+                for key in ["a", "k", "m", "n", "p", "x"] {
+                    let found = view(20).merging_get(key, sources).unwrap();
+                    assert_eq!(found.is_some(), rows.iter().any(|row| row.0 == key), "{key}");
+                }
+                let mut out = History::default();
+                let merged = Compaction::over(Arc::new(Bytewise), &[], sources()).pass_to(&mut out);
+                (rows.into_iter().map(|row| row.0).collect::<String>(), merged.map(|_| out.ranges))
+            };
+            let (rows, ranges) = shown(Bound::Excluded("m"));
+            assert_eq!(
+                (rows.as_str(), ranges.unwrap()),
+                ("amnpx", [(b"b".to_vec(), b"m".to_vec(), 9)].into())
+            );
+            // No range ends with `m` inside, so a compaction cannot say what is deleted.
+            let (rows, ranges) = shown(Bound::Included("m"));
+            assert_eq!(rows, "anpx");
+            let Err(Error::InvalidArgument(text)) = ranges else { panic!("{ranges:?}") };
+            assert!(text.contains("file 0 of a level"), "{text}");
+        }
+    }
+
     /// Sources that cannot be read, and keys whose bytes differ and which are equal.
     mod others {
+        use std::ops::Bound;
+
         use paranoid_memtable::{Error, MemTable, MemTableOptions};
         use paranoid_set::LevelSource;
 
@@ -641,8 +811,9 @@ mod compactions {
             let table = MemTable::default();
             table.put(1, "a", "v").unwrap();
             let open = |place: usize| if place == 0 { Ok(table.source()) } else { Err(Error::Frozen) };
-            let bounds = [(b"a", b"b"), (b"c", b"d")].map(|(first, last)| (first.to_vec(), last.to_vec()));
-            let level = LevelSource::new(Arc::new(Bytewise), bounds.into(), open);
+            let bounds = [(b"a", b"b"), (b"c", b"d")]
+                .map(|(first, last)| (first.to_vec(), Bound::Included(last.to_vec())));
+            let level = LevelSource::new(Arc::new(Bytewise), bounds.into(), open).unwrap();
             let mut merge = Compaction::over(Arc::new(Bytewise), &[], vec![Box::new(level)]);
             assert!(merge.next().unwrap().is_some());
             assert!((0..3).all(|_| matches!(merge.next(), Err(Error::Frozen))));

@@ -640,6 +640,8 @@ mod events {
 
 /// Scans that pass too many hidden entries of the active table have it sealed.
 mod scans {
+    use paranoid_set::View;
+
     use super::*;
 
     /// A set with these triggers, on one move and on the mean.
@@ -689,21 +691,58 @@ mod scans {
         }
     }
 
+    /// Of a set with a trigger, whether a whole scan of `view` seals its table, forward and back.
+    fn seals(trigger: u64, fill: impl Fn(&MemTableSet<()>) -> View<()>) -> (bool, bool) {
+        let sealed = |is_forward| {
+            let set = set(trigger, 0);
+            let cursor = fill(&set).cursor().unwrap();
+            let read = if is_forward { cursor.ascending().count() } else { cursor.descending().count() };
+            assert!(read > 0);
+            is_sealed(&set)
+        };
+        (sealed(true), sealed(false))
+    }
+
     #[test]
     fn older_versions_and_newer_ones_than_the_view_count() {
         let _watchdog =
             Watchdog::new("set_stalls::scans::older_versions_and_newer_ones_than_the_view_count", 0);
-        for is_new in [false, true] {
-            let set = set(3, 0);
+        let filled = |set: &MemTableSet<()>, is_new: bool| {
             set.put("a", b"v").unwrap();
             let before = set.snapshot();
             for key in ["b", "c", "d", "d", "d", "d"] {
                 set.put(key, b"v").unwrap();
             }
-            let view = if is_new { set.view_at(&before).unwrap() } else { set.view() };
-            let read = view.cursor().unwrap().ascending().count();
-            assert_eq!(read, if is_new { 1 } else { 4 });
-            assert!(is_sealed(&set), "new: {is_new}");
+            if is_new { set.view_at(&before).unwrap() } else { set.view() }
+        };
+        // Three keys that are too new, each passed by one seek; back, what is older than the newest version of a key is one seek, too.
+        assert_eq!(seals(3, |set| filled(set, true)), (true, true));
+        assert_eq!(seals(4, |set| filled(set, true)), (false, false));
+        assert_eq!(seals(3, |set| filled(set, false)), (true, false));
+        assert_eq!(seals(1, |set| filled(set, false)), (true, true));
+    }
+
+    /// One move over keys that the view does not see, whose versions are all newer: both ways, from a key that it sees to the other.
+    #[test]
+    fn one_move_over_keys_newer_than_the_view_seals() {
+        let _watchdog = Watchdog::new("set_stalls::scans::one_move_over_keys_newer_than_the_view_seals", 0);
+        for (hidden, seals) in [(9, false), (10, true), (1000, true)] {
+            for is_forward in [true, false] {
+                let set = set(10, 0);
+                set.put("a", b"v").unwrap();
+                set.put("z", b"v").unwrap();
+                let view = set.view();
+                for number in 0..hidden {
+                    set.put(format!("m{number:04}"), b"v").unwrap();
+                }
+                let mut cursor = view.cursor().unwrap();
+                let (from, to) = if is_forward { ("a", "z") } else { ("z", "a") };
+                cursor.seek(from).unwrap();
+                assert!(!is_sealed(&set), "nothing was passed");
+                let moved = if is_forward { cursor.next() } else { cursor.prev() };
+                assert_eq!(moved.unwrap().unwrap().user_key(), to.as_bytes());
+                assert_eq!(is_sealed(&set), seals, "{hidden} newer keys, from {from}");
+            }
         }
     }
 

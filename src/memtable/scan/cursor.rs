@@ -685,7 +685,8 @@ pub enum SourceMove<'k> {
 /// cursor and the compactions of `paranoid-set` merge such sources, and `paranoid-sst` has one of a table file.
 ///
 /// A move that fails returns its error once; the next one goes on at the other side of what could not be read, or stands
-/// past the end if nothing is known to be there.
+/// past the end if nothing is known to be there. A step leads strictly on, a seek never to the wrong side of its key: the merging cursor
+/// and the compactions check that, and return `InvalidArgument` with the place of a source that does not.
 ///
 /// ```
 /// use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};

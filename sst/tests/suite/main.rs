@@ -7,6 +7,9 @@
 #[path = "../../../tests/support/rng.rs"]
 #[allow(unreachable_pub, dead_code, reason = "shared by path")]
 mod rng;
+#[path = "../../../tests/support/sets.rs"]
+#[allow(unreachable_pub, dead_code, reason = "shared by path")]
+mod sets;
 
 mod by_hand;
 mod disk;
@@ -24,6 +27,7 @@ mod gets;
 mod identity;
 mod ingest;
 mod leveldb;
+mod levels;
 mod merging;
 mod reader;
 mod rocksdb;

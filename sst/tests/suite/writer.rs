@@ -1,6 +1,7 @@
 //! The writer by itself: what it refuses, and that a refusal or a drop leaves nothing behind.
 
 use std::num::NonZeroU32;
+use std::ops::Bound;
 
 use paranoid_memtable::Kind;
 use paranoid_sst::{Error, SortedTable, SortedTableOptions, SortedTableWriter, limits};
@@ -42,7 +43,7 @@ fn what_rocksdb_cannot_hold_is_refused_by_name() {
     writer.add(b"a\x01", 4, Kind::MERGE, b"2").unwrap();
     let written = writer.finish().unwrap();
     assert_eq!((written.entries, written.range_deletions, written.sequences), (2, 1, Some((4, largest))));
-    assert_eq!(written.bounds, Some((b"a\x01".to_vec(), b"d".to_vec())));
+    assert_eq!(written.bounds, Some((b"a\x01".to_vec(), Bound::Excluded(b"d".to_vec()))));
     assert_eq!(SortedTable::open(&path).unwrap().verify().unwrap().entries, 2);
 }
 

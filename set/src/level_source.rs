@@ -1,0 +1,272 @@
+//! Levels: files whose keys do not overlap, as one source.
+//!
+//! ```text
+//!   [a .. f]   [g .. m)[m .. p)   [q .. z]        a range delete of [h, p) is cut at m, where the second file begins
+//!                       ^
+//! ```
+//! * LEVEL-1: a file is opened when a move or a question comes to it, and not before.
+//! * LEVEL-2: a file that cannot be opened is an error of the move that comes to it; the next step continues in the file beside it.
+//! * LEVEL-3: bounds ascend and do not overlap. So a key has at most one file, and all its versions are in that file.
+//! * LEVEL-4: a file answers inside its bounds alone: its range tombstones are clipped to them, and an entry outside is an error.
+//!
+//! One thread at a time moves a source.
+
+#![forbid(unsafe_code)]
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use paranoid_memtable::scan::{Cover, SortedSource, SourceKey, SourceMove};
+use paranoid_memtable::{Comparator, Error, Kind, Result, SequenceNumber, shown};
+
+/// Files of a level, whose keys do not overlap, as one source, which opens a file when it comes to it.
+///
+/// ```
+/// use std::ops::Bound::{Excluded, Included};
+/// use std::sync::Arc;
+/// use paranoid_memtable::scan::{SortedSource, SourceMove};
+/// use paranoid_memtable::{Bytewise, MemTable};
+/// use paranoid_set::LevelSource;
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let open = |place| {
+///     let file = MemTable::default(); // stands for file number `place` of the level
+///     file.put(1, ["b", "k"][place], b"value")?;
+///     file.delete_range(2, ["c", "g"][place], ["g", "j"][place])?; // [c, j), cut at g
+///     Ok(file.source())
+/// };
+/// let bounds = vec![(b"b".to_vec(), Excluded(b"g".to_vec())), (b"g".to_vec(), Included(b"k".to_vec()))];
+/// let mut level = LevelSource::new(Arc::new(Bytewise), bounds, open)?;
+/// assert_eq!(level.go(SourceMove::Seek(b"c", 9))?.map(|key| key.user_key), Some(&b"k"[..]));
+/// assert_eq!(level.go(SourceMove::Prev)?.map(|key| key.user_key), Some(&b"b"[..]));
+/// assert_eq!(level.cover(&Bytewise, b"g", 9)?.map(|cover| cover.sequence), Some(2));
+/// # Ok(()) }
+/// ```
+pub struct LevelSource<'s> {
+    order: Arc<dyn Comparator>,
+    bounds: Vec<FileBounds>,
+    files: Files<'s>,
+    /// The key of the entry that the last move led to.
+    key: Vec<u8>,
+    /// Set while a move runs: a move that finds it set knows that the one before panicked.
+    is_moving: bool,
+}
+
+/// The first key of a file, and its end.
+type FileBounds = (Vec<u8>, Bound<Vec<u8>>);
+
+impl<'s> LevelSource<'s> {
+    /// A source over files. `bounds` has the first key and the end of each file, range tombstones included: `Included` for the last key of
+    /// an entry, `Excluded` for the end of a range tombstone that is after every entry, as `Written::bounds` of `paranoid-sst` has them.
+    /// The bounds ascend and do not overlap. So where a level is cut at a key, the file before ends with that key excluded, all versions
+    /// of the key are in the file after, and a range tombstone over the key is cut in two. `open` is given a file's place in `bounds`.
+    ///
+    /// A file whose range tombstones reach past its bounds deletes nothing outside them. A [`Compaction`](crate::Compaction) refuses a
+    /// range tombstone that reaches past an included end, because no range ends there. O(files).
+    ///
+    /// ```
+    /// use std::ops::Bound::{Excluded, Included};
+    /// use std::sync::Arc;
+    /// use paranoid_memtable::{Bytewise, Error, MemTable};
+    /// use paranoid_set::LevelSource;
+    /// let level = |end| {
+    ///     let bounds = vec![(b"a".to_vec(), end), (b"m".to_vec(), Included(b"z".to_vec()))];
+    ///     LevelSource::new(Arc::new(Bytewise), bounds, |_| Ok(MemTable::default().source())).map(drop)
+    /// };
+    /// assert!(level(Excluded(b"m".to_vec())).is_ok());
+    /// assert!(matches!(level(Included(b"m".to_vec())), Err(Error::InvalidArgument(_))));
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a file that ends before it begins, and for files that overlap or are not in order. That includes a file that
+    /// ends with the first key of the next one: the versions of a key are in one file. Moves return `InvalidArgument` for an entry outside
+    /// the bounds of its file, and `ReaderPanicked` for a step after a move that panicked, until the next seek.
+    pub fn new(
+        order: Arc<dyn Comparator>,
+        bounds: Vec<(Vec<u8>, Bound<Vec<u8>>)>,
+        open: impl FnMut(usize) -> Result<Box<dyn SortedSource + 's>> + Send + 's,
+    ) -> Result<Self> {
+        for (place, (first, end)) in bounds.iter().enumerate() {
+            let has_inside = |key: &[u8]| is_before_end(&*order, key, end);
+            if !has_inside(first) || bounds.get(place + 1).is_some_and(|(next, _)| has_inside(next)) {
+                return Err(refused(place, "ends before it begins, or not before the next one begins"));
+            }
+        }
+        let nowhere = || (usize::MAX, None);
+        let files = Files { open: Box::new(open), here: nowhere(), asked: nowhere() };
+        Ok(LevelSource { order, bounds, files, key: Vec::new(), is_moving: false })
+    }
+
+    /// Number of files that end before a key.
+    fn before(&self, key: &[u8]) -> usize {
+        self.bounds.partition_point(|(_, end)| !is_before_end(&*self.order, key, end))
+    }
+
+    /// The place of the file that may have a key (LEVEL-3).
+    fn place_of(&self, key: &[u8]) -> Option<usize> {
+        Some(self.before(key)).filter(|place| self.is_inside(*place, key))
+    }
+
+    /// Whether a key is inside the bounds of a file.
+    fn is_inside(&self, place: usize, key: &[u8]) -> bool {
+        self.bounds.get(place).is_some_and(|(first, end)| {
+            self.order.compare(first, key).is_le() && is_before_end(&*self.order, key, end)
+        })
+    }
+
+    /// Makes a move, and copies the key to which it leads.
+    fn find(&mut self, to: SourceMove<'_>) -> Result<Option<(SequenceNumber, Kind)>> {
+        let (here, is_open) = (self.files.here.0, self.files.here.1.is_some());
+        let is_forward = matches!(to, SourceMove::First | SourceMove::Next | SourceMove::Seek(..));
+        let began = |key, how| self.bounds.partition_point(|(first, _)| self.order.compare(first, key) < how);
+        let (mut place, mut to) = match to {
+            SourceMove::First => (0, to),
+            SourceMove::Last => (self.bounds.len().wrapping_sub(1), to),
+            // A file that could not be opened is passed (LEVEL-2).
+            SourceMove::Next if !is_open => (here.saturating_add(1), SourceMove::First),
+            SourceMove::Prev if !is_open => (here.wrapping_sub(1), SourceMove::Last),
+            SourceMove::Next | SourceMove::Prev => (here, to),
+            SourceMove::Seek(key, _) => (self.before(key), to),
+            SourceMove::SeekForPrev(key) => (began(key, Ordering::Greater).wrapping_sub(1), to),
+            SourceMove::SeekBefore(key) => (began(key, Ordering::Equal).wrapping_sub(1), to),
+        };
+        while place < self.bounds.len() {
+            if let Some(SourceKey { user_key, sequence, kind }) = self.files.go_to(place)?.go(to)? {
+                self.key.clear();
+                self.key.extend_from_slice(user_key);
+                let is_inside = self.is_inside(place, &self.key);
+                let outside = || refused(place, "has an entry outside its bounds");
+                return is_inside.then_some((sequence, kind)).ok_or_else(outside).map(Some);
+            }
+            let beside = if is_forward { place + 1 } else { place.wrapping_sub(1) };
+            (place, to) = (beside, if is_forward { SourceMove::First } else { SourceMove::Last });
+        }
+        Ok(None)
+    }
+}
+
+impl SortedSource for LevelSource<'_> {
+    fn go(&mut self, to: SourceMove<'_>) -> Result<Option<SourceKey<'_>>> {
+        let is_step = matches!(to, SourceMove::Next | SourceMove::Prev);
+        if std::mem::replace(&mut self.is_moving, true) && is_step {
+            return Err(Error::ReaderPanicked);
+        }
+        let found = self.find(to);
+        self.is_moving = false;
+        Ok(found?.map(|(sequence, kind)| SourceKey { user_key: &self.key, sequence, kind }))
+    }
+
+    fn value_into(&self, value: &mut Vec<u8>) -> Result<()> {
+        self.files.here.1.as_ref().map_or(Ok(()), |file| file.value_into(value))
+    }
+
+    fn range_tombstones(
+        &mut self,
+        take: &mut dyn FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
+    ) -> Result<()> {
+        for (place, bounds) in self.bounds.iter().enumerate() {
+            self.files.ask(place)?.range_tombstones(&mut |start, end, sequence| {
+                let (from, to) = clipped(&*self.order, bounds, (start, end));
+                match &bounds.1 {
+                    Bound::Included(last) if to != end && self.order.compare(from, last).is_le() => {
+                        Err(refused(place, "has a range tombstone past its included end"))
+                    }
+                    _ if self.order.compare(from, to).is_lt() => take(from, to, sequence),
+                    _ => Ok(()),
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn cover(
+        &mut self,
+        order: &dyn Comparator,
+        key: &[u8],
+        snapshot: SequenceNumber,
+    ) -> Result<Option<Cover<'_>>> {
+        let Some(place) = self.place_of(key) else { return Ok(None) };
+        let (bounds, file) = (&self.bounds[place], self.files.ask(place)?);
+        Ok(file.cover(order, key, snapshot)?.map(|cover| {
+            let span = cover.span.map(|span| clipped(order, bounds, span));
+            // The clipped span of the included last key is without it.
+            Cover { span: span.filter(|(_, end)| order.compare(key, end).is_lt()), ..cover }
+        }))
+    }
+
+    fn may_hold(&mut self, key: &[u8]) -> Result<bool> {
+        self.place_of(key).map_or(Ok(false), |place| self.files.ask(place)?.may_hold(key))
+    }
+}
+
+/// Start and end of a range tombstone.
+type Range<'k> = (&'k [u8], &'k [u8]);
+
+type File<'s> = Box<dyn SortedSource + 's>;
+
+/// Opens the file at a place of a level.
+type Open<'s> = Box<dyn FnMut(usize) -> Result<File<'s>> + Send + 's>;
+
+/// A place, and its file unless that could not be opened.
+type Opened<'s> = (usize, Option<File<'s>>);
+
+/// The files that are open.
+struct Files<'s> {
+    open: Open<'s>,
+    /// The file in which the source is.
+    here: Opened<'s>,
+    /// Another one, in which the source was, or which was asked for range tombstones.
+    asked: Opened<'s>,
+}
+
+impl<'s> Files<'s> {
+    /// The file at a place, in which the source is from now on.
+    fn go_to(&mut self, place: usize) -> Result<&mut File<'s>> {
+        if self.here.0 != place {
+            std::mem::swap(&mut self.here, &mut self.asked);
+        }
+        opened(&mut self.here, &mut self.open, place)
+    }
+
+    /// The file at a place, for a question. The source stays where it is.
+    fn ask(&mut self, place: usize) -> Result<&mut File<'s>> {
+        let is_here = self.here.0 == place && self.here.1.is_some();
+        opened(if is_here { &mut self.here } else { &mut self.asked }, &mut self.open, place)
+    }
+}
+
+/// Puts the file at a place there, unless that is the one that is there.
+fn opened<'f, 's>(file: &'f mut Opened<'s>, open: &mut Open<'s>, place: usize) -> Result<&'f mut File<'s>> {
+    if file.0 != place {
+        *file = (place, None);
+    }
+    match &mut file.1 {
+        Some(file) => Ok(file),
+        none => Ok(none.insert(open(place)?)),
+    }
+}
+
+/// Whether a key is before the end of a file, or its included last key.
+fn is_before_end(order: &dyn Comparator, key: &[u8], end: &Bound<Vec<u8>>) -> bool {
+    match end {
+        Bound::Included(last) => order.compare(key, last).is_le(),
+        Bound::Excluded(end) => order.compare(key, end).is_lt(),
+        Bound::Unbounded => true,
+    }
+}
+
+/// The part of a range from the first key of a file on, and before its end (LEVEL-4).
+fn clipped<'k>(order: &dyn Comparator, bounds: &'k FileBounds, (start, end): Range<'k>) -> Range<'k> {
+    let start = if order.compare(start, &bounds.0).is_lt() { &bounds.0 } else { start };
+    match &bounds.1 {
+        Bound::Included(last) | Bound::Excluded(last) if order.compare(last, end).is_lt() => (start, last),
+        _ => (start, end),
+    }
+}
+
+#[cold]
+fn refused(place: usize, why: &str) -> Error {
+    Error::InvalidArgument(format!("file {place} of a level {why}"))
+}
+
+shown! { "LevelSource": impl [] LevelSource<'_>, |level| { "files": level.bounds.len() } }
