@@ -21,7 +21,7 @@ use std::thread;
 use clap::Parser;
 use paranoid_memtable::WriteBatch;
 use paranoid_memtable::scan::KeyRange;
-use paranoid_set::{Durability, MergedEntry, Snapshot};
+use paranoid_set::{Durability, MergedEntry, View};
 
 #[path = "kv_store/files.rs"]
 mod files;
@@ -31,14 +31,15 @@ mod manifest;
 mod store;
 
 use files::{Counters, Outcome};
-use store::Store;
+use store::{Base, Store, scan};
 
 /// A durable key-value store in one directory, on memtables, a journal and table files
 ///
 /// Commands, words without blanks; those of a line that write, joined by `;`, are one atomic batch:
 ///   put KEY VALUE    delete KEY    delete-range FROM TO    add KEY NUMBER
 ///   get KEY          scan [FROM [TO]]                      flush
-/// `serve` answers line N by rows `N KEY VALUE` and then `N ok`, or `N error: ..`. A line is durable once it is answered.
+/// `serve` answers line N by rows `N KEY VALUE` and then `N ok`, or `N error: ..`. A line is durable once it is answered
+/// `ok`. After an error that says `read-only` the line may be there or not.
 #[derive(Debug, Parser)]
 #[command(name = "kv_store", verbatim_doc_comment)]
 struct Arguments {
@@ -101,7 +102,7 @@ fn execute(store: &Store, line: &str) -> Outcome<Vec<String>> {
             ["scan", ref keys @ ..] if keys.len() <= 2 => {
                 let from = keys.first().map_or(Bound::Unbounded, Bound::Included);
                 let to = keys.get(1).map_or(Bound::Unbounded, Bound::Excluded);
-                shown.extend(rows(store, &store.snapshot(), (from, to))?);
+                shown.extend(rows(&store.view(), (from, to))?);
             }
             ["flush"] => store.flush()?,
             [] => {}
@@ -121,8 +122,8 @@ fn row(entry: &MergedEntry) -> Outcome<String> {
 }
 
 /// Keys and values of a range, a row each.
-fn rows(store: &Store, at: &Snapshot, keys: impl KeyRange) -> Outcome<Vec<String>> {
-    store.scan(at, keys)?.ascending().map(|entry| row(&entry?)).collect()
+fn rows(view: &View<Base>, keys: impl KeyRange) -> Outcome<Vec<String>> {
+    scan(view, keys)?.ascending().map(|entry| row(&entry?)).collect()
 }
 
 /// Executes lines of the standard input, several at once, and answers each when it is done.
@@ -148,12 +149,12 @@ fn serve(store: &Store, threads: u64) -> Outcome<()> {
 fn demonstrate(open: &dyn Fn() -> paranoid_memtable::Result<Store>) -> Outcome<()> {
     let store = open()?;
     execute(&store, "put apple green; put pear yellow; add visits 40")?;
-    let before = store.snapshot();
+    let before = store.snapshot()?;
     for number in 0..10 {
         execute(&store, &format!("put apple red-{number}; add visits 1; delete-range p q"))?;
         store.flush()?;
     }
-    let then = rows(&store, &before, ..)?;
+    let then = rows(&store.view_at(&before)?, ..)?;
     drop((before, store));
     let now = execute(&open()?, "scan")?;
     println!("then   {}\nnow    {}", then.join(", "), now.join(", "));

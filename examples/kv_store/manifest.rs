@@ -13,7 +13,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use paranoid_memtable::{ChecksumKind, Error, Result};
@@ -34,23 +34,36 @@ pub(crate) fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::
     move |source| Error::Io { operation, file: path.display().to_string(), source: Arc::new(source) }
 }
 
-/// The names in a directory survive a crash once this returns.
-pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
-    FileStorage::new(directory).sync_dir().map_err(io_error("sync", directory))
+/// A directory. Once it was synced it stays open: the next sync needs no file descriptor, which there may not be.
+#[derive(Clone)]
+pub(crate) struct Directory {
+    pub(crate) path: PathBuf,
+    storage: FileStorage,
+}
+
+impl Directory {
+    pub(crate) fn new(path: &Path) -> Directory {
+        Directory { path: path.to_path_buf(), storage: FileStorage::new(path) }
+    }
+
+    /// The names in the directory survive a crash once this returns.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.storage.sync_dir().map_err(io_error("sync", &self.path))
+    }
 }
 
 impl Manifest {
     /// The manifest of a directory. An empty directory gets one before anything else: files without a manifest are
     /// those of a store that lost it, and must not be taken for leftovers.
-    pub(crate) fn open(directory: &Path, lock: &Path) -> Result<Manifest> {
-        let path = directory.join(NAME);
+    pub(crate) fn open(directory: &Directory, lock: &Path) -> Result<Manifest> {
+        let path = directory.path.join(NAME);
         let manifest = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Manifest::begin(directory, lock)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Manifest::begin(&directory.path, lock)?,
             text => Manifest::parse(&text.map_err(io_error("read", &path))?)
                 .ok_or_else(|| io_error("believe", &path)(io::Error::other("the manifest is damaged")))?,
         };
-        manifest.write(directory)?;
-        sync_directory(directory)?;
+        manifest.write(&directory.path)?;
+        directory.sync()?;
         Ok(manifest)
     }
 
@@ -88,8 +101,12 @@ impl Manifest {
             fs::remove_file(&new).map_err(io_error("remove", &new))?;
         }
         let mut file = File::create_new(&new).map_err(io_error("create", &new))?;
-        file.write_all(self.to_text().as_bytes()).map_err(io_error("write", &new))?;
-        file.sync_all().map_err(io_error("sync", &new))?;
-        fs::rename(&new, &path).map_err(io_error("rename", &new))
+        let mut write = || -> Result<()> {
+            file.write_all(self.to_text().as_bytes()).map_err(io_error("write", &new))?;
+            file.sync_all().map_err(io_error("sync", &new))?;
+            fs::rename(&new, &path).map_err(io_error("rename", &new))
+        };
+        // Half a file takes room that the next attempt needs.
+        write().inspect_err(|_| drop(fs::remove_file(&new)))
     }
 }

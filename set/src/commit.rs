@@ -59,7 +59,7 @@ thread_local!(static COPY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) });
 /// What the handles of a set share.
 pub(crate) struct Shared<B> {
     /// What the set was made with; a manager that was joined is in `buffers`.
-    options: SetOptions,
+    pub(crate) options: SetOptions,
     /// A table that stays empty: batches are checked by it, and tables are made like it.
     model: MemTable,
     pub(crate) registry: Arc<Registry>,
@@ -469,8 +469,11 @@ impl<B> Shared<B> {
         let table = self.model.fork()?;
         let end = || Error::InvalidArgument("table numbers end at 2^64 - 1".into());
         let number = commit.last_table.checked_add(1).ok_or_else(end)?;
-        if let Some(journal) = journal {
-            journal.switch(number)?;
+        if let Some(Err(error)) = journal.map(|journal| journal.switch(number)) {
+            if let Error::ReadOnly { .. } = error {
+                self.refuse_because(commit, &error);
+            }
+            return Err(error);
         }
         commit.last_table = number;
         Ok(Slot::new(number, table, self.buffers.count_table(), self.options.scans))

@@ -16,7 +16,7 @@ use crate::options::{Durability, SetOptions};
 use crate::publication::{Logged, Publication, Swapped, Taken};
 use crate::tables::{LastNumber, Registry};
 use crate::view::read_at;
-use crate::write_buffer_manager::{Buffers, FlushEnd, Membership, Phase, Stall, ThreadState};
+use crate::write_buffer_manager::{Buffers, FlushEnd, FlushWait, Membership, Phase, Stall, ThreadState};
 
 /// Red for `swaps_shard_by_shard`.
 #[test]
@@ -170,9 +170,10 @@ fn loom_the_end_of_a_flush_frees_who_asked_for_it() {
                 ending.end_flush(end);
                 table
             });
-            let waiter = spawn(move || waiting.wait_for_flush(id));
+            let waiter = spawn(move || waiting.wait_for_flush(id, &mut Stall::default()));
             let table = ender.join().unwrap();
-            assert_eq!(waiter.join().unwrap(), end == FlushEnd::Installed);
+            let expected = if end == FlushEnd::Installed { FlushWait::Flushed } else { FlushWait::Never };
+            assert_eq!(waiter.join().unwrap(), expected);
             drop(table);
         });
     }

@@ -293,7 +293,7 @@ impl SetOptionsBuilder {
         self
     }
 
-    /// The longest that a write or a switch waits for a flush (default: 10 seconds), if it has no
+    /// The longest that a write, a switch or [`flush_and_wait`](crate::MemTableSet::flush_and_wait) waits for a flush (default: 10 seconds), if it has no
     /// [`deadline`](WriteOptions::deadline) of its own. Then it is refused with `WriteStall`.
     pub fn stall_timeout(mut self, most: Duration) -> Self {
         self.options.stall_timeout = most;

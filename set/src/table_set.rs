@@ -11,17 +11,17 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paranoid_memtable::batch::RangeOrder;
-use paranoid_memtable::{Error, Kind, Result, SequenceNumber, WriteBatch, shown};
+use paranoid_memtable::{Error, Kind, Result, SequenceNumber, StallCause, WriteBatch, shown};
 
 use crate::commit::{KEPT_MAX, Shared};
 use crate::flush_job::{FlushJob, FlushThread, replace_base};
 use crate::options::{Durability, SetOptions, WriteOptions};
 use crate::tables::Snapshot;
 use crate::view::{View, read_at};
-use crate::write_buffer_manager::ThreadState;
+use crate::write_buffer_manager::{FlushWait, Stall, ThreadState};
 
 thread_local!(static BATCH: Cell<Option<WriteBatch>> = const { Cell::new(None) });
 
@@ -276,20 +276,34 @@ impl<B> MemTableSet<B> {
     /// # }
     /// ```
     ///
+    /// The call waits until [`stall_timeout`](crate::SetOptionsBuilder::stall_timeout) is over at most, as a stalled write does: a job that
+    /// is kept without an install, or leaked, ends no flush.
+    ///
     /// # Errors
-    /// Those of [`switch`](Self::switch); that of the flush thread, if its flush fails; `InvalidArgument` if the set has no flush thread and no
-    /// job that takes the table. The table stays, and can be flushed later.
+    /// Those of [`switch`](Self::switch); that of the flush thread, if its flush fails; `WriteStall` if the flush under way does not end
+    /// in time; `InvalidArgument` if the set has no flush thread and no job that takes the table. The table stays, and can be flushed
+    /// later.
     pub fn flush_and_wait(&self) -> Result<()> {
-        let Shared { buffers, commit, .. } = &*self.shared;
+        let Shared { buffers, commit, options, .. } = &*self.shared;
+        let deadline = Instant::now().checked_add(options.stall_timeout);
         buffers.change_thread(ThreadState::retry);
         let Some(newest) = self.shared.switch()? else { return Ok(()) };
-        if buffers.wait_for_flush(newest) {
+        let mut stall = Stall { deadline, ..Stall::default() };
+        let ended = buffers.wait_for_flush(newest, &mut stall);
+        if ended == FlushWait::Flushed {
             // An install counts its tables, and shows its base before it lets the mutex go.
             drop(commit.lock());
             return Ok(());
         }
         let nobody = "nothing flushes the set: start a flush thread, or begin a flush and install it";
-        Err(buffers.thread_error().unwrap_or_else(|| Error::InvalidArgument(nobody.into())))
+        Err(buffers.thread_error().unwrap_or_else(|| match ended {
+            FlushWait::Late => Error::WriteStall {
+                cause: StallCause::Tables,
+                tables: self.view().readers().count() as u64,
+                waited: stall.since.map_or(Duration::ZERO, |since| since.elapsed()),
+            },
+            _ => Error::InvalidArgument(nobody.into()),
+        }))
     }
 
     /// What the set shows now. Takes no lock that a writer holds; tens of nanoseconds.

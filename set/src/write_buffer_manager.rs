@@ -159,7 +159,17 @@ pub(crate) enum Phase {
     Pinned,
 }
 
-/// A write or a switch that finds no room: until when it waits, and what it has seen.
+/// How a wait for a flush ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FlushWait {
+    Flushed,
+    /// The deadline is over, and the flush that is under way has not ended.
+    Late,
+    /// Nothing flushes the table.
+    Never,
+}
+
+/// A write or a switch that finds no room, or a wait for a flush: until when it waits, and what it has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Stall {
     pub(crate) deadline: Option<Instant>,
@@ -412,16 +422,19 @@ impl Membership {
         has_changed
     }
 
-    /// Waits until a table was flushed; `false` if nobody flushes it.
-    pub(crate) fn wait_for_flush(&self, table: u64) -> bool {
-        let is_sealed = |table: &Counted| table.phase == Phase::Sealed;
-        let mut stall = Stall::default();
-        while self.buffers.state.lock().tables.get(&table).is_some_and(is_sealed) {
-            if !self.wait(StallCause::Tables, &mut stall) {
-                return false;
+    /// Waits until a table was flushed, but not beyond the deadline.
+    pub(crate) fn wait_for_flush(&self, table: u64, stall: &mut Stall) -> FlushWait {
+        loop {
+            let state = self.buffers.state.lock();
+            if state.tables.get(&table).is_none_or(|table| table.phase != Phase::Sealed) {
+                return FlushWait::Flushed;
+            }
+            let is_coming = state.is_flush_coming(StallCause::Tables, self.set);
+            drop(state);
+            if !self.wait(StallCause::Tables, stall) {
+                return if is_coming { FlushWait::Late } else { FlushWait::Never };
             }
         }
-        true
     }
 
     /// The counts of this set.

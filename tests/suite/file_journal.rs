@@ -385,6 +385,8 @@ fn a_full_disk_is_an_error_and_no_loss() {
                 refused += 1;
                 true
             }
+            // A journal that has failed says so.
+            Err(Error::ReadOnly { cause }) => matches!(&*cause, Error::Io { .. }),
             Err(error) => panic!("{error}"),
         };
         if !is_full(journal.switch(1)) {

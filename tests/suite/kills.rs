@@ -433,6 +433,88 @@ mod losses {
         assert!(verifier.acknowledged > rounds * 5 && refused > rounds / 20, "the store was hardly at work");
     }
 
+    /// Writes until the store answers `ok`; it may have to open its set again. Returns how many lines it refused.
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    fn write_until_taken(store: &mut Store, text: &str) -> u64 {
+        let mut last = String::new();
+        for refused in 0..300 {
+            store.send("put probe 1");
+            let answer = store.answer().unwrap_or_else(|| panic!("the store ended, {text}")).1;
+            if answer == "ok" {
+                return refused;
+            }
+            assert!(answer.starts_with("error: "), "{answer}, {text}");
+            last = answer;
+        }
+        panic!("the store takes no writes any more: {last}, {text}");
+    }
+
+    /// For a moment a disk is full, or the process has no file descriptor left. The same process takes writes again afterwards, has what
+    /// it acknowledged, and so has the next one. Too few descriptors make no set read-only.
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    #[test]
+    fn a_store_goes_on_once_there_is_room_again() {
+        let Some(program) = example("kv_store") else { return };
+        let test = "kills::losses::a_store_goes_on_once_there_is_room_again";
+        let seed = seed_or(std::process::id().into());
+        let (rounds, replay) = (amount(200, 30), replay_line(test, seed));
+        println!("{test}: seed {seed:#x}, {rounds} rounds\nreplay: {replay}");
+        let root = folder("kills-room");
+        let (directory, Some(library)) = (root.join("store"), failing(&root)) else { return };
+        let (mut rng, mut verifier, mut refused) = (Rng::new(seed), Verifier::new(seed), 0);
+        for round in 0..rounds {
+            let _watchdog = Watchdog::new(test, seed);
+            let (want, from, calls) = match rng.below(2) {
+                0 => ("room", 60 + rng.below(200), 1 + rng.below(30)),
+                _ => ("descriptors", 12 + rng.below(60), 1 + rng.below(30)),
+            };
+            let text = format!(
+                "round {round}, no {want} for calls {from} to {}\nreplay: {replay}",
+                from + calls - 1
+            );
+            let mut store = Store::synced(
+                &program,
+                &directory,
+                &[
+                    ("LD_PRELOAD", library.clone()),
+                    ("FAIL_FROM", from.to_string()),
+                    ("FAIL_CALLS", calls.to_string()),
+                    ("FAIL_FOR_WANT_OF", want.into()),
+                ],
+            );
+            // Else it needed more calls to open.
+            if store.try_scan().is_some() {
+                for line in 0..60 {
+                    let number = line % WRITERS;
+                    let mut lines = BTreeMap::new();
+                    if verifier.writers[number].sent.is_none() {
+                        verifier.send(&mut store, number, &mut lines);
+                        let answer = store.answer().unwrap_or_else(|| panic!("the store ended, {text}"));
+                        if answer.1.starts_with("error: ") {
+                            let is_read_only = answer.1.contains("read-only");
+                            assert!(want == "room" || !is_read_only, "{}, {text}", answer.1);
+                            refused += 1;
+                        } else {
+                            verifier.acknowledge(answer, &mut lines);
+                        }
+                    }
+                }
+                refused += write_until_taken(&mut store, &text);
+                let mut rows = store.scan();
+                rows.remove("probe");
+                verifier.check(rows).unwrap_or_else(|error| panic!("{error}, {text}"));
+            }
+            store.end();
+            let mut store = Store::synced(&program, &directory, &[]);
+            let mut rows = store.try_scan().unwrap_or_else(|| panic!("it does not open, {text}"));
+            store.end();
+            rows.remove("probe");
+            verifier.check(rows).unwrap_or_else(|error| panic!("opened again: {error}, {text}"));
+        }
+        println!("{} lines acknowledged, {refused} refused", verifier.acknowledged);
+        assert!(verifier.acknowledged > rounds * 10 && refused > rounds / 4, "{refused} of {rounds}");
+    }
+
     /// Removes a file of the store or its end; returns what it had.
     fn lose(directory: &Path, rng: &mut Rng) -> (std::path::PathBuf, Vec<u8>) {
         let mut paths: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();

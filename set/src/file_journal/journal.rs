@@ -15,12 +15,12 @@
 //! * FILE-JOURNAL-4: all files that are not durable are open. Once there are many, a switch syncs them.
 //! * FILE-JOURNAL-5: after a sync of the directory that failed, another one proves nothing about names of before, unless there
 //!   is a new name: a sync that needs names begins the file of the notes anew.
-//! * FILE-JOURNAL-7: a sync ends well without any file that it would have to open or create. What `switch` and `obsolete_before` cannot
-//!   create or list changes nothing: they can be called again.
 //! * FILE-JOURNAL-6: records are written in the order of the appends, and each as it was copied: what is about to be written has the
 //!   checksums of the copies. No file is begun before all is written that belongs to earlier ones.
-//! * FILE-JOURNAL-8: no file is removed before the recovery of what was there at the opening has ended well, and all that it
+//! * FILE-JOURNAL-7: no file is removed before the recovery of what was there at the opening has ended well, and all that it
 //!   delivered is flushed, by the sequence numbers. Files that are newer stay with them: each header names the file before.
+//! * FILE-JOURNAL-8: a sync ends well without any file that it would have to open or create. What `switch` and `obsolete_before` cannot
+//!   create or list changes nothing: they can be called again.
 //!
 //! Any thread may call any method. Appends wait for each other, so do writes and syncs, but an append waits neither for a write
 //! nor for a sync. Locks are taken in the order `writing`, `evidence`, `state`. What nobody notices: that a disk loses what it took
@@ -366,6 +366,36 @@ impl FileJournal {
         Ok(state)
     }
 
+    /// Writes what is queued to the newest file, and begins that of a table.
+    fn begin_file(&self, table: u64) -> Result<()> {
+        if self.state.lock().files.len() >= OPEN_FILES_MAX {
+            self.sync()?;
+        }
+        let mut taken = self.writing.lock();
+        let mut state = self.write_queue(&mut taken)?;
+        while !state.queue.bytes.is_empty() {
+            drop(state);
+            state = self.write_queue(&mut taken)?;
+        }
+        if table < state.next_table || table == u64::MAX {
+            let next = state.next_table;
+            return Err(Error::InvalidArgument(format!("table {table} where {next} is the next one")));
+        }
+        let random = RandomState::new().hash_one(table);
+        let header = FileHeader {
+            previous: state.end(),
+            last_sequence: state.last_sequence,
+            ..FileHeader::new(self.checksum, random, table)
+        };
+        let name = name_of(table);
+        let file = write_copy(&*self.storage, &name, &header.to_bytes())?.into();
+        name_copy(&*self.storage, &name).map_err(|error| state.failed(error))?;
+        let end = HEADER_LEN as u64;
+        state.files.push(OpenFile { header, file, end, written: end, durable: 0 });
+        state.next_table = table + 1;
+        Ok(())
+    }
+
     /// Makes these files durable, oldest first, and their names last (FILE-JOURNAL-1 and 5).
     fn sync_files(&self, files: &[OpenFile], evidence: &mut Evidence) -> Result<()> {
         for file in files {
@@ -425,32 +455,11 @@ impl Journal for FileJournal {
     }
 
     fn switch(&self, table: u64) -> Result<()> {
-        if self.state.lock().files.len() >= OPEN_FILES_MAX {
-            self.sync()?;
-        }
-        let mut taken = self.writing.lock();
-        let mut state = self.write_queue(&mut taken)?;
-        while !state.queue.bytes.is_empty() {
-            drop(state);
-            state = self.write_queue(&mut taken)?;
-        }
-        if table < state.next_table || table == u64::MAX {
-            let next = state.next_table;
-            return Err(Error::InvalidArgument(format!("table {table} where {next} is the next one")));
-        }
-        let random = RandomState::new().hash_one(table);
-        let header = FileHeader {
-            previous: state.end(),
-            last_sequence: state.last_sequence,
-            ..FileHeader::new(self.checksum, random, table)
-        };
-        let name = name_of(table);
-        let file = write_copy(&*self.storage, &name, &header.to_bytes())?.into();
-        name_copy(&*self.storage, &name).map_err(|error| state.failed(error))?;
-        let end = HEADER_LEN as u64;
-        state.files.push(OpenFile { header, file, end, written: end, durable: 0 });
-        state.next_table = table + 1;
-        Ok(())
+        self.begin_file(table).map_err(|error| {
+            // Else the set would ask for a table again and again.
+            let has_failed = self.state.lock().failure.is_some();
+            if has_failed { Error::read_only(error) } else { error }
+        })
     }
 
     /// Without a sequence number: if the recovery delivered anything, nothing is removed.
@@ -593,6 +602,7 @@ pub trait Journal: Send + Sync {
     ///
     /// # Errors
     /// Any error leaves the set with its active table, and refuses the batch for which a new one was needed.
+    /// [`Error::ReadOnly`] makes the set read-only as well, as that of `append` does.
     fn switch(&self, table: u64) -> Result<(), Error>;
 
     /// What belongs to tables before `table` is flushed and named in the engine's own version, so that a recovery

@@ -428,6 +428,8 @@ fn a_forgotten_sync_before_an_install_is_noticed() {
 mod faults {
     use std::collections::BTreeMap;
 
+    use paranoid_set::MemTableSet;
+
     use super::{Engine, Forgets, Written};
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, scramble, seed_or};
     use crate::support::sets::{End, Plan, SimDisk};
@@ -502,11 +504,17 @@ mod faults {
                     Err(error) if plan.fails_within.is_none() => return Err(format!("work: {error}")),
                     Err(_) if engine.failed(&mut self.written, rng)? => {
                         drop(engine);
-                        let Some(anew) = self.open(plan)? else { break };
+                        let Some(anew) = self.open(plan)? else { return Ok(true) };
                         engine = anew;
                     }
                     _ => {}
                 }
+            }
+            // Once nothing is in its way any more, a set takes what it is given, or says that it does not.
+            let is_over = plan.fails_within.is_some_and(|(_, to)| self.disk.steps() >= to);
+            let is_stuck = |set: &MemTableSet<_>| set.switch().is_err() && set.read_only().is_none();
+            if is_over && is_stuck(&engine.set) && !self.disk.is_down() {
+                return Err("the set refuses and is not read-only".into());
             }
             Ok(true)
         }
