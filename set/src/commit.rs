@@ -62,6 +62,8 @@ pub(crate) struct Shared<B> {
     pub(crate) options: SetOptions,
     /// A table that stays empty: batches are checked by it, and tables are made like it.
     model: MemTable,
+    /// The most bytes of a batch that an empty table takes.
+    table_room: u64,
     pub(crate) registry: Arc<Registry>,
     pub(crate) tables: Swapped<Tables<B>>,
     pub(crate) logged: Logged,
@@ -130,6 +132,7 @@ impl<B> Shared<B> {
             refusal: None,
         };
         Ok(Shared {
+            table_room: model.remaining(),
             model,
             registry: Arc::new(Registry::new(Publication::new(last))),
             tables: Swapped::new(tables),
@@ -167,9 +170,9 @@ impl<B> Shared<B> {
             return Err(Corruption::new(Place::Encoding, place.unwrap_or(copy.len()) as u64, 0, 0).into());
         }
         let bytes = prepared.bytes();
-        if bytes > self.model.remaining() / 2 {
-            // What fits no empty table is refused before a table is sealed for it.
-            drop(self.model.fork()?.reserve(prepared)?);
+        if bytes > self.table_room {
+            // It fits no empty table, and no table is sealed for it.
+            return Err(Error::MemTableFull { needed: bytes, remaining: self.table_room });
         }
         let mut request = Request { bytes, encoded, replayed, durability };
         let written = if prepared.numbers() == 0 {

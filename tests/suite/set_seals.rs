@@ -78,17 +78,19 @@ fn forms(len: usize) -> [WriteBatch; 3] {
     batches
 }
 
+/// Whether an empty table takes a batch of this form.
+fn fits(form: usize, len: usize) -> bool {
+    let (batch, table) = (&forms(len)[form], MemTable::new(tables()).unwrap());
+    let model = table.fork().unwrap();
+    table.reserve(&mut model.prepare(batch).unwrap()).is_ok()
+}
+
 /// The lengths around the largest one with which an empty table takes a batch of this form.
 fn lengths(form: usize) -> Range<usize> {
-    let model = MemTable::new(tables()).unwrap();
-    let fits = |len: usize| {
-        let (batch, table) = (&forms(len)[form], model.fork().unwrap());
-        table.reserve(&mut model.prepare(batch).unwrap()).is_ok()
-    };
     let (mut yes, mut no) = (0, LIMIT as usize);
     while yes + 1 < no {
         let middle = usize::midpoint(yes, no);
-        if fits(middle) { yes = middle } else { no = middle }
+        if fits(form, middle) { yes = middle } else { no = middle }
     }
     yes.saturating_sub(12)..no + 12
 }
@@ -103,6 +105,7 @@ fn a_batch_that_fits_no_empty_table_seals_none() {
             let batch = &forms(len)[form];
             let options = || SetOptions::builder().table(tables()).max_write_buffer_number(3);
             let first = Subject::open(options(), empty_disk(), 0).set.write(batch);
+            assert_eq!(first.is_ok(), fits(form, len), "form {form}, {len} bytes: {first:?}");
             let later = Subject::open(options(), empty_disk(), 0);
             later.set.put("other", "value").unwrap();
             let before = later.state();
