@@ -1,4 +1,4 @@
-//! What seals the active table of a set, and what does not: batches that fit no table, and the bytes of a journal.
+//! What seals the active table of a set, and what does not: batches that fit no table, the bytes of a journal, scans.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -245,6 +245,191 @@ fn as_many_bytes_as_the_write_buffer_seal() {
             assert_eq!(subject.state().3, wanted, "{bytes} bytes, {durability:?}");
             subject.set.put("key", "value").unwrap();
             assert_eq!(subject.state().3, u64::from(durability != Durability::None));
+        }
+    }
+}
+
+/// Scans that pass too many hidden entries of the active table have it sealed.
+mod scans {
+    use paranoid_set::View;
+
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// A set with these triggers, on one move and on the mean.
+    fn set(operation: u64, mean: u64) -> MemTableSet<()> {
+        let options = SetOptions::builder()
+            .memtable_op_scan_flush_trigger(operation)
+            .memtable_avg_op_scan_flush_trigger(mean);
+        MemTableSet::open(options.build().unwrap(), ()).unwrap()
+    }
+
+    fn is_sealed(set: &MemTableSet<()>) -> bool {
+        set.begin_flush().unwrap().is_some()
+    }
+
+    /// Three deleted keys between two that are there.
+    fn deletes(operation: u64, mean: u64) -> MemTableSet<()> {
+        let set = set(operation, mean);
+        for key in ["a", "z"] {
+            set.put(key, b"v").unwrap();
+        }
+        for key in ["b0", "b1", "b2"] {
+            set.delete(key).unwrap();
+        }
+        set
+    }
+
+    #[test]
+    fn one_move_over_as_many_as_the_trigger_seals() {
+        let _watchdog = Watchdog::new("set_seals::scans::one_move_over_as_many_as_the_trigger_seals", 0);
+        for (trigger, seals) in [(3, true), (4, false), (0, false)] {
+            let set = deletes(trigger, 0);
+            let mut cursor = set.view().cursor().unwrap();
+            assert_eq!(cursor.first().unwrap().unwrap().user_key(), b"a");
+            assert!(!is_sealed(&set), "nothing was passed");
+            assert_eq!(cursor.next().unwrap().unwrap().user_key(), b"z");
+            assert_eq!(is_sealed(&set), seals, "forward, trigger {trigger}");
+
+            let set = deletes(trigger, 0);
+            let mut cursor = set.view().cursor().unwrap();
+            assert_eq!(cursor.last().unwrap().unwrap().user_key(), b"z");
+            assert_eq!(cursor.prev().unwrap().unwrap().user_key(), b"a");
+            assert_eq!(is_sealed(&set), seals, "back, trigger {trigger}");
+
+            let set = deletes(trigger, 0);
+            assert_eq!(set.view().cursor().unwrap().seek("b").unwrap().unwrap().user_key(), b"z");
+            assert_eq!(is_sealed(&set), seals, "a seek, trigger {trigger}");
+        }
+    }
+
+    /// Of a set with a trigger, whether a whole scan of `view` seals its table, forward and back.
+    fn seals(trigger: u64, fill: impl Fn(&MemTableSet<()>) -> View<()>) -> (bool, bool) {
+        let sealed = |is_forward| {
+            let set = set(trigger, 0);
+            let cursor = fill(&set).cursor().unwrap();
+            let read = if is_forward { cursor.ascending().count() } else { cursor.descending().count() };
+            assert!(read > 0);
+            is_sealed(&set)
+        };
+        (sealed(true), sealed(false))
+    }
+
+    #[test]
+    fn older_versions_and_newer_ones_than_the_view_count() {
+        let _watchdog =
+            Watchdog::new("set_seals::scans::older_versions_and_newer_ones_than_the_view_count", 0);
+        let filled = |set: &MemTableSet<()>, is_new: bool| {
+            set.put("a", b"v").unwrap();
+            let before = set.snapshot();
+            for key in ["b", "c", "d", "d", "d", "d"] {
+                set.put(key, b"v").unwrap();
+            }
+            if is_new { set.view_at(&before).unwrap() } else { set.view() }
+        };
+        // Three keys that are too new, each passed by one seek; back, what is older than the newest version of a key is one seek, too.
+        assert_eq!(seals(3, |set| filled(set, true)), (true, true));
+        assert_eq!(seals(4, |set| filled(set, true)), (false, false));
+        assert_eq!(seals(3, |set| filled(set, false)), (true, false));
+        assert_eq!(seals(1, |set| filled(set, false)), (true, true));
+    }
+
+    /// One move over keys that the view does not see, whose versions are all newer: both ways, from a key that it sees to the other.
+    #[test]
+    fn one_move_over_keys_newer_than_the_view_seals() {
+        let _watchdog = Watchdog::new("set_seals::scans::one_move_over_keys_newer_than_the_view_seals", 0);
+        for (hidden, seals) in [(9, false), (10, true), (1000, true)] {
+            for is_forward in [true, false] {
+                let set = set(10, 0);
+                set.put("a", b"v").unwrap();
+                set.put("z", b"v").unwrap();
+                let view = set.view();
+                for number in 0..hidden {
+                    set.put(format!("m{number:04}"), b"v").unwrap();
+                }
+                let mut cursor = view.cursor().unwrap();
+                let (from, to) = if is_forward { ("a", "z") } else { ("z", "a") };
+                cursor.seek(from).unwrap();
+                assert!(!is_sealed(&set), "nothing was passed");
+                let moved = if is_forward { cursor.next() } else { cursor.prev() };
+                assert_eq!(moved.unwrap().unwrap().user_key(), to.as_bytes());
+                assert_eq!(is_sealed(&set), seals, "{hidden} newer keys, from {from}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_mean_since_a_seek_counts_once_they_are_enough() {
+        let _watchdog =
+            Watchdog::new("set_seals::scans::the_mean_since_a_seek_counts_once_they_are_enough", 0);
+        for (mean, seals) in [(1, true), (2, false)] {
+            let set = set(5, mean);
+            for key in 0..8_u32 {
+                set.put([b'k', 3 * key as u8], b"v").unwrap();
+                set.delete([b'k', 3 * key as u8 + 1]).unwrap();
+                set.delete([b'k', 3 * key as u8 + 2]).unwrap();
+            }
+            // Two hidden ones a move; the first move passes none.
+            let (view, mut passed) = (set.view(), 0);
+            let mut cursor = view.cursor().unwrap();
+            for key in 0..8_u32 {
+                assert!(cursor.seek([b'k', 3 * key as u8]).unwrap().is_some());
+                passed += u32::from(cursor.next().unwrap().is_some());
+            }
+            assert!(!is_sealed(&set), "each seek begins anew");
+            let read = view.cursor().unwrap().ascending().count();
+            assert_eq!((read, passed), (8, 7));
+            assert_eq!(is_sealed(&set), seals, "mean {mean}");
+        }
+    }
+
+    #[test]
+    fn a_range_tombstone_is_one_jump_and_no_stall_comes_of_a_scan() {
+        let _watchdog =
+            Watchdog::new("set_seals::scans::a_range_tombstone_is_one_jump_and_no_stall_comes_of_a_scan", 0);
+        let covered = set(2, 0);
+        for key in ["a", "b1", "b2", "b3", "z"] {
+            covered.put(key, b"v").unwrap();
+        }
+        covered.delete_range("b", "c").unwrap();
+        assert_eq!(covered.view().cursor().unwrap().ascending().count(), 2);
+        assert!(!is_sealed(&covered));
+
+        let options = SetOptions::builder().max_write_buffer_number(2).memtable_op_scan_flush_trigger(1);
+        let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
+        set.put("a", b"v").unwrap();
+        set.switch().unwrap();
+        set.delete("b").unwrap();
+        assert_eq!(set.view().cursor().unwrap().ascending().count(), 1);
+        set.put("c", vec![7; 32 << 20]).unwrap();
+        assert_eq!(set.stats().tables, 2, "there may be no third table");
+    }
+
+    #[test]
+    fn a_flush_thread_seals_without_a_write() {
+        let _watchdog = Watchdog::new("set_seals::scans::a_flush_thread_seals_without_a_write", 0);
+        let (told, is_flushed) = channel();
+        let set = deletes(3, 0);
+        let thread = set.start_flush_thread(move |mut job| {
+            told.send(job.tables()).unwrap();
+            let mut items = job.items()?;
+            while items.next()?.is_some() {}
+            drop(items);
+            job.install(|()| Ok(()))
+        });
+        assert_eq!(set.view().cursor().unwrap().ascending().count(), 2);
+        assert_eq!(is_flushed.recv().unwrap(), 1);
+        thread.unwrap().close().unwrap();
+    }
+
+    #[test]
+    fn a_mean_without_a_trigger_above_it_is_refused() {
+        for (operation, mean) in [(0, 1), (5, 5), (5, 6)] {
+            let options = SetOptions::builder()
+                .memtable_op_scan_flush_trigger(operation)
+                .memtable_avg_op_scan_flush_trigger(mean);
+            assert!(matches!(options.build(), Err(Error::InvalidArgument(_))), "{operation}, {mean}");
         }
     }
 }

@@ -484,7 +484,7 @@ mod weight {
 
     /// Most code lines and files of a package's sources, by folder.
     pub(crate) const LIMITS: [(&str, u64, u64); 3] =
-        [("src/", 15_770, 79), ("set/src/", 4_450, 19), ("sst/src/", 3_670, 22)];
+        [("src/", 15_770, 79), ("set/src/", 4_490, 19), ("sst/src/", 3_670, 22)];
 
     /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.
     pub(crate) const WORDS_MAX: u64 = 9_450;
