@@ -392,11 +392,12 @@ impl Sweep {
             self.now += 1;
             self.look_ahead(stripes);
             if self.ahead != self.sequences {
-                break;
+                self.last = [start, self.now];
+                return true;
             }
         }
-        self.last = [start, self.now];
-        true
+        self.sequences.clear();
+        false
     }
 
     /// Collects the sequence numbers from the boundary `now` on. There are none from the last boundary on.

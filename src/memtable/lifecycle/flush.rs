@@ -483,10 +483,19 @@ impl<'t> FlushIter<'t> {
                 None | Some((Ordering::Less, _)) => self.filter.start_key(),
                 Some(_) => return Err(misplaced(*at, sequence).into()),
             }
+            let is_admitted = self.filter.admits(sequence, kind);
+            // Asked again: what is left out is lost.
+            let is_older = |(newer, number): (&[u8], SequenceNumber)| {
+                self.filter.is_one_stripe(sequence, number)
+                    && black_box(comparator).compare(newer, key).is_eq()
+            };
+            if !is_admitted && !newer.is_some_and(is_older) {
+                return Err(misplaced(*at, sequence).into());
+            }
             self.key.clear();
             self.key.extend_from_slice(key);
             self.newer = Some(sequence);
-            if self.filter.admits(sequence, kind) {
+            if is_admitted {
                 // From memory, not from what the number was copied through: both would agree if it was damaged on its way.
                 self.came = Some((kind, black_box(&entry).stored_protection(search.view.width)));
                 self.summary.data_bytes += (key.len() + self.value.len()) as u64;
@@ -570,6 +579,13 @@ impl VersionFilter {
         self.stripe = None;
         self.below_single = false;
         self.admitted = None;
+    }
+
+    /// Whether every snapshot that sees a version also sees a newer one of the same key. O(log snapshots).
+    fn is_one_stripe(&self, sequence: SequenceNumber, newer: SequenceNumber) -> bool {
+        let stripe =
+            |number| black_box(&self.snapshots).as_ref().map(|all| all.partition_point(|at| *at < number));
+        stripe(sequence).is_some() && stripe(sequence) == stripe(newer)
     }
 
     /// Whether a reader may need this version. O(log snapshots).
