@@ -13,7 +13,7 @@
 //!   calls are fine. Cursors and ranges may stay parked, because they hold offsets.
 //! * FAULT-2: every piece lies inside one chunk of the arena (found by the bounds check of `View::locate`), or in the
 //!   lines of a `ControlWords`, or in a slice of atomics that a side structure hands out; all live as long as the
-//!   table, which the fault injector borrows.
+//!   table, which the fault injector borrows. Or it is a copy of a watched tombstone, whole words that the injector keeps alive.
 //! * FAULT-3: a break changes only bytes of pieces, and bytes of the aligned word around a byte of a piece, which is
 //!   in the same unit.
 //!
@@ -25,6 +25,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
@@ -33,6 +34,7 @@ use crate::memtable::arena::layout::{BACK_AT, HEADER, HEIGHT_MAX, Head, REVISION
 use crate::memtable::arena::node::{Lengths, entry_end, key_at};
 use crate::memtable::core::Core;
 use crate::memtable::debug::shown;
+use crate::memtable::parts::watches::Watch;
 use crate::memtable::piece::{Fresh, LINE, Owner, Part, Past, Piece, Region, WORD};
 use crate::memtable::table::TableReader;
 use crate::sync::{AtomicU64, Ordering};
@@ -63,6 +65,8 @@ pub struct FaultInjector<'t> {
     /// Control words and their checks.
     checks: Vec<(usize, usize)>,
     journal: Vec<Broken>,
+    /// The copies of watched tombstones, kept alive (FAULT-2).
+    watches: Vec<Arc<Watch>>,
 }
 
 shown! {
@@ -92,6 +96,7 @@ impl<'t> FaultInjector<'t> {
             by_address: Vec::new(),
             checks: Vec::new(),
             journal: Vec::new(),
+            watches: core.shards.copies().collect(),
         };
         let view = core.arena.view()?;
         injector.list(&view, Head::Points, Part::Points)?;
@@ -105,6 +110,7 @@ impl<'t> FaultInjector<'t> {
         core.each_control(&mut |words| injector.control(words));
         let index = &core.tombstones.live;
         index.regions(&mut |_, words| injector.words(Region::TombstoneIndex, Part::Ranges, words));
+        injector.watches();
         let addresses = injector.pieces.iter().enumerate().map(|(place, piece)| (piece.address, place));
         injector.by_address = addresses.collect();
         injector.by_address.sort_unstable();
@@ -140,6 +146,9 @@ impl<'t> FaultInjector<'t> {
             control.runs().into_iter().for_each(|run| words(run, Fresh::Made));
         });
         core.tombstones.live.regions(&mut |_, run| words(run, Fresh::Zeros));
+        for watch in core.shards.copies() {
+            past.note(watch.bytes().as_ptr().addr(), watch.bytes().to_vec(), Fresh::Made);
+        }
         Ok(())
     }
 
@@ -269,6 +278,16 @@ impl<'t> FaultInjector<'t> {
     /// Lists a run of words of a structure beside the list.
     fn words(&mut self, region: Region, part: Part, words: &[AtomicU64]) {
         self.add(region, part, 0, None, words.as_ptr().expose_provenance(), size_of_val(words));
+    }
+
+    /// Lists the copies of watched tombstones, each once: shards share them. Words that are not aligned, as under Miri, are left out.
+    fn watches(&mut self) {
+        let listed = self.watches.iter().map(|watch| (watch.bytes().as_ptr().addr(), watch.bytes().len()));
+        let listed: BTreeMap<usize, usize> =
+            listed.filter(|(address, _)| address.is_multiple_of(WORD)).collect();
+        for (address, len) in listed {
+            self.add(Region::WatchedTombstone, Part::Ranges, 0, None, address, len);
+        }
     }
 
     /// Lists the words of the directory.

@@ -50,6 +50,8 @@ pub enum Region {
     Free,
     /// A word of the live or the frozen tombstone index.
     TombstoneIndex,
+    /// A copy of a watched range tombstone, with which writers compare keys.
+    WatchedTombstone,
     /// A word of the control block, or its check.
     Control,
 }

@@ -454,3 +454,170 @@ mod lost_tombstones {
         }
     }
 }
+
+/// Damage in the copies of watched range tombstones, with which writers compare their keys: each byte of each copy. Every read
+/// stays right, then and after later writes.
+#[cfg(feature = "fault-injection")]
+mod watched_tombstones {
+    use std::ops::Range;
+
+    use paranoid_memtable::fault::{FaultInjector, Region};
+    use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+
+    use super::{Rng, seeds};
+    use crate::support::rng::{Watchdog, amount};
+
+    /// Intervals of three keys each, with a key between two of them: a tombstone covers one, so that a scan may jump over it.
+    const INTERVALS: u64 = 8;
+    const KEYS: u64 = 4 * INTERVALS;
+
+    fn key(number: u64) -> [u8; 4] {
+        u32::try_from(number).unwrap().to_be_bytes()
+    }
+
+    /// A write: of a key, or of a range.
+    #[derive(Debug, Clone)]
+    enum Write {
+        Put(u64),
+        Delete(Range<u64>),
+    }
+
+    /// A history: each write has a sequence number, and is made by one of two writers.
+    struct History(Vec<(u64, Write, usize)>);
+
+    impl History {
+        /// `deletes` range deletes. Each has an older put under it and mostly a newer one; both writers put elsewhere between, so that
+        /// their shards know the tombstone, but sometimes one does not. Numbers ascend, but some puts have those of a later time.
+        fn draw(rng: &mut Rng, deletes: u64) -> Self {
+            let mut writes = Vec::new();
+            for turn in 0..deletes {
+                let interval = turn % INTERVALS * 4;
+                let mut write = |write, writer| writes.push((write, writer));
+                write(Write::Put(interval), rng.below(2));
+                write(Write::Delete(interval..interval + 3), rng.below(2));
+                write(Write::Put(3 + 4 * rng.below(INTERVALS)), 0);
+                (rng.below(4) > 0).then(|| write(Write::Put(3 + 4 * rng.below(INTERVALS)), 1));
+                (rng.below(3) > 0).then(|| write(Write::Put(interval + 2), rng.below(2)));
+            }
+            let numbered = writes.into_iter().zip(1..).map(|((write, writer), step)| {
+                let is_early = matches!(write, Write::Put(_)) && rng.below(60) == 0;
+                (if is_early { 4 * (step + 15) + 1 } else { 4 * step }, write, writer as usize)
+            });
+            History(numbered.collect())
+        }
+
+        fn apply(&self, writes: Range<usize>, writers: &mut [paranoid_memtable::Writer]) {
+            for (sequence, write, writer) in &self.0[writes] {
+                let writer = &mut writers[*writer];
+                match write {
+                    Write::Put(number) => writer.put(*sequence, key(*number), b"value").map(|_| ()).unwrap(),
+                    Write::Delete(range) => {
+                        writer.delete_range(*sequence, key(range.start), key(range.end)).map(|_| ()).unwrap()
+                    }
+                }
+            }
+        }
+
+        /// The entry of a key that a snapshot sees after so many writes.
+        fn visible(&self, count: usize, number: u64, snapshot: u64) -> Option<u64> {
+            let seen = || self.0[..count].iter().filter(|(sequence, ..)| *sequence <= snapshot);
+            let puts = seen().filter(|(_, write, _)| matches!(write, Write::Put(put) if *put == number));
+            let covers = |write: &Write| matches!(write, Write::Delete(range) if range.contains(&number));
+            let newest = puts.map(|(sequence, ..)| *sequence).max()?;
+            (!seen().any(|(sequence, write, _)| *sequence > newest && covers(write))).then_some(newest)
+        }
+
+        /// Compares gets, and scans both ways, at each snapshot.
+        fn compare(&self, table: &MemTable, count: usize, note: &str) {
+            for snapshot in (0..self.0.len() as u64).step_by(7).map(|step| 4 * step + 2).chain([u64::MAX]) {
+                let rows =
+                    (0..KEYS).filter_map(|number| Some((number, self.visible(count, number, snapshot)?)));
+                let rows: Vec<([u8; 4], u64)> =
+                    rows.map(|(number, sequence)| (key(number), sequence)).collect();
+                let of = |entry: paranoid_memtable::Entry<'_>| {
+                    (entry.user_key().try_into().unwrap(), entry.sequence())
+                };
+                let ahead: Vec<_> = table.range_at(snapshot, ..).map(|entry| of(entry.unwrap())).collect();
+                assert_eq!(ahead, rows, "{note}: forward at {snapshot}");
+                let mut back: Vec<_> =
+                    table.range_at(snapshot, ..).rev().map(|entry| of(entry.unwrap())).collect();
+                back.reverse();
+                assert_eq!(back, rows, "{note}: back at {snapshot}");
+                for number in 0..KEYS {
+                    let is_there = matches!(table.get(key(number), snapshot).unwrap(), Lookup::Value(_));
+                    let wanted = rows.iter().any(|(row, _)| *row == key(number));
+                    assert_eq!(is_there, wanted, "{note}: key {number} at {snapshot}");
+                }
+            }
+        }
+    }
+
+    /// Fills a table, breaks a byte of a copy, compares, goes on writing, and compares again. Returns the place in its copy of each byte.
+    fn trial(seed: u64, byte: usize, mask: u8) -> Vec<usize> {
+        let note = format!("PARANOID_SEED={seed}, byte {byte} ^ {mask:#x}");
+        let mut rng = Rng(seed);
+        let history = History::draw(&mut rng, 11);
+        let table = MemTable::new(MemTableOptions::builder().seed(seed).build().unwrap()).unwrap();
+        let mut writers = [table.writer(), table.writer()];
+        let (all, half) = (history.0.len(), history.0.len() / 2 + rng.below(4) as usize);
+        history.apply(0..half, &mut writers);
+        #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
+        // SAFETY: one thread, and nothing borrowed from the table is held across a break.
+        let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
+        let is_copy = |number: &usize| injector.pieces()[*number].region == Region::WatchedTombstone;
+        let copies: Vec<usize> = (0..injector.pieces().len()).filter(is_copy).collect();
+        let bytes: Vec<(usize, usize)> = copies
+            .into_iter()
+            .flat_map(|number| (0..injector.pieces()[number].len()).map(move |at| (number, at)))
+            .collect();
+        let (number, at) = bytes[byte % bytes.len()];
+        for bit in (0..8).filter(|bit| mask >> bit & 1 == 1) {
+            injector.flip(number, 8 * at + bit);
+        }
+        drop(injector);
+        history.compare(&table, half, &note);
+        for count in half + 1..=all {
+            history.apply(count - 1..count, &mut writers);
+            if count % 4 == 0 || count == all {
+                history.compare(&table, count, &note);
+            }
+        }
+        bytes.into_iter().map(|(_, at)| at).collect()
+    }
+
+    /// Red for `watched_number_believed`, `watched_number_twice`.
+    #[test]
+    fn every_byte_of_every_copy() {
+        let _watchdog = Watchdog::new("spans::watched_tombstones::every_byte_of_every_copy", 0);
+        for seed in seeds(amount(6, 3)) {
+            let places = trial(seed, 0, 0);
+            assert!(places.len() >= 3 * 40, "{} bytes of copies", places.len());
+            for (byte, at) in places.into_iter().enumerate() {
+                // The lowest byte of the number of a tombstone leads to another slot: all of its bits, each time.
+                let stride = if at == 8 { 1 } else { amount(1, 29) as usize };
+                let masks = (0..8).map(|bit| 1 << bit).chain([0xff]);
+                masks.skip(byte % stride).step_by(stride).for_each(|mask| {
+                    trial(seed, byte, mask);
+                });
+            }
+        }
+    }
+
+    /// A scrub names a copy that is damaged.
+    #[test]
+    fn a_scrub_reports_a_damaged_copy() {
+        let table = MemTable::new(MemTableOptions::builder().seed(3).build().unwrap()).unwrap();
+        table.delete_range(5, key(2), key(7)).unwrap();
+        #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
+        // SAFETY: one thread, and nothing borrowed from the table is held across a break.
+        let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
+        let is_copy = |number: &usize| injector.pieces()[*number].region == Region::WatchedTombstone;
+        let copy = (0..injector.pieces().len()).find(is_copy).unwrap();
+        for bit in 0..8 * injector.pieces()[copy].len() {
+            injector.flip(copy, bit);
+            assert_eq!(table.scrub(|_| ()).findings.len(), 1, "bit {bit}");
+            injector.undo();
+            assert!(table.scrub(|_| ()).check().is_ok());
+        }
+    }
+}

@@ -110,6 +110,8 @@ pub(crate) fn scrub(core: &Core, progress: &mut dyn FnMut(ScrubProgress)) -> Scr
     let (report, seen) = (ScrubReport::default(), Totals::default());
     let mut scrub = Scrub { core, sealed, report, seen, progress };
     core.each_control(&mut |words| scrub.control(words));
+    let watches = core.shards.watches.slots();
+    watches.iter().flatten().filter_map(|watch| watch.verify().err()).for_each(|found| scrub.find(found));
     for search in [core.point_search(), core.range_search()] {
         match search {
             Ok(search) => scrub.list(&search),

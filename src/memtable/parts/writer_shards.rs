@@ -33,9 +33,10 @@ use std::sync::Arc;
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::control_word::{ControlWords, Salt, Words};
 use crate::integrity::digest::Secret;
-use crate::key::{KeyComparator, Kind, SequenceNumber};
+use crate::key::{KeyComparator, Kind};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Verified;
+use crate::memtable::parts::watches::{SLOTS, Slots, Watch, Watches, slot_of};
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Published, holder_number, thread_number};
 use crate::tombstone::live::CoveringRun;
@@ -200,7 +201,7 @@ pub(crate) struct Inside {
     pub(crate) inserter: Inserter,
     /// What the writer may add to the tombstone indexes: it is counted already.
     pub(crate) index_room: Load,
-    /// The watched tombstones that the shard knows, and the number of the last one.
+    /// The watched tombstones that the shard knows, and the number of the last one: a hint, which AWARE tells.
     watched: Slots,
     aware: u64,
 }
@@ -273,16 +274,20 @@ impl Entered<'_> {
 
     #[inline(never)]
     fn learn_more(&mut self, watches: &Watches) {
-        let (aware, slots) = (self.inside.aware, watches.slots());
+        // Where this is damaged, readers take the largest point entry.
+        let Ok(aware) = self.shard.control.get(self.shard.salt, AWARE) else { return };
+        self.inside.aware = aware;
+        let slots = watches.slots();
+        let is_new = |watch: &&Arc<Watch>| watch.number() > aware && watch.verify().is_ok();
         // Twice, as in `count`. The second pass raises a number that the first one left too small.
         for WriterShard { control, salt, .. } in [self.shard, black_box(self.shard)] {
             let largest = control.get(*salt, LARGEST_POINT).unwrap_or(u64::MAX);
-            for watch in slots.iter().flatten().filter(|watch| watch.number > aware) {
-                let word = UNDER + slot_of(watch.number);
+            for watch in slots.iter().flatten().filter(is_new) {
+                let word = UNDER + slot_of(watch.number());
                 if !control.get(*salt, word).is_ok_and(|known| known >= largest) {
                     control.set(*salt, word, largest);
                 }
-                self.inside.aware = watch.number.max(self.inside.aware);
+                self.inside.aware = watch.number().max(self.inside.aware);
             }
         }
         self.inside.watched = slots;
@@ -306,7 +311,7 @@ impl Entered<'_> {
         let WriterShard { control, salt, .. } = self.shard;
         let unsure = Unsure(self.shard);
         for watch in self.inside.watched.iter().flatten().filter(|watch| watch.contains(comparator, key)) {
-            let word = UNDER + slot_of(watch.number);
+            let word = UNDER + slot_of(watch.number());
             // A damaged word is left as it is, and readers take it for the largest possible number.
             if control.get(*salt, word).is_ok_and(|known| known < sequence) {
                 control.set(*salt, word, sequence);
@@ -603,6 +608,13 @@ impl WriterShards {
         self.numbered().for_each(|(number, shard)| visit(shard.control.words(salt_of(secret, number))));
     }
 
+    /// The copies of watched tombstones that readers and shards have, for the fault injector.
+    #[cfg(feature = "fault-injection")]
+    pub(crate) fn copies(&self) -> impl Iterator<Item = Arc<Watch>> {
+        let of_shards = self.all().map(|shard| shard.inside.lock().watched.clone());
+        std::iter::once(self.watches.slots()).chain(of_shards).flatten().flatten()
+    }
+
     /// Shards, and watched tombstones.
     pub(crate) fn heap_bytes(&self) -> u64 {
         (self.all().count() * size_of::<WriterShard>()) as u64 + self.watches.heap_bytes()
@@ -623,102 +635,5 @@ mod tests {
         assert_eq!((shards.totals().deletes, shards.totals().data_bytes), (0, 0));
         first.count(&old, 1);
         assert_eq!(shards.totals(), new);
-    }
-}
-
-// Watched range tombstones: the newest ones of a table, of which writer shards note the newest point entry that lies in each.
-//
-// ```text
-//   tombstones   1  2  3  4  5  6        the last SLOTS are watched, each in slot (number % SLOTS)
-//   a shard      knows them up to some number; of a later one it knows only its largest point entry, wherever that lies
-// ```
-// * WATCHES-1: a tombstone is known by start, end and sequence number. What writers compared with a copy of it that is damaged
-//   now is not believed, because that copy differs from what the index says.
-// * WATCHES-2: a jump over a tombstone passes no newer entry whose put returned before the reader asked. Before it returned, the put
-//   counted the entry in its shard's largest point entry, and noted it under each tombstone that the shard knew.
-//
-//   ```text
-//     shard that learns    copies the watched tombstones; notes its largest point entry under each new one; stores AWARE
-//     reader               finds the tombstone's number; loads AWARE; loads what lies under the tombstone if AWARE says that the
-//                          shard knows it, else the largest point entry
-//   ```
-//   So a reader that sees that a shard knows a tombstone sees what the shard had counted before, and what it noted since. AWARE
-//   names only tombstones of that copy. When a later tombstone takes the slot, what lies under it starts with the largest point entry,
-//   so the word never falls, and a reader that is late in loading it reads a larger number.
-//
-// Any thread.
-
-/// Number of tombstones that are watched: one line of control words has room for their numbers.
-pub(crate) const SLOTS: usize = 4;
-
-/// Bytes of start and end beyond which a tombstone is not watched, so that the copies stay small.
-const BYTES_MAX: usize = 4096;
-
-/// A watched tombstone, and its number, from 1 on.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Watch {
-    pub(crate) number: u64,
-    run: CoveringRun,
-}
-
-impl Watch {
-    pub(crate) fn contains(&self, comparator: &KeyComparator, key: &[u8]) -> bool {
-        comparator.compare(&self.run.start, key).is_le() && comparator.compare(key, &self.run.end).is_lt()
-    }
-}
-
-/// The watched tombstones, by slot.
-pub(crate) type Slots = [Option<Arc<Watch>>; SLOTS];
-
-/// The newest range tombstones of a table.
-#[derive(Debug, Default)]
-pub(crate) struct Watches {
-    /// The last tombstone's number: a hint.
-    last: AtomicU64,
-    slots: Mutex<Slots>,
-}
-
-/// The slot of a tombstone.
-pub(crate) fn slot_of(number: u64) -> usize {
-    usize::try_from(number % SLOTS as u64).unwrap_or(0)
-}
-
-impl Watches {
-    /// Watches a tombstone in place of the oldest one.
-    pub(crate) fn add(&self, start: &[u8], end: &[u8], sequence: SequenceNumber) {
-        if start.len() + end.len() > BYTES_MAX {
-            return;
-        }
-        let mut slots = self.slots.lock();
-        let number = 1 + slots.iter().flatten().map(|watch| watch.number).max().unwrap_or(0);
-        // A copy, if a shard knows the old one.
-        let watch = Arc::make_mut(slots[slot_of(number)].get_or_insert_default());
-        (watch.number, watch.run.sequence) = (number, sequence);
-        start.clone_into(&mut watch.run.start);
-        end.clone_into(&mut watch.run.end);
-        // ORDERING: Relaxed: a hint, see `last`.
-        self.last.store(number, Ordering::Relaxed);
-    }
-
-    /// The last tombstone's number, or an earlier one's.
-    #[inline(always)]
-    pub(crate) fn last(&self) -> u64 {
-        // ORDERING: Relaxed: whoever sees an earlier number does not know the later tombstones, and says so.
-        self.last.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn slots(&self) -> Slots {
-        self.slots.lock().clone()
-    }
-
-    /// The number of a tombstone, if it is watched (WATCHES-1).
-    pub(crate) fn number_of(&self, run: &CoveringRun) -> Option<u64> {
-        self.slots.lock().iter().flatten().find(|watch| watch.run == *run).map(|watch| watch.number)
-    }
-
-    /// Bytes of heap memory.
-    pub(crate) fn heap_bytes(&self) -> u64 {
-        let bytes = |watch: &Arc<Watch>| size_of::<Watch>() + watch.run.start.len() + watch.run.end.len();
-        self.slots.lock().iter().flatten().map(bytes).sum::<usize>() as u64
     }
 }

@@ -582,7 +582,8 @@ impl Bounds {
             if matches!(piece.region, Region::Padding | Region::Free) {
                 continue;
             }
-            if piece.part == Part::Ranges {
+            // No answer rests on a copy that is damaged.
+            if piece.part == Part::Ranges && piece.region != Region::WatchedTombstone {
                 ranges[usize::from(piece.region == Region::TombstoneIndex)] = true;
             }
             let own = is_own(piece.region);
@@ -693,8 +694,8 @@ fn must_find(model: &Model, injector: &FaultInjector<'_>, number: usize, kind: K
     let piece = &injector.pieces()[number];
     match piece.region {
         // The index has words that are not in use yet. A back link is a hint, and its tag is short. No answer rests
-        // on the directory.
-        Region::BackLink | Region::TombstoneIndex | Region::Directory => false,
+        // on the directory. A scrub looks at the newest copies of watched tombstones, and shards may have older ones.
+        Region::BackLink | Region::TombstoneIndex | Region::WatchedTombstone | Region::Directory => false,
         _ if kind == Kind::StaleAndAnother => false,
         // An upper link that leads past newer nodes costs steps; no answer rests on it.
         Region::Link | Region::HeadLink if kind.is_stale() => piece.level == 0,
