@@ -171,7 +171,7 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// A process-wide counter, the only kind of static in this crate. Loom does not model it.
+/// A process-wide counter: with the number of processors, the only statics in this crate. Loom does not model it.
 pub(crate) struct Counter(std::sync::atomic::AtomicU64);
 
 impl Counter {
@@ -201,6 +201,28 @@ fn give_number(number: &Cell<Option<u32>>) -> u32 {
     let new = THREADS.next() as u32;
     number.set(Some(new));
     new
+}
+
+#[cfg(not(loom))]
+thread_local!(static HOME: Cell<u32> = const { Cell::new(0) });
+#[cfg(loom)]
+loom::thread_local!(static HOME: Cell<u32> = Cell::new(0));
+
+/// The place of this thread among the homes of any table: 0, until it was moved.
+#[inline(always)]
+pub(crate) fn home() -> usize {
+    HOME.with(|home| home.get()) as usize
+}
+
+/// Moves this thread to another place.
+pub(crate) fn move_home(place: usize) {
+    HOME.with(|home| home.set(u32::try_from(place).unwrap_or(0)));
+}
+
+/// Number of processors that this process may use, asked of the system once; 1 if it does not say.
+pub(crate) fn processors() -> usize {
+    static PROCESSORS: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
 /// A number that no other thread has; never 0. It says who holds a lock.

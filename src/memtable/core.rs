@@ -159,7 +159,7 @@ impl Core {
     }
 
     /// Reserves `bytes` of the arena and room for `load` in the tombstone indexes, both or neither.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reserve(&self, inside: &mut Inside, bytes: u64, load: Load) -> Result<()> {
         if load != Load::default() {
             self.tombstones.reserve(&self.arena, &mut inside.index_room, load)?;

@@ -390,7 +390,7 @@ impl MemTable {
     /// # Errors
     /// `MemTableFull` if there is no contiguous room for the batch at its largest, `MemoryRefused`, `Frozen`, `Corruption`, and
     /// `InvalidArgument` for a batch that was prepared under options that this table does not serve. Nothing is reserved then.
-    #[inline]
+    #[inline(always)]
     pub fn reserve<'t, 'b>(&'t self, batch: &'t mut PreparedBatch<'b>) -> Result<ReservedBatch<'t, 'b>> {
         reserve(self.core(), batch)
     }

@@ -23,8 +23,7 @@ fn count_twice(entered: &mut Entered<'_>) {
 
 /// A write inside a free shard. Returns whether it was admitted.
 fn write(gate: &WriterShards, write: impl FnOnce(&mut Entered<'_>)) -> bool {
-    let mut leased = None;
-    gate.enter_free(&mut leased).map(|mut entered| write(&mut entered)).is_some()
+    gate.enter_free().map(|mut entered| write(&mut entered)).is_some()
 }
 
 /// A write through the shared shards. Returns whether it was admitted.

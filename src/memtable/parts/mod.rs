@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod homes;
 pub(crate) mod watches;
 pub(crate) mod writer_shards;
 pub(crate) mod range_tombstones;

@@ -2,7 +2,7 @@
 //! lines of their own.
 //!
 //! ```text
-//!   put()      home shard of the thread, or the next free one, or a new one      (try_lock, never waits for a writer)
+//!   put()      home of the thread, or another free one, or a new one             (try_lock, never waits for a writer)
 //!   writer()   a shard of its own, leased                                        (lock, only a freeze competes)
 //!   freeze()   locks each shard once, in order, and marks it frozen              (waits out the writers inside)
 //! ```
@@ -22,6 +22,9 @@
 //! * WRITER-SHARDS-5: a refused write waits until the freeze has closed every gate: no write that begins after it
 //!   returned is admitted. Only a thread that is inside a write does not wait, for the freeze waits for it.
 //! * WRITER-SHARDS-7: a shard never moves and lives as long as its table, so a write borrows it from there.
+//! * WRITER-SHARDS-8: threads that meet make more homes, up to [`HOMES_OF_PROCESSOR`] for each processor, and beyond that only
+//!   while a write is inside each of them. A thread that met another one moves to the home that it found, and begins there
+//!   from then on, in every table.
 //!
 //! Any thread. Not promised: which shard a write uses.
 
@@ -36,17 +39,23 @@ use crate::integrity::digest::Secret;
 use crate::key::{KeyComparator, Kind};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Verified;
+use crate::memtable::parts::homes::{Homes, SECOND};
 use crate::memtable::parts::watches::{SLOTS, Slots, Watch, Watches, slot_of};
 use crate::memtable::skiplist::inserter::Inserter;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Published, holder_number, thread_number};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Published};
+use crate::sync::{holder_number, home, move_home, processors, thread_number};
 use crate::tombstone::live::CoveringRun;
 use crate::tombstone::node::Load;
 
-/// Number of shards that the first write makes: homes of threads.
-#[cfg(not(loom))]
-const FIRST: usize = 8;
-#[cfg(loom)]
-const FIRST: usize = 2;
+/// Homes that threads which meet make, for each processor.
+const HOMES_OF_PROCESSOR: usize = 4;
+
+/// A thread that finds its home taken looks at so many others before it makes more. While threads are moving to places of their
+/// own, most of the others are free.
+const LOOKS: usize = 4;
+
+/// From one look to the next. Odd, so that as many looks as there are homes see each of them.
+const STRIDE: usize = 5;
 
 /// Sums over a table's writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -402,19 +411,11 @@ impl WriterShard {
     }
 }
 
-/// A shard that was leased for one write. Dropped once the write has left it.
-pub(crate) struct Leased<'s>(&'s WriterShard);
-
-impl Drop for Leased<'_> {
-    fn drop(&mut self) {
-        self.0.release();
-    }
-}
-
 /// All shards of a table.
 pub(crate) struct WriterShards {
-    first: Published<Box<[WriterShard; FIRST]>>,
-    more: Link,
+    homes: Homes<WriterShard>,
+    /// The shards of `Writer`s.
+    owned: Link,
     /// The registry's lock: the gate of shards to come.
     to_come: Mutex<Gate>,
     /// Held by a freeze while it closes gates.
@@ -423,7 +424,7 @@ pub(crate) struct WriterShards {
     pub(crate) watches: Watches,
 }
 
-/// Shards that were made later. Each block has as many as all before it, so that there are few blocks.
+/// Shards of `Writer`s. Each block has as many as all before it, so that there are few blocks.
 struct Block {
     shards: Box<[Arc<WriterShard>]>,
     next: Link,
@@ -434,36 +435,40 @@ type Link = Published<Box<Block>>;
 impl WriterShards {
     /// Open shards, for a table with this secret.
     pub(crate) fn new(secret: Secret) -> Self {
-        let (first, more) = (Published::new(), Link::new());
+        let (homes, owned) = (Homes::new(), Link::new());
         let (to_come, closing, watches) = (Mutex::default(), Mutex::default(), Watches::default());
-        WriterShards { first, more, to_come, closing, secret, watches }
+        WriterShards { homes, owned, to_come, closing, secret, watches }
     }
 
-    /// The first shards, made by the first write (WRITER-SHARDS-3).
-    fn homes(&self) -> &[WriterShard; FIRST] {
-        let gate = self.to_come.lock();
-        let new = |number| WriterShard::new(*gate, self.secret, number);
-        self.first.get_or_publish(|| Box::new(std::array::from_fn(new)), |_| ())
-    }
-
-    /// Enters a free shard for one write. If there is none, one is made, and `leased` gives it back, even if a comparator panics:
-    /// it is to be dropped after what is returned. `None`: frozen.
+    /// Enters the thread's home for one write, or another free one; if there is none, one is made. `None`: frozen.
     #[inline(always)]
-    pub(crate) fn enter_free<'s>(&'s self, leased: &mut Option<Leased<'s>>) -> Option<Entered<'s>> {
-        let home = thread_number() % FIRST;
-        match self.first.get().and_then(|homes| homes[home].try_enter()) {
+    pub(crate) fn enter_free(&self) -> Option<Entered<'_>> {
+        match self.homes.at(home()).and_then(WriterShard::try_enter) {
             Some(entered) => self.admit(entered),
-            None => self.admit(self.enter_elsewhere(home, leased)),
+            None => self.admit(self.enter_elsewhere()),
         }
     }
 
-    /// Enters another shard than the thread's home, or the home in a table that has none yet.
+    /// Enters another home than the thread's, or one that is made now (WRITER-SHARDS-3, WRITER-SHARDS-8).
     #[cold]
     #[inline(never)]
-    fn enter_elsewhere<'s>(&'s self, home: usize, leased: &mut Option<Leased<'s>>) -> Entered<'s> {
-        let homes = self.homes();
-        let free = (0..FIRST).find_map(|i| homes[(home + i) % FIRST].try_enter());
-        free.unwrap_or_else(|| leased.insert(Leased(self.lease())).0.wait())
+    fn enter_elsewhere(&self) -> Entered<'_> {
+        loop {
+            let count = self.homes.count();
+            let is_to_grow = count < SECOND || count < HOMES_OF_PROCESSOR * processors();
+            let looks = if is_to_grow { LOOKS.min(count) } else { count };
+            for place in (0..looks).map(|look| thread_number().wrapping_add(look * STRIDE) % count) {
+                if let Some(entered) = self.homes.at(place).and_then(WriterShard::try_enter) {
+                    // In a table without the thread's home nothing says that it is taken.
+                    if home() < count {
+                        move_home(place);
+                    }
+                    return entered;
+                }
+            }
+            let gate = self.to_come.lock();
+            self.homes.grow(count, |place| WriterShard::new(*gate, self.secret, 2 * place));
+        }
     }
 
     /// Enters a shard as its lessee. Waits only for a freeze. `None`: frozen.
@@ -505,31 +510,30 @@ impl WriterShards {
             let take = |shard: &WriterShard| {
                 shard.leased.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
             };
-            if let Some(free) = self.made().find(|shard| take(shard).is_ok()) {
+            if let Some(free) = self.owned().find(|shard| take(shard).is_ok()) {
                 return free;
             }
-            let made = self.made().count();
-            let numbers = FIRST + made..FIRST + made + made.max(1);
-            let new = |number| Arc::new(WriterShard::new(*gate, self.secret, number));
-            let block = Block { shards: numbers.map(new).collect(), next: Link::new() };
+            let made = self.owned().count();
+            let new = |place| Arc::new(WriterShard::new(*gate, self.secret, 2 * place + 1));
+            let block = Block { shards: (made..made + made.max(1)).map(new).collect(), next: Link::new() };
             // Only the owner of the lock makes one.
-            let _ = self.blocks().last().map_or(&self.more, |last| &last.next).publish(Box::new(block));
+            let _ = self.blocks().last().map_or(&self.owned, |last| &last.next).publish(Box::new(block));
         }
     }
 
     fn blocks(&self) -> impl Iterator<Item = &Block> {
-        std::iter::successors(self.more.get(), |block| block.next.get()).map(|block| &**block)
+        std::iter::successors(self.owned.get(), |block| block.next.get()).map(|block| &**block)
     }
 
-    /// The shards that were made later.
-    fn made(&self) -> impl Iterator<Item = &Arc<WriterShard>> {
+    /// The shards of `Writer`s.
+    fn owned(&self) -> impl Iterator<Item = &Arc<WriterShard>> {
         self.blocks().flat_map(|block| &block.shards)
     }
 
-    /// All shards with their numbers.
+    /// All shards with their numbers: those of homes are even.
     fn numbered(&self) -> impl Iterator<Item = (usize, &WriterShard)> {
-        let homes = self.first.get().into_iter().flat_map(|homes| homes.iter());
-        (0..).zip(homes).chain((FIRST..).zip(self.made().map(|shard| &**shard)))
+        let homes = (0..).step_by(2).zip(self.homes.iter());
+        homes.chain((1..).step_by(2).zip(self.owned().map(|shard| &**shard)))
     }
 
     fn all(&self) -> impl Iterator<Item = &WriterShard> {
@@ -617,7 +621,8 @@ impl WriterShards {
 
     /// Shards, and watched tombstones.
     pub(crate) fn heap_bytes(&self) -> u64 {
-        (self.all().count() * size_of::<WriterShard>()) as u64 + self.watches.heap_bytes()
+        let owned = self.owned().count() * size_of::<WriterShard>();
+        (self.homes.heap_bytes() + owned) as u64 + self.watches.heap_bytes()
     }
 }
 
@@ -629,7 +634,7 @@ mod tests {
     #[test]
     fn no_sum_is_below_zero_while_a_replacement_is_counted_before_what_it_replaced() {
         let shards = WriterShards::new(Secret::from_seed(1));
-        let [first, second] = [0, 1].map(|place| shards.homes()[place].try_enter().unwrap());
+        let [first, second] = [(); 2].map(|()| shards.enter_free().unwrap());
         let (old, new) = (Totals::of(Kind::DELETE, 9, 5), Totals::of(Kind::PUT, 4, 7));
         second.count(&new.plus(&old.negated()), 1);
         assert_eq!((shards.totals().deletes, shards.totals().data_bytes), (0, 0));

@@ -38,7 +38,7 @@ use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{ControlWord, Head, entry_bytes_max};
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::core::Core;
-use crate::memtable::parts::writer_shards::{Entered, Leased, WriterShard};
+use crate::memtable::parts::writer_shards::{Entered, WriterShard};
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
 use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail, find_many};
@@ -167,9 +167,7 @@ impl PreparedBatch<'_> {
 #[must_use]
 pub struct ReservedBatch<'t, 'b> {
     core: &'t Core,
-    /// Dropped before the lease.
     entered: Entered<'t>,
-    _leased: Option<Leased<'t>>,
     pub(crate) batch: &'t mut PreparedBatch<'b>,
 }
 
@@ -592,11 +590,11 @@ pub(crate) fn write_batch(
     first_sequence: SequenceNumber,
     batch: (&WriteBatch, Take),
 ) -> Result<BatchWritten> {
-    let (mut writes, mut leased) = (Writes::default(), None);
+    let mut writes = Writes::default();
     let left_out = read_batch(core, first_sequence, batch, &mut writes)?;
     // Not in `read_batch`, whose answer a processor that errs may take for `Ok`.
     check_read(batch.0, first_sequence, black_box(&writes), &left_out)?;
-    apply_batch(core, &mut enter(core, shard, &mut leased)?, &writes, left_out.of(batch.0))
+    apply_batch(core, &mut enter(core, shard)?, &writes, left_out.of(batch.0))
 }
 
 /// Makes every check of a batch that does not depend on other writes.
@@ -612,7 +610,7 @@ pub(crate) fn prepare<'b>(core: &'b Core, batch: &'b WriteBatch) -> Result<Prepa
 }
 
 /// Takes space for a batch in a table (WRITE-BATCH-6).
-#[inline]
+#[inline(always)]
 pub(crate) fn reserve<'t, 'b>(
     core: &'t Core,
     batch: &'t mut PreparedBatch<'b>,
@@ -622,8 +620,7 @@ pub(crate) fn reserve<'t, 'b>(
             "a batch was prepared with a table of another comparator or larger limits".into(),
         ));
     }
-    let mut leased = None;
-    let mut entered = enter(core, None, &mut leased)?;
+    let mut entered = enter(core, None)?;
     core.reserve(&mut entered.inside, batch.arena_bytes, batch.load)?;
-    Ok(ReservedBatch { core, entered, _leased: leased, batch })
+    Ok(ReservedBatch { core, entered, batch })
 }

@@ -18,7 +18,7 @@ use crate::memtable::arena::layout::{ControlWord, KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::batch::encoding::{Limits, admit_lengths};
 use crate::memtable::core::Core;
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::parts::writer_shards::{Entered, Leased, Totals, WriterShard};
+use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShard};
 use crate::memtable::skiplist::inserter::NodeSpace;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Placement, Quick};
 use crate::memtable::skiplist::search::{Bracket, Search};
@@ -416,14 +416,10 @@ pub(crate) use writes;
 
 /// Enters this shard, as its lessee, or a free one.
 #[inline(always)]
-pub(crate) fn enter<'s>(
-    core: &'s Core,
-    shard: Option<&'s WriterShard>,
-    leased: &mut Option<Leased<'s>>,
-) -> Result<Entered<'s>> {
+pub(crate) fn enter<'s>(core: &'s Core, shard: Option<&'s WriterShard>) -> Result<Entered<'s>> {
     let entered = match shard {
         Some(shard) => core.shards.enter(shard),
-        None => core.shards.enter_free(leased),
+        None => core.shards.enter_free(),
     };
     entered.ok_or_else(frozen)
 }
@@ -443,9 +439,9 @@ pub(crate) fn insert(
     key: &[u8],
     value: &[u8],
 ) -> Result<Inserted> {
-    let (fields, mut leased) = (Fields::new(sequence, kind, key, value, None), None);
+    let fields = Fields::new(sequence, kind, key, value, None);
     admit(core, &fields)?;
-    apply(core, &mut enter(core, shard, &mut leased)?, &fields)
+    apply(core, &mut enter(core, shard)?, &fields)
 }
 
 /// Inserts an entry whose value is the concatenation of several slices, inside this shard or a free one. The end of a
@@ -471,8 +467,7 @@ pub(crate) fn insert_parts(
         fields = Fields { value: &end, rest: &[], ..fields };
     }
     admit(core, &fields)?;
-    let mut leased = None;
-    apply_any(core, &mut enter(core, shard, &mut leased)?, &fields)
+    apply_any(core, &mut enter(core, shard)?, &fields)
 }
 
 /// [`apply`], compiled once for calls that are rare.
