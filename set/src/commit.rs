@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   prepare    every check that does not depend on other writes, bytes counted, the encoding copied       no lock
-//!   number     space in the active table (or in the next one), Journal::append, the numbers      commit mutex, short
+//!   number     space in the active table and the numbers: without a journal inside a gate        lock of the gate
+//!              or space in this table or the next one, Journal::append, the numbers              commit mutex, short
 //!   apply      entries into the table; Journal::write or sync by one thread for all that wait    no lock
 //!   complete   visible up to here, once all commits before are done                              publication
 //! ```
@@ -21,8 +22,10 @@
 //!   number has ended; the journal gets no further table. What is above is read and flushed by nobody.
 //! * COMMIT-8: a table takes no more batches once its journal has as many bytes of them as the write buffer, though they leave few
 //!   entries there or none: so what is not flushed bounds the journals.
+//! * COMMIT-9: whoever needs the last number, the active table, or no batch to come closes the gates first, and has the commit
+//!   mutex. The next batch that gets its numbers under it opens them again, unless the set has a journal.
 //!
-//! A batch reserves its space in its table under the commit mutex and holds it until its entries are in.
+//! A batch reserves its space in its table before it has numbers, and holds it until its entries are in.
 //!
 //! Any thread. No comparator runs under the commit mutex. What is waited for under it (the shards of the view, the
 //! publication's lock) is held for a few instructions, and never while the commit mutex is taken. A writer shard that
@@ -36,12 +39,15 @@ use std::time::{Duration, Instant};
 
 use paranoid_memtable::batch::PreparedBatch;
 use paranoid_memtable::integrity::Place;
-use paranoid_memtable::sibling::{Alone, KeyComparator, Mutex};
+use paranoid_memtable::sibling::{Alone, KeyComparator, Mutex, MutexGuard, thread_number};
 use paranoid_memtable::{Corruption, Error, MemTable, Result, SequenceNumber, StallCause, WriteBatch};
 
 use crate::file_journal::journal::Journal;
+use crate::gates::{GATES, Gates};
+use crate::journal_turns::Logged;
 use crate::options::{Durability, Reports, SEQUENCE_MAX, SetEvent, SetOptions, WriteOptions};
-use crate::publication::{Logged, Pointers, Publication, Swapped, Taken};
+use crate::publication::{Publication, Taken};
+use crate::swapped::{Pointers, Swapped};
 use crate::tables::{Registry, Slot, Tables};
 use crate::write_buffer_manager::{Membership, Phase, Stall, ThreadState};
 
@@ -68,6 +74,7 @@ pub(crate) struct Shared<B> {
     pub(crate) tables: Swapped<Tables<B>>,
     pub(crate) logged: Logged,
     pub(crate) commit: Alone<Mutex<Commit<B>>>,
+    gates: Gates<Slot>,
     /// Held by the thread that makes a new base (FLUSH-JOB-4).
     pub(crate) installs: Mutex<()>,
     pub(crate) buffers: Arc<Membership>,
@@ -77,8 +84,10 @@ pub(crate) struct Shared<B> {
 /// What the commit mutex guards. What each batch writes or needs comes first, and so in the cache line of the mutex.
 #[repr(C)]
 pub(crate) struct Commit<B> {
-    /// The last number given out.
+    /// The last number that was given, while the gates are closed.
     pub(crate) last: SequenceNumber,
+    /// Whether numbers are given inside the gates.
+    are_gates_open: bool,
     /// Bytes reserved since the active table was asked whether it is full.
     pub(crate) unasked: u64,
     /// Bytes appended to the journal since a batch waited for a write because of them.
@@ -123,6 +132,7 @@ impl<B> Shared<B> {
             tables: Arc::clone(&tables),
             active: Pointers::to(&tables.active),
             last,
+            are_gates_open: false,
             last_table: first_table,
             closed: last,
             unasked: 0,
@@ -138,6 +148,7 @@ impl<B> Shared<B> {
             tables: Swapped::new(tables),
             logged: Logged::new(last),
             commit: Alone(Mutex::new(commit)),
+            gates: Gates::new(),
             installs: Mutex::new(()),
             buffers,
             reports: Reports::new(options.listener.clone()),
@@ -173,6 +184,12 @@ impl<B> Shared<B> {
         if bytes > self.table_room {
             // It fits no empty table, and no table is sealed for it.
             return Err(Error::MemTableFull { needed: bytes, remaining: self.table_room });
+        }
+        if replayed.is_none()
+            && let Some(written) = self.commit_inside_gate(prepared, bytes)
+        {
+            self.reports.deliver();
+            return written;
         }
         let mut request = Request { bytes, encoded, replayed, durability };
         let written = if prepared.numbers() == 0 {
@@ -224,9 +241,51 @@ impl<B> Shared<B> {
         done
     }
 
+    /// Numbers a batch inside the gate of this thread, writes it, and publishes it. `None` if it has to go by the commit mutex
+    /// (GATES-2); nothing has changed then.
+    #[inline(always)]
+    fn commit_inside_gate(
+        &self,
+        batch: &mut PreparedBatch<'_>,
+        bytes: u64,
+    ) -> Option<Result<SequenceNumber>> {
+        // Numbers without entries change what the table counts as empty.
+        if self.options.journal.is_some() || bytes == 0 || self.registry.publication.admit().is_err() {
+            return None;
+        }
+        let (count, most) = (batch.numbers(), self.share() / GATES as u64);
+        // Numbers of empty ranges take no bytes.
+        let bytes = bytes.max(count);
+        let (gate, slot) = self.gates.enter(thread_number(), bytes, most)?;
+        let reserved = slot.table.reserve(batch).ok()?;
+        let taken = self.gates.number(gate, count, bytes);
+        let unfinished = Unfinished { shared: self, taken, cause: None };
+        let written = reserved.write(taken.first);
+        drop(slot);
+        Some(self.publish(unfinished, written.map(drop)))
+    }
+
+    /// [`commit_inside_gate`](Self::commit_inside_gate), where another batch may have opened the gates while this one waited for the mutex.
+    #[inline(never)]
+    fn commit_inside_opened_gate(
+        &self,
+        batch: &mut PreparedBatch<'_>,
+        request: &Request,
+    ) -> Option<Result<SequenceNumber>> {
+        if request.replayed.is_some() { None } else { self.commit_inside_gate(batch, request.bytes) }
+    }
+
     /// Numbers a batch under the commit mutex, once it has space in the active table, writes it there, and publishes it.
+    #[inline(never)]
     fn try_commit(&self, batch: &mut PreparedBatch<'_>, request: &mut Request) -> Result<SequenceNumber> {
         let mut commit = self.commit.lock();
+        if commit.are_gates_open {
+            drop(commit);
+            if let Some(written) = self.commit_inside_opened_gate(batch, request) {
+                return written;
+            }
+            commit = self.lock_commit();
+        }
         self.admit(&commit)?;
         let taken = self.numbers(&commit, batch.numbers(), request.replayed)?;
         self.ask_sometimes(&mut commit, request.bytes)?;
@@ -242,21 +301,57 @@ impl<B> Shared<B> {
             }
             self.number(&mut commit, request, taken)?;
             let unfinished = Unfinished { shared: self, taken, cause: None };
+            if request.replayed.is_none() && self.journal().is_none() {
+                commit.are_gates_open = self.gates.open(&commit.active, commit.last);
+            }
             drop(commit);
             let written = reserved.and_then(|reserved| reserved.write(taken.first));
             // While this thread waits for others, it holds neither a shard nor a table.
             drop(slot);
-            if let Err(error) = written.and_then(|_| self.wait_for_journal(request, taken)) {
-                return Err(unfinished.stop(error));
-            }
-            std::mem::forget(unfinished);
+            let logged = written.and_then(|_| self.wait_for_journal(request, taken));
             // The leader may have made it visible.
-            let order = &self.registry.publication;
-            if request.durability < Durability::Buffered || order.visible() < taken.last {
-                order.complete(taken.first, taken.last)?;
+            let is_visible = || self.registry.publication.visible() >= taken.last;
+            if logged.is_ok() && request.durability >= Durability::Buffered && is_visible() {
+                std::mem::forget(unfinished);
+                return Ok(taken.last);
             }
-            return Ok(taken.last);
+            return self.publish(unfinished, logged);
         }
+    }
+
+    /// Publishes a batch whose entries are in, or stops the set.
+    #[inline(always)]
+    fn publish(&self, unfinished: Unfinished<'_, B>, written: Result<()>) -> Result<SequenceNumber> {
+        let Taken { first, last } = unfinished.taken;
+        match written {
+            Err(error) => Err(unfinished.stop(error)),
+            Ok(()) => {
+                std::mem::forget(unfinished);
+                self.registry.publication.complete(first, last).map(|()| last)
+            }
+        }
+    }
+
+    /// The commit mutex, with the gates closed (COMMIT-9).
+    pub(crate) fn lock_commit(&self) -> MutexGuard<'_, Commit<B>> {
+        let mut commit = self.commit.lock();
+        self.close_gates(&mut commit);
+        commit
+    }
+
+    /// Closes the gates, and counts what was numbered inside them.
+    fn close_gates(&self, commit: &mut Commit<B>) {
+        if commit.are_gates_open {
+            commit.are_gates_open = false;
+            let (last, reserved) = self.gates.close();
+            commit.last = last;
+            commit.unasked = commit.unasked.saturating_add(reserved);
+        }
+    }
+
+    /// Bytes of batches after which the table is asked whether it is full.
+    fn share(&self) -> u64 {
+        self.model.options().write_buffer_size() / QUESTIONS
     }
 
     /// Commits a batch without records. It takes no number; a write or a sync that it asks for covers earlier batches.
@@ -342,7 +437,7 @@ impl<B> Shared<B> {
         let write_buffer_size = self.model.options().write_buffer_size();
         commit.unasked = commit.unasked.saturating_add(bytes);
         let is_logged_full = commit.logged >= write_buffer_size;
-        if !is_logged_full && commit.unasked < write_buffer_size / QUESTIONS {
+        if !is_logged_full && commit.unasked < self.share() {
             return Ok(());
         }
         let is_to_seal = self.buffers.admit(bytes).map_err(|cause| commit.stall(cause))?;
@@ -369,7 +464,7 @@ impl<B> Shared<B> {
         if !self.buffers.take_seal() {
             return Ok(());
         }
-        let mut commit = self.commit.lock();
+        let mut commit = self.lock_commit();
         let is_possible = self.admit(&commit).is_ok() && commit.count_tables() < self.options.tables_max;
         let sealed =
             if commit.is_active_empty() || !is_possible { Ok(()) } else { self.replace_active(&mut commit) };
@@ -418,7 +513,7 @@ impl<B> Shared<B> {
     pub(crate) fn switch(&self) -> Result<Option<u64>> {
         let mut tried = None;
         let sealed = self.once_there_is_room(None, || {
-            let mut commit = self.commit.lock();
+            let mut commit = self.lock_commit();
             let active = commit.tables.active.number;
             if self.admit(&commit).is_err() {
                 self.close(&mut commit)?;
@@ -443,7 +538,7 @@ impl<B> Shared<B> {
     /// Makes the set read-only; returns the error that says so.
     pub(crate) fn refuse(&self, cause: Error) -> Error {
         let error = Error::read_only(cause);
-        let mut commit = self.commit.lock();
+        let mut commit = self.lock_commit();
         self.refuse_because(&mut commit, &error);
         drop(commit);
         self.reports.deliver();

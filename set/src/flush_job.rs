@@ -346,12 +346,10 @@ mod tests {
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"1").unwrap();
         for number in [1, 2, 3] {
-            let mut commit = shared.commit.lock();
             if number < 3 {
-                drop(commit);
                 assert_eq!(shared.write(&batch, WriteOptions::default(), None).unwrap(), number);
-                commit = shared.commit.lock();
             }
+            let mut commit = shared.lock_commit();
             // In the second table and in the third one a batch has a number, and is never finished.
             commit.last += u64::from(number > 1);
             shared.replace_active(&mut commit).unwrap();

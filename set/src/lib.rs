@@ -226,7 +226,11 @@
 pub(crate) mod file_journal;
 pub(crate) mod write_buffer_manager;
 pub(crate) mod options;
+pub(crate) mod sleepers;
 pub(crate) mod publication;
+pub(crate) mod swapped;
+pub(crate) mod gates;
+pub(crate) mod journal_turns;
 pub(crate) mod tables;
 pub(crate) mod merging_cursor;
 pub(crate) mod view;

@@ -12,8 +12,11 @@ use paranoid_memtable::{ArenaRecycler, Error, StallCause};
 use crate::commit::Shared;
 use crate::file_journal::journal::Journal;
 use crate::flush_job::replace_base;
+use crate::gates::Gates;
+use crate::journal_turns::Logged;
 use crate::options::{Durability, SetOptions};
-use crate::publication::{Logged, Publication, Swapped, Taken};
+use crate::publication::{Publication, Taken};
+use crate::swapped::{Pointers, Swapped};
 use crate::tables::{LastNumber, Registry};
 use crate::view::read_at;
 use crate::write_buffer_manager::{Buffers, FlushEnd, FlushWait, Membership, Phase, Stall, ThreadState};
@@ -36,10 +39,10 @@ fn loom_a_swap_is_one_store() {
 }
 
 /// Entries as words: 1 once they are inserted.
-type Entries = [AtomicU64; 3];
+type Entries = [AtomicU64; 4];
 
 fn entries() -> Arc<Entries> {
-    Arc::new([AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)])
+    Arc::new(std::array::from_fn(|_| AtomicU64::new(0)))
 }
 
 /// Inserts entries and publishes their numbers.
@@ -49,10 +52,20 @@ fn commit(entries: &Entries, publication: &Publication, first: u64, last: u64) {
         entries[number as usize - 1].store(1, Ordering::Relaxed);
     }
     publication.complete(first, last).unwrap();
-    assert!(publication.visible() >= last, "a commit returns once it is visible");
+    assert!(see(entries, publication) >= last, "a commit returns once it is visible");
 }
 
-/// Red for `publishes_out_of_order`, `publication_wakes_nobody`, `publication_locks_in_secret`.
+/// What is visible, all of which is inserted.
+fn see(entries: &Entries, publication: &Publication) -> u64 {
+    let visible = publication.visible();
+    for entry in &entries[..visible as usize] {
+        // ORDERING: Relaxed: the Acquire in `visible` orders it.
+        assert_eq!(entry.load(Ordering::Relaxed), 1, "a gap");
+    }
+    visible
+}
+
+/// Red for `publishes_out_of_order`, `publication_wakes_nobody`, `mark_left_in_secret`, `publication_forgets_marks`.
 #[test]
 fn loom_numbers_become_visible_in_order() {
     check(|| {
@@ -63,16 +76,27 @@ fn loom_numbers_become_visible_in_order() {
         });
         let (of_reader, seen) = (Arc::clone(&written), Arc::clone(&publication));
         let reader = spawn(move || {
-            let visible = seen.visible();
-            assert!([0, 1, 3].contains(&visible), "half a batch");
-            for entry in &of_reader[..visible as usize] {
-                // ORDERING: Relaxed: the Acquire in `visible` orders it.
-                assert_eq!(entry.load(Ordering::Relaxed), 1, "a gap");
-            }
+            assert!([0, 1, 3].contains(&see(&of_reader, &seen)), "half a batch");
         });
         for thread in commits.into_iter().chain([reader]) {
             thread.join().unwrap();
         }
+    });
+}
+
+/// A commit whose place another one may need waits until that one is visible (PUBLICATION-5). Red for `mark_left_early`.
+#[test]
+fn loom_a_commit_far_ahead_waits_for_its_place() {
+    check(|| {
+        let (written, publication) = (entries(), Arc::new(Publication::new(0)));
+        let threads = [(1, 1), (2, 3), (4, 4)].map(|(first, last)| {
+            let (written, publication) = (Arc::clone(&written), Arc::clone(&publication));
+            spawn(move || commit(&written, &publication, first, last))
+        });
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(publication.visible(), 4);
     });
 }
 
@@ -393,6 +417,41 @@ fn loom_a_failed_write_fails_all_that_wait() {
             thread.join().unwrap();
         }
         assert_eq!(order.visible(), 0);
+    });
+}
+
+/// A number that is given beside a switch belongs to the table that the set has for it, and a batch after it to the next table
+/// (COMMIT-4). Red for `gates_left_open`.
+#[test]
+fn loom_numbers_inside_gates_beside_a_switch() {
+    check(|| {
+        let gates = Arc::new(Gates::new());
+        let (first, second) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        assert!(gates.open(&Pointers::to(&first), 0));
+        let writers = [0, 1].map(|thread| {
+            let gates = Arc::clone(&gates);
+            spawn(move || {
+                let (gate, table) = gates.enter(thread, 1, 9)?;
+                let taken = gates.number(gate, 1, 1);
+                // ORDERING: Relaxed: read once all threads have ended.
+                Some((table.fetch_add(1, Ordering::Relaxed), taken.first))
+            })
+        });
+        let (switched, next) = (Arc::clone(&gates), Arc::clone(&second));
+        let switch = spawn(move || {
+            let (end, bytes) = switched.close();
+            assert_eq!(end, bytes, "each batch inside has both");
+            assert!(switched.open(&Pointers::to(&next), end));
+            end
+        });
+        let numbers = writers.map(|writer| writer.join().unwrap());
+        let end = switch.join().unwrap();
+        let mut given: Vec<_> = numbers.into_iter().flatten().map(|(_, number)| number).collect();
+        given.sort_unstable();
+        assert!(given.iter().copied().eq(1..=given.len() as u64), "twice or never: {given:?}");
+        // ORDERING: Relaxed: all threads have ended.
+        let [old, new] = [first, second].map(|table| table.load(Ordering::Relaxed));
+        assert_eq!((old, old + new), (end, given.len() as u64), "a number of the first table after its end");
     });
 }
 

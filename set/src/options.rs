@@ -498,10 +498,16 @@ impl Reports {
     }
 
     /// Delivers queued events (LISTENER-1). While this thread panics the next one does.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn deliver(&self) {
-        while self.has_audience()
-            && !std::thread::panicking()
+        if self.has_audience() {
+            self.deliver_all();
+        }
+    }
+
+    #[inline(never)]
+    fn deliver_all(&self) {
+        while !std::thread::panicking()
             && let Some(event) = self.next()
         {
             // LISTENER-2.

@@ -1,64 +1,98 @@
 //! Publication: commits end in any order and become visible in the order of their sequence numbers.
 //!
 //! ```text
-//!   taken      1..=3   4..=4   5..=9   10..=12       each number belongs to one commit
-//!   done         x       x               x
-//!   visible            ^ 4                           5..=9 is still being written; 10..=12 waits for it
+//!   numbers    1..=3   4..=4   5..=9   10..=12       each number belongs to one commit
+//!   ended        x       x               x           10..=12 has ended and left its mark: at the place of 10, its last number 12
+//!   visible            ^ 4                           5..=9 is still being written
+//!
+//!   complete(5, 9)     exchanges visible: 4 -> 9, finds the mark at the place of 10, exchanges visible: 9 -> 12, wakes 10..=12
 //! ```
 //! * PUBLICATION-1: `visible` is the end of the completed prefix: every number up to it belongs to a commit whose
 //!   entries are in their table. It never goes back, and never passes a commit that stopped.
 //! * PUBLICATION-2: a commit returns once it is visible, or once it never will be.
-//! * PUBLICATION-3: after a stop the numbers of every commit are accounted for, by `done` or by `stopped`, once it has
-//!   ended. So whoever keeps new numbers away can wait until nothing is under way.
-//! * PUBLICATION-4: a commit that follows the visible number publishes itself by one exchange, without the lock. A thread to
-//!   which the next number matters (a later commit that is done, one that waits, a stop) takes the lock and sets the lowest
-//!   bit of the word, so that the exchange of every commit fails and it takes the lock as well.
+//! * PUBLICATION-3: after a stop the numbers of every commit are accounted for once it has ended: they are visible, or
+//!   counted in `refused`. So whoever keeps new numbers away can wait until nothing is under way.
+//! * PUBLICATION-4: no mark is forgotten. A commit that is not the next one stores its mark, and then changes `visible`
+//!   (by nothing). Whoever advances `visible` changes it, and then loads the next mark. Changes of one word have one order: if the
+//!   commit's is the first one, the other thread loads its mark; if it is the second, the commit sees that it is the next one.
+//!   Who publishes a mark exchanges `visible`, so that only one thread does.
+//! * PUBLICATION-5: a mark is true while it is larger than `visible`. A commit that begins more than [`PLACES`] numbers after
+//!   `visible` waits before it leaves its mark. So two numbers that are not visible never share a place, and what an earlier
+//!   commit left in it is visible.
+//! * PUBLICATION-6: a thread that sleeps is on the list before it sets the lowest bit of `visible`, and who advances `visible` while
+//!   the bit is set wakes those whose number is visible. The bit and the list change under the lock.
 //!
-//! Any thread. Reading `visible` takes no lock.
+//! Any thread. Reading `visible` takes no lock, and neither does a commit, unless a thread sleeps or one stopped.
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use paranoid_memtable::sibling::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, thread_number};
+use paranoid_memtable::sibling::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use paranoid_memtable::{Error, Result, SequenceNumber};
 
-use crate::file_journal::journal::Journal;
-use crate::options::Durability;
+use crate::sleepers::Sleepers;
 
-/// How often a commit that is done looks whether those before it are, until it sleeps: several times as long as an insert takes,
-/// and shorter than to sleep and to be woken.
+/// Number of marks. A power of two.
 #[cfg(not(loom))]
-const LOOKS: usize = 300;
+const PLACES: usize = 1024;
 #[cfg(loom)]
-const LOOKS: usize = 1;
+const PLACES: usize = 2;
 
-/// The bit of a visible number that sends commits to the lock. Sequence numbers have 56 bits.
-const LOCKED: u64 = 1;
+/// Marks in a cache line. Numbers that follow each other are in different lines.
+const LINE: usize = 8;
 
-/// Which sequence numbers are visible, and which commits are done.
-#[derive(Debug)]
-pub(crate) struct Publication {
-    /// The last visible number, and in the lowest bit whether commits take the lock (PUBLICATION-4).
-    visible: Alone<AtomicU64>,
-    /// Whether a commit stopped: 0 or 1.
-    has_stop: AtomicU64,
-    order: Mutex<Order>,
-    changed: Condvar,
+/// How often a thread looks whether its number is visible, until it lets others run: about as long as an insert takes.
+#[cfg(not(loom))]
+const LOOKS: usize = 100;
+#[cfg(loom)]
+const LOOKS: usize = 0;
+
+/// How often it lets others run, until it sleeps: shorter than to sleep and to be woken.
+#[cfg(not(loom))]
+const YIELDS: usize = 100;
+#[cfg(loom)]
+const YIELDS: usize = 0;
+
+/// The bit of a visible number which says that threads sleep. Sequence numbers have 56 bits.
+const ASLEEP: u64 = 1;
+
+/// The numbers of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Taken {
+    pub(crate) first: SequenceNumber,
+    pub(crate) last: SequenceNumber,
 }
 
+impl Taken {
+    /// Number of numbers.
+    fn count(self) -> u64 {
+        self.last - self.first + 1
+    }
+}
+
+/// Which sequence numbers are visible, and which commits have ended.
 #[derive(Debug)]
+pub(crate) struct Publication {
+    /// The last visible number, and in the lowest bit whether threads sleep (PUBLICATION-6).
+    visible: Alone<AtomicU64>,
+    /// The smallest number that a thread sleeps for: tells whether the lock is worth taking.
+    earliest: AtomicU64,
+    /// Whether a commit stopped: 0 or 1.
+    has_stop: AtomicU64,
+    /// The last numbers of commits that ended, at the places of their first ones (PUBLICATION-5).
+    marks: Box<[AtomicU64; PLACES]>,
+    /// In lines of its own: who sleeps and wakes takes the others from no commit.
+    order: Alone<Mutex<Order>>,
+    /// A commit ended that never becomes visible.
+    ended: Condvar,
+}
+
+/// What only sleeping, stopping and waking threads need.
+#[derive(Debug, Default)]
 struct Order {
-    /// What `visible` says, while it has the bit.
-    visible: SequenceNumber,
-    /// Commits that are done and not visible, first number to last.
-    done: BTreeMap<SequenceNumber, SequenceNumber>,
+    sleepers: Sleepers,
     stop: Option<Stop>,
-    /// How many numbers belong to commits that stopped.
-    stopped: u64,
-    /// Threads that wait for a change.
-    waiting: u64,
+    /// How many numbers belong to commits that stopped, or that ended after one which stopped.
+    refused: u64,
 }
 
 /// A commit that could not be finished.
@@ -69,78 +103,160 @@ pub(crate) struct Stop {
     pub(crate) cause: Error,
 }
 
+impl Order {
+    /// Fails if `last` never becomes visible.
+    fn admit(&self, last: SequenceNumber) -> Result<()> {
+        match &self.stop {
+            Some(stop) if stop.first <= last => Err(Error::read_only(stop.cause.clone())),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Publication {
     /// Everything up to `visible` counts as published.
     pub(crate) fn new(visible: SequenceNumber) -> Self {
-        let order = Order { visible, done: BTreeMap::new(), stop: None, stopped: 0, waiting: 0 };
         Publication {
             visible: Alone(AtomicU64::new(visible << 1)),
+            earliest: AtomicU64::new(u64::MAX),
             has_stop: AtomicU64::new(0),
-            order: Mutex::new(order),
-            changed: Condvar::new(),
+            marks: Box::new(std::array::from_fn(|_| AtomicU64::new(0))),
+            order: Alone(Mutex::default()),
+            ended: Condvar::new(),
         }
     }
 
     /// The last visible sequence number.
     #[inline]
     pub(crate) fn visible(&self) -> SequenceNumber {
-        // ORDERING: Acquire pairs with the Release in `complete` and `show`: what was published is in its table, and a
+        // ORDERING: Acquire pairs with the Release in `exchange`: what was published is in its table, and a
         // table that was closed before says so.
         self.visible.load(Ordering::Acquire) >> 1
     }
 
-    /// Takes the lock, and marks it in `visible`.
-    fn lock(&self) -> MutexGuard<'_, Order> {
-        let mut order = self.order.lock();
-        // ORDERING: Acquire pairs with the Release in `complete`: what was published without the lock is in its table
-        // before this thread publishes more.
-        let bit = LOCKED;
-        order.visible = self.visible.fetch_or(bit, Ordering::Acquire) >> 1;
-        order
+    /// The mark of the commit that begins with this number.
+    #[inline(always)]
+    fn mark(&self, first: SequenceNumber) -> &AtomicU64 {
+        let lines = PLACES.div_ceil(LINE);
+        #[expect(clippy::cast_possible_truncation, reason = "only its low bits are used")]
+        let first = first as usize;
+        &self.marks[(first % lines * LINE + first / lines % LINE) % PLACES]
     }
 
-    /// Notes that the commit of these numbers is done, and waits until it is visible.
+    /// Notes that the commit of these numbers has ended well, and waits until it is visible.
     ///
     /// # Errors
     /// `ReadOnly` if a commit before it stopped.
     #[inline(always)]
     pub(crate) fn complete(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
-        let before = (first - 1) << 1;
-        // Those before it are mostly about to end: each looks until it is next, and none needs the lock.
-        for _ in 0..LOOKS {
-            // ORDERING: Relaxed: decides nothing; the exchange asks again.
-            if self.visible.load(Ordering::Relaxed) | LOCKED == before | LOCKED {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        if self.publish(first, last) { Ok(()) } else { self.complete_locked(first, last) }
+        if self.publish(first, last) { Ok(()) } else { self.complete_later(Taken { first, last }) }
     }
 
-    /// Makes commits visible that are done, if they are the next ones and no thread depends on the lock.
+    /// Makes commits visible that have ended, and those that follow them, if they are the next ones.
     #[inline(always)]
-    fn publish(&self, first: SequenceNumber, last: SequenceNumber) -> bool {
-        let (before, after) = ((first - 1) << 1, last << 1);
-        // ORDERING: Release pairs with the Acquire in `visible` and `lock`: all entries up to `last` are in, also those of threads
-        // that said so under the lock of `Turns`. It follows those of earlier commits, which are read with it as one sequence
-        // of exchanges. Relaxed: nothing was published.
-        self.visible.compare_exchange(before, after, Ordering::Release, Ordering::Relaxed).is_ok()
+    pub(crate) fn publish(&self, first: SequenceNumber, last: SequenceNumber) -> bool {
+        let before = (first - 1) << 1;
+        if self.exchange(before, last).is_err() {
+            return self.publish_slowly(first - 1, last);
+        }
+        // ORDERING: Relaxed: `follow` asks again. After the exchange (PUBLICATION-4).
+        if self.mark(last + 1).load(Ordering::Relaxed) > last {
+            self.follow(last);
+        }
+        true
     }
 
-    /// `complete`, under the lock (PUBLICATION-4).
+    /// `publish` where threads sleep, or where it is not the next one.
     #[cold]
-    fn complete_locked(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
-        let mut order = self.lock();
-        if first == order.visible + 1 {
-            order.visible = order.visible.max(last);
-            self.advance(&mut order);
-        } else {
-            order.done.insert(first, last);
+    #[inline(never)]
+    fn publish_slowly(&self, before: SequenceNumber, last: SequenceNumber) -> bool {
+        let is_next = self.advance(before, last);
+        if is_next {
+            self.follow(last);
         }
-        if order.stop.is_some() {
-            self.changed.notify_all();
+        is_next
+    }
+
+    /// Exchanges the visible number, and keeps the bit of `before`.
+    #[inline(always)]
+    fn exchange(&self, before: u64, last: SequenceNumber) -> Result<u64, u64> {
+        // ORDERING: Release pairs with the Acquire in `visible` and here: all entries up to `last` are in, also those whose commits
+        // said so by a mark or under the lock of a journal's turn. Acquire pairs with the Release of those exchanges that published
+        // earlier numbers, of `pass_on` (PUBLICATION-4), and of `sleep`. Relaxed: nothing was published.
+        self.visible.compare_exchange(
+            before,
+            last << 1 | before & ASLEEP,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        )
+    }
+
+    /// Makes everything up to `last` visible, if everything up to `before` is, and nothing else. Wakes those who sleep for it.
+    fn advance(&self, before: SequenceNumber, last: SequenceNumber) -> bool {
+        let mut seen = before << 1;
+        loop {
+            match self.exchange(seen, last) {
+                Ok(_) => break,
+                // A thread begins or ends to sleep.
+                Err(now) if now >> 1 == before => seen = now,
+                Err(_) => return false,
+            }
         }
-        self.wait(order, last)
+        if seen & ASLEEP != 0 {
+            self.wake(last);
+        }
+        true
+    }
+
+    /// Publishes the commits that have ended and follow the number `last`, which is visible (PUBLICATION-4).
+    #[cold]
+    #[inline(never)]
+    fn follow(&self, mut last: SequenceNumber) {
+        loop {
+            let mut end = last;
+            // ORDERING: Acquire pairs with the Release in `complete_later`: its entries are in.
+            while let mark = self.mark(end + 1).load(Ordering::Acquire)
+                && mark > end
+            {
+                end = mark;
+            }
+            // Another thread that published the first of them looks for what follows.
+            if end == last || !self.advance(last, end) {
+                return;
+            }
+            last = end;
+        }
+    }
+
+    /// `complete` of a commit that is not the next one.
+    #[cold]
+    #[inline(never)]
+    fn complete_later(&self, taken: Taken) -> Result<()> {
+        let waited = self.leave_mark(taken).and_then(|()| self.wait_for(taken.last));
+        if waited.is_err() {
+            self.order.lock().refused += taken.count();
+            self.ended.notify_all();
+        }
+        waited
+    }
+
+    /// Leaves the mark of a commit once its place is free, and publishes it if it is the next one by now.
+    fn leave_mark(&self, Taken { first, last }: Taken) -> Result<()> {
+        self.wait_for(first.saturating_sub(PLACES as u64))?;
+        // ORDERING: Release pairs with the Acquire in `follow`: the entries are in.
+        self.mark(first).store(last, Ordering::Release);
+        let seen = self.pass_on();
+        if seen + 1 == first {
+            self.follow(seen);
+        }
+        Ok(())
+    }
+
+    /// Changes `visible` by nothing, and returns the visible number (PUBLICATION-4).
+    fn pass_on(&self) -> SequenceNumber {
+        // ORDERING: Release pairs with the Acquire in `exchange`: who advances `visible` after this sees the mark. Acquire pairs with
+        // its Release: who advanced it before is seen.
+        self.visible.fetch_or(0, Ordering::AcqRel) >> 1
     }
 
     /// Waits until `last` is visible.
@@ -148,49 +264,77 @@ impl Publication {
     /// # Errors
     /// `ReadOnly` if a commit up to it stopped.
     pub(crate) fn wait_for(&self, last: SequenceNumber) -> Result<()> {
-        if self.visible() >= last { Ok(()) } else { self.wait(self.lock(), last) }
-    }
-
-    fn wait(&self, mut order: MutexGuard<'_, Order>, last: SequenceNumber) -> Result<()> {
-        while order.visible < last {
-            if let Some(stop) = order.stop.as_ref().filter(|stop| stop.first <= last) {
-                return Err(Error::read_only(stop.cause.clone()));
+        for look in 0..LOOKS + YIELDS {
+            if self.visible() >= last {
+                return Ok(());
             }
-            order.waiting += 1;
-            order = self.changed.wait(order);
-            order.waiting -= 1;
-            if order.stop.is_some() {
-                self.changed.notify_all();
-            }
+            if look < LOOKS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+        while self.visible() < last {
+            self.sleep(last)?;
         }
         Ok(())
     }
 
-    /// Makes the completed prefix visible (PUBLICATION-1): what was waiting for the commit that is visible now follows.
-    fn advance(&self, order: &mut Order) {
-        while let Some(entry) = order.done.first_entry()
-            && *entry.key() == order.visible + 1
-        {
-            order.visible = entry.remove();
+    /// Sleeps until `last` is visible, or until a commit stopped (PUBLICATION-6).
+    fn sleep(&self, last: SequenceNumber) -> Result<()> {
+        let mut order = self.order.lock();
+        order.admit(last)?;
+        let flag = order.sleepers.add(last);
+        self.note_earliest(&order);
+        // ORDERING: Release pairs with the Acquire in `exchange`: who advances `visible` after this sees the bit, and `earliest`.
+        // Acquire pairs with its Release: who advanced it before is seen.
+        let visible = self.visible.fetch_or(ASLEEP, Ordering::AcqRel) >> 1;
+        if visible < last {
+            drop(order);
+            flag.wait();
+            return Ok(());
         }
-        self.show(order);
-        if order.waiting > 0 {
-            self.changed.notify_all();
+        self.wake_up_to(visible, order);
+        Ok(())
+    }
+
+    /// Wakes the threads that sleep for a number up to `last`, which is visible.
+    #[cold]
+    #[inline(never)]
+    fn wake(&self, last: SequenceNumber) {
+        // ORDERING: Relaxed: it was stored before the bit that this thread's exchange met, or later by a thread that woke who
+        // slept for less.
+        if self.earliest.load(Ordering::Relaxed) <= last {
+            self.wake_up_to(last, self.order.lock());
         }
+    }
+
+    fn wake_up_to(&self, visible: SequenceNumber, mut order: MutexGuard<'_, Order>) {
+        let woken = order.sleepers.up_to(visible);
+        self.note_earliest(&order);
+        if order.sleepers.earliest().is_none() {
+            // ORDERING: Relaxed: it publishes nothing, and the exchanges before it are read with it as one sequence.
+            self.visible.fetch_and(!ASLEEP, Ordering::Relaxed);
+        }
+        drop(order);
+        woken.iter().for_each(|flag| flag.wake());
+    }
+
+    fn note_earliest(&self, order: &Order) {
+        let earliest = order.sleepers.earliest().unwrap_or(u64::MAX);
+        // ORDERING: Relaxed: under the lock; the bit, which is set after it, publishes it.
+        self.earliest.store(earliest, Ordering::Relaxed);
     }
 
     /// Notes that the commit of these numbers was not finished. Commits after it never become visible. Returns whether it is the first
     /// one to stop.
-    pub(crate) fn stop(&self, Taken { first, last }: Taken, cause: Error) -> bool {
-        let mut order = self.lock();
+    pub(crate) fn stop(&self, taken: Taken, cause: Error) -> bool {
+        let mut order = self.order.lock();
         let is_first = order.stop.is_none();
-        let earlier = order.stop.take().unwrap_or(Stop { first, cause });
-        order.stop = Some(Stop { first: earlier.first.min(first), ..earlier });
-        order.stopped += last - first + 1;
+        let earlier = order.stop.take().unwrap_or(Stop { first: taken.first, cause });
+        order.stop = Some(Stop { first: earlier.first.min(taken.first), ..earlier });
+        order.refused += taken.count();
         // ORDERING: Relaxed: who takes a number and does not see it yet is told when the batch is complete.
         self.has_stop.store(1, Ordering::Relaxed);
-        drop(order);
-        self.changed.notify_all();
+        // Each of them asks again whether its number becomes visible.
+        self.wake_up_to(SequenceNumber::MAX, order);
+        self.ended.notify_all();
         is_first
     }
 
@@ -207,311 +351,31 @@ impl Publication {
         self.order.lock().stop.as_ref().map(|stop| Error::read_only(stop.cause.clone()))
     }
 
-    /// If a commit stopped: waits until all commits up to `last`, the last number taken, have ended and returned
+    /// If a commit stopped: waits until all commits up to `last`, the last number taken, have ended
     /// (PUBLICATION-3). The caller keeps new numbers away.
     pub(crate) fn wait_until_ended(&self, last: SequenceNumber) -> Option<Stop> {
-        let mut order = self.order.lock();
-        order.stop.as_ref()?;
         loop {
-            let done: u64 = order.done.iter().map(|(first, last)| last - first + 1).sum();
-            if order.waiting == 0 && order.visible + done + order.stopped >= last {
-                return order.stop.clone();
+            let order = self.order.lock();
+            let stop = order.stop.clone()?;
+            let before = stop.first - 1;
+            if self.visible() < before {
+                drop(order);
+                // If one of them stops meanwhile, that one is the stop.
+                let _ = self.wait_for(before);
+            } else if order.refused < last - before {
+                drop(self.ended.wait(order));
+            } else {
+                return Some(stop);
             }
-            order = self.changed.wait(order);
         }
     }
 
     /// Leaves numbers up to this one unused: a replay goes on after them. Nothing is under way, and the caller has the
     /// commit mutex.
     pub(crate) fn skip_to(&self, last: SequenceNumber) {
-        let mut order = self.lock();
-        order.visible = order.visible.max(last);
-        self.show(&order);
-    }
-
-    /// Stores the visible number. If no thread depends on the next one, commits need no lock from here on.
-    fn show(&self, order: &Order) {
-        let is_quiet = order.done.is_empty() && order.stop.is_none() && order.waiting == 0;
-        let bit = if is_quiet { 0 } else { LOCKED };
-        // ORDERING: Release pairs with the Acquire in `visible`. All entries up to this number were inserted before
-        // their commits took this lock, or were published before this thread took it.
-        self.visible.store(order.visible << 1 | bit, Ordering::Release);
-    }
-}
-
-// One value that all threads read and that is replaced as a whole: the set's view, or its active table.
-//
-// ```text
-//   shard 0   shard 1   ..   shard 15       a lock each; a thread uses the shard of its number
-//      |         |              |
-//    outer     outer          outer         an Arc of the shard's own: readers count here, in a line of its own
-//       \________|_____________/
-//                |
-//              value
-// ```
-// * SWAPPED-1: a swap locks every shard before it changes the first one. So once one thread has loaded the new value,
-//   no load that begins later returns the old one.
-// * SWAPPED-2: readers of different shards write no common cache line.
-//
-// Any thread; a load waits for at most one clone of the same shard, or for a swap. Loads under a swap are not
-// promised to be fair. A pointer swapped by a crate would need no lock at all; why this one is here: ARCHITECTURE,
-// rejected answers.
-
-#[cfg(not(loom))]
-const SHARDS: usize = 16;
-#[cfg(loom)]
-const SHARDS: usize = 2;
-
-/// A loaded value. The outer pointer is the shard's own.
-pub(crate) type Loaded<T> = Arc<Alone<Arc<T>>>;
-
-fn pointer<T>(value: &Arc<T>) -> Loaded<T> {
-    Arc::new(Alone(Arc::clone(value)))
-}
-
-/// A pointer of each shard to one value, which is loaded and replaced under a lock of the caller's.
-#[derive(Debug)]
-pub(crate) struct Pointers<T>(Box<[Loaded<T>; SHARDS]>);
-
-impl<T> Pointers<T> {
-    pub(crate) fn to(value: &Arc<T>) -> Self {
-        Pointers(Box::new(std::array::from_fn(|_| pointer(value))))
-    }
-
-    /// The value, by the shard of this thread.
-    #[inline]
-    pub(crate) fn get(&self) -> Loaded<T> {
-        Arc::clone(&self.0[thread_number() % SHARDS])
-    }
-}
-
-/// A value that is replaced as a whole.
-#[derive(Debug)]
-pub(crate) struct Swapped<T> {
-    shards: [Alone<Mutex<Loaded<T>>>; SHARDS],
-}
-
-impl<T> Swapped<T> {
-    pub(crate) fn new(value: Arc<T>) -> Self {
-        Swapped { shards: std::array::from_fn(|_| Alone(Mutex::new(pointer(&value)))) }
-    }
-
-    /// The value.
-    pub(crate) fn load(&self) -> Loaded<T> {
-        self.load_from(thread_number())
-    }
-
-    /// The value, by the shard of this thread number.
-    pub(crate) fn load_from(&self, thread: usize) -> Loaded<T> {
-        Arc::clone(&self.shards[thread % SHARDS].lock())
-    }
-
-    /// Replaces the value (SWAPPED-1). Returns what the shards held, to be dropped without a lock.
-    pub(crate) fn swap(&self, value: &Arc<T>) -> [Loaded<T>; SHARDS] {
-        let guards = self.shards.each_ref().map(|shard| shard.lock());
-        guards.map(|mut guard| std::mem::replace(&mut *guard, pointer(value)))
-    }
-}
-
-// What batches wait for in the journal: one thread writes for all that wait, and one syncs.
-//
-// * LEADER-1: a turn answers for what was appended before it began. `appended` is stored after each append and read
-//   before each turn.
-// * LEADER-2: after a turn that failed or panicked none is tried again: everybody who waits gets its error.
-// * LEADER-3: one thread has a turn of a kind at a time. A sync and a write may be under way together.
-// * LEADER-4: a leader makes the batches visible that it answers for and whose threads wait, up to the first one that is missing.
-//   What it does not make visible, its own thread does.
-//
-// Any thread. A turn's lock is held while a batch is published without the lock of the publication.
-
-/// How often a thread lets others run while it waits for a leader, until it sleeps: a write is shorter than to sleep and to be
-/// woken.
-#[cfg(not(loom))]
-const YIELDS: usize = 30;
-#[cfg(loom)]
-const YIELDS: usize = 0;
-
-/// If so many batches waited at the end of a turn, the leader of the next one lets others run before it begins, so that they come along:
-/// for fewer a system call takes less time than to change threads.
-const GROUP: usize = 4;
-
-/// The numbers of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Taken {
-    pub(crate) first: SequenceNumber,
-    pub(crate) last: SequenceNumber,
-}
-
-/// What a journal was given, and who writes and who syncs it.
-#[derive(Debug)]
-pub(crate) struct Logged {
-    /// The last number that was appended.
-    appended: AtomicU64,
-    writes: Turns,
-    syncs: Turns,
-}
-
-impl Logged {
-    pub(crate) fn new(last: SequenceNumber) -> Self {
-        Logged { appended: AtomicU64::new(last), writes: Turns::new(last), syncs: Turns::new(last) }
-    }
-
-    /// Notes an append. Called under the commit mutex, so numbers ascend.
-    pub(crate) fn note_appended(&self, last: SequenceNumber) {
-        // ORDERING: Release pairs with the Acquire in `appended`: the append is over.
-        self.appended.store(last, Ordering::Release);
-    }
-
-    /// The last number that was appended. Batches that no journal gets, and replayed ones, have later numbers.
-    pub(crate) fn appended(&self) -> SequenceNumber {
-        // ORDERING: Acquire pairs with the Release in `note_appended`: this append is over.
-        self.appended.load(Ordering::Acquire)
-    }
-
-    /// Returns once the journal has all that was appended up to a batch, as the durability says: once it is written, or durable. The
-    /// batch's numbers were appended, and its entries are in.
-    ///
-    /// # Errors
-    /// That of the write or the sync which failed (LEADER-2).
-    pub(crate) fn wait(
-        &self,
-        batch: Taken,
-        durability: Durability,
-        journal: &dyn Journal,
-        order: &Publication,
-    ) -> Result<()> {
-        let (turns, act): (_, fn(&dyn Journal) -> Result<()>) = match durability {
-            Durability::None | Durability::Queued => return Ok(()),
-            Durability::Buffered => (&self.writes, |journal| journal.write()),
-            Durability::Synced => (&self.syncs, |journal| journal.sync()),
-        };
-        turns.wait(batch, order, || {
-            let covered = self.appended();
-            act(journal).map(|()| covered)
-        })
-    }
-}
-
-/// The turns of one kind.
-#[derive(Debug)]
-struct Turns {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug)]
-struct State {
-    /// What turns have answered for: all appended batches up to this number.
-    done: SequenceNumber,
-    role: Role,
-    /// Batches whose entries are in and whose threads wait.
-    waiting: Vec<Taken>,
-    /// Threads that sleep.
-    asleep: u64,
-    /// Whether `GROUP` batches waited at the end of the last turn.
-    is_shared: bool,
-}
-
-/// Whether somebody has a turn.
-#[derive(Debug)]
-enum Role {
-    Free,
-    Taken,
-    Failed(Error),
-}
-
-impl Turns {
-    fn new(done: SequenceNumber) -> Self {
-        let state = State { done, role: Role::Free, waiting: Vec::new(), asleep: 0, is_shared: false };
-        Turns { state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    /// Returns once a turn has answered for a batch. `act` is one turn, and returns what it answers for.
-    fn wait(
-        &self,
-        batch: Taken,
-        order: &Publication,
-        act: impl Fn() -> Result<SequenceNumber>,
-    ) -> Result<()> {
-        let mut state = self.state.lock();
-        if !matches!(state.role, Role::Failed(_)) && state.done < batch.last {
-            state.waiting.push(batch);
-        }
-        let mut yields = 0;
-        while state.done < batch.last {
-            match &state.role {
-                Role::Failed(error) => return Err(error.clone()),
-                Role::Free => {
-                    state.role = Role::Taken;
-                    let is_shared = state.is_shared;
-                    drop(state);
-                    let mut turn = Turn { turns: self, order, outcome: Err(Error::WriterPanicked) };
-                    if is_shared {
-                        // Others come along.
-                        std::thread::yield_now();
-                    }
-                    turn.outcome = act();
-                    return turn.outcome.clone().map(drop);
-                }
-                Role::Taken if yields < YIELDS => {
-                    drop(state);
-                    yields += 1;
-                    std::thread::yield_now();
-                    state = self.state.lock();
-                }
-                Role::Taken => {
-                    state.asleep += 1;
-                    state = self.changed.wait(state);
-                    state.asleep -= 1;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Ends a leader's turn, also when its journal panics.
-struct Turn<'t> {
-    turns: &'t Turns,
-    order: &'t Publication,
-    outcome: Result<SequenceNumber>,
-}
-
-impl Turn<'_> {
-    /// Publishes the batches that wait and that the turn answers for (LEADER-4).
-    fn publish(&self, waiting: &mut Vec<Taken>, covered: SequenceNumber) {
-        waiting.sort_unstable();
-        let ready = waiting.partition_point(|batch| batch.last <= covered);
-        let mut ready = waiting.drain(..ready);
-        let Some(Taken { first, mut last }) = ready.next() else { return };
-        for batch in ready {
-            if batch.first != last + 1 {
-                break;
-            }
-            last = batch.last;
-        }
-        self.order.publish(first, last);
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut state = self.turns.state.lock();
-        state.is_shared = state.waiting.len() >= GROUP;
-        match &self.outcome {
-            Ok(covered) => {
-                self.publish(&mut state.waiting, *covered);
-                (state.done, state.role) = (*covered, Role::Free);
-            }
-            Err(error) => {
-                state.waiting.clear();
-                state.role = Role::Failed(error.clone());
-            }
-        }
-        let has_sleepers = state.asleep > 0;
-        drop(state);
-        if has_sleepers {
-            self.turns.changed.notify_all();
+        let visible = self.visible();
+        if visible < last {
+            self.advance(visible, last);
         }
     }
 }

@@ -21,7 +21,8 @@ use paranoid_memtable::scan::SortedSource;
 use paranoid_memtable::{Kind, Lookup, Result, SequenceNumber, TableReader, ValueRef, shown};
 
 use crate::merging_cursor::{MergedEntry, MergingCursor, Source};
-use crate::publication::{Loaded, Publication};
+use crate::publication::Publication;
+use crate::swapped::Loaded;
 use crate::tables::{LastNumber, Tables};
 
 /// What a set shows at one sequence number: its tables, and the engine's base. `'static`, `Send` and `Sync`. It keeps

@@ -484,16 +484,16 @@ mod weight {
 
     /// Most code lines and files of a package's sources, by folder.
     pub(crate) const LIMITS: [(&str, u64, u64); 3] =
-        [("src/", 15_770, 79), ("set/src/", 4_490, 19), ("sst/src/", 3_670, 22)];
+        [("src/", 15_770, 79), ("set/src/", 5_000, 25), ("sst/src/", 3_670, 22)];
 
     /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.
     pub(crate) const WORDS_MAX: u64 = 9_450;
 
     /// Most words of SAFETY.md.
-    pub(crate) const SAFETY_WORDS_MAX: u64 = 3_675;
+    pub(crate) const SAFETY_WORDS_MAX: u64 = 3_890;
 
     /// Most words of the pages of the rustdoc that are files: `guide` and `internals`.
-    pub(crate) const PAGES_MAX: u64 = 7_600;
+    pub(crate) const PAGES_MAX: u64 = 8_150;
 
     /// Most files of the suite, of what its tests share, and of the damage that they do.
     pub(crate) const TESTS_MAX: u64 = 50;
