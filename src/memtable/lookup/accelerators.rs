@@ -148,8 +148,8 @@ pub(crate) struct Filter<const HOLDS: usize> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bits {
     pub(crate) line: Line,
-    /// The bit of the group that it belongs to (LINES-7).
-    group: u64,
+    /// What all of these are made of, and the group (LINES-7).
+    hash: u64,
     /// Which word of the line.
     place: usize,
     /// Which bits of the word.
@@ -177,20 +177,20 @@ impl<const HOLDS: usize> Filter<HOLDS> {
         let fields = hash.wrapping_mul(SPREAD) >> (u64::BITS - WORD_FIELD - FIELD * PROBES);
         let mask = (0..PROBES).fold(0, |mask, probe| mask | 1 << ((fields >> (FIELD * probe)) % 64));
         let place = (fields >> (FIELD * PROBES)) as usize % LINE_WORDS;
-        Some(Bits { line, group: group_of(hash), place, mask })
+        Some(Bits { line, hash, place, mask })
     }
 
     /// Adds a key or prefix (FILTER-1).
     #[inline(always)]
     pub(crate) fn add(&self, view: &View<'_>, key_part: u64) -> Result<(), Corruption> {
-        let Bits { line, group, place, mask } = self.bits(view.secret, key_part).ok_or_else(lost)?;
+        let Bits { line, hash, place, mask } = self.bits(view.secret, key_part).ok_or_else(lost)?;
         let word = line.word(view, place).ok_or_else(lost)?;
         // ORDERING: Relaxed: the Release in `publish_link` orders the bit before the node, even if another thread set
         // it: a reader that sees the node sees what this load saw.
         if word.load(Ordering::Relaxed) & mask == mask {
             return Ok(());
         }
-        self.lines.open(view, Self::salt(view.secret), group)?;
+        self.lines.open(view, Self::salt(view.secret), group_of(hash))?;
         // ORDERING: Relaxed: ordered before the node by the Release in `publish_link`.
         let found = word.fetch_or(mask, Ordering::Relaxed);
         line.account(view, place, found, found | mask).ok_or_else(lost)
@@ -205,7 +205,7 @@ impl<const HOLDS: usize> Filter<HOLDS> {
     /// Whether a bit is missing, so that no entry has the key. Reads the word, and the control word if it lacks a bit
     /// (FILTER-2).
     #[inline(always)]
-    fn misses(&self, view: &View<'_>, Bits { line, group, place, mask }: Bits) -> bool {
+    fn misses(&self, view: &View<'_>, Bits { line, hash, place, mask }: Bits) -> bool {
         let Some(word) = line.word(view, place) else { return false };
         // ORDERING: Relaxed: a reader that knows of an entry reads after its publication, see `Filter::add`.
         if word.load(Ordering::Relaxed) & mask == mask {
@@ -213,8 +213,15 @@ impl<const HOLDS: usize> Filter<HOLDS> {
         }
         match line.read(view) {
             Some(words) => words[place] & mask != mask,
-            None => self.lines.is_unused(Self::salt(view.secret), group),
+            None => self.is_unused(view, hash),
         }
+    }
+
+    /// Whether no hash of this one's group was ever written (LINES-7).
+    #[cold]
+    #[inline(never)]
+    fn is_unused(&self, view: &View<'_>, hash: u64) -> bool {
+        self.lines.is_unused(Self::salt(view.secret), group_of(hash))
     }
 }
 

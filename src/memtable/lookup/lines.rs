@@ -150,9 +150,10 @@ impl Lines {
             return Ok(());
         }
         let number = u64::from(group.trailing_zeros());
-        for index in number * count / GROUPS..=((number + 1) * count - 1) / GROUPS {
+        let (first, last) = (number * count / GROUPS, ((number + 1) * count - 1) / GROUPS);
+        for index in first..=last {
             // Lines at the ends may be those of an open group too.
-            if groups_of_line(index, count) & open == 0 {
+            if first < index && index < last || groups_of_line(index, count) & open == 0 {
                 let line = self.line(salt, index)?;
                 // ORDERING: Relaxed: published by the bit of the group.
                 view.word(line.control).ok_or_else(lost)?.fetch_xor(line.key(view), Ordering::Relaxed);
@@ -163,7 +164,6 @@ impl Lines {
     }
 
     /// Whether no hash of this group was ever written (LINES-7). For lines that do not agree.
-    #[cold]
     pub(crate) fn is_unused(&self, salt: Salt, group: u64) -> bool {
         self.place.get(salt, OPEN).is_ok_and(|open| open & group == 0)
     }
