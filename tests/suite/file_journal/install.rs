@@ -651,7 +651,7 @@ mod shortage {
     use std::sync::Arc;
 
     use paranoid_memtable::{ChecksumKind, Error};
-    use paranoid_set::{FileJournal, FindingReason, Journal, RecoveryMode, Storage};
+    use paranoid_set::{FileJournal, FindingReason, Journal, MemTableSet, RecoveryMode, SetOptions, Storage};
 
     use super::super::{Files, batch, disk_of, empty_disk, read};
     use super::{Engine, Forgets, Written};
@@ -710,6 +710,28 @@ mod shortage {
         }
         println!("{refused} calls were refused");
         assert!(refused > runs, "{refused} in {runs} runs");
+    }
+
+    /// Each call of a switch fails once: afterwards the set begins its table, or it is read-only and says so.
+    #[test]
+    fn a_switch_that_failed_is_tried_again_or_ends_the_set() {
+        let (mut tried_again, mut ended) = (0, 0);
+        for call in 0..8 {
+            let disk = empty_disk();
+            let (journal, ..) = read(&disk, 0, RecoveryMode::default()).unwrap();
+            let options = SetOptions::builder().journal(Arc::new(journal)).build().unwrap();
+            let set = MemTableSet::open(options, ()).unwrap();
+            set.put("k", "v").unwrap();
+            let from = disk.steps() + call;
+            disk.set_plan(Plan { fails_within: Some((from, from + 1)), ..Plan::default() });
+            let failed = set.switch().is_err();
+            disk.set_plan(Plan::default());
+            let again = set.switch();
+            assert!(again.is_ok() || set.read_only().is_some(), "call {call}: {again:?}");
+            tried_again += u64::from(failed && set.read_only().is_none());
+            ended += u64::from(set.read_only().is_some());
+        }
+        assert!(tried_again > 0 && ended > 0, "{tried_again} {ended}");
     }
 
     /// A sync needs no file descriptor, neither for new names nor for the notes, and what it answers is so.
