@@ -401,12 +401,7 @@ impl<B> Shared<B> {
             if let Some(number) = encoded.first_chunk_mut::<8>() {
                 *number = first.to_le_bytes();
             }
-            let appended = journal.append(encoded);
-            if let Err(error @ Error::ReadOnly { .. }) = &appended {
-                // The journal may lose what it has taken.
-                self.refuse_because(commit, error);
-            }
-            appended?;
+            self.heed(commit, journal.append(encoded))?;
             self.logged.note_appended(last);
             commit.logged += encoded.len() as u64;
             commit.unwritten += encoded.len();
@@ -545,6 +540,14 @@ impl<B> Shared<B> {
         error
     }
 
+    /// The answer of a journal. One that has failed may lose what it has taken: the set is read-only then.
+    fn heed(&self, commit: &mut Commit<B>, answer: Result<()>) -> Result<()> {
+        if let Err(error @ Error::ReadOnly { .. }) = &answer {
+            self.refuse_because(commit, error);
+        }
+        answer
+    }
+
     /// Makes the set read-only; what is noted is still to be delivered.
     #[cold]
     fn refuse_because(&self, commit: &mut Commit<B>, error: &Error) {
@@ -567,12 +570,7 @@ impl<B> Shared<B> {
         let table = self.model.fork()?;
         let end = || Error::InvalidArgument("table numbers end at 2^64 - 1".into());
         let number = commit.last_table.checked_add(1).ok_or_else(end)?;
-        if let Some(Err(error)) = journal.map(|journal| journal.switch(number)) {
-            if let Error::ReadOnly { .. } = error {
-                self.refuse_because(commit, &error);
-            }
-            return Err(error);
-        }
+        journal.map_or(Ok(()), |journal| self.heed(commit, journal.switch(number)))?;
         commit.last_table = number;
         Ok(Slot::new(number, table, self.buffers.count_table(), self.options.scans))
     }

@@ -286,22 +286,20 @@ impl<B> MemTableSet<B> {
     pub fn flush_and_wait(&self) -> Result<()> {
         let Shared { buffers, commit, options, .. } = &*self.shared;
         let deadline = Instant::now().checked_add(options.stall_timeout);
+        let mut stall = Stall { deadline, ..Stall::default() };
         buffers.change_thread(ThreadState::retry);
         let Some(newest) = self.shared.switch()? else { return Ok(()) };
-        let mut stall = Stall { deadline, ..Stall::default() };
         let ended = buffers.wait_for_flush(newest, &mut stall);
         if ended == FlushWait::Flushed {
             // An install counts its tables, and shows its base before it lets the mutex go.
             drop(commit.lock());
             return Ok(());
         }
+        let tables = self.view().readers().count() as u64;
+        let waited = stall.since.map_or(Duration::ZERO, |since| since.elapsed());
         let nobody = "nothing flushes the set: start a flush thread, or begin a flush and install it";
         Err(buffers.thread_error().unwrap_or_else(|| match ended {
-            FlushWait::Late => Error::WriteStall {
-                cause: StallCause::Tables,
-                tables: self.view().readers().count() as u64,
-                waited: stall.since.map_or(Duration::ZERO, |since| since.elapsed()),
-            },
+            FlushWait::Late => Error::WriteStall { cause: StallCause::Tables, tables, waited },
             _ => Error::InvalidArgument(nobody.into()),
         }))
     }

@@ -380,14 +380,14 @@ fn a_full_disk_is_an_error_and_no_loss() {
         let mut kept = vec![];
         let mut is_full = |result: Result<(), Error>| match result {
             Ok(()) => false,
-            Err(Error::Io { source, .. }) => {
+            // A journal that has failed says so.
+            Err(error) => {
+                let cause = if let Error::ReadOnly { cause } = &error { cause } else { &error };
+                let Error::Io { source, .. } = cause else { panic!("{error}") };
                 assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
                 refused += 1;
                 true
             }
-            // A journal that has failed says so.
-            Err(Error::ReadOnly { cause }) => matches!(&*cause, Error::Io { .. }),
-            Err(error) => panic!("{error}"),
         };
         if !is_full(journal.switch(1)) {
             for sequence in 1..=40 {

@@ -670,3 +670,69 @@ mod slow_freeze {
         }
     }
 }
+
+/// Flushes that nobody ends: kept, or leaked.
+mod kept {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use paranoid_memtable::{Error, StallCause};
+    use paranoid_set::{FlushJob, MemTableSet, SetOptions};
+
+    use crate::support::rng::Watchdog;
+    use crate::support::sets::History;
+
+    fn impatient() -> MemTableSet<()> {
+        let options = SetOptions::builder().stall_timeout(Duration::from_millis(20));
+        MemTableSet::open(options.build().unwrap(), ()).unwrap()
+    }
+
+    /// A flush that is kept, by a thread of the engine or by the function of the flush thread, and one that is leaked: who waits for its end
+    /// is answered like a write that is stalled, and the tables stay.
+    #[test]
+    fn a_wait_for_a_flush_has_an_end() {
+        let _watchdog = Watchdog::new("flushes::kept::a_wait_for_a_flush_has_an_end", 0);
+        let late = |set: &MemTableSet<()>| match set.flush_and_wait() {
+            Err(Error::WriteStall { cause: StallCause::Tables, tables: 2, waited }) => {
+                assert!(!waited.is_zero())
+            }
+            other => panic!("{other:?}"),
+        };
+        let flush = |mut job: FlushJob<()>| {
+            job.flush(&mut History::default())?;
+            job.install(|_| Ok(()))
+        };
+        let begin = |set: &MemTableSet<()>| {
+            set.put("k", "v").unwrap();
+            set.switch().unwrap();
+            set.begin_flush().unwrap().unwrap()
+        };
+        // Kept; then nothing flushes, and then it is flushed.
+        let set = impatient();
+        let job = begin(&set);
+        (0..2).for_each(|_| late(&set));
+        drop(job);
+        assert!(matches!(set.flush_and_wait(), Err(Error::InvalidArgument(_))));
+        flush(set.begin_flush().unwrap().unwrap()).unwrap();
+        set.flush_and_wait().unwrap();
+        // Leaked: nothing ends it, and all else goes on.
+        let set = impatient();
+        std::mem::forget(begin(&set));
+        (0..2).for_each(|_| late(&set));
+        assert!(set.put("k", "later").is_ok() && set.read_only().is_none());
+        // Kept by a function that says that it is done; once the job is gone, the thread tries again when it is asked to.
+        let set = impatient();
+        let (keep, kept) = channel();
+        let mut flushes = 0;
+        let thread = set.start_flush_thread(move |job| {
+            flushes += 1;
+            if flushes == 1 { keep.send(job).map_err(|_| Error::FlushPanicked) } else { flush(job) }
+        });
+        set.put("k", "v").unwrap();
+        late(&set);
+        drop(kept.recv().unwrap());
+        set.flush_and_wait().unwrap();
+        assert_eq!(set.stats().tables, 1);
+        thread.unwrap().close().unwrap();
+    }
+}

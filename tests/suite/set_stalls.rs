@@ -8,7 +8,7 @@ use paranoid_memtable::StallCause;
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{Error, Lookup, MemTableOptions, WriteBatch};
-use paranoid_set::{FlushJob, MemTableSet, MergeOperator, SetOptions, WriteOptions};
+use paranoid_set::{MemTableSet, MergeOperator, SetOptions, WriteOptions};
 
 use crate::support::rng::Watchdog;
 
@@ -139,55 +139,6 @@ fn a_stall_has_an_end() {
     drop((job, other));
     assert_eq!(fill(&set, &batch), (2, Duration::ZERO));
     assert!(SetOptions::builder().max_write_buffer_number(1).build().is_err());
-}
-
-/// A flush that is kept, by a thread of the engine or by the function of the flush thread, and one that is leaked: who waits for its end
-/// is answered like a write that is stalled, and the tables stay.
-#[test]
-fn a_wait_for_a_flush_has_an_end() {
-    let _watchdog = Watchdog::new("set_stalls::a_wait_for_a_flush_has_an_end", 0);
-    let late = |set: &MemTableSet<()>| match set.flush_and_wait() {
-        Err(Error::WriteStall { cause: StallCause::Tables, tables: 2, waited }) => {
-            assert!(!waited.is_zero())
-        }
-        other => panic!("{other:?}"),
-    };
-    let flush = |mut job: FlushJob<()>| {
-        job.flush(&mut Everything)?;
-        job.install(|_| Ok(()))
-    };
-    let begin = |set: &MemTableSet<()>| {
-        set.put("k", "v").unwrap();
-        set.switch().unwrap();
-        set.begin_flush().unwrap().unwrap()
-    };
-    // Kept; then nothing flushes, and then it is flushed.
-    let (set, _) = small(TIMEOUT);
-    let job = begin(&set);
-    (0..2).for_each(|_| late(&set));
-    drop(job);
-    assert!(matches!(set.flush_and_wait(), Err(Error::InvalidArgument(_))));
-    flush(set.begin_flush().unwrap().unwrap()).unwrap();
-    set.flush_and_wait().unwrap();
-    // Leaked: nothing ends it, and all else goes on.
-    let (set, _) = small(TIMEOUT);
-    std::mem::forget(begin(&set));
-    (0..2).for_each(|_| late(&set));
-    assert!(set.put("k", "later").is_ok() && set.read_only().is_none());
-    // Kept by a function that says that it is done; once the job is gone, the thread tries again when it is asked to.
-    let (set, _) = small(TIMEOUT);
-    let (keep, kept) = channel();
-    let mut flushes = 0;
-    let thread = set.start_flush_thread(move |job| {
-        flushes += 1;
-        if flushes == 1 { keep.send(job).map_err(|_| Error::FlushPanicked) } else { flush(job) }
-    });
-    set.put("k", "v").unwrap();
-    late(&set);
-    drop(kept.recv().unwrap());
-    set.flush_and_wait().unwrap();
-    assert_eq!(set.stats().tables, 1);
-    thread.unwrap().close().unwrap();
 }
 
 /// Joins operands; refuses some.

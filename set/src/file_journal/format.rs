@@ -148,13 +148,14 @@ impl FileHeader {
 
 /// Whether a copy of the header verifies that another version has written (JOURNAL-FORMAT-5).
 fn is_of_another_version(bytes: &[u8]) -> bool {
-    let own = [0, COPY_ROOM].map(|at| at..at + COPY_LEN);
-    let first = [0, FIRST_COPY_LEN].map(|at| at..at + FIRST_COPY_LEN);
-    let copies = own.into_iter().chain(first).filter_map(|place| bytes.get(place)?.split_last_chunk::<4>());
-    copies.into_iter().any(|(fields, checksum)| {
-        let has_name = word(fields, 0) == MAGIC && fields[8] != VERSION;
-        has_name && ChecksumKind::Xxh3.checksum(fields).to_le_bytes() == *checksum
-    })
+    let verifies = |(from, len): (usize, usize)| {
+        let copy = bytes.get(from..from + len).and_then(<[u8]>::split_last_chunk::<4>);
+        copy.is_some_and(|(fields, checksum)| {
+            let is_other = word(fields, 0) == MAGIC && fields[8] != VERSION;
+            is_other && ChecksumKind::Xxh3.checksum(fields).to_le_bytes() == *checksum
+        })
+    };
+    verifies((0, COPY_LEN)) || verifies((COPY_ROOM, COPY_LEN)) || verifies((0, FIRST_COPY_LEN))
 }
 
 /// Eight bytes of a slice that has them.
@@ -282,12 +283,9 @@ impl Record<'_> {
 
     /// Whether a copy of the payload has the record's checksum.
     pub(super) fn verify(&self, copy: &[u8], checks: &BlockChecks) -> Result<(), Corruption> {
-        let computed = checks.trailer(copy, BATCH, self.offset_of(0));
-        if computed == self.trailer {
-            Ok(())
-        } else {
-            Err(report(0, as_number(&computed), as_number(&self.trailer)))
-        }
+        let computed = as_number(&checks.trailer(copy, BATCH, self.offset_of(0)));
+        let stored = as_number(&self.trailer);
+        if computed == stored { Ok(()) } else { Err(report(0, computed, stored)) }
     }
 }
 

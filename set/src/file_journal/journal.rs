@@ -132,15 +132,15 @@ impl State {
         self.failure.clone().map_or(Ok(()), Err)
     }
 
-    /// Notes a call that failed; the first one is told.
+    /// Notes a call that failed. From then on every call fails with `ReadOnly` because of the first one: what was appended may be lost.
     #[cold]
     fn failed(&mut self, error: Error) -> Error {
-        self.failure.get_or_insert(error).clone()
+        self.failure.get_or_insert(Error::read_only(error)).clone()
     }
 
     /// Queues a record. After a call that failed `ReadOnly`: what was appended before may be lost in a crash.
     fn append(&mut self, payload: &[u8]) -> Result<()> {
-        self.working().map_err(Error::read_only)?;
+        self.working()?;
         let Some(newest) = self.files.last_mut() else {
             return Err(Error::InvalidArgument("a journal takes batches after its first `switch`".into()));
         };
@@ -366,36 +366,6 @@ impl FileJournal {
         Ok(state)
     }
 
-    /// Writes what is queued to the newest file, and begins that of a table.
-    fn begin_file(&self, table: u64) -> Result<()> {
-        if self.state.lock().files.len() >= OPEN_FILES_MAX {
-            self.sync()?;
-        }
-        let mut taken = self.writing.lock();
-        let mut state = self.write_queue(&mut taken)?;
-        while !state.queue.bytes.is_empty() {
-            drop(state);
-            state = self.write_queue(&mut taken)?;
-        }
-        if table < state.next_table || table == u64::MAX {
-            let next = state.next_table;
-            return Err(Error::InvalidArgument(format!("table {table} where {next} is the next one")));
-        }
-        let random = RandomState::new().hash_one(table);
-        let header = FileHeader {
-            previous: state.end(),
-            last_sequence: state.last_sequence,
-            ..FileHeader::new(self.checksum, random, table)
-        };
-        let name = name_of(table);
-        let file = write_copy(&*self.storage, &name, &header.to_bytes())?.into();
-        name_copy(&*self.storage, &name).map_err(|error| state.failed(error))?;
-        let end = HEADER_LEN as u64;
-        state.files.push(OpenFile { header, file, end, written: end, durable: 0 });
-        state.next_table = table + 1;
-        Ok(())
-    }
-
     /// Makes these files durable, oldest first, and their names last (FILE-JOURNAL-1 and 5).
     fn sync_files(&self, files: &[OpenFile], evidence: &mut Evidence) -> Result<()> {
         for file in files {
@@ -455,11 +425,32 @@ impl Journal for FileJournal {
     }
 
     fn switch(&self, table: u64) -> Result<()> {
-        self.begin_file(table).map_err(|error| {
-            // Else the set would ask for a table again and again.
-            let has_failed = self.state.lock().failure.is_some();
-            if has_failed { Error::read_only(error) } else { error }
-        })
+        if self.state.lock().files.len() >= OPEN_FILES_MAX {
+            self.sync()?;
+        }
+        let mut taken = self.writing.lock();
+        let mut state = self.write_queue(&mut taken)?;
+        while !state.queue.bytes.is_empty() {
+            drop(state);
+            state = self.write_queue(&mut taken)?;
+        }
+        if table < state.next_table || table == u64::MAX {
+            let next = state.next_table;
+            return Err(Error::InvalidArgument(format!("table {table} where {next} is the next one")));
+        }
+        let random = RandomState::new().hash_one(table);
+        let header = FileHeader {
+            previous: state.end(),
+            last_sequence: state.last_sequence,
+            ..FileHeader::new(self.checksum, random, table)
+        };
+        let name = name_of(table);
+        let file = write_copy(&*self.storage, &name, &header.to_bytes())?.into();
+        name_copy(&*self.storage, &name).map_err(|error| state.failed(error))?;
+        let end = HEADER_LEN as u64;
+        state.files.push(OpenFile { header, file, end, written: end, durable: 0 });
+        state.next_table = table + 1;
+        Ok(())
     }
 
     /// Without a sequence number: if the recovery delivered anything, nothing is removed.

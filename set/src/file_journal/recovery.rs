@@ -35,7 +35,7 @@ use crate::file_journal::format::{
 };
 use crate::file_journal::scan::{Bad, Records, ScannedFile, read_file};
 use crate::file_journal::storage::{
-    COPY, Storage, StorageFile, name_copy, remove_if_there, sync_dir, write_anew, write_durable_copy,
+    COPY, Storage, StorageFile, name_copy, remove_if_there, sync_dir, write_anew, write_synced,
 };
 
 /// What a recovery found.
@@ -435,6 +435,7 @@ impl JournalRecovery {
     fn clean_up(&self, names: &[String], oldest: u64, evidence: &mut Evidence) -> Result<()> {
         let storage = &*self.storage;
         // JOURNAL-RECOVERY-5. No note names such a file.
+        let is_own = |name: &str| name == NAME || table_of(name).or_else(|| table_of_kept(name)).is_some();
         let begun = |name: &&String| name.strip_suffix(COPY).is_some_and(is_own);
         names.iter().filter(begun).try_for_each(|name| remove_if_there(storage, name))?;
         let stays = |note: &Note| {
@@ -482,11 +483,10 @@ impl JournalRecovery {
 
     /// Sets aside a file of which nothing is kept, or removes one that holds nothing.
     fn drop_file(&self, file: &ScannedFile) -> Result<()> {
-        let name = file.name();
         if file.len > HEADER_LEN as u64 || file.bad.is_some_and(|bad| !bad.unwritten) {
-            set_aside(&*self.storage, &name, self.ending)
+            set_aside(&*self.storage, &file.name(), self.ending)
         } else {
-            remove_if_there(&*self.storage, &name)
+            remove_if_there(&*self.storage, &file.name())
         }
     }
 
@@ -496,29 +496,22 @@ impl JournalRecovery {
         if file.end() <= self.synced && Some(file.end()) != self.end() {
             return Ok(());
         }
-        let mut bytes = read_file(&*self.storage, file.table)?;
-        let mut cut = Vec::new();
+        let (storage, name) = (&*self.storage, file.name());
+        let (mut bytes, aside) = (read_file(storage, file.table)?, format!("{name}{}", self.ending));
         if !self.is_salvage {
-            cut = bytes.split_off(usize::try_from(file.len).map_or(bytes.len(), |len| len.min(bytes.len())));
+            let cut =
+                bytes.split_off(usize::try_from(file.len).map_or(bytes.len(), |len| len.min(bytes.len())));
             let again = ScannedFile::read(file.table, bytes.clone(), Some(file.len))?;
             again.bad.map_or(Ok(()), |bad| Err(file.damaged(bad.report.into())))?;
+            // The end is set aside, durably, before the file is written without it.
+            if self.cut_table() == Some(file.table) && !cut.is_empty() {
+                write_anew(storage, &aside, &cut)?;
+                sync_dir(storage)?;
+            }
         }
-        if cut.is_empty() || self.cut_table() != Some(file.table) {
-            return write_anew(&*self.storage, &file.name(), &bytes).map(drop);
-        }
-        self.cut_file(file, &bytes, &cut)
-    }
-
-    /// Sets the end of a file aside, durably, and then writes the file without it. If that fails, either the file has its end, or what
-    /// was set aside is there.
-    fn cut_file(&self, file: &ScannedFile, kept: &[u8], cut: &[u8]) -> Result<()> {
-        let (storage, name) = (&*self.storage, file.name());
-        let aside = format!("{name}{}", self.ending);
-        write_anew(storage, &aside, cut)?;
-        let written = sync_dir(storage).and_then(|()| write_anew(storage, &name, kept));
-        written.map(drop).inspect_err(|_| {
-            let is_whole = read_file(storage, file.table).is_ok_and(|now| now.len() > kept.len());
-            // JOURNAL-RECOVERY-5.
+        write_anew(storage, &name, &bytes).map(drop).inspect_err(|_| {
+            // JOURNAL-RECOVERY-5. Unless the file has its end, what was set aside is all that is left of it.
+            let is_whole = read_file(storage, file.table).is_ok_and(|now| now.len() > bytes.len());
             is_whole.then(|| storage.remove(&aside));
         })
     }
@@ -532,11 +525,6 @@ impl JournalRecovery {
     pub(super) fn last_first(&self) -> SequenceNumber {
         self.files.iter().map(|file| file.last_batch).fold(self.last_sequence, SequenceNumber::max)
     }
-}
-
-/// Whether a file belongs to the journal.
-fn is_own(name: &str) -> bool {
-    name == NAME || table_of(name).or_else(|| table_of_kept(name)).is_some()
 }
 
 /// Gives a file that is no longer part of the journal another name.
@@ -586,14 +574,11 @@ impl Note {
         bytes
     }
 
-    /// What the words of a note say, damaged or not.
-    fn from_words(bytes: &[u8]) -> Note {
+    /// A note, or what the words say of one that is damaged.
+    fn read(bytes: &[u8]) -> Result<Note, Note> {
         let at = At { table: word(bytes, 8), offset: word(bytes, 16) };
-        Note { at, last_sequence: word(bytes, 24) }
-    }
-
-    fn read(bytes: &[u8]) -> Option<Note> {
-        Some(Note::from_words(bytes)).filter(|note| note.to_bytes() == bytes)
+        let note = Note { at, last_sequence: word(bytes, 24) };
+        if note.to_bytes() == bytes { Ok(note) } else { Err(note) }
     }
 }
 
@@ -604,8 +589,6 @@ pub(super) struct Evidence {
     /// `None` after a call that failed: a note may end within the file, or another file have its name.
     file: Option<Box<dyn StorageFile>>,
     len: u64,
-    /// Whether the next note is synced at once.
-    is_due: bool,
     /// Whether a sync of the directory may have failed since a name was new (FILE-JOURNAL-5).
     has_lost_names: bool,
     /// The last note that may be there.
@@ -622,17 +605,16 @@ impl Evidence {
         let (mut note, mut damage) = (None, None);
         for (number, bytes) in bytes.chunks_exact(NOTE_LEN).enumerate() {
             match Note::read(bytes) {
-                Some(valid) => note = Some(valid),
+                Ok(valid) => note = Some(valid),
                 // A sector that was not written before a power cut.
-                None if bytes.iter().all(|byte| *byte == 0) => {}
-                None => {
-                    let written = Note::from_words(bytes).to_bytes();
-                    let cause = difference((number * NOTE_LEN) as u64, &written, bytes).into();
+                Err(_) if bytes.iter().all(|byte| *byte == 0) => {}
+                Err(words) => {
+                    let cause = difference((number * NOTE_LEN) as u64, &words.to_bytes(), bytes).into();
                     damage = Some(Error::DamagedFile { file: NAME.into(), cause: Box::new(cause) });
                 }
             }
         }
-        let evidence = Evidence { storage, file: None, len: 0, is_due: false, has_lost_names: true, note };
+        let evidence = Evidence { storage, file: None, len: 0, has_lost_names: true, note };
         Ok((evidence, damage))
     }
 
@@ -641,12 +623,12 @@ impl Evidence {
     /// after a failed one: all names that there are survive a crash then. An error before the file gets its name changes nothing.
     pub(super) fn begin(&mut self, note: Option<Note>) -> Result<()> {
         let bytes = note.map_or_else(Vec::new, |note| note.to_bytes().to_vec());
-        let file = write_durable_copy(&*self.storage, NAME, &bytes)?;
+        let file = write_synced(&*self.storage, NAME, &bytes)?;
         (self.file, self.has_lost_names) = (None, true);
         name_copy(&*self.storage, NAME)?;
         sync_dir(&*self.storage)?;
         (self.file, self.len, self.note) = (Some(file), bytes.len() as u64, note);
-        (self.is_due, self.has_lost_names) = (true, false);
+        self.has_lost_names = false;
         Ok(())
     }
 
@@ -655,7 +637,8 @@ impl Evidence {
     pub(super) fn renew(&mut self) -> Result<()> {
         match self.begin(self.note) {
             Err(_) if !self.has_lost_names => {
-                self.is_due = true;
+                // The next note is the first one after a file was begun.
+                self.len = 0;
                 sync_dir(&*self.storage)
             }
             begun => begun,
@@ -669,11 +652,11 @@ impl Evidence {
 
     /// Adds a note (EVIDENCE-1). One that cannot be written is missing, and that is all.
     pub(super) fn add(&mut self, note: Note) {
-        let is_due = std::mem::take(&mut self.is_due);
+        let is_first = self.len <= NOTE_LEN as u64;
         self.note = Some(note);
         self.len += NOTE_LEN as u64;
         self.file.take_if(|file| file.append(&note.to_bytes()).is_err());
-        if is_due {
+        if is_first {
             self.sync();
         }
     }

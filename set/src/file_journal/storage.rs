@@ -211,17 +211,13 @@ pub(super) const COPY: &str = ".copy";
 /// Writes a file in place of one that is not known to be durable, and syncs it: another sync of the old one might succeed
 /// without having written it. Durable once the directory is synced as well.
 pub(super) fn write_anew(storage: &dyn Storage, name: &str, bytes: &[u8]) -> Result<Box<dyn StorageFile>> {
-    let file = write_durable_copy(storage, name, bytes)?;
+    let file = write_synced(storage, name, bytes)?;
     name_copy(storage, name)?;
     Ok(file)
 }
 
 /// As `write_copy`, and syncs the file.
-pub(super) fn write_durable_copy(
-    storage: &dyn Storage,
-    name: &str,
-    bytes: &[u8],
-) -> Result<Box<dyn StorageFile>> {
+pub(super) fn write_synced(storage: &dyn Storage, name: &str, bytes: &[u8]) -> Result<Box<dyn StorageFile>> {
     let file = write_copy(storage, name, bytes)?;
     or_remove(storage, name, file.sync().map_err(Error::io("sync", name)))?;
     Ok(file)
