@@ -20,7 +20,7 @@
 //!   So a reader that sees that a shard knows a tombstone sees what the shard had counted before, and what it noted since. AWARE
 //!   names only tombstones of that copy. When a later tombstone takes the slot, what lies under it starts with the largest point entry,
 //!   so the word never falls, and a reader that is late in loading it reads a larger number.
-//! * WATCHES-3: no two tombstones get one number, even if the newest copy, or the hint of the last number, is damaged.
+//! * WATCHES-3: no two tombstones get one number, even if the newest copy is damaged.
 //!
 //! Any thread.
 
@@ -126,7 +126,14 @@ pub(crate) type Slots = [Option<Arc<Watch>>; SLOTS];
 pub(crate) struct Watches {
     /// The last tombstone's number: a hint.
     last: AtomicU64,
-    slots: Mutex<Slots>,
+    newest: Mutex<Newest>,
+}
+
+/// The newest copies, and the number of the last one, which does not rest on them (WATCHES-3).
+#[derive(Debug, Default)]
+struct Newest {
+    slots: Slots,
+    last: u64,
 }
 
 /// The slot of a tombstone.
@@ -140,13 +147,14 @@ impl Watches {
         if start.len() + end.len() > BYTES_MAX {
             return;
         }
-        let mut slots = self.slots.lock();
+        let Newest { slots, last } = &mut *self.newest.lock();
         let sound = slots.iter().flatten().filter(|watch| watch.verify().is_ok());
         // WATCHES-3.
-        let number = 1 + sound.map(|watch| watch.number()).fold(self.last(), u64::max);
+        let number = 1 + sound.map(|watch| watch.number()).fold(*last, u64::max);
         // A copy, if a shard knows the old one.
         let watch = Arc::make_mut(slots[slot_of(number)].get_or_insert_default());
         watch.fill(number, start, end, sequence);
+        *last = number;
         // ORDERING: Relaxed: a hint, see `last`.
         self.last.store(number, Ordering::Relaxed);
     }
@@ -159,19 +167,19 @@ impl Watches {
     }
 
     pub(crate) fn slots(&self) -> Slots {
-        self.slots.lock().clone()
+        self.newest.lock().slots.clone()
     }
 
     /// The number of a tombstone, if it is watched (WATCHES-1).
     pub(crate) fn number_of(&self, run: &CoveringRun) -> Option<u64> {
-        let slots = self.slots.lock();
-        let watch = slots.iter().flatten().find(|watch| watch.is_of(run))?;
+        let newest = self.newest.lock();
+        let watch = newest.slots.iter().flatten().find(|watch| watch.is_of(run))?;
         Some(watch.number())
     }
 
     /// Bytes of heap memory.
     pub(crate) fn heap_bytes(&self) -> u64 {
         let bytes = |watch: &Arc<Watch>| size_of::<Watch>() + watch.0.len();
-        self.slots.lock().iter().flatten().map(bytes).sum::<usize>() as u64
+        self.newest.lock().slots.iter().flatten().map(bytes).sum::<usize>() as u64
     }
 }
