@@ -177,8 +177,7 @@ impl<B> Shared<B> {
         if let Some(copy) = &encoded
             && copy != batch.as_bytes()
         {
-            let place = copy.iter().zip(batch.as_bytes()).position(|(copy, original)| copy != original);
-            return Err(Corruption::new(Place::Encoding, place.unwrap_or(copy.len()) as u64, 0, 0).into());
+            return Err(first_difference(batch.as_bytes(), copy).into());
         }
         let bytes = prepared.bytes();
         if bytes > self.table_room {
@@ -591,6 +590,14 @@ impl<B> Commit<B> {
     }
 }
 
+/// The first byte of a copy that is not as the original's. 256 is no byte: one of the two ends there.
+#[cold]
+fn first_difference(original: &[u8], copy: &[u8]) -> Corruption {
+    let at = original.iter().zip(copy).take_while(|(original, copy)| original == copy).count();
+    let byte = |bytes: &[u8]| bytes.get(at).map_or(256, |byte| u64::from(*byte));
+    Corruption::new(Place::Encoding, at as u64, byte(original), byte(copy))
+}
+
 /// Stops the set if a batch that has numbers is left without being finished (COMMIT-3).
 struct Unfinished<'s, B> {
     shared: &'s Shared<B>,
@@ -611,6 +618,23 @@ impl<B> Drop for Unfinished<'_, B> {
         let cause = self.cause.take().unwrap_or(Error::WriterPanicked);
         if self.shared.registry.publication.stop(self.taken, cause.clone()) {
             self.shared.reports.note(|| SetEvent::Stopped { cause: Error::read_only(cause) });
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A report never says that what was found was expected.
+    #[test]
+    fn a_copy_that_differs_is_reported_with_both_bytes() {
+        let original = [7, 8, 9];
+        for (copy, at, expected, found) in
+            [(&[7, 0, 9][..], 1, 8, 0), (&[7, 8], 2, 9, 256), (&[7, 8, 9, 1], 3, 256, 1)]
+        {
+            let report = first_difference(&original, copy);
+            assert_eq!((report.offset, report.expected, report.found), (at, expected, found));
         }
     }
 }

@@ -262,7 +262,7 @@ mod reserved {
             }
             sizes.push(table.allocated_bytes());
         }
-        assert_eq!(sizes[0], sizes[1], "leases are given back");
+        assert_eq!(sizes[0], sizes[1], "homes are used again");
         let frozen = table.freeze().unwrap();
         assert_eq!(frozen.len(), 3 * count);
         assert!(frozen.scrub(|_| ()).findings.is_empty());

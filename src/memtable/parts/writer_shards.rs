@@ -455,12 +455,15 @@ impl WriterShards {
     fn enter_elsewhere(&self) -> Entered<'_> {
         loop {
             let count = self.homes.count();
+            // A thread that is inside its own home has met no other one: it takes the first that is free.
+            let is_met = !self.homes.at(home()).is_some_and(|shard| shard.is_held_by(holder_number()));
             let is_to_grow = count < SECOND || count < HOMES_OF_PROCESSOR * processors();
-            let looks = if is_to_grow { LOOKS.min(count) } else { count };
-            for place in (0..looks).map(|look| thread_number().wrapping_add(look * STRIDE) % count) {
+            let looks = if is_met && is_to_grow { LOOKS.min(count) } else { count };
+            let (first, stride) = if is_met { (thread_number(), STRIDE) } else { (0, 1) };
+            for place in (0..looks).map(|look| first.wrapping_add(look * stride) % count) {
                 if let Some(entered) = self.homes.at(place).and_then(WriterShard::try_enter) {
                     // In a table without the thread's home nothing says that it is taken.
-                    if home() < count {
+                    if is_met && home() < count {
                         move_home(place);
                     }
                     return entered;

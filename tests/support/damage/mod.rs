@@ -205,7 +205,8 @@ pub mod model {
     use paranoid_memtable::filter::FixedPrefix;
     use paranoid_memtable::read::{Base, DeletedBy, Operands};
     use paranoid_memtable::{
-        Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, ValueRef,
+        Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
+        ValueRef, WriteBatch,
     };
 
     use super::plan::Rng;
@@ -226,6 +227,17 @@ pub mod model {
 
     /// Bytes of prefixes in the filter.
     pub const PREFIX_BYTES: usize = 8;
+
+    /// Two writes at once make as many writer shards as a table with several writers has: their control words are damaged, too.
+    fn with_many_homes(table: &MemTable) -> Result<(), Error> {
+        let nothing = WriteBatch::new();
+        let (mut first, mut second) = (table.prepare(&nothing)?, table.prepare(&nothing)?);
+        let inside = table.reserve(&mut first)?;
+        table.reserve(&mut second).map(drop)?;
+        drop(inside);
+        Ok(())
+    }
+
     /// The sizes of a table.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Size {
@@ -522,7 +534,8 @@ pub mod model {
 
         /// An empty table of this shape.
         pub fn empty_table(&self) -> Result<MemTable, Error> {
-            MemTable::new(self.options()?)
+            let table = MemTable::new(self.options()?);
+            table.and_then(|table| with_many_homes(&table).map(|()| table))
         }
 
         pub fn options(&self) -> Result<MemTableOptions, Error> {

@@ -610,6 +610,12 @@ impl Bounds {
         for (row, harm) in &harms {
             bounds.reach(model, injector, &harms, (*row, *harm), &mut probes);
         }
+        // Of a stretch over many entries, intact ones between two damaged ones may be out of reach.
+        if let (true, Some(first), Some(last)) =
+            (kind.is_stretch(), probes.first().copied(), probes.last().copied())
+        {
+            probes.extend(first..=last);
+        }
         // An intact list of range tombstones answers in place of their index.
         limited &= kind != Kind::StaleAndAnother && ranges != [true; 2];
         bounds.strand(&harms);
