@@ -54,6 +54,10 @@ use crate::write_buffer_manager::{Membership, Phase, Stall, ThreadState};
 /// The table is asked whether it is full each time that batches took this share of its write buffer.
 const QUESTIONS: u64 = 64;
 
+/// Bytes of batches that may be reserved inside a gate until the next batch closes all of them. Where it is less, as in a table of less
+/// than 4 MiB, gates would be opened and closed for a few batches, and stay closed.
+const GATE_MIN: u64 = 4 << 10;
+
 /// Bytes of batches that are appended to the journal until one waits for a write (COMMIT-6).
 const UNWRITTEN_MAX: usize = 256 << 10;
 
@@ -300,7 +304,8 @@ impl<B> Shared<B> {
             }
             self.number(&mut commit, request, taken)?;
             let unfinished = Unfinished { shared: self, taken, cause: None };
-            if request.replayed.is_none() && self.journal().is_none() {
+            let is_worth_it = self.share() / GATES as u64 >= GATE_MIN;
+            if is_worth_it && request.replayed.is_none() && self.journal().is_none() {
                 commit.are_gates_open = self.gates.open(&commit.active, commit.last);
             }
             drop(commit);

@@ -7,7 +7,7 @@
 //! * LEADER-4: a leader makes the batches visible that it answers for and whose threads wait, up to the first one that is missing.
 //!   What it does not make visible, its own thread does.
 //!
-//! Any thread. A turn's lock is held while a batch is published without the lock of the publication.
+//! Any thread. A turn's lock is held while its batches are published, which takes the lock of the publication only to wake threads.
 
 #![forbid(unsafe_code)]
 

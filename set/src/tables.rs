@@ -50,7 +50,7 @@ impl LastNumber {
 
     /// No number after `last` is given to the table, or read in it.
     pub(crate) fn close(&self, last: SequenceNumber) {
-        // ORDERING: Relaxed: the commit mutex and the Release in `Publication::advance` publish it, see `get`.
+        // ORDERING: Relaxed: the commit mutex and the Release in `Publication::exchange` publish it, see `get`.
         self.0.store(last, Ordering::Relaxed);
     }
 }

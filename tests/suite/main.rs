@@ -23,6 +23,7 @@ mod orders;
 mod ranges;
 #[cfg(feature = "fault-injection")]
 mod set_damage;
+mod set_gates;
 mod set_reads;
 mod set_seals;
 mod set_sources;

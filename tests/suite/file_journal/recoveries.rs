@@ -172,14 +172,14 @@ fn empty(set: &Neighbour) -> Result<(), Error> {
     job.install(|()| Ok(()))
 }
 
-/// Opens, recovers one way or another, and works if all is there.
+/// Opens, recovers one way or another, and works if all is there. Returns whether the opening ended: it cuts off what a loss of power left.
 fn live(
     disk: &SimDisk,
     written: &mut Written,
     end: End,
     rng: &mut Rng,
     counts: &mut Counts,
-) -> Result<(), String> {
+) -> Result<bool, String> {
     let manager = rng.one_in(2).then(|| WriteBufferManager::new(MANAGED).unwrap());
     // A salvage hands out what comes after something that is lost.
     let mode = if end == End::Process && rng.one_in(4) {
@@ -190,7 +190,7 @@ fn live(
     let opened = options(rng, manager.as_ref())
         .and_then(|options| Engine::begin(disk, Forgets::Nothing, options, mode));
     let (mut engine, recovery) = match opened {
-        Err(_) if disk.is_down() => return Ok(()),
+        Err(_) if disk.is_down() => return Ok(false),
         opened => opened.map_err(|error| format!("open: {error}"))?,
     };
     counts.recoveries += 1;
@@ -199,7 +199,7 @@ fn live(
         *rng.pick(&[Way::Replay, Way::Replay, Way::Collect, Way::Fail, Way::Panic, Way::Drop, Way::Leak]);
     let recovered = opening.recover(&engine, recovery, way, counts);
     let is_whole = match recovered {
-        _ if disk.is_down() => return Ok(()),
+        _ if disk.is_down() => return Ok(true),
         Ok(is_whole) => is_whole,
         Err(Error::MemTableFull { .. }) => {
             counts.full += 1;
@@ -232,7 +232,7 @@ fn live(
         }
     }
     drop(opening.flusher.take().map(FlushThread::close));
-    Ok(())
+    Ok(true)
 }
 
 /// A few lives on one disk, and at last an opening without limits.
@@ -244,10 +244,14 @@ fn lives(seed: u64, counts: &mut Counts) -> Result<(), String> {
     for _ in 0..5 {
         let crash_at = rng.one_in(2).then(|| rng.below(300));
         disk.set_plan(Plan { crash_at, ..Plan::default() });
-        live(&disk, &mut written, end, &mut rng, counts)?;
-        end = *rng.pick(&[End::Process, End::Power]);
-        written.ended(end);
-        disk = disk.after(end, &mut rng);
+        let has_opened = live(&disk, &mut written, end, &mut rng, counts)?;
+        let next = *rng.pick(&[End::Process, End::Power]);
+        written.ended(next);
+        disk = disk.after(next, &mut rng);
+        // What a loss of power left stays until an opening has ended.
+        if has_opened || next == End::Power {
+            end = next;
+        }
     }
     let engine = Engine::open(&disk, Forgets::Nothing).map_err(|error| format!("at last: {error}"))?;
     engine.opened(&mut written)
