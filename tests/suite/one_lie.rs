@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering as Memory};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering as Memory};
 
 use paranoid_memtable::flush::{FlushItem, Versions};
 use paranoid_memtable::{Error, KeyOrder, MemTable, MemTableOptions, WriteBatch};
@@ -17,10 +17,17 @@ use crate::support::under;
 struct Liar {
     /// Comparisons before the lie.
     left: AtomicU64,
+    /// Which of the two wrong answers the lie is: 1 or 2.
+    wrong: AtomicUsize,
 }
 
 impl Liar {
-    fn lie_after(&self, comparisons: u64) {
+    fn honest() -> Self {
+        Self { left: AtomicU64::new(u64::MAX), wrong: AtomicUsize::new(1) }
+    }
+
+    fn lie_after(&self, comparisons: u64, wrong: usize) {
+        self.wrong.store(wrong, Memory::Relaxed);
         self.left.store(comparisons, Memory::Relaxed);
     }
 }
@@ -28,7 +35,11 @@ impl Liar {
 impl Script for Liar {
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
         match self.left.fetch_sub(1, Memory::Relaxed) {
-            0 => right.cmp(left),
+            0 => {
+                let answers = [Ordering::Less, Ordering::Equal, Ordering::Greater];
+                let right = (left.cmp(right) as i8 + 1) as usize;
+                answers[(right + self.wrong.load(Memory::Relaxed)) % answers.len()]
+            }
             _ => left.cmp(right),
         }
     }
@@ -50,8 +61,7 @@ fn alike(n: u8) -> [u8; 2] {
 /// A table with older entries under range deletes that writers watch, and what it shows.
 fn table_with_ranges() -> (MemTable, BTreeMap<Vec<u8>, u64>) {
     let options = MemTableOptions::builder().seed(6).write_buffer_size(64 << 10);
-    let table =
-        MemTable::new(under(options, Scripted::new(Liar { left: AtomicU64::new(u64::MAX) }))).unwrap();
+    let table = MemTable::new(under(options, Scripted::new(Liar::honest()))).unwrap();
     for n in 0..40 {
         table.put(u64::from(n), alike(n), b"").unwrap();
     }
@@ -60,7 +70,7 @@ fn table_with_ranges() -> (MemTable, BTreeMap<Vec<u8>, u64>) {
     }
     // The first put after a range delete learns of it.
     table.put(53, alike(35), b"").unwrap();
-    script::<Liar>(table.comparator()).lie_after(u64::MAX);
+    script::<Liar>(table.comparator()).lie_after(u64::MAX, 1);
     let shown = [0, 1].into_iter().chain(30..40).map(|n| (alike(n).to_vec(), u64::from(n)));
     let mut shown: BTreeMap<_, _> = shown.collect();
     shown.insert(alike(35).to_vec(), 53);
@@ -74,19 +84,19 @@ fn shown(table: &MemTable) -> Result<BTreeMap<Vec<u8>, u64>, Error> {
         .collect()
 }
 
-/// Runs an operation with a lie at its first comparison, at its second, and so on; `check` judges those that
-/// returned no error.
+/// Runs an operation with a lie at its first comparison, at its second, and so on, once with each of the two wrong
+/// answers; `check` judges those that returned no error.
 fn with_each_lie<T>(operation: impl Fn(&MemTable) -> Result<T, Error>, check: impl Fn(&MemTable, T, &str)) {
-    for fuse in 0.. {
+    for (fuse, wrong) in (0..).flat_map(|fuse| [(fuse, 1), (fuse, 2)]) {
         let (table, _) = table_with_ranges();
         let liar = &script::<Liar>(table.comparator());
-        liar.lie_after(fuse);
+        liar.lie_after(fuse, wrong);
         let outcome = catch_unwind(AssertUnwindSafe(|| operation(&table)));
         // The comparison was not reached: its number is still ahead.
         let is_over = liar.left.load(Memory::Relaxed) < u64::MAX / 2;
-        liar.lie_after(u64::MAX);
+        liar.lie_after(u64::MAX, 1);
         match outcome {
-            Ok(Ok(answer)) => check(&table, answer, &format!("comparison {fuse}")),
+            Ok(Ok(answer)) => check(&table, answer, &format!("comparison {fuse}, wrong answer {wrong}")),
             Ok(Err(error)) => assert!(!is_over, "without a lie: {error}"),
             // The standard library's sort may notice a wrong order.
             Err(payload) => {
