@@ -1,11 +1,17 @@
-//! Which implementation of a block checksum is the fastest at which size? Justifies what `checksum_kind.rs` calls.
+//! Which implementation of a block checksum is the fastest at which size? Justifies what
+//! `checksum_kind.rs` calls.
 //!
-//! First a table: all candidates of a kind take turns in one process over the same bytes, and the best of many rounds
-//! counts; read its ratios. Then Criterion, one candidate after the other. A hash of the results is printed; all
-//! candidates of a kind must have one hash. Starts are spread over all alignments of a cache line.
-//! `cargo bench -p paranoid-memtable-benches --features records --bench checksum`; kept results: `benches/records/checksum.txt`.
+//! First a table: all candidates of a kind take turns in one process over the same bytes, and the
+//! best of many rounds counts; read its ratios. Then Criterion, one candidate after the other. A
+//! hash of the results is printed; all candidates of a kind must have one hash. Starts are spread
+//! over all alignments of a cache line.
+//! `cargo bench -p paranoid-memtable-benches --features records --bench checksum`; kept results:
+//! `benches/records/checksum.txt`.
 
-#![allow(missing_docs, reason = "the macro of the harness makes a public function")]
+#![allow(
+    missing_docs,
+    reason = "the macro of the harness makes a public function"
+)]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -22,7 +28,10 @@ fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "a checksum is the low half")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a checksum is the low half"
+)]
 fn low_half(hash: u64) -> u32 {
     hash as u32
 }
@@ -44,7 +53,9 @@ fn candidates() -> Vec<(&'static str, Vec<Candidate>)> {
             vec![
                 ("own", |data| ChecksumKind::Crc32c.checksum(data)),
                 ("crc32c", |data| masked(crc32c::crc32c(data))),
-                ("crc-fast", |data| masked(crc_fast(crc_fast::CrcAlgorithm::Crc32Iscsi, data))),
+                ("crc-fast", |data| {
+                    masked(crc_fast(crc_fast::CrcAlgorithm::Crc32Iscsi, data))
+                }),
             ],
         ),
         (
@@ -59,16 +70,24 @@ fn candidates() -> Vec<(&'static str, Vec<Candidate>)> {
             "xxhash64",
             vec![
                 ("own", |data| ChecksumKind::XxHash64.checksum(data)),
-                ("xxhash-rust", |data| low_half(xxhash_rust::xxh64::xxh64(data, 0))),
-                ("twox-hash", |data| low_half(twox_hash::XxHash64::oneshot(0, data))),
+                ("xxhash-rust", |data| {
+                    low_half(xxhash_rust::xxh64::xxh64(data, 0))
+                }),
+                ("twox-hash", |data| {
+                    low_half(twox_hash::XxHash64::oneshot(0, data))
+                }),
             ],
         ),
         (
             "xxh3",
             vec![
                 ("own", |data| ChecksumKind::Xxh3.checksum(data)),
-                ("xxhash-rust", |data| folded(data, xxhash_rust::xxh3::xxh3_64)),
-                ("twox-hash", |data| folded(data, twox_hash::XxHash3_64::oneshot)),
+                ("xxhash-rust", |data| {
+                    folded(data, xxhash_rust::xxh3::xxh3_64)
+                }),
+                ("twox-hash", |data| {
+                    folded(data, twox_hash::XxHash3_64::oneshot)
+                }),
             ],
         ),
         (
@@ -76,14 +95,19 @@ fn candidates() -> Vec<(&'static str, Vec<Candidate>)> {
             vec![
                 ("own", |data| ChecksumKind::Crc32.checksum(data)),
                 ("crc32fast", crc32fast::hash),
-                ("crc-fast", |data| crc_fast(crc_fast::CrcAlgorithm::Crc32IsoHdlc, data)),
+                ("crc-fast", |data| {
+                    crc_fast(crc_fast::CrcAlgorithm::Crc32IsoHdlc, data)
+                }),
             ],
         ),
     ]
 }
 
 fn pattern(len: usize) -> Vec<u8> {
-    (0u32..).map(|i| i.wrapping_mul(0x9e37_79b1).to_le_bytes()[2]).take(len).collect()
+    (0u32..)
+        .map(|i| i.wrapping_mul(0x9e37_79b1).to_le_bytes()[2])
+        .take(len)
+        .collect()
 }
 
 fn sum(bytes: &[u8], size: usize, checksum: fn(&[u8]) -> u32) -> u32 {
@@ -111,7 +135,11 @@ fn turns(bytes: &[u8], size: usize, candidates: &[Candidate]) -> Vec<f64> {
 
 fn print_ratios(bytes: &[u8]) {
     println!("best ns a call (time relative to own), bytes:");
-    println!("{:22}{}", "", SIZES.map(|size| format!("{size:>18}")).concat());
+    println!(
+        "{:22}{}",
+        "",
+        SIZES.map(|size| format!("{size:>18}")).concat()
+    );
     for (kind, candidates) in candidates() {
         let columns = SIZES.map(|size| turns(bytes, size, &candidates));
         for (row, (name, _)) in candidates.iter().enumerate() {
@@ -133,7 +161,10 @@ fn checksums(c: &mut Criterion) {
         let work = |checksum| SIZES.map(|size| sum(&bytes, size, checksum));
         let own = work(candidates[0].1);
         println!("{kind}: work {own:08x?}");
-        assert!(candidates.iter().all(|candidate| work(candidate.1) == own), "candidates of {kind} disagree");
+        assert!(
+            candidates.iter().all(|candidate| work(candidate.1) == own),
+            "candidates of {kind} disagree"
+        );
         let mut group = c.benchmark_group(kind);
         for size in SIZES {
             group.throughput(Throughput::Bytes(size as u64));

@@ -1,8 +1,10 @@
 //! What does the ordered directory gain and cost?
 //!
-//! Two tables, with a directory and without, take turns in one process; read the ratios, for absolute times drift.
-//! `cargo bench -p paranoid-memtable-benches --features records --bench directory -- DATE [ENTRIES ..]` (250000 unless given) writes
-//! `records/DATE-directory`; without a date it prints only, with `--test` a small run. Keys have 16 bytes, values 100, 8 protection bytes. Each row has a hash
+//! Two tables, with a directory and without, take turns in one process; read the ratios, for
+//! absolute times drift.
+//! `cargo bench -p paranoid-memtable-benches --features records --bench directory -- DATE [ENTRIES ..]`
+//! (250000 unless given) writes `records/DATE-directory`; without a date it prints only, with
+//! `--test` a small run. Keys have 16 bytes, values 100, 8 protection bytes. Each row has a hash
 //! over what was read: the same for both tables.
 
 use std::fmt::Write as _;
@@ -57,7 +59,10 @@ fn shuffled(count: u64, seed: u64) -> Vec<u64> {
 
 /// Folds what is read into a hash.
 fn fold(hash: u64, seen: &[u8]) -> u64 {
-    mix(hash ^ seen.iter().fold(seen.len() as u64, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte)))
+    mix(hash
+        ^ seen.iter().fold(seen.len() as u64, |sum, byte| {
+            sum.rotate_left(5) ^ u64::from(*byte)
+        }))
 }
 
 fn value_of(lookup: &Lookup<ValueRef<'_>, Operands<'_>>, hash: u64) -> u64 {
@@ -68,7 +73,9 @@ fn value_of(lookup: &Lookup<ValueRef<'_>, Operands<'_>>, hash: u64) -> u64 {
 }
 
 fn gets(table: &MemTable, keys: &[Key]) -> u64 {
-    keys.iter().fold(0, |hash, key| value_of(&table.get(key, u64::MAX).expect("intact"), hash))
+    keys.iter().fold(0, |hash, key| {
+        value_of(&table.get(key, u64::MAX).expect("intact"), hash)
+    })
 }
 
 fn multi_gets(table: &MemTable, keys: &[Key]) -> u64 {
@@ -126,18 +133,33 @@ const READS: [(&str, Work, usize); 5] = [
     ("get", gets, 1),
     ("multi_get of 24, a key", multi_gets, 1),
     ("seek and ten steps", seeks, STEPS),
-    ("step forward", |table, keys| walk(table, keys, Way::Forward), 1),
-    ("step backward", |table, keys| walk(table, keys, Way::Backward), 1),
+    (
+        "step forward",
+        |table, keys| walk(table, keys, Way::Forward),
+        1,
+    ),
+    (
+        "step backward",
+        |table, keys| walk(table, keys, Way::Backward),
+        1,
+    ),
 ];
 
 fn table(directory: Directory, entries: u64) -> MemTable {
     let bytes = (entries * 200).next_power_of_two().max(1 << 16);
-    let options = MemTableOptions::builder().write_buffer_size(bytes).directory(directory).seed(7);
+    let options = MemTableOptions::builder()
+        .write_buffer_size(bytes)
+        .directory(directory)
+        .seed(7);
     MemTable::new(options.build().expect("valid options")).expect("memory")
 }
 
 fn row(name: &str) -> Row {
-    Row { name: name.into(), nanoseconds: vec![Some(Vec::new()); 2], ..Row::default() }
+    Row {
+        name: name.into(),
+        nanoseconds: vec![Some(Vec::new()); 2],
+        ..Row::default()
+    }
 }
 
 fn note(row: &mut Row, candidate: usize, began: Instant, operations: usize) {
@@ -169,11 +191,19 @@ fn section(title: &str, order: &[u64], key: fn(u64) -> Key, rounds: usize) -> Se
                     note(&mut rows[0], candidate, began, slice.len());
                 }
             }
-            counted = made.iter().map(|table| Some(table.used_bytes() as f64 / entries as f64)).collect();
+            counted = made
+                .iter()
+                .map(|table| Some(table.used_bytes() as f64 / entries as f64))
+                .collect();
         }
         let first = (round * SLICE) % asked.len();
-        let slice: Vec<Key> =
-            asked.iter().cycle().skip(first).take(SLICE.min(asked.len())).copied().collect();
+        let slice: Vec<Key> = asked
+            .iter()
+            .cycle()
+            .skip(first)
+            .take(SLICE.min(asked.len()))
+            .copied()
+            .collect();
         for (row, (_, work, every)) in rows[1..].iter_mut().zip(READS) {
             let hashes = [0, 1].map(|turn| {
                 let candidate = (turn + round) % 2;
@@ -182,15 +212,32 @@ fn section(title: &str, order: &[u64], key: fn(u64) -> Key, rounds: usize) -> Se
                 note(row, candidate, began, slice.len() / every);
                 hash
             });
-            assert_eq!(hashes[0], hashes[1], "{title}, {}: both tables hold the same", row.name);
+            assert_eq!(
+                hashes[0], hashes[1],
+                "{title}, {}: both tables hold the same",
+                row.name
+            );
             row.hash = format!("{:016x}", hashes[0]);
         }
     }
-    Section { title: title.into(), entries, rows, counted, ..Section::default() }
+    Section {
+        title: title.into(),
+        entries,
+        rows,
+        counted,
+        ..Section::default()
+    }
 }
 
 fn page(record: &Record) -> String {
-    let Environment { processor, compiler, commit, command, date, .. } = &record.environment;
+    let Environment {
+        processor,
+        compiler,
+        commit,
+        command,
+        date,
+        ..
+    } = &record.environment;
     let mut page = format!(
         "# The ordered directory, {date}\n\n{processor}; {compiler}; commit {commit}; `{command}`. Keys of 16 bytes, values of \
          100, 8 protection bytes.\nMedians over {} rounds in turns, in nanoseconds; the last column is the quartiles of the ratios \
@@ -208,7 +255,10 @@ fn page(record: &Record) -> String {
         for row in &section.rows {
             let time = |candidate: &str| section.time(&record.candidates, &row.name, candidate);
             let [low, middle, high] = row.paired(0, 1, |without, with| without / with);
-            let (without, with) = (time(NAMES[0]).unwrap_or(f64::NAN), time(NAMES[1]).unwrap_or(f64::NAN));
+            let (without, with) = (
+                time(NAMES[0]).unwrap_or(f64::NAN),
+                time(NAMES[1]).unwrap_or(f64::NAN),
+            );
             let _ = writeln!(
                 page,
                 "| {} | {without:.0} | {with:.0} | {middle:.2} ({low:.2} to {high:.2}) |",
@@ -220,9 +270,14 @@ fn page(record: &Record) -> String {
 }
 
 fn main() {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
     let small = words.iter().any(|word| word == "--test");
-    let date = words.iter().find(|word| word.contains('-') && !word.starts_with("--"));
+    let date = words
+        .iter()
+        .find(|word| word.contains('-') && !word.starts_with("--"));
     let mut sizes: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();
     if sizes.is_empty() {
         sizes.push(if small { 2000 } else { 250_000 });
@@ -233,11 +288,36 @@ fn main() {
         let in_order: Vec<u64> = (0..entries).collect();
         let descending: Vec<u64> = (0..entries).rev().collect();
         let random = shuffled(entries, 1);
-        sections.push(section("Dense keys, filled at random", &random, dense, rounds));
-        sections.push(section("Spread keys, filled at random", &random, spread, rounds));
-        sections.push(section("Dense keys, filled in order", &in_order, dense, rounds));
-        sections.push(section("Dense keys, filled in descending order", &descending, dense, rounds));
-        sections.push(section("64 keys, many versions of each", &random, hot, rounds));
+        sections.push(section(
+            "Dense keys, filled at random",
+            &random,
+            dense,
+            rounds,
+        ));
+        sections.push(section(
+            "Spread keys, filled at random",
+            &random,
+            spread,
+            rounds,
+        ));
+        sections.push(section(
+            "Dense keys, filled in order",
+            &in_order,
+            dense,
+            rounds,
+        ));
+        sections.push(section(
+            "Dense keys, filled in descending order",
+            &descending,
+            dense,
+            rounds,
+        ));
+        sections.push(section(
+            "64 keys, many versions of each",
+            &random,
+            hot,
+            rounds,
+        ));
         sections.push(section("One key, many versions", &in_order, single, rounds));
     }
     let record = Record {
@@ -257,6 +337,8 @@ fn main() {
     let page = page(&record);
     println!("{page}");
     if let Some(date) = date {
-        record.save(&format!("{date}-directory"), &page).expect("the record is written");
+        record
+            .save(&format!("{date}-directory"), &page)
+            .expect("the record is written");
     }
 }

@@ -1,6 +1,7 @@
 //! What do filters, the directory and batches save?
 //!
-//! First three tables, of work done in turns in one process; read their ratios, for absolute times drift:
+//! First three tables, of work done in turns in one process; read their ratios, for absolute times
+//! drift:
 //!
 //! ```text
 //!   costs      gets, batched gets, absent keys, range tombstones, inserts, batched inserts
@@ -9,10 +10,15 @@
 //!   rates      filters at 10, 100, .. keys: what they let pass, against theory, and what a get costs
 //! ```
 //! Then Criterion, one piece of work after the other.
-//! `cargo bench -p paranoid-memtable-benches --features records --bench lookup`; the number of entries is `LOOKUP_ENTRIES` (250000 unless set), and `LOOKUP_PARTS` (costs,settings,rates,criterion unless set) says what is done.
-//! A sum over what was read is printed: it must not change from run to run.
+//! `cargo bench -p paranoid-memtable-benches --features records --bench lookup`; the number of
+//! entries is `LOOKUP_ENTRIES` (250000 unless set), and `LOOKUP_PARTS`
+//! (costs,settings,rates,criterion unless set) says what is done. A sum over what was read is
+//! printed: it must not change from run to run.
 
-#![allow(missing_docs, reason = "the macro of the harness makes a public function")]
+#![allow(
+    missing_docs,
+    reason = "the macro of the harness makes a public function"
+)]
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -22,11 +28,16 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::read::Operands;
 use paranoid_memtable::{
-    Directory, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions, ValueRef,
-    WriteBatch,
+    Directory, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, ParanoidOptions,
+    ValueRef, WriteBatch,
 };
 
-#[allow(unreachable_pub, dead_code, clippy::cast_possible_truncation, reason = "shared by path")]
+#[allow(
+    unreachable_pub,
+    dead_code,
+    clippy::cast_possible_truncation,
+    reason = "shared by path"
+)]
 #[path = "../tests/support/rng.rs"]
 mod rng;
 
@@ -38,7 +49,8 @@ const ROUNDS: usize = 21;
 const SLICE: u64 = 12_000;
 const VALUE: [u8; 100] = [7; 100];
 
-/// Number `n` of a keyspace ten times as large as what is filled; the first 8 bytes are a number, as in db_bench.
+/// Number `n` of a keyspace ten times as large as what is filled; the first 8 bytes are a number,
+/// as in db_bench.
 fn key(n: u64, entries: u64) -> [u8; 16] {
     // A prime factor: every number up to 10 * entries comes once.
     let number = (n * 2_654_435_761 + 12_345) % (entries * 10 + 1);
@@ -49,7 +61,9 @@ fn key(n: u64, entries: u64) -> [u8; 16] {
 
 /// The n-th number that is asked for, below `limit`.
 fn pick(n: u64, limit: u64) -> u64 {
-    let mut z = n.wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mut z = n
+        .wrapping_add(0x9e37_79b9_7f4a_7c15)
+        .wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (z ^ (z >> 32)) % limit
 }
@@ -60,7 +74,10 @@ fn buffer(entries: u64) -> u64 {
 
 /// Options with `protection` bytes; the share is such that a filter has 2.5 bytes per entry.
 fn plain(entries: u64, protection: u8) -> MemTableOptionsBuilder {
-    let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().expect("valid");
+    let paranoid = ParanoidOptions::builder()
+        .protection_bytes(protection)
+        .build()
+        .expect("valid");
     MemTableOptions::builder()
         .write_buffer_size(buffer(entries))
         .paranoid(paranoid)
@@ -121,7 +138,13 @@ fn gets(table: &MemTable, asked: Asked, entries: u64, from: u64) -> u64 {
 }
 
 fn gets_in(table: &MemTable, asked: Asked, entries: u64, numbers: Range<u64>) -> u64 {
-    let get = |n| weigh(&table.get(asked.key(n, entries), u64::MAX).expect("no damage"));
+    let get = |n| {
+        weigh(
+            &table
+                .get(asked.key(n, entries), u64::MAX)
+                .expect("no damage"),
+        )
+    };
     numbers.map(get).sum()
 }
 
@@ -131,7 +154,10 @@ fn multi_gets(table: &MemTable, asked: Asked, entries: u64, from: u64, count: u6
         keys.push(asked.key(n, entries));
         if keys.len() == BATCH || n + 1 == from + count {
             table.multi_get_into(&keys, u64::MAX, &mut results);
-            sum += results.iter().map(|result| weigh(result.as_ref().expect("no damage"))).sum::<u64>();
+            sum += results
+                .iter()
+                .map(|result| weigh(result.as_ref().expect("no damage")))
+                .sum::<u64>();
             keys.clear();
         }
     }
@@ -147,11 +173,16 @@ fn single_inserts(table: &MemTable, entries: u64, from: u64) -> u64 {
 }
 
 fn batched_inserts(table: &MemTable, entries: u64, from: u64) -> u64 {
-    let (mut writer, mut batch) = (table.writer(), WriteBatch::with_protection(0).expect("no digests"));
+    let (mut writer, mut batch) = (
+        table.writer(),
+        WriteBatch::with_protection(0).expect("no digests"),
+    );
     for n in from..from + SLICE / 4 {
         batch.put(key(n, entries), VALUE).expect("room");
         if batch.len() as u64 == WRITE_BATCH || n + 1 == from + SLICE / 4 {
-            writer.write_batch(n + 1 - batch.len() as u64, &batch).expect("an insert");
+            writer
+                .write_batch(n + 1 - batch.len() as u64, &batch)
+                .expect("an insert");
             batch.clear();
         }
     }
@@ -160,8 +191,8 @@ fn batched_inserts(table: &MemTable, entries: u64, from: u64) -> u64 {
 
 type Work<'w> = (&'static str, Box<dyn Fn(u64) -> u64 + 'w>);
 
-/// Runs the candidates in turns. Prints the median nanoseconds of an operation, and the median of each round's ratio
-/// to the first candidate.
+/// Runs the candidates in turns. Prints the median nanoseconds of an operation, and the median of
+/// each round's ratio to the first candidate.
 fn turns(title: &str, ops: u64, works: &[Work<'_>]) {
     let mut times = vec![Vec::new(); works.len()];
     for round in 0..=ROUNDS as u64 {
@@ -181,8 +212,16 @@ fn turns(title: &str, ops: u64, works: &[Work<'_>]) {
     };
     println!("{title}");
     for (candidate, (name, _)) in works.iter().enumerate() {
-        let ratios = times[0].iter().zip(&times[candidate]).map(|(first, own)| first / own).collect();
-        let more = times[0].iter().zip(&times[candidate]).map(|(first, own)| own - first).collect();
+        let ratios = times[0]
+            .iter()
+            .zip(&times[candidate])
+            .map(|(first, own)| first / own)
+            .collect();
+        let more = times[0]
+            .iter()
+            .zip(&times[candidate])
+            .map(|(first, own)| own - first)
+            .collect();
         println!(
             "    {name:34} {:8.1} ns   {:6.2} x the first   {:+8.1} ns",
             median(times[candidate].clone()),
@@ -196,14 +235,23 @@ fn print_costs(entries: u64, protection: u8) {
     println!("costs: {entries} entries, random fill, protection {protection}");
     let list = fill(plain(entries, protection), entries);
     let directory = fill(plain(entries, protection).directory(Directory::On), entries);
-    let filter = fill(plain(entries, protection).whole_key_filter(filter_share(entries)), entries);
+    let filter = fill(
+        plain(entries, protection).whole_key_filter(filter_share(entries)),
+        entries,
+    );
     let (listed, directed, filtered) = (&list, &directory, &filter);
     turns(
         "  get of a present key",
         SLICE,
         &[
-            ("list", Box::new(move |at| gets(listed, Asked::Present, entries, at))),
-            ("directory", Box::new(move |at| gets(directed, Asked::Present, entries, at))),
+            (
+                "list",
+                Box::new(move |at| gets(listed, Asked::Present, entries, at)),
+            ),
+            (
+                "directory",
+                Box::new(move |at| gets(directed, Asked::Present, entries, at)),
+            ),
             (
                 "multi_get of 24, list",
                 Box::new(move |at| multi_gets(listed, Asked::Present, entries, at, SLICE)),
@@ -218,17 +266,31 @@ fn print_costs(entries: u64, protection: u8) {
         "  get of an absent key",
         SLICE,
         &[
-            ("list", Box::new(move |at| gets(listed, Asked::Absent, entries, at))),
-            ("filter", Box::new(move |at| gets(filtered, Asked::Absent, entries, at))),
-            ("directory", Box::new(move |at| gets(directed, Asked::Absent, entries, at))),
+            (
+                "list",
+                Box::new(move |at| gets(listed, Asked::Absent, entries, at)),
+            ),
+            (
+                "filter",
+                Box::new(move |at| gets(filtered, Asked::Absent, entries, at)),
+            ),
+            (
+                "directory",
+                Box::new(move |at| gets(directed, Asked::Absent, entries, at)),
+            ),
         ],
     );
     let covered = [1u64, 100, 1000].map(|count| {
-        let table = fill(plain(entries, protection).whole_key_filter(filter_share(entries)), entries);
+        let table = fill(
+            plain(entries, protection).whole_key_filter(filter_share(entries)),
+            entries,
+        );
         for n in 0..count {
             let start = (entries * 10 / count * n).to_be_bytes();
             let end = (entries * 10 / count * n + 1).to_be_bytes();
-            table.delete_range(entries + n, start, end).expect("a tombstone");
+            table
+                .delete_range(entries + n, start, end)
+                .expect("a tombstone");
         }
         table
     });
@@ -245,18 +307,34 @@ fn print_costs(entries: u64, protection: u8) {
         ],
     );
     let start = |builder| fill(builder, entries);
-    let (single, batched) = (start(plain(entries, protection)), start(plain(entries, protection)));
+    let (single, batched) = (
+        start(plain(entries, protection)),
+        start(plain(entries, protection)),
+    );
     let with_filter = start(plain(entries, protection).whole_key_filter(filter_share(entries)));
     let with_directory = start(plain(entries, protection).directory(Directory::On));
-    let (single, batched, with_filter, with_directory) = (&single, &batched, &with_filter, &with_directory);
+    let (single, batched, with_filter, with_directory) =
+        (&single, &batched, &with_filter, &with_directory);
     turns(
         "  random insert into a full table",
         SLICE / 4,
         &[
-            ("single", Box::new(move |at| single_inserts(single, entries, entries + at))),
-            ("write_batch of 32", Box::new(move |at| batched_inserts(batched, entries, entries + at))),
-            ("single, filter", Box::new(move |at| single_inserts(with_filter, entries, entries + at))),
-            ("single, directory", Box::new(move |at| single_inserts(with_directory, entries, entries + at))),
+            (
+                "single",
+                Box::new(move |at| single_inserts(single, entries, entries + at)),
+            ),
+            (
+                "write_batch of 32",
+                Box::new(move |at| batched_inserts(batched, entries, entries + at)),
+            ),
+            (
+                "single, filter",
+                Box::new(move |at| single_inserts(with_filter, entries, entries + at)),
+            ),
+            (
+                "single, directory",
+                Box::new(move |at| single_inserts(with_directory, entries, entries + at)),
+            ),
         ],
     );
 }
@@ -280,8 +358,12 @@ fn settings(entries: u64) -> Vec<(String, MemTableOptionsBuilder)> {
 }
 
 fn print_settings(entries: u64) {
-    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8) as u64;
-    println!("multi_get of {BATCH}, 10 x more keys asked than present, {threads} threads, {entries} entries");
+    let threads = std::thread::available_parallelism()
+        .map_or(2, usize::from)
+        .clamp(2, 8) as u64;
+    println!(
+        "multi_get of {BATCH}, 10 x more keys asked than present, {threads} threads, {entries} entries"
+    );
     for (name, builder) in settings(entries) {
         let table = fill(builder, entries);
         let asked = 20 * SLICE;
@@ -289,10 +371,15 @@ fn print_settings(entries: u64) {
         let sum: u64 = std::thread::scope(|scope| {
             let reader = |thread| {
                 let table = &table;
-                scope.spawn(move || multi_gets(table, Asked::MostlyAbsent, entries, thread * asked, asked))
+                scope.spawn(move || {
+                    multi_gets(table, Asked::MostlyAbsent, entries, thread * asked, asked)
+                })
             };
             let readers: Vec<_> = (0..threads).map(reader).collect();
-            readers.into_iter().map(|reader| reader.join().expect("a reader")).sum()
+            readers
+                .into_iter()
+                .map(|reader| reader.join().expect("a reader"))
+                .sum()
         });
         let rate = (threads * asked) as f64 / begin.elapsed().as_secs_f64() / 1e6;
         println!("    {name:28} {rate:7.2} million keys a second   (sum {sum})");
@@ -301,8 +388,14 @@ fn print_settings(entries: u64) {
 
 fn lookups(c: &mut Criterion) {
     let smoke = std::env::args().any(|argument| argument == "--test");
-    let wanted = std::env::var("LOOKUP_ENTRIES").ok().and_then(|entries| entries.parse().ok());
-    let entries = if smoke { 5_000 } else { wanted.unwrap_or(250_000) };
+    let wanted = std::env::var("LOOKUP_ENTRIES")
+        .ok()
+        .and_then(|entries| entries.parse().ok());
+    let entries = if smoke {
+        5_000
+    } else {
+        wanted.unwrap_or(250_000)
+    };
     let parts = std::env::var("LOOKUP_PARTS").unwrap_or("costs,settings,rates,criterion".into());
     let wants = |part: &str| parts.split(',').any(|wanted| wanted == part);
     if !smoke && wants("costs") {
@@ -320,12 +413,21 @@ fn lookups(c: &mut Criterion) {
     }
     for (name, builder) in settings(entries) {
         let table = fill(builder, entries);
-        println!("{name}: sum {}", multi_gets(&table, Asked::MostlyAbsent, entries, 0, SLICE));
+        println!(
+            "{name}: sum {}",
+            multi_gets(&table, Asked::MostlyAbsent, entries, 0, SLICE)
+        );
         let mut at = 0;
         c.bench_function(&format!("multi_get/{name}"), |b| {
             b.iter(|| {
                 at += BATCH as u64;
-                black_box(multi_gets(&table, Asked::MostlyAbsent, entries, at, BATCH as u64))
+                black_box(multi_gets(
+                    &table,
+                    Asked::MostlyAbsent,
+                    entries,
+                    at,
+                    BATCH as u64,
+                ))
             });
         });
     }
@@ -342,8 +444,8 @@ criterion_group! {
 }
 criterion_main!(benches);
 
-// Filters far below the load that they were made for: what they let pass, against theory, and what a
-// get of an absent key costs there.
+// Filters far below the load that they were made for: what they let pass, against theory, and what
+// a get of an absent key costs there.
 //
 // The table is made for 100 000 entries (20 bits of filter each) and holds 10, 100, .. of them.
 // Rates are those of theory, which `tests/suite/lookup.rs` holds filters to.
@@ -366,7 +468,11 @@ enum Accelerator {
 }
 
 impl Accelerator {
-    const ALL: [Accelerator; 3] = [Accelerator::List, Accelerator::KeyFilter, Accelerator::PrefixFilter];
+    const ALL: [Accelerator; 3] = [
+        Accelerator::List,
+        Accelerator::KeyFilter,
+        Accelerator::PrefixFilter,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -388,7 +494,10 @@ impl Accelerator {
     }
 
     /// The share of absent keys that passes in theory.
-    #[expect(clippy::cast_possible_truncation, reason = "a share of the write buffer")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a share of the write buffer"
+    )]
     fn theory(self, keys: u64) -> f64 {
         let lines = |share: f64| filter_lines((buffer(ENTRIES) as f64 * share) as u64) as f64;
         match self {
@@ -405,10 +514,15 @@ fn print_rates(sizes: usize) {
     println!("absent keys, a table for {ENTRIES} entries, protection 8");
     for keys in SIZES.into_iter().take(sizes) {
         println!("  {keys} keys, % of absent keys that reach the list in theory");
-        for accelerator in
-            Accelerator::ALL.into_iter().filter(|accelerator| *accelerator != Accelerator::List)
+        for accelerator in Accelerator::ALL
+            .into_iter()
+            .filter(|accelerator| *accelerator != Accelerator::List)
         {
-            println!("    {:34} {:.4}", accelerator.name(), accelerator.theory(keys) * 100.0);
+            println!(
+                "    {:34} {:.4}",
+                accelerator.name(),
+                accelerator.theory(keys) * 100.0
+            );
         }
         let tables: Vec<MemTable> = Accelerator::ALL
             .iter()
@@ -424,6 +538,10 @@ fn print_rates(sizes: usize) {
                 )
             })
             .collect();
-        turns(&format!("  {keys} keys, get of an absent key"), TURN, &works);
+        turns(
+            &format!("  {keys} keys, get of an absent key"),
+            TURN,
+            &works,
+        );
     }
 }

@@ -7,7 +7,8 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-// The record: every figure that was measured. As JSON it is kept beside the page that a person reads.
+// The record: every figure that was measured. As JSON it is kept beside the page that a person
+// reads.
 
 /// Everything that one run measured.
 #[derive(Debug, Serialize, Deserialize)]
@@ -65,7 +66,8 @@ pub struct Section {
 pub struct Row {
     /// What was done.
     pub name: String,
-    /// Nanoseconds of one operation, by candidate and round; `None` where a candidate has no such work.
+    /// Nanoseconds of one operation, by candidate and round; `None` where a candidate has no such
+    /// work.
     pub nanoseconds: Vec<Option<Vec<f64>>>,
     /// A hash of all that was read, equal for all candidates.
     #[serde(default)]
@@ -88,12 +90,21 @@ pub fn quartiles(mut samples: Vec<f64>) -> [f64; 3] {
 impl Row {
     /// A candidate's time in each round; empty if it has no such work.
     pub fn samples(&self, candidate: usize) -> &[f64] {
-        self.nanoseconds.get(candidate).and_then(Option::as_deref).unwrap_or_default()
+        self.nanoseconds
+            .get(candidate)
+            .and_then(Option::as_deref)
+            .unwrap_or_default()
     }
 
     /// Quartiles over the rounds of a figure made from two candidates.
     pub fn paired(&self, a: usize, b: usize, how: impl Fn(f64, f64) -> f64) -> [f64; 3] {
-        quartiles(self.samples(a).iter().zip(self.samples(b)).map(|(a, b)| how(*a, *b)).collect())
+        quartiles(
+            self.samples(a)
+                .iter()
+                .zip(self.samples(b))
+                .map(|(a, b)| how(*a, *b))
+                .collect(),
+        )
     }
 }
 
@@ -101,7 +112,12 @@ impl Section {
     /// A row's samples of a candidate, both by name.
     fn samples(&self, candidates: &[String], row: &str, candidate: &str) -> Option<&Vec<f64>> {
         let at = candidates.iter().position(|name| name == candidate)?;
-        self.rows.iter().find(|found| found.name == row)?.nanoseconds.get(at)?.as_ref()
+        self.rows
+            .iter()
+            .find(|found| found.name == row)?
+            .nanoseconds
+            .get(at)?
+            .as_ref()
     }
 
     /// Quartiles over the rounds of a figure made from two candidates of a row.
@@ -112,12 +128,23 @@ impl Section {
         pair: (&str, &str),
         how: impl Fn(f64, f64) -> f64,
     ) -> Option<[f64; 3]> {
-        let (a, b) = (self.samples(candidates, row, pair.0)?, self.samples(candidates, row, pair.1)?);
-        Some(quartiles(a.iter().zip(b).map(|(a, b)| how(*a, *b)).collect()))
+        let (a, b) = (
+            self.samples(candidates, row, pair.0)?,
+            self.samples(candidates, row, pair.1)?,
+        );
+        Some(quartiles(
+            a.iter().zip(b).map(|(a, b)| how(*a, *b)).collect(),
+        ))
     }
 
     /// How many times as fast `ours` is as `rival`.
-    pub fn speed(&self, candidates: &[String], row: &str, rival: &str, ours: &str) -> Option<[f64; 3]> {
+    pub fn speed(
+        &self,
+        candidates: &[String],
+        row: &str,
+        rival: &str,
+        ours: &str,
+    ) -> Option<[f64; 3]> {
         self.paired(candidates, row, (rival, ours), |rival, ours| rival / ours)
     }
 
@@ -131,7 +158,10 @@ impl Record {
     /// The hash of all rows, folded by `mix`.
     pub fn hash(section: &Section, mix: impl Fn(u64) -> u64) -> u64 {
         let number = |row: &Row| u64::from_str_radix(&row.hash, 16).unwrap_or(0);
-        section.rows.iter().fold(0, |hash, row| mix(hash ^ number(row)))
+        section
+            .rows
+            .iter()
+            .fold(0, |hash, row| mix(hash ^ number(row)))
     }
 
     /// Writes the page and the figures. Returns the path of both without the extension.
@@ -141,7 +171,10 @@ impl Record {
     pub fn save(&self, stem: &str, page: &str) -> std::io::Result<PathBuf> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/records");
         std::fs::create_dir_all(&folder)?;
-        std::fs::write(folder.join(format!("{stem}.json")), serde_json::to_string(self)? + "\n")?;
+        std::fs::write(
+            folder.join(format!("{stem}.json")),
+            serde_json::to_string(self)? + "\n",
+        )?;
         std::fs::write(folder.join(format!("{stem}.md")), page)?;
         Ok(folder.join(stem))
     }
@@ -162,7 +195,8 @@ pub struct Environment {
     pub command: String,
     /// The day, as the caller gave it.
     pub date: String,
-    /// How the crate and its Rust rivals were compiled, where that is not cargo's profile for benches.
+    /// How the crate and its Rust rivals were compiled, where that is not cargo's profile for
+    /// benches.
     #[serde(default)]
     pub rust_flags: String,
     /// How rivals in C++ were compiled.
@@ -175,12 +209,28 @@ impl Environment {
     pub fn here(command: &str, date: Option<&str>) -> Environment {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let changed = said("git", &["status", "--porcelain", "--untracked-files=no"]);
-        let changed = if changed.is_some_and(|text| !text.is_empty()) { " with changes" } else { "" };
-        let commit = said("git", &["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".into());
-        let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
-        let words = if words.is_empty() { String::new() } else { format!(" -- {}", words.join(" ")) };
+        let changed = if changed.is_some_and(|text| !text.is_empty()) {
+            " with changes"
+        } else {
+            ""
+        };
+        let commit =
+            said("git", &["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".into());
+        let words: Vec<String> = std::env::args()
+            .skip(1)
+            .filter(|word| word != "--bench")
+            .collect();
+        let words = if words.is_empty() {
+            String::new()
+        } else {
+            format!(" -- {}", words.join(" "))
+        };
         Environment {
-            processor: format!("{}, {threads} threads, {}", processor(), std::env::consts::ARCH),
+            processor: format!(
+                "{}, {threads} threads, {}",
+                processor(),
+                std::env::consts::ARCH
+            ),
             compiler: said("rustc", &["--version"]).unwrap_or_else(|| "unknown".into()),
             commit: format!("{commit}{changed}"),
             command: format!("{command}{words}"),
@@ -193,14 +243,23 @@ impl Environment {
 
 fn processor() -> String {
     let all = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = all.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    model.map_or_else(|| "unknown processor".into(), |(_, name)| name.trim().into())
+    let model = all
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    model.map_or_else(
+        || "unknown processor".into(),
+        |(_, name)| name.trim().into(),
+    )
 }
 
 /// The output of a program, if it succeeds.
 pub fn said(program: &str, arguments: &[&str]) -> Option<String> {
     let folder = env!("CARGO_MANIFEST_DIR");
-    let output = Command::new(program).args(arguments).current_dir(folder).output().ok()?;
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .ok()?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     output.status.success().then_some(text)
 }
@@ -209,6 +268,7 @@ pub fn said(program: &str, arguments: &[&str]) -> Option<String> {
 pub fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    let kilobytes =
+        line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
 }

@@ -1,12 +1,14 @@
-//! What do puts, gets, scans, range tombstones and checksums cost, beside crossbeam-skiplist and `BTreeMap` in a lock?
+//! What do puts, gets, scans, range tombstones and checksums cost, beside crossbeam-skiplist and
+//! `BTreeMap` in a lock?
 //!
 //! ```text
 //!   cargo bench                      all of it, in less than five minutes; the report lies in target/criterion/report
 //!   cargo bench -- get               what has `get` in its name
 //! ```
-//! One kind of work after the other, in tables of 100 000 entries: for ratios that differ by less than a tenth take turns, as
-//! `benches/peers` does. An iteration is one put, one get, one key of a `multi_get`, one seek with the ten entries after it, or one
-//! step of a scan; inputs are made before. Each table folds what it reads into a hash, and other hashes end the run.
+//! One kind of work after the other, in tables of 100 000 entries: for ratios that differ by less
+//! than a tenth take turns, as `benches/peers` does. An iteration is one put, one get, one key of a
+//! `multi_get`, one seek with the ten entries after it, or one step of a scan; inputs are made
+//! before. Each table folds what it reads into a hash, and other hashes end the run.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -30,11 +32,17 @@ const BLOCK: [u8; 4096] = [7; 4096];
 type Work = fn(&dyn Subject, u32, &[u32]) -> Done;
 
 const READS: [(&str, Work); 6] = [
-    ("get present", |table, _, asked| table.get(asked, Presence::Hit)),
-    ("get absent", |table, _, asked| table.get(asked, Presence::Miss)),
+    ("get present", |table, _, asked| {
+        table.get(asked, Presence::Hit)
+    }),
+    ("get absent", |table, _, asked| {
+        table.get(asked, Presence::Miss)
+    }),
     ("multi_get of 24", |table, _, asked| table.multi_get(asked)),
     ("seek and 10 steps", |table, _, asked| table.seek(asked)),
-    ("scan forward", |table, _, asked| table.scan(asked[0] / 2, asked.len(), Way::Forward)),
+    ("scan forward", |table, _, asked| {
+        table.scan(asked[0] / 2, asked.len(), Way::Forward)
+    }),
     ("scan backward", |table, entries, asked| {
         table.scan(entries - 1 - asked[0] / 2, asked.len(), Way::Backward)
     }),
@@ -44,7 +52,11 @@ const READS: [(&str, Work); 6] = [
 fn timed(table: &dyn Subject, entries: u32, work: Work, count: u64) -> Duration {
     let pieces = (0..count.div_ceil(BATCH)).map(|piece| BATCH.min(count - piece * BATCH));
     let time = |(round, piece): (u64, u64)| {
-        let asked = rivals::picks(entries, usize::try_from(piece).unwrap_or(usize::MAX), SEED + round);
+        let asked = rivals::picks(
+            entries,
+            usize::try_from(piece).unwrap_or(usize::MAX),
+            SEED + round,
+        );
         work(table, entries, &asked).elapsed
     };
     (0..).zip(pieces).map(time).sum()
@@ -58,14 +70,20 @@ fn full(make: Make, order: &[u32]) -> Box<dyn Subject> {
 
 fn group<'c>(criterion: &'c mut Criterion, name: &str) -> BenchmarkGroup<'c, WallTime> {
     let mut group = criterion.benchmark_group(name);
-    group.sample_size(20).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
+    group
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1));
     group.throughput(Throughput::Elements(1));
     group
 }
 
 /// Puts into empty tables, whose memory the system has not backed yet.
 fn puts(criterion: &mut Criterion, entries: u32) {
-    for (order, name) in [(Order::Ascending, "put in order"), (Order::Random, "put at random")] {
+    for (order, name) in [
+        (Order::Ascending, "put in order"),
+        (Order::Random, "put at random"),
+    ] {
         let all = rivals::order(entries, order, SEED);
         let mut group = group(criterion, name);
         group
@@ -74,7 +92,11 @@ fn puts(criterion: &mut Criterion, entries: u32) {
             .throughput(Throughput::Elements(all.len() as u64));
         for make in MAKES {
             group.bench_function(make.name(), |bencher| {
-                let fill = || make.table().insert(&all, &Barrier::new(1), Inputs::Owned).elapsed;
+                let fill = || {
+                    make.table()
+                        .insert(&all, &Barrier::new(1), Inputs::Owned)
+                        .elapsed
+                };
                 bencher.iter_custom(|count| (0..count).map(|_| fill()).sum());
             });
         }
@@ -87,9 +109,14 @@ fn reads(criterion: &mut Criterion, entries: u32) {
     let tables = MAKES.map(|make| (make.name(), full(make, &order)));
     let asked = rivals::picks(entries, 1_000, SEED);
     for (name, work) in READS {
-        let mut hashes = tables.iter().map(|(_, table)| work(&**table, entries, &asked).hash);
+        let mut hashes = tables
+            .iter()
+            .map(|(_, table)| work(&**table, entries, &asked).hash);
         let first = hashes.next();
-        assert!(hashes.all(|hash| Some(hash) == first), "{name}: the tables read different things");
+        assert!(
+            hashes.all(|hash| Some(hash) == first),
+            "{name}: the tables read different things"
+        );
         let mut group = group(criterion, name);
         for (make, table) in &tables {
             group.bench_function(make, |bencher| {
@@ -108,10 +135,15 @@ fn range_tombstones(criterion: &mut Criterion, entries: u32) {
         Subject::insert(&table, &order, &Barrier::new(1), Inputs::Owned);
         for at in 0..tombstones {
             let number = u64::from(entries) + 1 + u64::from(at);
-            let start =
-                [rivals::key(at * (entries / RANGE_TOMBSTONES), Presence::Hit).as_slice(), b"+"].concat();
+            let start = [
+                rivals::key(at * (entries / RANGE_TOMBSTONES), Presence::Hit).as_slice(),
+                b"+",
+            ]
+            .concat();
             let end = [&*start, b"+"].concat();
-            table.delete_range(number, &start, &end).expect("room for a range");
+            table
+                .delete_range(number, &start, &end)
+                .expect("room for a range");
         }
         group.bench_function(format!("{tombstones} of them"), |bencher| {
             bencher.iter_custom(|count| timed(&table, entries, READS[0].1, count));
@@ -130,7 +162,11 @@ fn checksums(criterion: &mut Criterion) {
 }
 
 fn main() {
-    let entries = if Extent::asked() == Extent::Full { 100_000 } else { 2_000 };
+    let entries = if Extent::asked() == Extent::Full {
+        100_000
+    } else {
+        2_000
+    };
     let mut criterion = Criterion::default().configure_from_args();
     puts(&mut criterion, entries);
     reads(&mut criterion, entries);

@@ -4,8 +4,9 @@
 //!   entry i:  key   = big-endian 2 * i (8 bytes), mix(i) (8 bytes)        absent keys have odd numbers
 //!             value = 100 bytes made from i; sequence number i + 1
 //! ```
-//! Each call prepares its inputs first (owned keys and values where the rival wants to own them) and times the work alone.
-//! It folds all that it reads into a hash: tables that did the same work have the same one.
+//! Each call prepares its inputs first (owned keys and values where the rival wants to own them)
+//! and times the work alone. It folds all that it reads into a hash: tables that did the same work
+//! have the same one.
 
 #![allow(dead_code, reason = "each bench uses a part")]
 #![allow(
@@ -53,7 +54,8 @@ pub(crate) enum Order {
     Random,
 }
 
-/// Who makes the keys and values that a rival owns. This crate copies borrowed bytes inside the time in any case.
+/// Who makes the keys and values that a rival owns. This crate copies borrowed bytes inside the
+/// time in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inputs {
     /// They are made before the time begins and moved in.
@@ -102,17 +104,37 @@ pub(crate) enum Make {
 
 impl Make {
     /// This crate's without any protection, which rivals are compared with.
-    pub(crate) const PLAIN: Make = Make::Ours { protection: 0, on_seek: 0, order: 0 };
+    pub(crate) const PLAIN: Make = Make::Ours {
+        protection: 0,
+        on_seek: 0,
+        order: 0,
+    };
     /// This crate's with default options.
-    pub(crate) const PROTECTED: Make = Make::Ours { protection: 8, on_seek: 0, order: 0 };
+    pub(crate) const PROTECTED: Make = Make::Ours {
+        protection: 8,
+        on_seek: 0,
+        order: 0,
+    };
     /// This crate's with a checksum at every node that a seek enters.
-    pub(crate) const ON_SEEK: Make = Make::Ours { protection: 8, on_seek: 1, order: 0 };
+    pub(crate) const ON_SEEK: Make = Make::Ours {
+        protection: 8,
+        on_seek: 1,
+        order: 0,
+    };
     /// This crate's with order checks.
-    pub(crate) const ORDER_CHECKS: Make = Make::Ours { protection: 0, on_seek: 0, order: 1 };
+    pub(crate) const ORDER_CHECKS: Make = Make::Ours {
+        protection: 0,
+        on_seek: 0,
+        order: 1,
+    };
 
     pub(crate) fn name(self) -> String {
         match self {
-            Make::Ours { protection, on_seek, order } => {
+            Make::Ours {
+                protection,
+                on_seek,
+                order,
+            } => {
                 let on_seek = if on_seek == 1 { "-on-seek" } else { "" };
                 let order = if order == 1 { "-order-checks" } else { "" };
                 format!("paranoid-{protection}{on_seek}{order}")
@@ -125,7 +147,11 @@ impl Make {
     /// An empty table.
     pub(crate) fn table(self) -> Box<dyn Subject> {
         match self {
-            Make::Ours { protection, on_seek, order } => Box::new(ours(protection, on_seek, order)),
+            Make::Ours {
+                protection,
+                on_seek,
+                order,
+            } => Box::new(ours(protection, on_seek, order)),
             Make::Crossbeam => Box::new(Owning::new()),
             Make::BTree => Box::new(RwLock::new(BTreeMap::<Position, Vec<u8>>::new())),
         }
@@ -153,7 +179,9 @@ pub(crate) fn order(entries: u32, order: Order, seed: u64) -> Vec<u32> {
 
 /// `count` numbers below `entries`, by a seed.
 pub(crate) fn picks(entries: u32, count: usize, seed: u64) -> Vec<u32> {
-    (0..count as u64).map(|at| (mix(seed.wrapping_mul(1 << 32) ^ at) % u64::from(entries)) as u32).collect()
+    (0..count as u64)
+        .map(|at| (mix(seed.wrapping_mul(1 << 32) ^ at) % u64::from(entries)) as u32)
+        .collect()
 }
 
 pub(crate) fn key(entry: u32, presence: Presence) -> [u8; KEY_LEN] {
@@ -175,7 +203,10 @@ fn value(entry: u32) -> [u8; VALUE_LEN] {
 
 /// Sequence numbers, keys and values of these entries.
 fn borrowed(entries: &[u32]) -> Vec<(u64, [u8; KEY_LEN], [u8; VALUE_LEN])> {
-    entries.iter().map(|at| (sequence(*at), key(*at, Presence::Hit), value(*at))).collect()
+    entries
+        .iter()
+        .map(|at| (sequence(*at), key(*at, Presence::Hit), value(*at)))
+        .collect()
 }
 
 fn sequence(entry: u32) -> u64 {
@@ -192,7 +223,10 @@ fn fold(hash: u64, value: &[u8]) -> u64 {
 fn timed(work: impl FnOnce() -> u64) -> Done {
     let started = Instant::now();
     let hash = std::hint::black_box(work());
-    Done { elapsed: started.elapsed(), hash }
+    Done {
+        elapsed: started.elapsed(),
+        hash,
+    }
 }
 
 fn ours(protection: u8, on_seek: u8, order: u8) -> MemTable {
@@ -202,7 +236,10 @@ fn ours(protection: u8, on_seek: u8, order: u8) -> MemTable {
         .order_checks(order == 1)
         .build()
         .expect("valid options");
-    let options = MemTableOptions::builder().paranoid(paranoid).build().expect("valid options");
+    let options = MemTableOptions::builder()
+        .paranoid(paranoid)
+        .build()
+        .expect("valid options");
     MemTable::new(options).expect("memory for a table")
 }
 
@@ -213,7 +250,9 @@ impl Subject for MemTable {
         ready.wait();
         timed(|| {
             for (sequence, key, value) in &inputs {
-                writer.put(*sequence, key, value).expect("room for the entry");
+                writer
+                    .put(*sequence, key, value)
+                    .expect("room for the entry");
             }
             inputs.len() as u64
         })
@@ -234,7 +273,9 @@ impl Subject for MemTable {
     fn multi_get(&self, entries: &[u32]) -> Done {
         let keys: Vec<_> = entries.iter().map(|at| key(*at, Presence::Hit)).collect();
         timed(|| {
-            let found = keys.chunks(MULTI_GET).flat_map(|keys| TableReader::multi_get(self, keys, u64::MAX));
+            let found = keys
+                .chunks(MULTI_GET)
+                .flat_map(|keys| TableReader::multi_get(self, keys, u64::MAX));
             found.fold(0, |hash, found| match found.expect("intact memory") {
                 Lookup::Value(value) => fold(hash, &value),
                 _ => hash + 1,
@@ -250,7 +291,9 @@ impl Subject for MemTable {
             for key in &keys {
                 let mut moved = cursor.seek(key);
                 for _ in 0..=STEPS {
-                    let Some(entry) = moved.expect("intact memory") else { break };
+                    let Some(entry) = moved.expect("intact memory") else {
+                        break;
+                    };
                     hash = fold(hash, entry.value().expect("intact memory"));
                     moved = cursor.next();
                 }
@@ -269,7 +312,9 @@ impl Subject for MemTable {
                 Way::Backward => cursor.seek_for_prev(key),
             };
             for _ in 0..steps {
-                let Some(entry) = moved.expect("intact memory") else { break };
+                let Some(entry) = moved.expect("intact memory") else {
+                    break;
+                };
                 hash = fold(hash, entry.value().expect("intact memory"));
                 moved = match way {
                     Way::Forward => cursor.next(),
@@ -307,13 +352,20 @@ fn insert_owned(
     mut insert: impl FnMut(Position, Vec<u8>),
 ) -> Done {
     let from = borrowed(entries);
-    let own = |sequence: u64, key: &[u8], value: &[u8]| ((key.to_vec(), Reverse(sequence)), value.to_vec());
+    let own = |sequence: u64, key: &[u8], value: &[u8]| {
+        ((key.to_vec(), Reverse(sequence)), value.to_vec())
+    };
     let count = from.len() as u64;
     if inputs == Inputs::Owned {
-        let owned: Vec<_> = from.iter().map(|(sequence, key, value)| own(*sequence, key, value)).collect();
+        let owned: Vec<_> = from
+            .iter()
+            .map(|(sequence, key, value)| own(*sequence, key, value))
+            .collect();
         ready.wait();
         return timed(|| {
-            owned.into_iter().for_each(|(position, value)| insert(position, value));
+            owned
+                .into_iter()
+                .for_each(|(position, value)| insert(position, value));
             count
         });
     }
@@ -337,20 +389,27 @@ impl Subject for Owning {
     fn get(&self, entries: &[u32], presence: Presence) -> Done {
         let probes: Vec<_> = entries.iter().map(|at| newest(*at, presence)).collect();
         timed(|| {
-            probes.iter().fold(0, |hash, probe| match self.lower_bound(Bound::Included(probe)) {
-                Some(entry) if entry.key().0 == probe.0 => fold(hash, entry.value()),
-                _ => hash + 1,
+            probes.iter().fold(0, |hash, probe| {
+                match self.lower_bound(Bound::Included(probe)) {
+                    Some(entry) if entry.key().0 == probe.0 => fold(hash, entry.value()),
+                    _ => hash + 1,
+                }
             })
         })
     }
 
     fn seek(&self, entries: &[u32]) -> Done {
-        let probes: Vec<_> = entries.iter().map(|at| newest(*at, Presence::Hit)).collect();
+        let probes: Vec<_> = entries
+            .iter()
+            .map(|at| newest(*at, Presence::Hit))
+            .collect();
         timed(|| {
             let mut hash = 0;
             for probe in &probes {
                 let after = self.range((Bound::Included(probe), Bound::Unbounded));
-                hash = after.take(STEPS + 1).fold(hash, |hash, entry| fold(hash, entry.value()));
+                hash = after
+                    .take(STEPS + 1)
+                    .fold(hash, |hash, entry| fold(hash, entry.value()));
             }
             hash
         })
@@ -380,7 +439,9 @@ impl Subject for Owning {
 impl Subject for RwLock<BTreeMap<Position, Vec<u8>>> {
     fn insert(&self, entries: &[u32], ready: &Barrier, inputs: Inputs) -> Done {
         insert_owned(entries, ready, inputs, |position, value| {
-            self.write().unwrap_or_else(PoisonError::into_inner).insert(position, value);
+            self.write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(position, value);
         })
     }
 
@@ -398,13 +459,18 @@ impl Subject for RwLock<BTreeMap<Position, Vec<u8>>> {
     }
 
     fn seek(&self, entries: &[u32]) -> Done {
-        let probes: Vec<_> = entries.iter().map(|at| newest(*at, Presence::Hit)).collect();
+        let probes: Vec<_> = entries
+            .iter()
+            .map(|at| newest(*at, Presence::Hit))
+            .collect();
         timed(|| {
             let mut hash = 0;
             for probe in &probes {
                 let map = self.read().unwrap_or_else(PoisonError::into_inner);
                 let after = map.range((Bound::Included(probe), Bound::Unbounded));
-                hash = after.take(STEPS + 1).fold(hash, |hash, (_, value)| fold(hash, value));
+                hash = after
+                    .take(STEPS + 1)
+                    .fold(hash, |hash, (_, value)| fold(hash, value));
             }
             hash
         })
@@ -443,11 +509,16 @@ pub(crate) enum Extent {
 }
 
 impl Extent {
-    /// Cargo passes `--bench` under `cargo bench` alone; `--test` and `PARANOID_BENCH_SMOKE=1` ask for the quick run.
+    /// Cargo passes `--bench` under `cargo bench` alone; `--test` and `PARANOID_BENCH_SMOKE=1` ask
+    /// for the quick run.
     pub(crate) fn asked() -> Extent {
         let said = |flag: &str| std::env::args().any(|argument| argument == flag);
         let smoke = std::env::var_os("PARANOID_BENCH_SMOKE").is_some_and(|value| value == "1");
-        if said("--bench") && !said("--test") && !smoke { Extent::Full } else { Extent::Smoke }
+        if said("--bench") && !said("--test") && !smoke {
+            Extent::Full
+        } else {
+            Extent::Smoke
+        }
     }
 
     /// Entries of the tables.
@@ -491,13 +562,16 @@ impl Arguments {
                 "--name" => arguments.name = plain("--name", value()?)?,
                 "--rounds" => arguments.rounds = number::<usize>(&word, &value()?)?.max(1),
                 "--entries" => {
-                    let sizes: Result<Vec<u32>, String> =
-                        value()?.split(',').map(|size| number(&word, size)).collect();
+                    let sizes: Result<Vec<u32>, String> = value()?
+                        .split(',')
+                        .map(|size| number(&word, size))
+                        .collect();
                     arguments.entries = sizes?;
                 }
                 "--memory" => {
                     let text = value()?;
-                    let (candidate, entries) = text.split_once(',').ok_or("--memory CANDIDATE,ENTRIES")?;
+                    let (candidate, entries) =
+                        text.split_once(',').ok_or("--memory CANDIDATE,ENTRIES")?;
                     arguments.memory = Some((number(&word, candidate)?, number(&word, entries)?));
                 }
                 // Filters and flags of other benches under a bare `cargo bench`.
@@ -522,7 +596,9 @@ impl Arguments {
         Record {
             program: program.into(),
             environment: Environment::here(
-                &format!("cargo bench -p paranoid-memtable-benches --features records --bench {program}"),
+                &format!(
+                    "cargo bench -p paranoid-memtable-benches --features records --bench {program}"
+                ),
                 self.date.as_deref(),
             ),
             keys: KEY_LEN,
@@ -537,9 +613,13 @@ impl Arguments {
 
     /// Writes the record and its page if a date was given and this is no quick run.
     pub(crate) fn save(&self, extent: Extent, record: &Record, page: &str) -> Result<(), String> {
-        let Some(date) = self.date.as_ref().filter(|_| extent == Extent::Full) else { return Ok(()) };
+        let Some(date) = self.date.as_ref().filter(|_| extent == Extent::Full) else {
+            return Ok(());
+        };
         let stem = format!("{date}-{}", self.name);
-        let path = record.save(&stem, page).map_err(|error| format!("{stem}: {error}"))?;
+        let path = record
+            .save(&stem, page)
+            .map_err(|error| format!("{stem}: {error}"))?;
         eprintln!("wrote {}.md and .json", path.display());
         Ok(())
     }
@@ -551,10 +631,13 @@ fn plain(what: &str, text: String) -> Result<String, String> {
     if !text.is_empty() && !text.starts_with('.') && text.chars().all(fits) {
         Ok(text)
     } else {
-        Err(format!("{what} `{text}`: letters, digits, `-`, `_` and `.` only"))
+        Err(format!(
+            "{what} `{text}`: letters, digits, `-`, `_` and `.` only"
+        ))
     }
 }
 
 fn number<N: std::str::FromStr>(what: &str, text: &str) -> Result<N, String> {
-    text.parse().map_err(|_| format!("{what}: `{text}` is not a number that fits"))
+    text.parse()
+        .map_err(|_| format!("{what}: `{text}` is not a number that fits"))
 }

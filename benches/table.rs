@@ -1,4 +1,5 @@
-//! The table of results: how this crate stands to crossbeam-skiplist and to a `BTreeMap` behind a lock.
+//! The table of results: how this crate stands to crossbeam-skiplist and to a `BTreeMap` behind a
+//! lock.
 //!
 //! ```text
 //!   cargo bench -p paranoid-memtable-benches --features records --bench table    prints the table
@@ -6,11 +7,12 @@
 //!       also writes benches/records/DATE-NAME.{md,json}
 //!   options: --entries 250000,1000000  --rounds 200
 //! ```
-//! Absolute times drift with the machine's mood, ratios hardly do. So all tables live in one process and work in turns: a
-//! round gives each a slice of the same work, and what counts is the median over the rounds of the ratio inside a round.
-//! Slices are short, so that few of them are interrupted by other processes; gets and seeks are warmed up first.
-//! Keys and values that a rival owns are made outside the time, but for the rows that say that rivals copy. All tables
-//! must come to the same hash of what they read.
+//! Absolute times drift with the machine's mood, ratios hardly do. So all tables live in one
+//! process and work in turns: a round gives each a slice of the same work, and what counts is the
+//! median over the rounds of the ratio inside a round. Slices are short, so that few of them are
+//! interrupted by other processes; gets and seeks are warmed up first. Keys and values that a rival
+//! owns are made outside the time, but for the rows that say that rivals copy. All tables must come
+//! to the same hash of what they read.
 
 use std::fmt::Write;
 use std::process::{Command, ExitCode};
@@ -26,8 +28,14 @@ use rivals::{Arguments, Done, Extent, Inputs, Make, Order, Presence, Subject, Wa
 const SEED: u64 = 4;
 
 /// Everything that takes its turn, in the order of the record's columns.
-const CANDIDATES: [Make; 6] =
-    [Make::PLAIN, Make::PROTECTED, Make::ON_SEEK, Make::ORDER_CHECKS, Make::Crossbeam, Make::BTree];
+const CANDIDATES: [Make; 6] = [
+    Make::PLAIN,
+    Make::PROTECTED,
+    Make::ON_SEEK,
+    Make::ORDER_CHECKS,
+    Make::Crossbeam,
+    Make::BTree,
+];
 
 /// How much is done in each round.
 #[derive(Debug, Clone, Copy)]
@@ -43,10 +51,22 @@ struct Slices {
 impl Slices {
     fn of(extent: Extent, rounds: usize) -> Slices {
         match extent {
-            Extent::Full => {
-                Slices { rounds, inserts: 1_000, gets: 400, seeks: 150, steps: 2_500, empties: 50 }
-            }
-            Extent::Smoke => Slices { rounds: 4, inserts: 700, gets: 50, seeks: 20, steps: 200, empties: 3 },
+            Extent::Full => Slices {
+                rounds,
+                inserts: 1_000,
+                gets: 400,
+                seeks: 150,
+                steps: 2_500,
+                empties: 50,
+            },
+            Extent::Smoke => Slices {
+                rounds: 4,
+                inserts: 700,
+                gets: 50,
+                seeks: 20,
+                steps: 200,
+                empties: 3,
+            },
         }
     }
 }
@@ -61,11 +81,18 @@ fn main() -> ExitCode {
         }
     };
     if let Some((candidate, entries)) = arguments.memory {
-        println!("{}", resident_of(CANDIDATES[candidate % CANDIDATES.len()], entries));
+        println!(
+            "{}",
+            resident_of(CANDIDATES[candidate % CANDIDATES.len()], entries)
+        );
         return ExitCode::SUCCESS;
     }
     let slices = Slices::of(extent, arguments.rounds);
-    let sections = arguments.entries.iter().map(|entries| section(*entries, slices)).collect();
+    let sections = arguments
+        .entries
+        .iter()
+        .map(|entries| section(*entries, slices))
+        .collect();
     let candidates = CANDIDATES.map(Make::name).to_vec();
     let record = arguments.record(candidates, slices.rounds, slices.steps, sections);
     let page = markdown(&record);
@@ -87,39 +114,91 @@ fn section(entries: u32, slices: Slices) -> Section {
         rows.push(fill(&name, entries, order, Inputs::Borrowed, slices).1);
     }
     {
-        let (filled, row) = fill("insert in order", entries, Order::Ascending, Inputs::Owned, slices);
+        let (filled, row) = fill(
+            "insert in order",
+            entries,
+            Order::Ascending,
+            Inputs::Owned,
+            slices,
+        );
         rows.push(row);
-        rows.push(scans("scan forward, filled in order", &filled, entries, Way::Forward, slices));
-        rows.push(scans("scan backward, filled in order", &filled, entries, Way::Backward, slices));
+        rows.push(scans(
+            "scan forward, filled in order",
+            &filled,
+            entries,
+            Way::Forward,
+            slices,
+        ));
+        rows.push(scans(
+            "scan backward, filled in order",
+            &filled,
+            entries,
+            Way::Backward,
+            slices,
+        ));
     }
-    let (filled, row) = fill("insert at random", entries, Order::Random, Inputs::Owned, slices);
+    let (filled, row) = fill(
+        "insert at random",
+        entries,
+        Order::Random,
+        Inputs::Owned,
+        slices,
+    );
     rows.push(row);
     let picks = |count: usize, seed: u64| rivals::picks(entries, count, SEED + seed);
     for (name, presence) in [("get hit", Presence::Hit), ("get miss", Presence::Miss)] {
-        rows.push(turns(name, slices.rounds, slices.gets, |candidate, round| {
-            filled[candidate].get(&picks(slices.gets / 2, 3_000 + round), presence);
-            filled[candidate].get(&picks(slices.gets, round), presence)
-        }));
+        rows.push(turns(
+            name,
+            slices.rounds,
+            slices.gets,
+            |candidate, round| {
+                filled[candidate].get(&picks(slices.gets / 2, 3_000 + round), presence);
+                filled[candidate].get(&picks(slices.gets, round), presence)
+            },
+        ));
     }
-    rows.push(turns("seek + next 10", slices.rounds, slices.seeks, |candidate, round| {
-        filled[candidate].seek(&picks(slices.seeks / 2, 4_000 + round));
-        filled[candidate].seek(&picks(slices.seeks, 1_000 + round))
-    }));
-    rows.push(scans("scan forward, filled at random", &filled, entries, Way::Forward, slices));
-    rows.push(scans("scan backward, filled at random", &filled, entries, Way::Backward, slices));
-    let counted =
-        |candidate: usize| filled[candidate].allocated().map(|bytes| bytes as f64 / f64::from(entries));
+    rows.push(turns(
+        "seek + next 10",
+        slices.rounds,
+        slices.seeks,
+        |candidate, round| {
+            filled[candidate].seek(&picks(slices.seeks / 2, 4_000 + round));
+            filled[candidate].seek(&picks(slices.seeks, 1_000 + round))
+        },
+    ));
+    rows.push(scans(
+        "scan forward, filled at random",
+        &filled,
+        entries,
+        Way::Forward,
+        slices,
+    ));
+    rows.push(scans(
+        "scan backward, filled at random",
+        &filled,
+        entries,
+        Way::Backward,
+        slices,
+    ));
+    let counted = |candidate: usize| {
+        filled[candidate]
+            .allocated()
+            .map(|bytes| bytes as f64 / f64::from(entries))
+    };
     Section {
         entries: entries.into(),
         rows,
         counted: (0..CANDIDATES.len()).map(counted).collect(),
-        resident: (0..CANDIDATES.len()).map(|candidate| resident_of_child(candidate, entries)).collect(),
+        resident: (0..CANDIDATES.len())
+            .map(|candidate| resident_of_child(candidate, entries))
+            .collect(),
         empty_bytes: Make::PROTECTED.table().allocated(),
         ..Section::default()
     }
 }
 
-/// Measures one row: each round gives each candidate one slice of the same work. Another candidate begins each round.
+/// Measures one row: each round gives each candidate one slice of the same work. Another candidate
+/// begins each round.
 fn turns(name: &str, rounds: usize, ops: usize, mut work: impl FnMut(usize, u64) -> Done) -> Row {
     let mut nanoseconds = vec![Vec::with_capacity(rounds); CANDIDATES.len()];
     let mut hash = 0;
@@ -140,10 +219,16 @@ fn turns(name: &str, rounds: usize, ops: usize, mut work: impl FnMut(usize, u64)
         hash = rivals::mix(hash ^ agreed.unwrap_or(0));
     }
     let nanoseconds = nanoseconds.into_iter().map(Some).collect();
-    Row { name: name.into(), nanoseconds, hash: format!("{hash:016x}"), ..Row::default() }
+    Row {
+        name: name.into(),
+        nanoseconds,
+        hash: format!("{hash:016x}"),
+        ..Row::default()
+    }
 }
 
-/// Fills all tables side by side, a slice each in turn, so that compared tables always have one size.
+/// Fills all tables side by side, a slice each in turn, so that compared tables always have one
+/// size.
 fn fill(
     name: &str,
     entries: u32,
@@ -155,7 +240,9 @@ fn fill(
     let all = rivals::order(entries, order, SEED);
     let parts: Vec<&[u32]> = all.chunks_exact(slices.inserts).collect();
     let row = turns(name, parts.len(), slices.inserts, |candidate, round| {
-        let part = usize::try_from(round).ok().and_then(|round| parts.get(round));
+        let part = usize::try_from(round)
+            .ok()
+            .and_then(|round| parts.get(round));
         tables[candidate].insert(part.copied().unwrap_or_default(), &Barrier::new(1), inputs)
     });
     let rest = all.chunks_exact(slices.inserts).remainder();
@@ -170,27 +257,46 @@ fn scans(name: &str, filled: &[Box<dyn Subject>], entries: u32, way: Way, slices
     turns(name, slices.rounds, steps, |candidate, round| {
         // Far enough from the end for all the steps.
         let from = rivals::picks(entries / 2, 1, SEED + 2_000 + round)[0];
-        let from = if way == Way::Forward { from } else { entries - 1 - from };
+        let from = if way == Way::Forward {
+            from
+        } else {
+            entries - 1 - from
+        };
         filled[candidate].scan(from, steps, way)
     })
 }
 
 /// Making and dropping empty tables.
 fn empties(slices: Slices) -> Row {
-    turns("make and drop an empty table", slices.rounds, slices.empties, |candidate, _| {
-        let started = Instant::now();
-        for _ in 0..slices.empties {
-            std::hint::black_box(CANDIDATES[candidate].table());
-        }
-        Done { elapsed: started.elapsed().max(Duration::from_nanos(1)), hash: 0 }
-    })
+    turns(
+        "make and drop an empty table",
+        slices.rounds,
+        slices.empties,
+        |candidate, _| {
+            let started = Instant::now();
+            for _ in 0..slices.empties {
+                std::hint::black_box(CANDIDATES[candidate].table());
+            }
+            Done {
+                elapsed: started.elapsed().max(Duration::from_nanos(1)),
+                hash: 0,
+            }
+        },
+    )
 }
 
-/// Resident bytes per entry of a table in a process of its own; `None` where the system does not tell.
+/// Resident bytes per entry of a table in a process of its own; `None` where the system does not
+/// tell.
 fn resident_of_child(candidate: usize, entries: u32) -> Option<f64> {
     let program = std::env::current_exe().ok()?;
-    let output = Command::new(program).args(["--memory", &format!("{candidate},{entries}")]).output().ok()?;
-    let bytes: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().ok()?;
+    let output = Command::new(program)
+        .args(["--memory", &format!("{candidate},{entries}")])
+        .output()
+        .ok()?;
+    let bytes: f64 = String::from_utf8_lossy(&output.stdout)
+        .trim()
+        .parse()
+        .ok()?;
     (bytes > 0.0).then(|| bytes / f64::from(entries))
 }
 
@@ -209,7 +315,8 @@ fn resident_of(make: Make, entries: u32) -> u64 {
 
 // The page: medians of ratios, and whether the targets were reached.
 
-/// Columns, by the order of the candidates: ours at 0, at 8, at 8 with checksums on seek, with order checks; two rivals.
+/// Columns, by the order of the candidates: ours at 0, at 8, at 8 with checksums on seek, with
+/// order checks; two rivals.
 const PLAIN: usize = 0;
 const PROTECTED: usize = 1;
 const ON_SEEK: usize = 2;
@@ -238,13 +345,23 @@ fn markdown(record: &Record) -> String {
 }
 
 fn render(record: &Record, text: &mut String) -> std::fmt::Result {
-    let Environment { processor, compiler, commit, command, date, .. } = &record.environment;
+    let Environment {
+        processor,
+        compiler,
+        commit,
+        command,
+        date,
+        ..
+    } = &record.environment;
     writeln!(text, "# Results: `{command}`\n")?;
     writeln!(
         text,
         "- date: {date}\n- processor: {processor}\n- compiler: {compiler}, profile bench, default target"
     )?;
-    writeln!(text, "- commit: {commit}\n- 16-byte keys, 100-byte values, one thread")?;
+    writeln!(
+        text,
+        "- commit: {commit}\n- 16-byte keys, 100-byte values, one thread"
+    )?;
     writeln!(
         text,
         "- medians over {} rounds (inserts: slices) of the ratio inside a round; above 1 this crate is faster",
@@ -277,9 +394,16 @@ fn render_section(record: &Record, text: &mut String, section: &Section) -> std:
         };
         let (ours, crossbeam, btree) = (time(PROTECTED), time(CROSSBEAM), time(BTREE));
         let times = format!("{} | {}", times(CROSSBEAM), times(BTREE));
-        writeln!(text, "| {} | {ours:.0} | {crossbeam:.0} | {btree:.0} | {times} |", row.name)?;
+        writeln!(
+            text,
+            "| {} | {ours:.0} | {crossbeam:.0} | {btree:.0} | {times} |",
+            row.name
+        )?;
     }
-    writeln!(text, "\nSpread at protection 8, lower to upper quartile of the same ratios:\n")?;
+    writeln!(
+        text,
+        "\nSpread at protection 8, lower to upper quartile of the same ratios:\n"
+    )?;
     writeln!(
         text,
         "| work | {} | {} |\n|---|---|---|",
@@ -290,7 +414,13 @@ fn render_section(record: &Record, text: &mut String, section: &Section) -> std:
             let [low, _, high] = speed(row, rival, PROTECTED);
             format!("{low:.2} to {high:.2}")
         };
-        writeln!(text, "| {} | {} | {} |", row.name, spread(CROSSBEAM), spread(BTREE))?;
+        writeln!(
+            text,
+            "| {} | {} | {} |",
+            row.name,
+            spread(CROSSBEAM),
+            spread(BTREE)
+        )?;
     }
     render_budgets(text, section)?;
     render_costs(record, text, section)
@@ -298,14 +428,25 @@ fn render_section(record: &Record, text: &mut String, section: &Section) -> std:
 
 fn render_costs(record: &Record, text: &mut String, section: &Section) -> std::fmt::Result {
     writeln!(text, "\n## {} entries, what checks cost\n", section.entries)?;
-    writeln!(text, "| work | protection 8 over 0 | checksum on seek over 8 | order checks over 0 |")?;
+    writeln!(
+        text,
+        "| work | protection 8 over 0 | checksum on seek over 8 | order checks over 0 |"
+    )?;
     writeln!(text, "|---|---|---|---|")?;
     for row in &section.rows {
-        let costs = [(PROTECTED, PLAIN), (ON_SEEK, PROTECTED), (ORDER_CHECKS, PLAIN)];
+        let costs = [
+            (PROTECTED, PLAIN),
+            (ON_SEEK, PROTECTED),
+            (ORDER_CHECKS, PLAIN),
+        ];
         let costs = costs.map(|(a, b)| cost(row, a, b));
         writeln!(text, "| {} | {} |", row.name, costs.join(" | "))?;
     }
-    writeln!(text, "\n## {} entries, bytes an entry (116 of them key and value)\n", section.entries)?;
+    writeln!(
+        text,
+        "\n## {} entries, bytes an entry (116 of them key and value)\n",
+        section.entries
+    )?;
     writeln!(text, "| table | counted | resident |\n|---|---|---|")?;
     for (at, candidate) in record.candidates.iter().enumerate() {
         let of = |all: &[Option<f64>]| all.get(at).copied().flatten();
@@ -318,7 +459,10 @@ fn render_costs(record: &Record, text: &mut String, section: &Section) -> std::f
         )?;
     }
     let hash = Record::hash(section, rivals::mix);
-    writeln!(text, "\nHash of the work, the same for all tables: `{hash:016x}`")
+    writeln!(
+        text,
+        "\nHash of the work, the same for all tables: `{hash:016x}`"
+    )
 }
 
 // The targets that the crate sets itself, and whether this run reached them.
@@ -351,15 +495,31 @@ const TARGETS: &[(&str, Target)] = &[
     ("get miss", Target::Added(20.0)),
     ("scan forward, filled in order", Target::Added(15.0)),
     ("scan forward, filled at random", Target::Added(15.0)),
-    ("insert at random", Target::Ratio(PROTECTED, PLAIN, 1.03, "protection 8 / 0")),
-    ("get hit", Target::Ratio(ON_SEEK, PROTECTED, 1.10, "checksum on seek / protection 8")),
-    ("get hit", Target::Ratio(ORDER_CHECKS, PLAIN, 1.05, "order checks / none")),
-    ("scan forward, filled in order", Target::Ratio(ORDER_CHECKS, PLAIN, 1.05, "order checks / none")),
+    (
+        "insert at random",
+        Target::Ratio(PROTECTED, PLAIN, 1.03, "protection 8 / 0"),
+    ),
+    (
+        "get hit",
+        Target::Ratio(ON_SEEK, PROTECTED, 1.10, "checksum on seek / protection 8"),
+    ),
+    (
+        "get hit",
+        Target::Ratio(ORDER_CHECKS, PLAIN, 1.05, "order checks / none"),
+    ),
+    (
+        "scan forward, filled in order",
+        Target::Ratio(ORDER_CHECKS, PLAIN, 1.05, "order checks / none"),
+    ),
 ];
 
 /// Whether a target was reached, as the page says it.
 fn verdict(kept: &[bool]) -> &'static str {
-    if kept.iter().all(|kept| *kept) { "reached" } else { "**missed**" }
+    if kept.iter().all(|kept| *kept) {
+        "reached"
+    } else {
+        "**missed**"
+    }
 }
 
 impl Target {
@@ -377,15 +537,27 @@ impl Target {
             }
             Target::Added(most) => {
                 let [_, added, _] = row.paired(PROTECTED, PLAIN, |a, b| a - b);
-                (format!("protection 8: +{most:.0} ns"), format!("{added:+.1} ns"), verdict(&[added <= most]))
+                (
+                    format!("protection 8: +{most:.0} ns"),
+                    format!("{added:+.1} ns"),
+                    verdict(&[added <= most]),
+                )
             }
             Target::Ratio(a, b, most, what) => {
                 let [_, ratio, _] = row.paired(a, b, |a, b| a / b);
-                (format!("{what}: {most:.2}"), format!("{ratio:.3}"), verdict(&[ratio <= most]))
+                (
+                    format!("{what}: {most:.2}"),
+                    format!("{ratio:.3}"),
+                    verdict(&[ratio <= most]),
+                )
             }
             Target::Within(most) => {
                 let [_, time, _] = row.paired(PROTECTED, PROTECTED, |time, _| time);
-                (format!("{most:.0} ns"), format!("{time:.0} ns"), verdict(&[time <= most]))
+                (
+                    format!("{most:.0} ns"),
+                    format!("{time:.0} ns"),
+                    verdict(&[time <= most]),
+                )
             }
         }
     }
@@ -396,11 +568,16 @@ fn render_budgets(text: &mut String, section: &Section) -> std::fmt::Result {
     writeln!(text, "\n## {} entries, budgets\n", section.entries)?;
     writeln!(text, "| work | wanted | measured | |\n|---|---|---|---|")?;
     for (name, target) in TARGETS {
-        let Some(row) = section.rows.iter().find(|row| row.name == *name) else { continue };
+        let Some(row) = section.rows.iter().find(|row| row.name == *name) else {
+            continue;
+        };
         let (wanted, measured, verdict) = target.judge(row);
         writeln!(text, "| {name} | {wanted} | {measured} | {verdict} |")?;
     }
     let empty = section.empty_bytes.unwrap_or(0);
     let kept = verdict(&[empty <= 16 << 10]);
-    writeln!(text, "| empty table | 16384 bytes | {empty} bytes | {kept} |")
+    writeln!(
+        text,
+        "| empty table | 16384 bytes | {empty} bytes | {kept} |"
+    )
 }

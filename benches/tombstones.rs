@@ -6,8 +6,9 @@
 //!       also writes benches/records/DATE-NAME.{md,json}
 //!   options: --entries 250000  --rounds 200
 //! ```
-//! First ratios to the same work without tombstones, taken in turns in one process; then the shape of the table that
-//! RocksDB published when it began to cache fragments at the freeze (pull request 10380), beside its figures.
+//! First ratios to the same work without tombstones, taken in turns in one process; then the shape
+//! of the table that RocksDB published when it began to cache fragments at the freeze (pull request
+//! 10380), beside its figures.
 
 use std::process::ExitCode;
 use std::sync::Barrier;
@@ -93,9 +94,10 @@ fn measure_costs(report: &mut Report, size: Size) {
         title,
         "| work; tombstones over the whole key space, in random order | figures | target |",
     );
-    for (finder, name, targets) in
-        [(Finder::List, "list", ["1.25 x", "1.1 x"]), (Finder::Directory, "directory", ["1.25 x", "1.1 x"])]
-    {
+    for (finder, name, targets) in [
+        (Finder::List, "list", ["1.25 x", "1.1 x"]),
+        (Finder::Directory, "directory", ["1.25 x", "1.1 x"]),
+    ] {
         for width in [Width::Gap, Width::Half] {
             gets_beside(report, size, (finder, name), width, targets);
         }
@@ -118,30 +120,49 @@ fn gets_beside(
     let without = tables::filled(entries, finder);
     let with = tables::filled(entries, finder);
     tables::spread(&with, entries, TOMBSTONES, width);
-    let width = if width == Width::Gap { "between entries" } else { "half of all keys deleted" };
+    let width = if width == Width::Gap {
+        "between entries"
+    } else {
+        "half of all keys deleted"
+    };
     for (state, target) in ["mutable", "frozen"].into_iter().zip(targets) {
         if state == "frozen" {
             // Freezes the tables that were read before.
-            let _ = (with.freeze().expect("no damage"), without.freeze().expect("no damage"));
+            let _ = (
+                with.freeze().expect("no damage"),
+                without.freeze().expect("no damage"),
+            );
         }
         let gets = |table: &MemTable, round| tables::gets(table, entries, size.slice, round);
-        let mut candidates: [Candidate<'_>; 2] =
-            [("0", Box::new(|round| gets(&without, round))), ("1000", Box::new(|round| gets(&with, round)))];
+        let mut candidates: [Candidate<'_>; 2] = [
+            ("0", Box::new(|round| gets(&without, round))),
+            ("1000", Box::new(|round| gets(&with, round))),
+        ];
         let samples = turns(report, size.rounds, size.slice, &mut candidates);
         let figures = against(&samples[1].1, &samples[0].1);
-        report.line(format!("get, {name}, {state}, 1000 against 0, {width}"), figures, target, samples);
+        report.line(
+            format!("get, {name}, {state}, 1000 against 0, {width}"),
+            figures,
+            target,
+            samples,
+        );
     }
 }
 
-/// Gets by so many threads at once, each its own slice. Returns the time from the start of the first to the end of
-/// the last.
+/// Gets by so many threads at once, each its own slice. Returns the time from the start of the
+/// first to the end of the last.
 fn together(table: &TableReader, size: Size, threads: u64, round: u64) -> u64 {
     std::thread::scope(|scope| {
         let reader = |thread| {
-            scope.spawn(move || tables::gets(table, size.entries, size.slice * 16, round * 64 + thread))
+            scope.spawn(move || {
+                tables::gets(table, size.entries, size.slice * 16, round * 64 + thread)
+            })
         };
         let readers: Vec<_> = (0..threads).map(reader).collect();
-        readers.into_iter().map(|reader| reader.join().expect("a reader")).fold(0, u64::wrapping_add)
+        readers
+            .into_iter()
+            .map(|reader| reader.join().expect("a reader"))
+            .fold(0, u64::wrapping_add)
     })
 }
 
@@ -150,15 +171,36 @@ fn two_threads(report: &mut Report, size: Size) {
     let with = tables::filled(size.entries, Finder::List);
     tables::spread(&with, size.entries, 100, Width::Gap);
     let mut candidates: [Candidate<'_>; 4] = [
-        ("0, 1 thread", Box::new(|round| together(&without, size, 1, round))),
-        ("0, 2 threads", Box::new(|round| together(&without, size, 2, round))),
-        ("100, 1 thread", Box::new(|round| together(&with, size, 1, round))),
-        ("100, 2 threads", Box::new(|round| together(&with, size, 2, round))),
+        (
+            "0, 1 thread",
+            Box::new(|round| together(&without, size, 1, round)),
+        ),
+        (
+            "0, 2 threads",
+            Box::new(|round| together(&without, size, 2, round)),
+        ),
+        (
+            "100, 1 thread",
+            Box::new(|round| together(&with, size, 1, round)),
+        ),
+        (
+            "100, 2 threads",
+            Box::new(|round| together(&with, size, 2, round)),
+        ),
     ];
     let samples = turns(report, size.rounds, size.slice * 16, &mut candidates);
-    let scale = |one: usize| paired(&samples[one].1, &samples[one + 1].1, |one, two| 2.0 * one / two);
+    let scale = |one: usize| {
+        paired(&samples[one].1, &samples[one + 1].1, |one, two| {
+            2.0 * one / two
+        })
+    };
     let figures = format!("{:.2} x at 100, {:.2} x at 0", scale(2), scale(0));
-    report.line("throughput of 2 threads over 1, get, list, mutable", figures, "as at 0", samples);
+    report.line(
+        "throughput of 2 threads over 1, get, list, mutable",
+        figures,
+        "as at 0",
+        samples,
+    );
 }
 
 /// Puts in random order of keys, on request with one narrow range delete in 200 writes.
@@ -182,20 +224,32 @@ fn puts_with_deletes(report: &mut Report, size: Size) {
     let slice = size.entries as usize / (size.rounds + 1);
     let puts = |table: &MemTable, round: u64, deletes| {
         let from = 1 + round * slice as u64;
-        (from..from + slice as u64).for_each(|sequence| write(table, sequence, size.entries, deletes));
+        (from..from + slice as u64)
+            .for_each(|sequence| write(table, sequence, size.entries, deletes));
         slice as u64
     };
     let mut candidates: [Candidate<'_>; 2] = [
-        ("none", Box::new(|round| puts(&tables[0], round, Deletes::None))),
-        ("one in 200", Box::new(|round| puts(&tables[1], round, Deletes::OneIn200))),
+        (
+            "none",
+            Box::new(|round| puts(&tables[0], round, Deletes::None)),
+        ),
+        (
+            "one in 200",
+            Box::new(|round| puts(&tables[1], round, Deletes::OneIn200)),
+        ),
     ];
     let samples = turns(report, size.rounds, slice, &mut candidates);
     let figures = against(&samples[1].1, &samples[0].1);
-    report.line("put at random, a range delete in 200 writes against none", figures, "1.05 x", samples);
+    report.line(
+        "put at random, a range delete in 200 writes against none",
+        figures,
+        "1.05 x",
+        samples,
+    );
 }
 
-/// Makes the same writes several times. The shortest time of each write counts: what it merges is merged each time,
-/// and an interruption is not.
+/// Makes the same writes several times. The shortest time of each write counts: what it merges is
+/// merged each time, and an interruption is not.
 fn longest_write(report: &mut Report, size: Size) {
     let longest = |deletes| {
         let mut shortest = vec![f64::MAX; size.entries as usize];
@@ -231,21 +285,34 @@ fn table_to_freeze(count: u32) -> MemTable {
 
 fn freeze(report: &mut Report, size: Size) {
     let rounds = size.rounds + 1;
-    let mut ready =
-        [0, TOMBSTONES].map(|count| (0..rounds).map(|_| table_to_freeze(count)).collect::<Vec<_>>());
+    let mut ready = [0, TOMBSTONES].map(|count| {
+        (0..rounds)
+            .map(|_| table_to_freeze(count))
+            .collect::<Vec<_>>()
+    });
     let [without, with] = &mut ready;
     let freeze = |tables: &mut Vec<MemTable>| {
-        tables.pop().map_or(0, |table| table.freeze().expect("no damage").len() as u64)
+        tables
+            .pop()
+            .map_or(0, |table| table.freeze().expect("no damage").len() as u64)
     };
-    let mut candidates: [Candidate<'_>; 2] =
-        [("0", Box::new(|_| freeze(without))), ("1000", Box::new(|_| freeze(with)))];
+    let mut candidates: [Candidate<'_>; 2] = [
+        ("0", Box::new(|_| freeze(without))),
+        ("1000", Box::new(|_| freeze(with))),
+    ];
     let samples = turns(report, size.rounds, 1, &mut candidates);
     let us = |candidate: usize| median(&samples[candidate].1) / 1e3;
     let figures = format!("{:.0} us; {:.1} us without tombstones", us(1), us(0));
-    report.line("freeze with 1000 narrow tombstones", figures, "300 us", samples);
+    report.line(
+        "freeze with 1000 narrow tombstones",
+        figures,
+        "300 us",
+        samples,
+    );
 }
 
-/// Puts into one table while another thread freezes tables with 1000 tombstones, or freezes empty ones.
+/// Puts into one table while another thread freezes tables with 1000 tombstones, or freezes empty
+/// ones.
 fn puts_beside_freeze(report: &mut Report, size: Size) {
     let other = tables::table(size.entries, Finder::List);
     let slice = size.slice as u64;
@@ -266,16 +333,24 @@ fn puts_beside_freeze(report: &mut Report, size: Size) {
                 for sequence in next..next + slice {
                     write(&other, sequence, size.entries, Deletes::None);
                 }
-                samples[candidate].1.push(started.elapsed().as_secs_f64() * 1e9 / slice as f64);
+                samples[candidate]
+                    .1
+                    .push(started.elapsed().as_secs_f64() * 1e9 / slice as f64);
             });
             next += slice;
         }
     }
     let figures = against(&samples[1].1, &samples[0].1);
-    report.line("put into another table during the freeze, 1000 against 0", figures, "unaffected", samples);
+    report.line(
+        "put into another table during the freeze, 1000 against 0",
+        figures,
+        "unaffected",
+        samples,
+    );
 }
 
-// Pairs of a range delete and a get: they would show if the index were rebuilt after each range delete.
+// Pairs of a range delete and a get: they would show if the index were rebuilt after each range
+// delete.
 
 const PAIR_RUNS: usize = 5;
 
@@ -318,7 +393,10 @@ impl Shape {
 
 fn measure_pairs(report: &mut Report, size: Size) {
     let title = "Range delete and get in turn";
-    report.start_table(title, "| work; as many entries as tombstones, filled at random | figures | target |");
+    report.start_table(
+        title,
+        "| work; as many entries as tombstones, filled at random | figures | target |",
+    );
     for shape in [Shape::Disjoint, Shape::Wide, Shape::Nested] {
         let mut pair = Vec::new();
         for _ in 0..PAIR_RUNS {
@@ -363,7 +441,10 @@ fn many(report: &mut Report, size: Size, shape: Shape) {
     let name = shape.name();
     report.line(
         format!("{count} pairs, {name}"),
-        format!("{:.2} us a pair, {megabytes:.1} MiB for tombstones and index", pair / 1e3),
+        format!(
+            "{:.2} us a pair, {megabytes:.1} MiB for tombstones and index",
+            pair / 1e3
+        ),
         "4 us, 64 MB",
         vec![(name.into(), vec![pair])],
     );
@@ -372,9 +453,17 @@ fn many(report: &mut Report, size: Size, shape: Shape) {
         let picks = rivals::picks(count, slice, SEED + round);
         let snapshots = rivals::picks(count, slice, SEED + 1_000 + round);
         let get = |(pick, at): (u32, u32)| {
-            tables::get(&table, u64::from(pick) * STRIDE, u64::from(count) + 1 + u64::from(at))
+            tables::get(
+                &table,
+                u64::from(pick) * STRIDE,
+                u64::from(count) + 1 + u64::from(at),
+            )
         };
-        picks.into_iter().zip(snapshots).map(get).fold(0, u64::wrapping_add)
+        picks
+            .into_iter()
+            .zip(snapshots)
+            .map(get)
+            .fold(0, u64::wrapping_add)
     };
     for state in ["mutable", "frozen"] {
         if state == "frozen" {
@@ -388,26 +477,46 @@ fn many(report: &mut Report, size: Size, shape: Shape) {
     }
 }
 
-// The shape of a table that RocksDB published: fillrandom with one range delete after each of the first writes, then
-// readrandom, by the number of range deletes.
+// The shape of a table that RocksDB published: fillrandom with one range delete after each of the
+// first writes, then readrandom, by the number of range deletes.
 //
-// Its figures are microseconds an operation on its authors' machine, from 'every read fragments' (before) to 'cached at
-// the freeze' (after). Its engine writes a log and looks through many tables, so only ratios to the first row compare.
+// Its figures are microseconds an operation on its authors' machine, from 'every read fragments'
+// (before) to 'cached at the freeze' (after). Its engine writes a log and looks through many
+// tables, so only ratios to the first row compare.
 
 const COUNTS: [u32; 5] = [0, 1, 10, 100, 1000];
 /// In keys.
 const WIDTH: u64 = 100;
 /// readrandom in the published table: before and after, for 1 and for 32 threads.
 const PUBLISHED: [[Option<(f64, f64)>; 5]; 2] = [
-    [Some((4.72, 4.54)), Some((5.41, 4.72)), Some((7.83, 4.59)), Some((29.57, 5.09)), Some((320.33, 5.21))],
-    [Some((5.06, 5.09)), Some((19.57, 5.45)), Some((151.73, 5.73)), Some((2308.52, 6.57)), None],
+    [
+        Some((4.72, 4.54)),
+        Some((5.41, 4.72)),
+        Some((7.83, 4.59)),
+        Some((29.57, 5.09)),
+        Some((320.33, 5.21)),
+    ],
+    [
+        Some((5.06, 5.09)),
+        Some((19.57, 5.45)),
+        Some((151.73, 5.73)),
+        Some((2308.52, 6.57)),
+        None,
+    ],
 ];
 
 fn measure_published(report: &mut Report, size: Size) {
-    for ((threads, (writes, reads)), published) in [1u32, 32].into_iter().zip(size.published).zip(PUBLISHED) {
-        let plural = if threads == 1 { "" } else { "s, tombstones per thread" };
-        let title =
-            format!("The published shape: {threads} thread{plural}, {writes} writes and {reads} reads each");
+    for ((threads, (writes, reads)), published) in
+        [1u32, 32].into_iter().zip(size.published).zip(PUBLISHED)
+    {
+        let plural = if threads == 1 {
+            ""
+        } else {
+            "s, tombstones per thread"
+        };
+        let title = format!(
+            "The published shape: {threads} thread{plural}, {writes} writes and {reads} reads each"
+        );
         report.start_table(
             &title,
             "| tombstones | fillrandom and readrandom, us an operation; readrandom to its first row | readrandom published, \
@@ -417,12 +526,24 @@ fn measure_published(report: &mut Report, size: Size) {
         for (count, published) in COUNTS.into_iter().zip(published) {
             let [write, read] = cell(report, threads, (writes, reads), count);
             let base = *first.get_or_insert(read);
-            let figures = format!("{:.2}, {:.2}; {:.2} x", write / 1e3, read / 1e3, read / base);
-            let (before, after) = if threads == 1 { (4.72, 4.54) } else { (5.06, 5.09) };
+            let figures = format!(
+                "{:.2}, {:.2}; {:.2} x",
+                write / 1e3,
+                read / 1e3,
+                read / base
+            );
+            let (before, after) = if threads == 1 {
+                (4.72, 4.54)
+            } else {
+                (5.06, 5.09)
+            };
             let published = published.map_or("not published".into(), |(b, a)| {
                 format!("{b} / {a}: {:.1} x / {:.2} x", b / before, a / after)
             });
-            let samples = vec![("fillrandom".into(), vec![write]), ("readrandom".into(), vec![read])];
+            let samples = vec![
+                ("fillrandom".into(), vec![write]),
+                ("readrandom".into(), vec![read]),
+            ];
             report.line(count.to_string(), figures, published, samples);
         }
     }
@@ -435,16 +556,22 @@ fn cell(report: &mut Report, threads: u32, (writes, reads): (u32, u32), count: u
     let all = |work: &(dyn Fn(u64) -> u64 + Sync)| {
         let started = Instant::now();
         let sum = std::thread::scope(|scope| {
-            let workers: Vec<_> =
-                (0..u64::from(threads)).map(|thread| scope.spawn(move || work(thread))).collect();
-            workers.into_iter().map(|worker| worker.join().expect("a worker")).fold(0, u64::wrapping_add)
+            let workers: Vec<_> = (0..u64::from(threads))
+                .map(|thread| scope.spawn(move || work(thread)))
+                .collect();
+            workers
+                .into_iter()
+                .map(|worker| worker.join().expect("a worker"))
+                .fold(0, u64::wrapping_add)
         });
         (started.elapsed().as_secs_f64() * 1e9, sum)
     };
     let (fill, _) = all(&|thread| fill(table, thread, (writes, count), space));
     let (read, sum) = all(&|thread| {
         let number = |at| rivals::mix(SEED << 40 ^ thread << 32 ^ at) % space;
-        (0..u64::from(reads)).map(|at| found(table, number(at))).fold(0, u64::wrapping_add)
+        (0..u64::from(reads))
+            .map(|at| found(table, number(at)))
+            .fold(0, u64::wrapping_add)
     });
     // Which thread wins a race for a key differs from run to run.
     report.saw(if threads == 1 { sum } else { 0 });
@@ -508,16 +635,26 @@ mod tables {
     /// An empty table, protected by 8 bytes a key; the write buffer fits `entries`.
     pub(crate) fn table(entries: u32, finder: Finder) -> MemTable {
         let buffer = (u64::from(entries) * 160).next_power_of_two().max(1 << 20);
-        let directory = if finder == Finder::Directory { Directory::On } else { Directory::Off };
-        let options = MemTableOptions::builder().write_buffer_size(buffer).seed(SEED).directory(directory);
+        let directory = if finder == Finder::Directory {
+            Directory::On
+        } else {
+            Directory::Off
+        };
+        let options = MemTableOptions::builder()
+            .write_buffer_size(buffer)
+            .seed(SEED)
+            .directory(directory);
         MemTable::new(options.build().expect("valid options")).expect("memory")
     }
 
-    /// Inserts entries in random order, with sequence numbers from 1. An entry's number is its place in the key space.
+    /// Inserts entries in random order, with sequence numbers from 1. An entry's number is its
+    /// place in the key space.
     pub(crate) fn fill(table: &MemTable, entries: u32) {
         let mut writer = table.writer();
         for (sequence, entry) in (1u64..).zip(rivals::order(entries, Order::Random, SEED)) {
-            writer.put(sequence, key(u64::from(entry) * STRIDE), VALUE).expect("room");
+            writer
+                .put(sequence, key(u64::from(entry) * STRIDE), VALUE)
+                .expect("room");
         }
     }
 
@@ -532,7 +669,9 @@ mod tables {
     }
 
     pub(crate) fn delete_range(table: &MemTable, sequence: u64, start: u64, end: u64) {
-        table.delete_range(sequence, key(start), key(end)).expect("a tombstone");
+        table
+            .delete_range(sequence, key(start), key(end))
+            .expect("a tombstone");
     }
 
     /// The width of tombstones that stand at equal distances.
@@ -547,8 +686,14 @@ mod tables {
     /// `count` tombstones over the whole key space, in random order, newer than the entries.
     pub(crate) fn spread(table: &MemTable, entries: u32, count: u32, width: Width) {
         let step = u64::from(entries) / u64::from(count.max(1)) * STRIDE;
-        let width = if width == Width::Gap { STRIDE / 2 } else { step / 2 };
-        for (sequence, at) in (u64::from(entries) + 1..).zip(rivals::order(count, Order::Random, SEED)) {
+        let width = if width == Width::Gap {
+            STRIDE / 2
+        } else {
+            step / 2
+        };
+        for (sequence, at) in
+            (u64::from(entries) + 1..).zip(rivals::order(count, Order::Random, SEED))
+        {
             let start = u64::from(at) * step + 1;
             delete_range(table, sequence, start, start + width);
         }
@@ -585,7 +730,12 @@ mod tables {
 
     impl Report {
         pub(crate) fn new(size: Size) -> Report {
-            Report { size, candidates: Vec::new(), sections: Vec::new(), hash: 0 }
+            Report {
+                size,
+                candidates: Vec::new(),
+                sections: Vec::new(),
+                hash: 0,
+            }
         }
 
         pub(crate) fn start_table(&mut self, title: &str, columns: &str) {
@@ -605,16 +755,24 @@ mod tables {
             target: impl Into<String>,
             samples: Vec<(String, Vec<f64>)>,
         ) {
-            let mut row =
-                Row { name: work.into(), figures: figures.into(), target: target.into(), ..Row::default() };
+            let mut row = Row {
+                name: work.into(),
+                figures: figures.into(),
+                target: target.into(),
+                ..Row::default()
+            };
             eprintln!("{}: {}", row.name, row.figures);
             for (name, samples) in samples {
-                let known = self.candidates.iter().position(|candidate| *candidate == name);
+                let known = self
+                    .candidates
+                    .iter()
+                    .position(|candidate| *candidate == name);
                 let at = known.unwrap_or_else(|| {
                     self.candidates.push(name);
                     self.candidates.len() - 1
                 });
-                row.nanoseconds.resize(row.nanoseconds.len().max(at + 1), None);
+                row.nanoseconds
+                    .resize(row.nanoseconds.len().max(at + 1), None);
                 row.nanoseconds[at] = Some(samples);
             }
             if let Some(section) = self.sections.last_mut() {
@@ -629,16 +787,32 @@ mod tables {
 
         /// The record, once everything is measured.
         pub(crate) fn record(mut self, arguments: &Arguments) -> Record {
-            if let Some(row) = self.sections.last_mut().and_then(|section| section.rows.last_mut()) {
+            if let Some(row) = self
+                .sections
+                .last_mut()
+                .and_then(|section| section.rows.last_mut())
+            {
                 row.hash = format!("{:016x}", self.hash);
             }
-            arguments.record(self.candidates, self.size.rounds, self.size.slice, self.sections)
+            arguments.record(
+                self.candidates,
+                self.size.rounds,
+                self.size.slice,
+                self.sections,
+            )
         }
     }
 
     /// The page of a record.
     pub(crate) fn markdown(record: &Record) -> String {
-        let Environment { processor, compiler, commit, command, date, .. } = &record.environment;
+        let Environment {
+            processor,
+            compiler,
+            commit,
+            command,
+            date,
+            ..
+        } = &record.environment;
         let entries = record.sections.first().map_or(0, |section| section.entries);
         let mut text = format!(
             "# Results: `{command}`\n\n- date: {date}\n- processor: {processor}\n- compiler: {compiler}, profile bench, \
@@ -655,24 +829,34 @@ mod tables {
                 let _ = writeln!(text, "| {} | {} | {} |", row.name, row.figures, row.target);
             }
         }
-        let mut hash = record.sections.iter().flat_map(|section| &section.rows).map(|row| row.hash.as_str());
-        let _ = writeln!(text, "\nHash of the work: `{}`", hash.next_back().unwrap_or_default());
+        let mut hash = record
+            .sections
+            .iter()
+            .flat_map(|section| &section.rows)
+            .map(|row| row.hash.as_str());
+        let _ = writeln!(
+            text,
+            "\nHash of the work: `{}`",
+            hash.next_back().unwrap_or_default()
+        );
         text
     }
 
     /// A candidate: a name, and work that returns a sum over what it read.
     pub(crate) type Candidate<'w> = (&'static str, Box<dyn FnMut(u64) -> u64 + 'w>);
 
-    /// Nanoseconds of one operation by candidate, with the candidates' names. Each round gives each candidate one slice
-    /// of the same work.
+    /// Nanoseconds of one operation by candidate, with the candidates' names. Each round gives each
+    /// candidate one slice of the same work.
     pub(crate) fn turns(
         report: &mut Report,
         rounds: usize,
         ops: usize,
         candidates: &mut [Candidate<'_>],
     ) -> Vec<(String, Vec<f64>)> {
-        let mut samples: Vec<(String, Vec<f64>)> =
-            candidates.iter().map(|(name, _)| ((*name).into(), Vec::with_capacity(rounds))).collect();
+        let mut samples: Vec<(String, Vec<f64>)> = candidates
+            .iter()
+            .map(|(name, _)| ((*name).into(), Vec::with_capacity(rounds)))
+            .collect();
         let mut sum = 0u64;
         // The first round warms up.
         for round in 0..=rounds {
@@ -681,7 +865,9 @@ mod tables {
                 let started = Instant::now();
                 sum = sum.wrapping_add(black_box(candidates[candidate].1(round as u64)));
                 if round > 0 {
-                    samples[candidate].1.push(started.elapsed().as_secs_f64() * 1e9 / ops.max(1) as f64);
+                    samples[candidate]
+                        .1
+                        .push(started.elapsed().as_secs_f64() * 1e9 / ops.max(1) as f64);
                 }
             }
         }
@@ -695,7 +881,12 @@ mod tables {
 
     /// The median over the rounds of a figure made of two candidates' times.
     pub(crate) fn paired(a: &[f64], b: &[f64], how: impl Fn(f64, f64) -> f64) -> f64 {
-        median(&a.iter().zip(b).map(|(a, b)| how(*a, *b)).collect::<Vec<_>>())
+        median(
+            &a.iter()
+                .zip(b)
+                .map(|(a, b)| how(*a, *b))
+                .collect::<Vec<_>>(),
+        )
     }
 
     /// The first candidate against the second one: times, ratio, difference.

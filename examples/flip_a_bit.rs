@@ -20,8 +20,13 @@ mod report;
 use failure::Failure;
 use report::{line, say};
 
-const KEYS: [(&str, &str); 5] =
-    [("apple", "red"), ("banana", "yellow"), ("cherry", "dark red"), ("damson", "blue"), ("elder", "black")];
+const KEYS: [(&str, &str); 5] = [
+    ("apple", "red"),
+    ("banana", "yellow"),
+    ("cherry", "dark red"),
+    ("damson", "blue"),
+    ("elder", "black"),
+];
 const VICTIM: &str = "cherry";
 
 /// Flips one bit of a small table and shows what every call answers then.
@@ -61,7 +66,9 @@ impl Bytes {
 
 /// Asks for every key, present or not, and shows the answers.
 fn ask(table: &MemTable) -> Result<(), Failure> {
-    for key in ["apple", "apricot", "banana", "berry", "cherry", "citron", "damson", "date", "elder"] {
+    for key in [
+        "apple", "apricot", "banana", "berry", "cherry", "citron", "damson", "date", "elder",
+    ] {
         match table.get(key.as_bytes(), u64::MAX) {
             Ok(Lookup::Value(value)) => line(key, value.escape_ascii())?,
             Ok(Lookup::NotFound) => line(key, "not found")?,
@@ -83,29 +90,42 @@ fn fill() -> Result<MemTable, Error> {
 
 fn tell(region: Region, bit: usize) -> Result<(), Failure> {
     let table = fill().map_err(|error| Failure::of_table("filling the table", &error))?;
-    say(format!("A table of {} fruits. Every key answers:", KEYS.len()))?;
+    say(format!(
+        "A table of {} fruits. Every key answers:",
+        KEYS.len()
+    ))?;
     ask(&table)?;
     // SAFETY: this thread alone uses the table, and nothing borrowed from it is held.
     #[expect(unsafe_code, reason = "opens the fault injector")]
     let mut injector: FaultInjector<'_> = unsafe { FaultInjector::open(&table) }
         .map_err(|error| Failure::of_table("opening the fault injector", &error))?;
     let piece = injector.pieces().iter().position(|piece| {
-        piece.region == region && piece.owner.as_ref().is_some_and(|owner| &*owner.key == VICTIM.as_bytes())
+        piece.region == region
+            && piece
+                .owner
+                .as_ref()
+                .is_some_and(|owner| &*owner.key == VICTIM.as_bytes())
     });
     let Some(piece) = piece else {
         return say(format!("{VICTIM} has no such bytes"));
     };
     let before = injector.bytes(piece);
     injector.flip(piece, bit);
-    say(format!("\nNow bit {bit} of the {region:?} of \"{VICTIM}\" flips:"))?;
+    say(format!(
+        "\nNow bit {bit} of the {region:?} of \"{VICTIM}\" flips:"
+    ))?;
     line("before", format!("{before:02x?}"))?;
     line("after", format!("{:02x?}", injector.bytes(piece)))?;
     say("\nEvery key answers, or says that it cannot know:")?;
     ask(&table)?;
     say("\nA scan goes on after the damage:")?;
     for entry in table.range(..) {
-        match entry.and_then(|entry| Ok((entry.user_key().escape_ascii().to_string(), entry.value()?.len())))
-        {
+        match entry.and_then(|entry| {
+            Ok((
+                entry.user_key().escape_ascii().to_string(),
+                entry.value()?.len(),
+            ))
+        }) {
             Ok((key, len)) => line(&key, format!("{len} bytes of value"))?,
             Err(error) => line("", error)?,
         }
@@ -114,9 +134,15 @@ fn tell(region: Region, bit: usize) -> Result<(), Failure> {
     for finding in table.scrub(|_| {}).findings {
         line("", finding)?;
     }
-    let frozen = table.freeze().map_err(|error| Failure::of_table("freeze", &error))?;
+    let frozen = table
+        .freeze()
+        .map_err(|error| Failure::of_table("freeze", &error))?;
     let salvage = frozen.salvage();
-    say(format!("\nA salvage brings back {} of {} entries:", salvage.entries.len(), KEYS.len()))?;
+    say(format!(
+        "\nA salvage brings back {} of {} entries:",
+        salvage.entries.len(),
+        KEYS.len()
+    ))?;
     for salvaged in &salvage.entries {
         line(&salvaged.entry.user_key().escape_ascii().to_string(), "")?;
     }

@@ -4,9 +4,10 @@
 //!   cargo run --release --example ingest                 the Rust toolchain's documentation and libraries
 //!   cargo run --release --example ingest -- DIR          any directory
 //! ```
-//! Several writers put every path as key, with its metadata and up to 4 KiB of its content as value, while readers run.
-//! Then every entry is read back and compared with its source, a subdirectory is deleted by one range delete, and the
-//! frozen table is walked both ways. Exit code 0: all of it agrees; 1: something differs; 2: the work cannot be done.
+//! Several writers put every path as key, with its metadata and up to 4 KiB of its content as
+//! value, while readers run. Then every entry is read back and compared with its source, a
+//! subdirectory is deleted by one range delete, and the frozen table is walked both ways. Exit code
+//! 0: all of it agrees; 1: something differs; 2: the work cannot be done.
 
 #![forbid(unsafe_code)]
 
@@ -67,9 +68,14 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let writers = arguments.threads.map_or_else(default_threads, usize::from);
     let readers = writers.div_ceil(2);
     let cannot = |error: Error| Failure::of_table("making the table", &error);
-    let paranoid =
-        ParanoidOptions::builder().protection_bytes(arguments.protection).build().map_err(cannot)?;
-    let options = MemTableOptions::builder().paranoid(paranoid).build().map_err(cannot)?;
+    let paranoid = ParanoidOptions::builder()
+        .protection_bytes(arguments.protection)
+        .build()
+        .map_err(cannot)?;
+    let options = MemTableOptions::builder()
+        .paranoid(paranoid)
+        .build()
+        .map_err(cannot)?;
     let table = MemTable::new(options).map_err(cannot)?;
 
     let source = match &arguments.directory {
@@ -90,7 +96,10 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let held = load.put().count() as u64;
     warn(&found, &load);
     if held == 0 {
-        return Err(Failure::Cannot(format!("nothing under {} could be read", source.base.display())));
+        return Err(Failure::Cannot(format!(
+            "nothing under {} could be read",
+            source.base.display()
+        )));
     }
     show_load(&table, held, &work)?;
 
@@ -102,12 +111,26 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let now = load::sequence(found.paths.len());
     let doomed = Doomed::choose(&load);
     let gone = doomed.delete_and_check(&load, now)?;
-    line("range delete", format!("{} at sequence {}", doomed.name, count(now)))?;
-    line("", format!("{} gone; at snapshot {} nothing is", entries(gone), count(now - 1)))?;
+    line(
+        "range delete",
+        format!("{} at sequence {}", doomed.name, count(now)),
+    )?;
+    line(
+        "",
+        format!(
+            "{} gone; at snapshot {} nothing is",
+            entries(gone),
+            count(now - 1)
+        ),
+    )?;
 
-    let frozen = table.freeze().map_err(|error| Failure::of_table("freeze", &error))?;
+    let frozen = table
+        .freeze()
+        .map_err(|error| Failure::of_table("freeze", &error))?;
     if !matches!(table.put(now + 1, b"late", b""), Err(Error::Frozen)) {
-        return Err(Failure::Differs("a put after the freeze was not refused".into()));
+        return Err(Failure::Differs(
+            "a put after the freeze was not refused".into(),
+        ));
     }
     show_walks(&verify::walk(&frozen, &load, gone)?)?;
     say("")?;
@@ -143,12 +166,29 @@ fn introduce(
     threads: (usize, usize),
 ) -> Result<(), Failure> {
     say(format!("Ingest of {}", source.base.display()))?;
-    let parts: Vec<String> = source.roots.iter().map(|root| root.display().to_string()).collect();
-    let parts = if parts == [""] { String::new() } else { format!(" in {}", parts.join(" and ")) };
-    let limit = if found.limit == Limit::Reached { " (stopped at --max-files)" } else { "" };
-    line("paths", format!("{}{parts}{limit}", count(found.paths.len() as u64)))?;
+    let parts: Vec<String> = source
+        .roots
+        .iter()
+        .map(|root| root.display().to_string())
+        .collect();
+    let parts = if parts == [""] {
+        String::new()
+    } else {
+        format!(" in {}", parts.join(" and "))
+    };
+    let limit = if found.limit == Limit::Reached {
+        " (stopped at --max-files)"
+    } else {
+        ""
+    };
+    line(
+        "paths",
+        format!("{}{parts}{limit}", count(found.paths.len() as u64)),
+    )?;
     let (writers, readers) = threads;
-    let of = |threads: usize, what: &str| format!("{threads} {what}{}", if threads == 1 { "" } else { "s" });
+    let of = |threads: usize, what: &str| {
+        format!("{threads} {what}{}", if threads == 1 { "" } else { "s" })
+    };
     line(
         "threads",
         format!(
@@ -162,7 +202,10 @@ fn introduce(
 
 /// Names the first few paths that could not be read.
 fn warn(found: &Found, load: &Load<'_>) {
-    let skipped = load.warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let skipped = load
+        .warnings
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     let all: Vec<&String> = found.warnings.iter().chain(skipped.iter()).collect();
     for warning in all.iter().take(10) {
         eprintln!("warning: {warning}");
@@ -174,28 +217,64 @@ fn warn(found: &Found, load: &Load<'_>) {
 
 fn show_load(table: &MemTable, held: u64, work: &Work) -> Result<(), Failure> {
     if table.len() as u64 != held {
-        return Err(Failure::Differs(format!("{held} entries put, the table counts {}", table.len())));
+        return Err(Failure::Differs(format!(
+            "{held} entries put, the table counts {}",
+            table.len()
+        )));
     }
     let (data, allocated) = (table.stats().data_bytes, table.allocated_bytes());
     say("")?;
-    line("put", format!("{}, {} in {}", entries(held), bytes(data), time(work.elapsed)))?;
+    line(
+        "put",
+        format!(
+            "{}, {} in {}",
+            entries(held),
+            bytes(data),
+            time(work.elapsed)
+        ),
+    )?;
     let (entry_rate, byte_rate) = (a_second(held, work.elapsed), a_second(data, work.elapsed));
-    line("", format!("{} entries/s, {}/s, reading the files included", count(entry_rate), bytes(byte_rate)))?;
+    line(
+        "",
+        format!(
+            "{} entries/s, {}/s, reading the files included",
+            count(entry_rate),
+            bytes(byte_rate)
+        ),
+    )?;
     line("each put", percentiles(&work.puts))?;
     line(
         "meanwhile",
-        format!("{} gets and {} cursor steps, each one right", count(work.gets), count(work.steps)),
+        format!(
+            "{} gets and {} cursor steps, each one right",
+            count(work.gets),
+            count(work.steps)
+        ),
     )?;
     let overhead = allocated.saturating_sub(data) as f64 / held as f64;
-    line("memory", format!("{} for {} of keys and values", bytes(allocated), bytes(data)))?;
+    line(
+        "memory",
+        format!(
+            "{} for {} of keys and values",
+            bytes(allocated),
+            bytes(data)
+        ),
+    )?;
     line("", format!("{overhead:.1} bytes of overhead an entry"))
 }
 
 fn show_read_back(back: &ReadBack) -> Result<(), Failure> {
-    let text = format!("{} equal to the source, in {}", entries(back.equal), time(back.elapsed));
+    let text = format!(
+        "{} equal to the source, in {}",
+        entries(back.equal),
+        time(back.elapsed)
+    );
     line("read back", text)?;
     if !back.changed.is_empty() {
-        let text = format!("{} sources changed since; their entries are what was put", back.changed.len());
+        let text = format!(
+            "{} sources changed since; their entries are what was put",
+            back.changed.len()
+        );
         line("", text)?;
         for name in back.changed.iter().take(5) {
             line("", name)?;
@@ -205,7 +284,22 @@ fn show_read_back(back: &ReadBack) -> Result<(), Failure> {
 }
 
 fn show_walks(walks: &Walks) -> Result<(), Failure> {
-    let (forward, backward) = (each(walks.forward, walks.entries), each(walks.backward, walks.entries));
-    line("frozen", format!("{} in order both ways, keys and values compared", entries(walks.entries)))?;
-    line("", format!("{forward} an entry forward, {backward} backward; {} visible now", count(walks.visible)))
+    let (forward, backward) = (
+        each(walks.forward, walks.entries),
+        each(walks.backward, walks.entries),
+    );
+    line(
+        "frozen",
+        format!(
+            "{} in order both ways, keys and values compared",
+            entries(walks.entries)
+        ),
+    )?;
+    line(
+        "",
+        format!(
+            "{forward} an entry forward, {backward} backward; {} visible now",
+            count(walks.visible)
+        ),
+    )
 }

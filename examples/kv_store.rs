@@ -1,12 +1,14 @@
-//! A durable key-value store in one directory: a set of memtables, its journal, and table files that RocksDB opens.
+//! A durable key-value store in one directory: a set of memtables, its journal, and table files
+//! that RocksDB opens.
 //!
 //! ```text
 //!   cargo run --release --example kv_store                                   writes, reopens and checks a store
 //!   cargo run --release --example kv_store -- --dir DIR put apple red        one line of commands
 //!   cargo run --release --example kv_store -- --dir DIR serve <COMMANDS      one line after the other
 //! ```
-//! It is written to be read. `store.rs` says where each piece of an engine goes, `files.rs` what lies below the tables,
-//! `manifest.rs` how a file is replaced safely. Exit code 0: done; 2: it cannot be done.
+//! It is written to be read. `store.rs` says where each piece of an engine goes, `files.rs` what
+//! lies below the tables, `manifest.rs` how a file is replaced safely. Exit code 0: done; 2: it
+//! cannot be done.
 
 #![forbid(unsafe_code)]
 
@@ -38,8 +40,9 @@ use store::{Base, Store, scan};
 /// Commands, words without blanks; those of a line that write, joined by `;`, are one atomic batch:
 ///   put KEY VALUE    delete KEY    delete-range FROM TO    add KEY NUMBER
 ///   get KEY          scan [FROM [TO]]                      flush
-/// `serve` answers line N by rows `N KEY VALUE` and then `N ok`, or `N error: ..`. A line is durable once it is answered
-/// `ok`. After an error that says `read-only` the line may be there or not.
+/// `serve` answers line N by rows `N KEY VALUE` and then `N ok`, or `N error: ..`. A line is
+/// durable once it is answered `ok`. After an error that says `read-only` the line may be there or
+/// not.
 #[derive(Debug, Parser)]
 #[command(name = "kv_store", verbatim_doc_comment)]
 struct Arguments {
@@ -52,16 +55,20 @@ struct Arguments {
     /// Bytes of a table before it is replaced and flushed
     #[arg(long, default_value_t = 4 << 20)]
     write_buffer: u64,
-    /// Acknowledge what the operating system has: it survives the end of the process, not that of the machine
+    /// Acknowledge what the operating system has: it survives the end of the process, not that of
+    /// the machine
     #[arg(long)]
     buffered: bool,
-    /// A line of commands, or `serve` for lines from the standard input; without one, a demonstration
+    /// A line of commands, or `serve` for lines from the standard input; without one, a
+    /// demonstration
     line: Vec<String>,
 }
 
 fn main() -> ExitCode {
     sigpipe::reset();
-    let Err(error) = run(&Arguments::parse()) else { return ExitCode::SUCCESS };
+    let Err(error) = run(&Arguments::parse()) else {
+        return ExitCode::SUCCESS;
+    };
     eprintln!("error: {}", told(&*error));
     ExitCode::from(2)
 }
@@ -69,13 +76,20 @@ fn main() -> ExitCode {
 /// The text of an error, and of what caused it.
 fn told(error: &(dyn StdError + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 fn run(arguments: &Arguments) -> Outcome<()> {
     let temporary = std::env::temp_dir().join(format!("kv_store-{}", std::process::id()));
     let directory = arguments.dir.as_ref().unwrap_or(&temporary);
-    let durability = if arguments.buffered { Durability::Buffered } else { Durability::Synced };
+    let durability = if arguments.buffered {
+        Durability::Buffered
+    } else {
+        Durability::Synced
+    };
     let open = || Store::open(directory, arguments.write_buffer, durability);
     let done = match arguments.line.join(" ").as_str() {
         "" => demonstrate(&open),
@@ -117,13 +131,19 @@ fn execute(store: &Store, line: &str) -> Outcome<Vec<String>> {
 
 /// A key and its value.
 fn row(entry: &MergedEntry) -> Outcome<String> {
-    let (key, value) = (String::from_utf8_lossy(entry.user_key()), entry.merged(&Counters, None)?);
+    let (key, value) = (
+        String::from_utf8_lossy(entry.user_key()),
+        entry.merged(&Counters, None)?,
+    );
     Ok(format!("{key} {}", String::from_utf8_lossy(&value)))
 }
 
 /// Keys and values of a range, a row each.
 fn rows(view: &View<Base>, keys: impl KeyRange) -> Outcome<Vec<String>> {
-    scan(view, keys)?.ascending().map(|entry| row(&entry?)).collect()
+    scan(view, keys)?
+        .ascending()
+        .map(|entry| row(&entry?))
+        .collect()
 }
 
 /// Executes lines of the standard input, several at once, and answers each when it is done.
@@ -132,7 +152,9 @@ fn serve(store: &Store, threads: u64) -> Outcome<()> {
     let work = || -> Outcome<()> {
         loop {
             let next = lines.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((number, line)) = next else { return Ok(()) };
+            let Some((number, line)) = next else {
+                return Ok(());
+            };
             let rows = execute(store, &line?).map(|rows| [rows, vec!["ok".into()]].concat());
             let rows = rows.unwrap_or_else(|error| vec![format!("error: {}", told(&*error))]);
             let answer: String = rows.iter().map(|row| format!("{number} {row}\n")).collect();
@@ -141,23 +163,34 @@ fn serve(store: &Store, threads: u64) -> Outcome<()> {
     };
     thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
     })
 }
 
-/// Writes a little, flushes and merges it under a snapshot, opens the store anew, and shows what is there.
+/// Writes a little, flushes and merges it under a snapshot, opens the store anew, and shows what is
+/// there.
 fn demonstrate(open: &dyn Fn() -> paranoid_memtable::Result<Store>) -> Outcome<()> {
     let store = open()?;
     execute(&store, "put apple green; put pear yellow; add visits 40")?;
     let before = store.snapshot()?;
     for number in 0..10 {
-        execute(&store, &format!("put apple red-{number}; add visits 1; delete-range p q"))?;
+        execute(
+            &store,
+            &format!("put apple red-{number}; add visits 1; delete-range p q"),
+        )?;
         store.flush()?;
     }
     let then = rows(&store.view_at(&before)?, ..)?;
     drop((before, store));
     let now = execute(&open()?, "scan")?;
     println!("then   {}\nnow    {}", then.join(", "), now.join(", "));
-    let agrees = now == ["apple red-9", "visits 50"] && then == ["apple green", "pear yellow", "visits 40"];
-    if agrees { Ok(()) } else { Err("what was read is not what was written".into()) }
+    let agrees =
+        now == ["apple red-9", "visits 50"] && then == ["apple green", "pear yellow", "visits 40"];
+    if agrees {
+        Ok(())
+    } else {
+        Err("what was read is not what was written".into())
+    }
 }

@@ -4,9 +4,10 @@
 //!   cargo run --release --example replay_trace                 a small sample, made by the program
 //!   cargo run --release --example replay_trace -- FILE         a .csv or .csv.gz with columns op, size and lbn
 //! ```
-//! The key is the block number as big-endian u64. A write (SCSI opcode 2a) puts size/64 bytes, a read (28) gets the
-//! block and compares it, byte by byte, with what was written last. With several threads each one owns a part of the
-//! blocks; they share the table. Exit code 0: every read was right; 1: something differs; 2: the work cannot be done.
+//! The key is the block number as big-endian u64. A write (SCSI opcode 2a) puts size/64 bytes, a
+//! read (28) gets the block and compares it, byte by byte, with what was written last. With several
+//! threads each one owns a part of the blocks; they share the table. Exit code 0: every read was
+//! right; 1: something differs; 2: the work cannot be done.
 
 #![forbid(unsafe_code)]
 
@@ -39,7 +40,8 @@ use trace::Trace;
 #[derive(Debug, Parser)]
 #[command(name = "replay_trace")]
 struct Arguments {
-    /// Trace: CSV, or CSV packed by gzip, whose header names the columns op, size and lbn (default: a small sample)
+    /// Trace: CSV, or CSV packed by gzip, whose header names the columns op, size and lbn (default:
+    /// a small sample)
     file: Option<PathBuf>,
     /// Threads; each owns a part of the blocks
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -73,9 +75,15 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         .checksum_on_seek(arguments.checksum_on_seek)
         .build()
         .map_err(cannot)?;
-    let options = MemTableOptions::builder().paranoid(paranoid).build().map_err(cannot)?;
+    let options = MemTableOptions::builder()
+        .paranoid(paranoid)
+        .build()
+        .map_err(cannot)?;
     let table = MemTable::new(options).map_err(cannot)?;
-    let trace = arguments.file.as_deref().map_or_else(|| Ok(Trace::sample()), Trace::open)?;
+    let trace = arguments
+        .file
+        .as_deref()
+        .map_or_else(|| Ok(Trace::sample()), Trace::open)?;
     introduce(&trace, arguments)?;
 
     let plan = Plan {
@@ -87,10 +95,14 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let started = Instant::now();
     let parts: Vec<Result<Replayed, Failure>> = thread::scope(|scope| {
-        let parts: Vec<_> =
-            (0..plan.parts).map(|part| scope.spawn(move || replay::part(&plan, part))).collect();
+        let parts: Vec<_> = (0..plan.parts)
+            .map(|part| scope.spawn(move || replay::part(&plan, part)))
+            .collect();
         let panicked = |_| Err(Failure::Differs("a replaying thread panicked".into()));
-        parts.into_iter().map(|part| part.join().unwrap_or_else(panicked)).collect()
+        parts
+            .into_iter()
+            .map(|part| part.join().unwrap_or_else(panicked))
+            .collect()
     });
     let elapsed = started.elapsed();
     let mut all = Replayed::new();
@@ -99,7 +111,13 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     show(&table, &all, elapsed)?;
     let blocks = replay::check_all(&plan, &all.model)?;
-    line("at the end", format!("{} in order, each as its block was written last", entries(blocks)))?;
+    line(
+        "at the end",
+        format!(
+            "{} in order, each as its block was written last",
+            entries(blocks)
+        ),
+    )?;
     say("")?;
     say("Every read was right.")
 }
@@ -107,14 +125,19 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn introduce(trace: &Trace, arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.file {
         Some(file) => say(format!("Replay of {}", file.display()))?,
-        None => say("Replay of a small sample, made by this program: replay_trace FILE takes a trace")?,
+        None => {
+            say("Replay of a small sample, made by this program: replay_trace FILE takes a trace")?
+        }
     }
     let skipped = if trace.skipped > 0 {
         format!(", {} of other kinds skipped", count(trace.skipped))
     } else {
         String::new()
     };
-    line("requests", format!("{}{skipped}", count(trace.requests.len() as u64)))?;
+    line(
+        "requests",
+        format!("{}{skipped}", count(trace.requests.len() as u64)),
+    )?;
     line(
         "replay",
         format!(
@@ -123,7 +146,11 @@ fn introduce(trace: &Trace, arguments: &Arguments) -> Result<(), Failure> {
             arguments.threads,
             arguments.shrink,
             arguments.protection,
-            if arguments.checksum_on_seek { ", checksums on seek" } else { "" }
+            if arguments.checksum_on_seek {
+                ", checksums on seek"
+            } else {
+                ""
+            }
         ),
     )?;
     say("")
@@ -131,14 +158,41 @@ fn introduce(trace: &Trace, arguments: &Arguments) -> Result<(), Failure> {
 
 fn show(table: &MemTable, all: &Replayed, elapsed: Duration) -> Result<(), Failure> {
     let requests = all.writes.len() + all.hits.len() + all.misses.len();
-    line("throughput", format!("{} requests/s, each checked", count(a_second(requests, elapsed))))?;
-    line("", format!("{} in {}: {} each", count(requests), time(elapsed), each(elapsed, requests)))?;
-    for (name, histogram) in [("writes", &all.writes), ("read hits", &all.hits), ("read misses", &all.misses)]
-    {
-        line(name, format!("{:>7}  {}", count(histogram.len()), percentiles(histogram)))?;
+    line(
+        "throughput",
+        format!(
+            "{} requests/s, each checked",
+            count(a_second(requests, elapsed))
+        ),
+    )?;
+    line(
+        "",
+        format!(
+            "{} in {}: {} each",
+            count(requests),
+            time(elapsed),
+            each(elapsed, requests)
+        ),
+    )?;
+    for (name, histogram) in [
+        ("writes", &all.writes),
+        ("read hits", &all.hits),
+        ("read misses", &all.misses),
+    ] {
+        line(
+            name,
+            format!("{:>7}  {}", count(histogram.len()), percentiles(histogram)),
+        )?;
     }
     let (data, allocated) = (table.stats().data_bytes, table.allocated_bytes());
     let overhead = allocated.saturating_sub(data) as f64 / table.len().max(1) as f64;
-    line("memory", format!("{} for {} of keys and values", bytes(allocated), bytes(data)))?;
+    line(
+        "memory",
+        format!(
+            "{} for {} of keys and values",
+            bytes(allocated),
+            bytes(data)
+        ),
+    )?;
     line("", format!("{overhead:.1} bytes of overhead an entry"))
 }

@@ -1,5 +1,5 @@
-//! Writers, readers and freezes at once, on entries that testify: every key carries who wrote it as its n-th and a
-//! hash, every value follows from key and sequence number.
+//! Writers, readers and freezes at once, on entries that testify: every key carries who wrote it as
+//! its n-th and a hash, every value follows from key and sequence number.
 //!
 //! ```text
 //! cargo run --release --example stress -- [SECONDS] [SEED]
@@ -7,7 +7,10 @@
 //! `.ci/sanitizers` runs it under ThreadSanitizer.
 //! Ends with a panic and the seed at the first thing that is wrong, else with one line of counts.
 
-#![allow(clippy::cast_possible_truncation, reason = "writers are numbered from 0 to 3")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "writers are numbered from 0 to 3"
+)]
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -20,7 +23,8 @@ use paranoid_memtable::{
     DuplicatePolicy, Entry, Error, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader,
 };
 
-/// Writers, readers and freezes at once, on entries whose keys and values prove each other. Stops at the first error.
+/// Writers, readers and freezes at once, on entries whose keys and values prove each other. Stops
+/// at the first error.
 #[derive(Debug, Parser)]
 #[command(name = "stress")]
 struct Arguments {
@@ -55,7 +59,9 @@ fn key_of(writer: u64, n: u64) -> [u8; 24] {
 }
 
 fn value_of(key: &[u8], sequence: u64) -> [u8; 16] {
-    let hash = key.iter().fold(sequence, |hash, byte| scramble(hash ^ u64::from(*byte)));
+    let hash = key
+        .iter()
+        .fold(sequence, |hash, byte| scramble(hash ^ u64::from(*byte)));
     let mut value = [0; 16];
     value[..8].copy_from_slice(&hash.to_le_bytes());
     value[8..].copy_from_slice(&(!hash).to_le_bytes());
@@ -100,7 +106,8 @@ impl Round {
     }
 }
 
-/// Writes until it is done or the table is frozen; now and then it replaces the entry that all writers replace.
+/// Writes until it is done or the table is frozen; now and then it replaces the entry that all
+/// writers replace.
 fn write(round: &Round, id: u64) -> Outcome<()> {
     let mut own = round.table.writer();
     for n in 0..ENTRIES {
@@ -117,7 +124,10 @@ fn write(round: &Round, id: u64) -> Outcome<()> {
             Err(other) => return Err(other.into()),
         }
         if n.is_multiple_of(16)
-            && !matches!(round.table.put(0, b"hot", value_of(b"hot", 0)), Ok(_) | Err(Error::Frozen))
+            && !matches!(
+                round.table.put(0, b"hot", value_of(b"hot", 0)),
+                Ok(_) | Err(Error::Frozen)
+            )
         {
             return Err("a replacement failed".into());
         }
@@ -134,7 +144,11 @@ fn check_entry(entry: &Entry<'_>) -> Outcome<Option<(u64, u64)>> {
     if key == b"hot" {
         return Ok(None);
     }
-    let word = |at: usize| key.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_be_bytes);
+    let word = |at: usize| {
+        key.get(at..at + 8)
+            .and_then(|word| word.try_into().ok())
+            .map(u64::from_be_bytes)
+    };
     match (word(8), word(16)) {
         (Some(writer), Some(n)) if key == key_of(writer, n) => Ok(Some((writer, n))),
         _ => Err("a torn key".into()),
@@ -147,7 +161,8 @@ enum Way {
     Backward,
 }
 
-/// One scan: strict order, nothing missing that was acknowledged before it began. Returns how many entries it saw.
+/// One scan: strict order, nothing missing that was acknowledged before it began. Returns how many
+/// entries it saw.
 fn scan<'t>(
     entries: impl Iterator<Item = Result<Entry<'t>, Error>>,
     before: [u64; WRITERS as usize],
@@ -157,7 +172,13 @@ fn scan<'t>(
     for entry in entries {
         let entry = entry?;
         let key = entry.user_key().to_vec();
-        if last.is_some_and(|last| if way == Way::Forward { last >= key } else { last <= key }) {
+        if last.is_some_and(|last| {
+            if way == Way::Forward {
+                last >= key
+            } else {
+                last <= key
+            }
+        }) {
             return Err("entries out of order".into());
         }
         if let Some((writer, n)) = check_entry(&entry)? {
@@ -166,7 +187,11 @@ fn scan<'t>(
         last = Some(key);
         all += 1;
     }
-    if seen != before { Err(format!("lost entries: {seen:?} of {before:?}").into()) } else { Ok(all) }
+    if seen != before {
+        Err(format!("lost entries: {seen:?} of {before:?}").into())
+    } else {
+        Ok(all)
+    }
 }
 
 fn read(round: &Round, mut dice: u64) -> Outcome<u64> {
@@ -186,7 +211,8 @@ fn read(round: &Round, mut dice: u64) -> Outcome<u64> {
                     return Err("a torn value".into());
                 }
             }
-            if !matches!(table.get(b"hot", 0)?, Lookup::Value(value) if *value == value_of(b"hot", 0)) {
+            if !matches!(table.get(b"hot", 0)?, Lookup::Value(value) if *value == value_of(b"hot", 0))
+            {
                 return Err("a replaced entry disappeared".into());
             }
             reads += 2;
@@ -203,15 +229,22 @@ fn read(round: &Round, mut dice: u64) -> Outcome<u64> {
     }
 }
 
-/// Freezes at some point, often in the middle of the writes, and checks that what is there then does not change.
+/// Freezes at some point, often in the middle of the writes, and checks that what is there then
+/// does not change.
 fn freeze(round: &Round) -> Outcome<u64> {
     let point = scramble(round.seed) % (2 * WRITERS * ENTRIES);
-    while round.progress().iter().sum::<u64>() < point && round.writers_left.load(Ordering::Acquire) > 0 {
+    while round.progress().iter().sum::<u64>() < point
+        && round.writers_left.load(Ordering::Acquire) > 0
+    {
         thread::yield_now();
     }
     let frozen = round.table.freeze()?;
     let (len, count) = (frozen.len() as u64, frozen.range(..).count() as u64);
-    if len == count { Ok(len) } else { Err(format!("{len} entries counted, {count} found").into()) }
+    if len == count {
+        Ok(len)
+    } else {
+        Err(format!("{len} entries counted, {count} found").into())
+    }
 }
 
 fn run_round(seed: u64) -> Outcome<(u64, u64)> {
@@ -220,8 +253,9 @@ fn run_round(seed: u64) -> Outcome<(u64, u64)> {
         let round = Arc::clone(&round);
         thread::spawn(move || work(&round, id))
     };
-    let mut threads: Vec<_> =
-        (0..WRITERS).map(|id| start(|round, id| write(round, id).map(|()| 0), id)).collect();
+    let mut threads: Vec<_> = (0..WRITERS)
+        .map(|id| start(|round, id| write(round, id).map(|()| 0), id))
+        .collect();
     threads.push(start(|round, _| freeze(round).map(|_| 0), 0));
     threads.extend((0..READERS).map(|id| start(read, scramble(seed ^ id))));
     let mut reads = 0;
@@ -248,6 +282,8 @@ fn main() -> Outcome<()> {
         reads += read;
         seed += 1;
     }
-    println!("stress: {rounds} tables, {entries} entries, {reads} reads, nothing lost, torn or out of order");
+    println!(
+        "stress: {rounds} tables, {entries} entries, {reads} reads, nothing lost, torn or out of order"
+    );
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! What the benchmarks of all engines share: the work of YCSB, a hash of what was read, rows, and the memory of the process.
+//! What the benchmarks of all engines share: the work of YCSB, a hash of what was read, rows, and
+//! the memory of the process.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -25,11 +26,17 @@ pub(crate) fn key(at: u64) -> Vec<u8> {
 }
 
 pub(crate) fn value(at: u64, version: u64, len: usize) -> Vec<u8> {
-    mix(at ^ version << 32).to_le_bytes().into_iter().cycle().take(len).collect()
+    mix(at ^ version << 32)
+        .to_le_bytes()
+        .into_iter()
+        .cycle()
+        .take(len)
+        .collect()
 }
 
 fn mix(seed: u64) -> u64 {
-    let mixed = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed =
+        (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) ^ mixed >> 31
 }
 
@@ -42,7 +49,8 @@ impl Random {
     }
 }
 
-/// YCSB's distribution: rank r is drawn with a share of r to the power of -0.99; ranks are spread over the keys.
+/// YCSB's distribution: rank r is drawn with a share of r to the power of -0.99; ranks are spread
+/// over the keys.
 pub(crate) struct Zipf {
     sums: Vec<f64>,
 }
@@ -54,7 +62,9 @@ impl Zipf {
             *sum += share;
             Some(*sum)
         });
-        Zipf { sums: sums.collect() }
+        Zipf {
+            sums: sums.collect(),
+        }
     }
 
     pub(crate) fn draw(&self, random: &mut Random) -> u64 {
@@ -67,5 +77,10 @@ impl Zipf {
 /// Bytes of memory that the system has backed for this process.
 pub(crate) fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+    statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 4096
 }

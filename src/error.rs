@@ -21,9 +21,10 @@ use std::sync::Arc;
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. A call that fails leaves the table unchanged; only `BatchInterrupted` leaves part of a batch
-/// behind, and says how much. Clones are cheap, so that one error can be handed to several waiting threads.
-/// What caused an error is its [`source`](std::error::Error::source); its own text does not repeat that.
+/// What went wrong. A call that fails leaves the table unchanged; only `BatchInterrupted` leaves
+/// part of a batch behind, and says how much. Clones are cheap, so that one error can be handed to
+/// several waiting threads. What caused an error is its [`source`](std::error::Error::source); its
+/// own text does not repeat that.
 ///
 /// ```
 /// use paranoid_memtable::{Error, ParanoidOptions};
@@ -36,7 +37,8 @@ pub enum Error {
     /// An invalid option, range or name; the text says which.
     #[error("invalid argument: {0}")]
     InvalidArgument(String),
-    /// Bytes that are intact but were written with a feature that this version does not know; the text names it.
+    /// Bytes that are intact but were written with a feature that this version does not know; the
+    /// text names it.
     #[error("not supported: {0}")]
     NotSupported(&'static str),
     /// A key that is longer than the table's limit.
@@ -55,8 +57,8 @@ pub enum Error {
         /// Longest value that this table takes, in bytes.
         max: u64,
     },
-    /// The entry would exceed the table's hard limit or its address space. The table stays usable: a smaller entry may
-    /// still fit, and reads are not affected.
+    /// The entry would exceed the table's hard limit or its address space. The table stays usable:
+    /// a smaller entry may still fit, and reads are not affected.
     #[error("memtable is full: {needed} bytes needed, {remaining} remain")]
     MemTableFull {
         /// Bytes that the refused entry needs.
@@ -64,8 +66,8 @@ pub enum Error {
         /// Bytes left below the hard limit.
         remaining: u64,
     },
-    /// The operating system refused memory for the table, which is not full. The table stays usable: what fits the
-    /// memory that it has may still be written, and reads are not affected.
+    /// The operating system refused memory for the table, which is not full. The table stays
+    /// usable: what fits the memory that it has may still be written, and reads are not affected.
     #[error("the system refused memory for {needed} bytes")]
     MemoryRefused {
         /// Bytes that the refused entry needs.
@@ -88,8 +90,9 @@ pub enum Error {
     /// The table is frozen and takes no more writes.
     #[error("the memtable is frozen")]
     Frozen,
-    /// A batch passed its checks and then stopped half-way: damage was found, or another writer inserted one of its
-    /// keys with the same sequence number. The caller must not publish the batch's sequence numbers.
+    /// A batch passed its checks and then stopped half-way: damage was found, or another writer
+    /// inserted one of its keys with the same sequence number. The caller must not publish the
+    /// batch's sequence numbers.
     #[error("batch interrupted after {applied} entries")]
     BatchInterrupted {
         /// How many entries of the batch are in the table.
@@ -98,21 +101,21 @@ pub enum Error {
         #[source]
         cause: Box<Error>,
     },
-    /// The sink that `flush` writes to returned an error. It is shared, so that this error can be cloned;
-    /// `downcast_ref` gives the sink's own error type.
+    /// The sink that `flush` writes to returned an error. It is shared, so that this error can be
+    /// cloned; `downcast_ref` gives the sink's own error type.
     #[error("the flush sink failed")]
     Sink(#[source] Arc<dyn std::error::Error + Send + Sync>),
-    /// The set takes no more writes: a batch that had its sequence numbers was not finished, or a flush met damage.
-    /// Reads go on, and nothing that was acknowledged is lost. A batch that gets this error did not become visible; a
-    /// journal may have it.
+    /// The set takes no more writes: a batch that had its sequence numbers was not finished, or a
+    /// flush met damage. Reads go on, and nothing that was acknowledged is lost. A batch that gets
+    /// this error did not become visible; a journal may have it.
     #[error("the set is read-only")]
     ReadOnly {
         /// What stopped the set.
         #[source]
         cause: Arc<Error>,
     },
-    /// A budget of memory is used up. The batch has no sequence numbers, and nothing is changed: flush, and write it
-    /// again.
+    /// A budget of memory is used up. The batch has no sequence numbers, and nothing is changed:
+    /// flush, and write it again.
     #[error("write stall: {cause}; {tables} tables of the set are not flushed{}", waited_for(.waited))]
     WriteStall {
         /// Which budget it is.
@@ -125,18 +128,20 @@ pub enum Error {
     /// The merge operator returned an error for this key.
     #[error("the merge operator failed")]
     Merge(#[source] Arc<dyn std::error::Error + Send + Sync>),
-    /// A sorted source of the engine, such as one of its files, could not be read. It is shared, so that this error can be
-    /// cloned; `downcast_ref` gives the source's own error type.
+    /// A sorted source of the engine, such as one of its files, could not be read. It is shared, so
+    /// that this error can be cloned; `downcast_ref` gives the source's own error type.
     #[error("a sorted source could not be read")]
     Source(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// A writer of the set panicked in the middle of a batch, in a comparator or a journal.
     #[error("a writer panicked")]
     WriterPanicked,
-    /// A comparator, a merge operator or a sorted source panicked in an earlier call of this cursor, source or compaction. Where that
-    /// one is does not say what is next: a seek of a cursor begins again, a compaction is thrown away with what came out of it.
+    /// A comparator, a merge operator or a sorted source panicked in an earlier call of this
+    /// cursor, source or compaction. Where that one is does not say what is next: a seek of a
+    /// cursor begins again, a compaction is thrown away with what came out of it.
     #[error("an earlier call panicked")]
     ReaderPanicked,
-    /// The function of a set's flush thread panicked. The thread has ended, and the set is unchanged.
+    /// The function of a set's flush thread panicked. The thread has ended, and the set is
+    /// unchanged.
     #[error("the flush thread panicked")]
     FlushPanicked,
     /// The operating system refused something about a file or a directory.
@@ -177,7 +182,9 @@ impl Error {
     pub fn corruption(&self) -> Option<&Corruption> {
         match self {
             Error::Corruption(corruption) => Some(corruption),
-            Error::BatchInterrupted { cause, .. } | Error::DamagedFile { cause, .. } => cause.corruption(),
+            Error::BatchInterrupted { cause, .. } | Error::DamagedFile { cause, .. } => {
+                cause.corruption()
+            }
             Error::ReadOnly { cause } => cause.corruption(),
             _ => None,
         }
@@ -186,7 +193,11 @@ impl Error {
     /// Names the file about which the operating system said something.
     #[doc(hidden)]
     pub fn io(operation: &'static str, file: &str) -> impl FnOnce(std::io::Error) -> Error {
-        move |source| Error::Io { operation, file: file.into(), source: Arc::new(source) }
+        move |source| Error::Io {
+            operation,
+            file: file.into(),
+            source: Arc::new(source),
+        }
     }
 
     /// The error of a set that `cause` made read-only.
@@ -195,7 +206,9 @@ impl Error {
     pub fn read_only(cause: Error) -> Error {
         match cause {
             Error::ReadOnly { .. } => cause,
-            cause => Error::ReadOnly { cause: Arc::new(cause) },
+            cause => Error::ReadOnly {
+                cause: Arc::new(cause),
+            },
         }
     }
 }
@@ -210,7 +223,11 @@ impl From<Corruption> for Error {
 
 /// The end of a sentence about a stall.
 fn waited_for(waited: &std::time::Duration) -> String {
-    if waited.is_zero() { String::new() } else { format!("; waited {waited:?} for a flush") }
+    if waited.is_zero() {
+        String::new()
+    } else {
+        format!("; waited {waited:?} for a flush")
+    }
 }
 
 /// Which budget of memory stalls a write of a `paranoid_set::MemTableSet`.
@@ -224,7 +241,8 @@ fn waited_for(waited: &std::time::Duration) -> String {
 pub enum StallCause {
     /// As many tables of the set as may be are not flushed, and the active one is full.
     Tables,
-    /// The tables of all sets under the write buffer manager that are not flushed have its buffer size.
+    /// The tables of all sets under the write buffer manager that are not flushed have its buffer
+    /// size.
     Unflushed,
 }
 
@@ -260,7 +278,8 @@ pub enum Place {
     Value,
     /// A damaged link of the skiplist; entries may be missing after it.
     Link,
-    /// Two adjacent entries are out of order; found by a flush, and with order checks by every step.
+    /// Two adjacent entries are out of order; found by a flush, and with order checks by every
+    /// step.
     Order,
     /// A word of the Bloom filter.
     Filter,
@@ -294,8 +313,8 @@ impl Place {
     }
 }
 
-/// A report of damaged memory: what was hit, where, and both check values. It holds no bytes of the user, so that it
-/// may be logged, and no heap memory.
+/// A report of damaged memory: what was hit, where, and both check values. It holds no bytes of the
+/// user, so that it may be logged, and no heap memory.
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
@@ -312,16 +331,19 @@ impl Place {
 pub struct Corruption {
     /// The kind of memory that is damaged.
     pub place: Place,
-    /// Byte offset inside that memory: of the node in the arena, of the word in the filter, of the field in the
-    /// batch.
+    /// Byte offset inside that memory: of the node in the arena, of the word in the filter, of the
+    /// field in the batch.
     pub offset: u64,
-    /// The sequence number of the damaged entry as read, if an entry is damaged. It may itself be the damaged part.
+    /// The sequence number of the damaged entry as read, if an entry is damaged. It may itself be
+    /// the damaged part.
     pub sequence: Option<u64>,
-    /// The checksum, tag or count that the bytes in memory should have, computed from them as they are now.
+    /// The checksum, tag or count that the bytes in memory should have, computed from them as they
+    /// are now.
     pub expected: u64,
     /// The checksum, tag or count that was found in memory in its place.
     pub found: u64,
-    /// The one bit whose flip explains the damage, if there is one, counted from `offset` (byte * 8 + bit).
+    /// The one bit whose flip explains the damage, if there is one, counted from `offset` (byte * 8
+    /// + bit).
     pub flipped_bit: Option<u64>,
 }
 
@@ -330,7 +352,14 @@ impl Corruption {
     #[doc(hidden)]
     #[must_use]
     pub const fn new(place: Place, offset: u64, expected: u64, found: u64) -> Self {
-        Corruption { place, offset, sequence: None, expected, found, flipped_bit: None }
+        Corruption {
+            place,
+            offset,
+            sequence: None,
+            expected,
+            found,
+            flipped_bit: None,
+        }
     }
 
     /// A report of a word, with the flipped bit if the values differ in one.
@@ -357,9 +386,13 @@ pub(crate) fn not_a_range() -> Error {
     Error::InvalidArgument("a range must end after its start".into())
 }
 
-/// Events for the crate `tracing`, with the feature of that name: what an operator is told. Without the feature every
-/// function here is empty. Any thread calls them, without a lock that a subscriber could want.
-#[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "there is nobody to tell"))]
+/// Events for the crate `tracing`, with the feature of that name: what an operator is told. Without
+/// the feature every function here is empty. Any thread calls them, without a lock that a
+/// subscriber could want.
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(unused_variables, reason = "there is nobody to tell")
+)]
 pub(crate) mod trace {
     use std::error::Error;
     use std::fmt::Display;
@@ -411,9 +444,18 @@ impl fmt::Display for Corruption {
         if let Some(sequence) = self.sequence {
             write!(f, " (sequence {sequence})")?;
         }
-        write!(f, ": check {:#x} stored, {:#x} computed", self.found, self.expected)?;
+        write!(
+            f,
+            ": check {:#x} stored, {:#x} computed",
+            self.found, self.expected
+        )?;
         if let Some(bit) = self.flipped_bit {
-            write!(f, "; one flipped bit explains it: byte {} bit {}", bit / 8, bit % 8)?;
+            write!(
+                f,
+                "; one flipped bit explains it: byte {} bit {}",
+                bit / 8,
+                bit % 8
+            )?;
         }
         Ok(())
     }

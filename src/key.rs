@@ -26,8 +26,9 @@ use std::sync::Arc;
 /// ```
 pub type SequenceNumber = u64;
 
-/// What an entry means: a put, a delete, a merge operand and so on. Numbers from 0x80 up belong to the engine: those
-/// below 0xc0 read as values ([`Kind::custom`]), the others as point tombstones ([`Kind::custom_delete`]).
+/// What an entry means: a put, a delete, a merge operand and so on. Numbers from 0x80 up belong to
+/// the engine: those below 0xc0 read as values ([`Kind::custom`]), the others as point tombstones
+/// ([`Kind::custom_delete`]).
 ///
 /// The named numbers are those of RocksDB's `ValueType`.
 ///
@@ -59,8 +60,8 @@ impl Kind {
     /// The first of the engine's numbers that count as deletes.
     const FIRST_CUSTOM_DELETE: Kind = Kind(0xc0);
 
-    /// The engine's own kind `number`, which reads as a value: `get` answers `Value` with this kind. Examples are the
-    /// address of a blob, a wide-column entity, and a value that expires.
+    /// The engine's own kind `number`, which reads as a value: `get` answers `Value` with this
+    /// kind. Examples are the address of a blob, a wide-column entity, and a value that expires.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, Lookup, MemTable};
@@ -77,15 +78,19 @@ impl Kind {
     /// For a number of 64 or more; in a constant that is a compile-time error.
     #[must_use]
     pub const fn custom(number: u8) -> Kind {
-        assert!(number < Kind::CUSTOM_COUNT, "an engine has 64 kinds that read as values");
+        assert!(
+            number < Kind::CUSTOM_COUNT,
+            "an engine has 64 kinds that read as values"
+        );
         Kind(Kind::FIRST_CUSTOM.0 + number)
     }
 
-    /// The engine's own kind `number`, which counts as a delete: [`deletes`](crate::read::Stats::deletes) counts its entries, `get` answers
-    /// `Deleted` by [`DeletedBy::Custom`](crate::read::DeletedBy::Custom), newer merge operands apply to a deleted
-    /// key, and cursors at a snapshot skip the key. Unlike those of `DELETE`, its entries may have a value, such as
-    /// the time of the deletion, which cursors over all versions and [`get_entry`](crate::TableReader::get_entry)
-    /// show.
+    /// The engine's own kind `number`, which counts as a delete:
+    /// [`deletes`](crate::read::Stats::deletes) counts its entries, `get` answers `Deleted` by
+    /// [`DeletedBy::Custom`](crate::read::DeletedBy::Custom), newer merge operands apply to a
+    /// deleted key, and cursors at a snapshot skip the key. Unlike those of `DELETE`, its entries
+    /// may have a value, such as the time of the deletion, which cursors over all versions and
+    /// [`get_entry`](crate::TableReader::get_entry) show.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, Lookup, MemTable};
@@ -105,11 +110,15 @@ impl Kind {
     /// For a number of 64 or more; in a constant that is a compile-time error.
     #[must_use]
     pub const fn custom_delete(number: u8) -> Kind {
-        assert!(number < Kind::CUSTOM_COUNT, "an engine has 64 kinds that count as deletes");
+        assert!(
+            number < Kind::CUSTOM_COUNT,
+            "an engine has 64 kinds that count as deletes"
+        );
         Kind(Kind::FIRST_CUSTOM_DELETE.0 + number)
     }
 
-    /// The kind with this number. Every number is a kind; [`Kind::is_known`] tells whether tables accept it.
+    /// The kind with this number. Every number is a kind; [`Kind::is_known`] tells whether tables
+    /// accept it.
     ///
     /// ```
     /// use paranoid_memtable::Kind;
@@ -244,20 +253,37 @@ impl<'k> Target<'k> {
     /// The position before every revision of (key, sequence).
     #[inline]
     pub(crate) fn new(comparator: &KeyComparator, key: &'k [u8], sequence: SequenceNumber) -> Self {
-        Target { key, sequence, revision: u32::MAX, side: Side::Before, image: comparator.image(key, 0) }
+        Target {
+            key,
+            sequence,
+            revision: u32::MAX,
+            side: Side::Before,
+            image: comparator.image(key, 0),
+        }
     }
 
     /// The position after every version of a key.
     #[inline]
     pub(crate) fn behind_key(comparator: &KeyComparator, key: &'k [u8]) -> Self {
-        Target { revision: 0, side: Side::After, ..Target::new(comparator, key, 0) }
+        Target {
+            revision: 0,
+            side: Side::After,
+            ..Target::new(comparator, key, 0)
+        }
     }
 
     /// The position before all entries, or after them.
     pub(crate) fn extreme(side: Side) -> Self {
-        // No image is less than 0 or greater than `u64::MAX`, and an equal one is decided by the side.
+        // No image is less than 0 or greater than `u64::MAX`, and an equal one is decided by the
+        // side.
         let image = if side == Side::End { u64::MAX } else { 0 };
-        Target { key: &[], sequence: 0, revision: 0, side, image }
+        Target {
+            key: &[],
+            sequence: 0,
+            revision: 0,
+            side,
+            image,
+        }
     }
 
     /// Whether this is before or after everything.
@@ -283,7 +309,9 @@ impl<'k> Target<'k> {
     /// Whether an entry has the bytes of this position's key and is not before the position.
     #[inline(always)]
     pub(crate) fn is_version(&self, key: &[u8], version: (SequenceNumber, u32)) -> bool {
-        are_same(key, self.key) && self.side == Side::Before && version <= (self.sequence, self.revision)
+        are_same(key, self.key)
+            && self.side == Side::Before
+            && version <= (self.sequence, self.revision)
     }
 
     /// Compares this position with another one.
@@ -299,11 +327,14 @@ impl<'k> Target<'k> {
         }
         let version = || (other.sequence, other.revision).cmp(&(self.sequence, self.revision));
         let sides = || (self.side == Side::After).cmp(&(other.side == Side::After));
-        comparator.compare(self.key, other.key).then_with(version).then_with(sides)
+        comparator
+            .compare(self.key, other.key)
+            .then_with(version)
+            .then_with(sides)
     }
 
-    /// The one comparison of entries in this crate: is the entry (key, sequence, revision) before or after the
-    /// position? `Less`: before it.
+    /// The one comparison of entries in this crate: is the entry (key, sequence, revision) before
+    /// or after the position? `Less`: before it.
     #[inline(always)]
     pub(crate) fn entry_order(
         &self,
@@ -331,10 +362,16 @@ impl<'k> Target<'k> {
             Side::End => return Ordering::Less,
             Side::Before | Side::After => {}
         }
-        let order = comparator
-            .compare(key, self.key)
-            .then_with(|| self.sequence.cmp(&sequence).then(self.revision.cmp(&revision)));
-        if order.is_eq() && self.side == Side::After { Ordering::Less } else { order }
+        let order = comparator.compare(key, self.key).then_with(|| {
+            self.sequence
+                .cmp(&sequence)
+                .then(self.revision.cmp(&revision))
+        });
+        if order.is_eq() && self.side == Side::After {
+            Ordering::Less
+        } else {
+            order
+        }
     }
 }
 
@@ -368,24 +405,26 @@ pub enum KeyEquality {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyOrder {
-    /// Keys are ordered by their bytes, like slices in Rust and `memcmp`. Tables then compare bytes and do not call
-    /// [`Comparator::compare`].
+    /// Keys are ordered by their bytes, like slices in Rust and `memcmp`. Tables then compare bytes
+    /// and do not call [`Comparator::compare`].
     Bytes,
-    /// Keys are ordered by the bytes of their images ([`Comparator::image`]), as far as these differ. Tables can have a
-    /// directory.
+    /// Keys are ordered by the bytes of their images ([`Comparator::image`]), as far as these
+    /// differ. Tables can have a directory.
     Images,
     /// Any other order.
     Custom,
 }
 
-/// A named order of user keys: see [`MemTableOptionsBuilder::comparator`](crate::MemTableOptionsBuilder::comparator). It
-/// must be a total order that never changes. A comparator that contradicts itself makes
-/// answers meaningless, but causes no undefined behaviour and no endless loop; where keys are sorted (freeze, flush,
+/// A named order of user keys: see
+/// [`MemTableOptionsBuilder::comparator`](crate::MemTableOptionsBuilder::comparator). It must be a
+/// total order that never changes. A comparator that contradicts itself makes answers meaningless,
+/// but causes no undefined behaviour and no endless loop; where keys are sorted (freeze, flush,
 /// salvage, `multi_get`, batches) the standard library's sort may notice and panic.
 ///
-/// A comparator may panic: the panic reaches the caller, and the entry that was being written is in the table or is
-/// not. It may read and write the table that it orders, but one that does so in every comparison may recurse without
-/// end. A freeze of that table from inside a write is `InvalidArgument`.
+/// A comparator may panic: the panic reaches the caller, and the entry that was being written is in
+/// the table or is not. It may read and write the table that it orders, but one that does so in
+/// every comparison may recurse without end. A freeze of that table from inside a write is
+/// `InvalidArgument`.
 ///
 /// ```
 /// use paranoid_memtable::{Bytewise, Comparator, KeyEquality, KeyOrder, MemTable, MemTableOptions};
@@ -422,7 +461,8 @@ pub enum KeyOrder {
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 pub trait Comparator: Any + fmt::Debug + Send + Sync {
-    /// The name of this order, which an engine stores with its files, so that they are not opened under another one.
+    /// The name of this order, which an engine stores with its files, so that they are not opened
+    /// under another one.
     fn name(&self) -> &str;
 
     /// Whether equal keys have equal bytes: always the same.
@@ -436,16 +476,18 @@ pub trait Comparator: Any + fmt::Debug + Send + Sync {
         KeyOrder::Custom
     }
 
-    /// Eight bytes of a key's image, from byte `at` on, as a big-endian number. An image is a string of bytes without an end
-    /// that preserves the order: of two keys whose images differ, the one with the smaller image is the smaller one. Keys with
-    /// equal images are compared in full. Tables ask orders by [`KeyOrder::Images`] alone. By default all images are equal.
+    /// Eight bytes of a key's image, from byte `at` on, as a big-endian number. An image is a
+    /// string of bytes without an end that preserves the order: of two keys whose images differ,
+    /// the one with the smaller image is the smaller one. Keys with equal images are compared in
+    /// full. Tables ask orders by [`KeyOrder::Images`] alone. By default all images are equal.
     fn image(&self, key: &[u8], at: usize) -> u64 {
         let _ = (key, at);
         0
     }
 }
 
-/// Lexicographic order of bytes, the default. Its name is that of RocksDB. The image of a key is the key and zeros after it.
+/// Lexicographic order of bytes, the default. Its name is that of RocksDB. The image of a key is
+/// the key and zeros after it.
 ///
 /// ```
 /// use paranoid_memtable::{Bytewise, Comparator};
@@ -488,12 +530,19 @@ pub struct KeyComparator {
 }
 
 /// The order of bytes.
-pub(crate) static BYTEWISE: KeyComparator =
-    KeyComparator { order: KeyOrder::Bytes, equality: KeyEquality::Bytes, chosen: None };
+pub(crate) static BYTEWISE: KeyComparator = KeyComparator {
+    order: KeyOrder::Bytes,
+    equality: KeyEquality::Bytes,
+    chosen: None,
+};
 
 impl From<Arc<dyn Comparator>> for KeyComparator {
     fn from(chosen: Arc<dyn Comparator>) -> Self {
-        KeyComparator { order: chosen.key_order(), equality: chosen.equality(), chosen: Some(chosen) }
+        KeyComparator {
+            order: chosen.key_order(),
+            equality: chosen.equality(),
+            chosen: Some(chosen),
+        }
     }
 }
 
@@ -506,7 +555,10 @@ impl KeyComparator {
     /// Whether another one is known to be the same order.
     pub(crate) fn is_same(&self, other: &KeyComparator) -> bool {
         let is_shared = |chosen: &Arc<dyn Comparator>| {
-            other.chosen.as_ref().is_some_and(|other| Arc::ptr_eq(chosen, other))
+            other
+                .chosen
+                .as_ref()
+                .is_some_and(|other| Arc::ptr_eq(chosen, other))
         };
         let are_bytes = self.order == KeyOrder::Bytes && other.order == KeyOrder::Bytes;
         are_bytes || self.chosen.as_ref().is_some_and(is_shared)
@@ -562,7 +614,11 @@ impl KeyComparator {
     #[cold]
     #[inline(never)]
     fn ask_image(&self, key: &[u8], at: usize) -> u64 {
-        if self.order == KeyOrder::Images { self.get().image(key, at) } else { 0 }
+        if self.order == KeyOrder::Images {
+            self.get().image(key, at)
+        } else {
+            0
+        }
     }
 }
 
@@ -587,9 +643,10 @@ pub(crate) fn bytes_at(key: &[u8], at: usize) -> u64 {
 /// `left.cmp(right)`, eight bytes at a time. For short keys this is faster than a call of `memcmp`.
 #[inline(always)]
 fn compare_words(mut left: &[u8], mut right: &[u8]) -> Ordering {
-    while let (Some((l, left_rest)), Some((r, right_rest))) =
-        (left.split_first_chunk::<8>(), right.split_first_chunk::<8>())
-    {
+    while let (Some((l, left_rest)), Some((r, right_rest))) = (
+        left.split_first_chunk::<8>(),
+        right.split_first_chunk::<8>(),
+    ) {
         if l != r {
             return u64::from_be_bytes(*l).cmp(&u64::from_be_bytes(*r));
         }
@@ -599,7 +656,8 @@ fn compare_words(mut left: &[u8], mut right: &[u8]) -> Ordering {
     left.cmp(right)
 }
 
-/// `left == right`, with two pairs of words for keys of 8 to 16 bytes: they are shorter than a call.
+/// `left == right`, with two pairs of words for keys of 8 to 16 bytes: they are shorter than a
+/// call.
 #[inline(always)]
 fn are_same(left: &[u8], right: &[u8]) -> bool {
     if left.len() == right.len()
@@ -619,16 +677,26 @@ mod tests {
     fn newer_sequences_and_revisions_come_first() {
         let target = Target::new(&BYTEWISE, b"k", 5).with_revision(3);
         assert_eq!(target.entry_order(&BYTEWISE, b"k", (6, 0)), Ordering::Less);
-        assert_eq!(target.entry_order(&BYTEWISE, b"k", (4, 9)), Ordering::Greater);
+        assert_eq!(
+            target.entry_order(&BYTEWISE, b"k", (4, 9)),
+            Ordering::Greater
+        );
         assert_eq!(target.entry_order(&BYTEWISE, b"k", (5, 4)), Ordering::Less);
         assert_eq!(target.entry_order(&BYTEWISE, b"k", (5, 3)), Ordering::Equal);
         assert_eq!(target.entry_order(&BYTEWISE, b"j", (0, 0)), Ordering::Less);
     }
 
-    /// Both comparisons against a plain one: positions as (rank, key, age, side), entries as positions between sides.
+    /// Both comparisons against a plain one: positions as (rank, key, age, side), entries as
+    /// positions between sides.
     #[test]
     fn positions_are_in_order() {
-        let entries = [(b"a", 9, 0), (b"b", 7, 1), (b"b", 7, 0), (b"b", 2, 5), (b"c", 2, 5)];
+        let entries = [
+            (b"a", 9, 0),
+            (b"b", 7, 1),
+            (b"b", 7, 0),
+            (b"b", 2, 5),
+            (b"c", 2, 5),
+        ];
         let mut positions = vec![Target::extreme(Side::Start)];
         for (key, sequence, revision) in entries {
             let target = Target::new(&BYTEWISE, key, sequence).with_revision(revision);
@@ -637,24 +705,44 @@ mod tests {
         positions.push(Target::extreme(Side::End));
         for (at, left) in positions.iter().enumerate() {
             for (other, right) in positions.iter().enumerate() {
-                assert_eq!(left.order(&BYTEWISE, right), at.cmp(&other), "{left:?} {right:?}");
+                assert_eq!(
+                    left.order(&BYTEWISE, right),
+                    at.cmp(&other),
+                    "{left:?} {right:?}"
+                );
                 if left.is_extreme() {
                     continue;
                 }
                 // An entry equals the position before it: that is where a search for it ends.
                 let entry = right.entry_order(&BYTEWISE, left.key, (left.sequence, left.revision));
-                let wanted = if left.side == Side::Before { at.cmp(&other) } else { (at - 1).cmp(&other) };
+                let wanted = if left.side == Side::Before {
+                    at.cmp(&other)
+                } else {
+                    (at - 1).cmp(&other)
+                };
                 assert_eq!(entry, wanted, "{left:?} {right:?}");
             }
         }
-        assert_eq!(positions.iter().filter(|position| position.is_extreme()).count(), 2);
+        assert_eq!(
+            positions
+                .iter()
+                .filter(|position| position.is_extreme())
+                .count(),
+            2
+        );
         let behind = Target::behind_key(&BYTEWISE, b"b");
         assert_eq!(behind.entry_order(&BYTEWISE, b"b", (0, 0)), Ordering::Less);
-        assert_eq!(behind.entry_order(&BYTEWISE, b"c", (u64::MAX, u32::MAX)), Ordering::Greater);
+        assert_eq!(
+            behind.entry_order(&BYTEWISE, b"c", (u64::MAX, u32::MAX)),
+            Ordering::Greater
+        );
         // Keys whose images equal those of the extremes.
         for key in [[0; 8], [0xff; 8]] {
             let entry = |side| Target::extreme(side).entry_order(&BYTEWISE, &key, (0, 0));
-            assert_eq!([Side::Start, Side::End].map(entry), [Ordering::Greater, Ordering::Less]);
+            assert_eq!(
+                [Side::Start, Side::End].map(entry),
+                [Ordering::Greater, Ordering::Less]
+            );
         }
     }
 }
@@ -681,8 +769,16 @@ mod comparator_tests {
         ];
         for left in &keys {
             for right in &keys {
-                assert_eq!(Bytewise.compare(left, right), left.cmp(right), "{left:?} {right:?}");
-                assert_eq!(BYTEWISE.are_equal(left, right), left == right, "{left:?} {right:?}");
+                assert_eq!(
+                    Bytewise.compare(left, right),
+                    left.cmp(right),
+                    "{left:?} {right:?}"
+                );
+                assert_eq!(
+                    BYTEWISE.are_equal(left, right),
+                    left == right,
+                    "{left:?} {right:?}"
+                );
                 let (l, r) = (Bytewise.image(left, 0), Bytewise.image(right, 0));
                 assert!(l == r || l.cmp(&r) == left.cmp(right), "{left:?} {right:?}");
             }
@@ -696,7 +792,11 @@ mod comparator_tests {
             for at in 0..=key.len() + 1 {
                 let mut rest = key[..len].iter().skip(at).copied();
                 let expected = std::array::from_fn(|_| rest.next().unwrap_or(0));
-                assert_eq!(bytes_at(&key[..len], at), u64::from_be_bytes(expected), "{len} bytes from {at}");
+                assert_eq!(
+                    bytes_at(&key[..len], at),
+                    u64::from_be_bytes(expected),
+                    "{len} bytes from {at}"
+                );
             }
         }
     }

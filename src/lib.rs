@@ -1,12 +1,14 @@
 //! An in-memory write buffer for storage engines that notices when memory lies.
 //!
-//! This is what RocksDB calls a *memtable*. A [`MemTable`] takes the newest writes of an LSM engine and keeps them in order until
-//! they are flushed to a file. An entry is a user key, a sequence number, a [`Kind`] and a value. Entries are never changed: a new
-//! version of a key is a new entry, and a read names the sequence number up to which it sees entries, its *snapshot*. The engine
-//! hands out sequence numbers, logs writes before they come here, and decides when to [`freeze`](MemTable::freeze) a table and
-//! flush it.
+//! This is what RocksDB calls a *memtable*. A [`MemTable`] takes the newest writes of an LSM engine
+//! and keeps them in order until they are flushed to a file. An entry is a user key, a sequence
+//! number, a [`Kind`] and a value. Entries are never changed: a new version of a key is a new
+//! entry, and a read names the sequence number up to which it sees entries, its *snapshot*. The
+//! engine hands out sequence numbers, logs writes before they come here, and decides when to
+//! [`freeze`](MemTable::freeze) a table and flush it.
 //!
-//! The crate `paranoid-set` does all of that for engines that have no write path of their own. Begin with it unless you have one:
+//! The crate `paranoid-set` does all of that for engines that have no write path of their own.
+//! Begin with it unless you have one:
 //!
 //! ```
 //! use paranoid_memtable::Lookup;
@@ -19,33 +21,40 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Every entry carries digests, and every link a tag. A read verifies what it returns: a damaged bit ends in the right answer or in
-//! [`Error::Corruption`], never in a wrong answer, a crash or a hang.
+//! Every entry carries digests, and every link a tag. A read verifies what it returns: a damaged
+//! bit ends in the right answer or in [`Error::Corruption`], never in a wrong answer, a crash or a
+//! hang.
 //!
 //! # What it costs
 //!
-//! - **Memory.** An entry takes its key, its value and some 50 bytes; 66 with 8 protection bytes, the default. Nothing is freed
-//!   before the whole table is dropped, not even an entry that a newer one replaced. The first entry of a table of the default size
-//!   maps 64 MiB of address space; the system backs the pages as they are touched.
-//! - **Time.** A lookup reads a few cache lines that are not in the cache, as in any ordered map of this size, and some hundred
-//!   instructions more to verify what it found. `BTreeMap` scans faster, and the radix tree of artmap finds absent keys faster: see
-//!   [`guide::performance`].
-//! - **Deletes are entries.** A delete is written as a tombstone and takes memory. Reads apply it; only a flush can leave out what
-//!   it hides.
-//! - **Errors are values.** Each call that reads memory returns a `Result`, because memory may be damaged.
+//! - **Memory.** An entry takes its key, its value and some 50 bytes; 66 with 8 protection bytes,
+//!   the default. Nothing is freed before the whole table is dropped, not even an entry that a
+//!   newer one replaced. The first entry of a table of the default size maps 64 MiB of address
+//!   space; the system backs the pages as they are touched.
+//! - **Time.** A lookup reads a few cache lines that are not in the cache, as in any ordered map of
+//!   this size, and some hundred instructions more to verify what it found. `BTreeMap` scans
+//!   faster, and the radix tree of artmap finds absent keys faster: see [`guide::performance`].
+//! - **Deletes are entries.** A delete is written as a tombstone and takes memory. Reads apply it;
+//!   only a flush can leave out what it hides.
+//! - **Errors are values.** Each call that reads memory returns a `Result`, because memory may be
+//!   damaged.
 //!
-//! Do not use it for a map that shrinks, for keys that are not bytes, or without the standard library.
+//! Do not use it for a map that shrinks, for keys that are not bytes, or without the standard
+//! library.
 //!
 //! # How it works
 //!
-//! A table is a skiplist in an arena. Keys, values and links lie in one growing piece of memory, named by 32-bit offsets and never
-//! moved. A writer finds the two neighbours of its entry, copies the entry into the arena, computes its digests from the arena's own
-//! bytes, and publishes it by one compare-and-swap. Writers do not wait for each other, and reads take no lock. Beside the list
-//! stands a *directory*, a B+ tree of pages with four bytes of each key, which tells where a search starts. A directory is advice:
-//! the answer is the *bracket*, two verified neighbours and the link between them, and a damaged directory costs only time.
+//! A table is a skiplist in an arena. Keys, values and links lie in one growing piece of memory,
+//! named by 32-bit offsets and never moved. A writer finds the two neighbours of its entry, copies
+//! the entry into the arena, computes its digests from the arena's own bytes, and publishes it by
+//! one compare-and-swap. Writers do not wait for each other, and reads take no lock. Beside the
+//! list stands a *directory*, a B+ tree of pages with four bytes of each key, which tells where a
+//! search starts. A directory is advice: the answer is the *bracket*, two verified neighbours and
+//! the link between them, and a damaged directory costs only time.
 //!
-//! Range deletes go to a list of their own and into an index over it, which finds the newest range delete over a key in logarithmic
-//! time. When a table is frozen, all of them are cut into fragments that do not overlap.
+//! Range deletes go to a list of their own and into an index over it, which finds the newest range
+//! delete over a key in logarithmic time. When a table is frozen, all of them are cut into
+//! fragments that do not overlap.
 //!
 //! [`internals`] shows the bytes of an entry, a search, the directory and the life of a table.
 //!
@@ -64,14 +73,15 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Keys and values are whatever is bytes: `&str`, arrays, vectors. Any number of threads may call all methods of a table at once;
-//! share it by reference, or clone the handle.
+//! Keys and values are whatever is bytes: `&str`, arrays, vectors. Any number of threads may call
+//! all methods of a table at once; share it by reference, or clone the handle.
 //!
-//! The life of a table has three parts. While it is *mutable*, it takes writes. [`MemTable::freeze`] ends that: it waits for writers
-//! that are inside, refuses later ones with [`Error::Frozen`], seals counts and sums of all entries, and returns an
-//! [`ImmutableMemTable`]. Then the table is *flushed*: [`ImmutableMemTable::flush`] hands every entry in order to a
-//! [`flush::FlushSink`], verified, and compares the sums. Readers may go on all the while. The crate `paranoid-sst` has a sink that
-//! writes RocksDB's table files.
+//! The life of a table has three parts. While it is *mutable*, it takes writes.
+//! [`MemTable::freeze`] ends that: it waits for writers that are inside, refuses later ones with
+//! [`Error::Frozen`], seals counts and sums of all entries, and returns an [`ImmutableMemTable`].
+//! Then the table is *flushed*: [`ImmutableMemTable::flush`] hands every entry in order to a
+//! [`flush::FlushSink`], verified, and compares the sums. Readers may go on all the while. The
+//! crate `paranoid-sst` has a sink that writes RocksDB's table files.
 //!
 //! | to | use |
 //! | --- | --- |
@@ -90,19 +100,24 @@
 //! | be told of damage, freezes and flushes | the feature `tracing` |
 //! | break memory in tests | `fault`, with the feature `fault-injection` |
 //!
-//! The [`guide`] has a page each about the commit protocol, compaction, options, errors, faults, misuse, performance, coming from another map,
-//! and engines that have this table in place of their own.
+//! The [`guide`] has a page each about the commit protocol, compaction, options, errors, faults,
+//! misuse, performance, coming from another map, and engines that have this table in place of their
+//! own.
 //!
 //! # How far to trust it
 //!
-//! The promise holds for one damaged place at a time, of any number of bits, in every byte that a table stores, and for a store that
-//! never reached memory. With fewer than 8 protection bytes a digest misses damage with a stated probability. What is not covered
-//! stands in [`guide::fault_model`]: above all a value after it was returned, the stack, and the allocator's own memory.
+//! The promise holds for one damaged place at a time, of any number of bits, in every byte that a
+//! table stores, and for a store that never reached memory. With fewer than 8 protection bytes a
+//! digest misses damage with a stated probability. What is not covered stands in
+//! [`guide::fault_model`]: above all a value after it was returned, the stack, and the allocator's
+//! own memory.
 //!
-//! What speaks for it: a campaign damages every bit of a table and more than a million random places, calls every public function
-//! after each, and compares the answers with a model. Models of the lock-free protocols run under loom, the suite under Miri,
-//! ThreadSanitizer and AddressSanitizer. Planted bugs show that the tests can fail. Unsafe code is in four files; the repository's
-//! `SAFETY.md` names every block, the invariant that it rests on, and the partner of every atomic operation.
+//! What speaks for it: a campaign damages every bit of a table and more than a million random
+//! places, calls every public function after each, and compares the answers with a model. Models of
+//! the lock-free protocols run under loom, the suite under Miri, ThreadSanitizer and
+//! AddressSanitizer. Planted bugs show that the tests can fail. Unsafe code is in four files; the
+//! repository's `SAFETY.md` names every block, the invariant that it rests on, and the partner of
+//! every atomic operation.
 //!
 //! What speaks against it: the crate is young, and no engine has run on it for years.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -216,9 +231,9 @@ pub mod flush {
     };
 }
 
-/// What packages of this repository take beside the API: the seam of atomics and locks, so that their models run under loom too,
-/// and parts of the merge that make no call for users. It is not part of the API, and changes in any version: who takes it names
-/// the exact version of this crate.
+/// What packages of this repository take beside the API: the seam of atomics and locks, so that
+/// their models run under loom too, and parts of the merge that make no call for users. It is not
+/// part of the API, and changes in any version: who takes it names the exact version of this crate.
 #[doc(hidden)]
 pub mod sibling {
     pub use crate::error::trace::{IS_TRACED, stalled, stopped};

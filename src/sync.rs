@@ -1,4 +1,5 @@
-//! The seam: the only way to atomics, locks and waiting. They are those of std, or those of loom under `cfg(loom)`.
+//! The seam: the only way to atomics, locks and waiting. They are those of std, or those of loom
+//! under `cfg(loom)`.
 //!
 //! No other file may name `std::sync::atomic` or a lock; a test checks that.
 
@@ -29,8 +30,8 @@ use std::sync as locks;
 #[cfg(loom)]
 use loom::sync as locks;
 
-/// A mutex that ignores poisoning: every critical section leaves the data consistent even if a comparator panics in
-/// it.
+/// A mutex that ignores poisoning: every critical section leaves the data consistent even if a
+/// comparator panics in it.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(locks::Mutex<T>);
 
@@ -45,7 +46,9 @@ impl<T> Mutex<T> {
 
     /// Waits for the lock.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// The lock, unless it is held.
@@ -71,12 +74,22 @@ impl Condvar {
 
     /// Gives the lock up, waits, and takes it again.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        self.0.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0
+            .wait(guard)
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Waits as `wait` does, for no longer than this; loom knows no time and waits until it is woken.
-    pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, most: Duration) -> MutexGuard<'a, T> {
-        self.0.wait_timeout(guard, most).unwrap_or_else(std::sync::PoisonError::into_inner).0
+    /// Waits as `wait` does, for no longer than this; loom knows no time and waits until it is
+    /// woken.
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        most: Duration,
+    ) -> MutexGuard<'a, T> {
+        self.0
+            .wait_timeout(guard, most)
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .0
     }
 
     /// Wakes all that wait.
@@ -85,7 +98,8 @@ impl Condvar {
     }
 }
 
-/// A value in cache lines of its own: who writes what lies beside it does not take these away from other threads.
+/// A value in cache lines of its own: who writes what lies beside it does not take these away from
+/// other threads.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Alone<T>(pub T);
@@ -134,8 +148,8 @@ impl<T> Published<T> {
         self.value.get_mut()
     }
 
-    /// Fills the cell, or returns `value` if another thread was first. The other thread's value may become visible a
-    /// moment later.
+    /// Fills the cell, or returns `value` if another thread was first. The other thread's value may
+    /// become visible a moment later.
     pub(crate) fn publish(&self, value: T) -> Result<(), T> {
         self.value.set(value)?;
         #[cfg(loom)]
@@ -144,8 +158,8 @@ impl<T> Published<T> {
         Ok(())
     }
 
-    /// The published value; if there is none, that of `make`. Two threads may both call `make`: one result is kept,
-    /// and `kept` is called with it.
+    /// The published value; if there is none, that of `make`. Two threads may both call `make`: one
+    /// result is kept, and `kept` is called with it.
     pub(crate) fn get_or_publish(&self, make: impl FnOnce() -> T, kept: impl FnOnce(&T)) -> &T {
         if let Some(value) = self.get() {
             return value;
@@ -171,7 +185,8 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// A process-wide counter: with the number of processors, the only statics in this crate. Loom does not model it.
+/// A process-wide counter: with the number of processors, the only statics in this crate. Loom does
+/// not model it.
 pub(crate) struct Counter(std::sync::atomic::AtomicU64);
 
 impl Counter {
@@ -197,7 +212,10 @@ pub fn thread_number() -> usize {
 #[inline(never)]
 fn give_number(number: &Cell<Option<u32>>) -> u32 {
     static THREADS: Counter = Counter::new();
-    #[expect(clippy::cast_possible_truncation, reason = "only its low bits are used")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "only its low bits are used"
+    )]
     let new = THREADS.next() as u32;
     number.set(Some(new));
     new
@@ -222,7 +240,8 @@ pub(crate) fn move_home(place: usize) {
 /// Number of processors that this process may use, asked of the system once; 1 if it does not say.
 pub(crate) fn processors() -> usize {
     static PROCESSORS: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+    *PROCESSORS
+        .get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
 /// A number that no other thread has; never 0. It says who holds a lock.
@@ -232,7 +251,8 @@ pub(crate) fn holder_number() -> u64 {
     thread_number() as u64 + 1
 }
 
-/// A number that no other thread of a model has; never 0. Loom runs all of them on one system thread.
+/// A number that no other thread of a model has; never 0. Loom runs all of them on one system
+/// thread.
 #[cfg(loom)]
 pub(crate) fn holder_number() -> u64 {
     use std::hash::{Hash as _, Hasher as _};
@@ -247,8 +267,9 @@ pub mod model {
     pub use loom::sync::Arc;
     pub use loom::thread::{JoinHandle, spawn, yield_now};
 
-    /// Runs `body` under every schedule with at most two preemptions, or what `LOOM_MAX_PREEMPTIONS` says. With
-    /// `LOOM_MAX_DURATION`, a number of seconds, under as many of them as there is time for.
+    /// Runs `body` under every schedule with at most two preemptions, or what
+    /// `LOOM_MAX_PREEMPTIONS` says. With `LOOM_MAX_DURATION`, a number of seconds, under as many of
+    /// them as there is time for.
     pub fn check(body: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(Some(2));

@@ -1,4 +1,5 @@
-//! What a table takes from the heap. This is a test binary of its own because its allocator counts, by thread.
+//! What a table takes from the heap. This is a test binary of its own because its allocator counts,
+//! by thread.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use allocation_counter::measure;
@@ -10,34 +11,63 @@ use paranoid_set::{MemTableSet, SetOptions};
 const EMPTY_TABLE_BYTES_MAX: u64 = 4 << 10;
 
 fn table(protection: u8) -> MemTable {
-    let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
-    MemTable::new(MemTableOptions::builder().paranoid(paranoid).seed(1).build().unwrap()).unwrap()
+    let paranoid = ParanoidOptions::builder()
+        .protection_bytes(protection)
+        .build()
+        .unwrap();
+    MemTable::new(
+        MemTableOptions::builder()
+            .paranoid(paranoid)
+            .seed(1)
+            .build()
+            .unwrap(),
+    )
+    .unwrap()
 }
 
 fn filled(protection: u8) -> MemTable {
     let table = table(protection);
     for n in 0..10_000u64 {
         let key = (n / 2 % 4_000).to_be_bytes();
-        if n % 9 == 0 { table.delete(n, key) } else { table.put(n, key, b"a value of some length") }.unwrap();
+        if n % 9 == 0 {
+            table.delete(n, key)
+        } else {
+            table.put(n, key, b"a value of some length")
+        }
+        .unwrap();
     }
-    table.delete_range(20_000, 100u64.to_be_bytes(), 200u64.to_be_bytes()).unwrap();
+    table
+        .delete_range(20_000, 100u64.to_be_bytes(), 200u64.to_be_bytes())
+        .unwrap();
     table
 }
 
-/// The thread writes once before it measures: what the test harness and lazy statics take is not the table's.
+/// The thread writes once before it measures: what the test harness and lazy statics take is not
+/// the table's.
 #[test]
 fn an_empty_table_is_small() {
     table(8).put(1, b"k", b"v").unwrap();
     let mut kept = None;
     let made = measure(|| kept = Some(table(8)));
-    println!("an empty table: {} bytes in {} allocations", made.bytes_current, made.count_current);
+    println!(
+        "an empty table: {} bytes in {} allocations",
+        made.bytes_current, made.count_current
+    );
     assert!(made.bytes_current > 0, "the allocator does not count");
     assert_eq!(made.count_total, 1, "{made:?}");
     assert!(made.bytes_max <= EMPTY_TABLE_BYTES_MAX, "{made:?}");
     let table = kept.take().unwrap();
-    assert!(table.allocated_bytes() <= EMPTY_TABLE_BYTES_MAX, "{}", table.allocated_bytes());
+    assert!(
+        table.allocated_bytes() <= EMPTY_TABLE_BYTES_MAX,
+        "{}",
+        table.allocated_bytes()
+    );
     let dropped = measure(|| drop(table));
-    assert_eq!(dropped.bytes_current + made.bytes_current as i64, 0, "all of it comes back");
+    assert_eq!(
+        dropped.bytes_current + made.bytes_current as i64,
+        0,
+        "all of it comes back"
+    );
 }
 
 /// No read and no freeze of an empty table takes anything from the heap.
@@ -57,11 +87,14 @@ fn an_empty_table_stays_small() {
     let table = table(8);
     let bytes = table.allocated_bytes();
     let read = measure(|| used(&table));
-    assert!(read.bytes_current == 0 && table.allocated_bytes() == bytes, "{read:?}");
+    assert!(
+        read.bytes_current == 0 && table.allocated_bytes() == bytes,
+        "{read:?}"
+    );
 }
 
-/// The first write makes the shards of writers, the first chunk, and where that is noted; later ones take nothing while the
-/// chunk lasts.
+/// The first write makes the shards of writers, the first chunk, and where that is noted; later
+/// ones take nothing while the chunk lasts.
 #[test]
 fn a_first_write_makes_shards_and_a_chunk() {
     table(8).put(1, b"k", b"v").unwrap();
@@ -72,7 +105,10 @@ fn a_first_write_makes_shards_and_a_chunk() {
         })
     };
     let (first, second) = (put(1), put(2));
-    assert!(first.count_total <= 3 && first.bytes_total < 40 << 10, "{first:?}");
+    assert!(
+        first.count_total <= 3 && first.bytes_total < 40 << 10,
+        "{first:?}"
+    );
     assert_eq!(second.count_total, 0, "{second:?}");
 }
 
@@ -83,7 +119,10 @@ fn a_table_takes_little_ahead() {
     for n in 0..3_000u64 {
         table.put(n, n.to_be_bytes(), [7; 100]).unwrap();
         let (allocated, used) = (table.allocated_bytes(), table.used_bytes());
-        assert!(n < 50 || allocated <= 3 * used, "{n}: {allocated} of {used}");
+        assert!(
+            n < 50 || allocated <= 3 * used,
+            "{n}: {allocated} of {used}"
+        );
     }
 }
 
@@ -104,7 +143,10 @@ fn warm_reads_allocate_nothing() {
             let counted = measure(|| {
                 for n in 0..4_200u64 {
                     let key = n.to_be_bytes();
-                    values += u64::from(matches!(reader.get(key, u64::MAX).unwrap(), Lookup::Value(_)));
+                    values += u64::from(matches!(
+                        reader.get(key, u64::MAX).unwrap(),
+                        Lookup::Value(_)
+                    ));
                     values += u64::from(reader.get_entry(key, n).unwrap().is_some());
                     let found = reader.get_into(key, u64::MAX, &mut buffer).unwrap();
                     values += u64::from(matches!(found, Lookup::Value(_)));
@@ -124,31 +166,42 @@ fn warm_reads_allocate_nothing() {
                 }
             });
             assert!(values > 1_000, "{values}");
-            assert_eq!(counted.count_total, 0, "protection {protection}: {counted:?}");
+            assert_eq!(
+                counted.count_total, 0,
+                "protection {protection}: {counted:?}"
+            );
         }
     }
 }
 
-/// Key and value of an entry as `Bytes` are one allocation and no copy, and nobody else's entry is taken.
+/// Key and value of an entry as `Bytes` are one allocation and no copy, and nobody else's entry is
+/// taken.
 #[cfg(feature = "bytes")]
 #[test]
 fn a_pinned_entry_is_one_allocation() {
     let (table, other) = (filled(8), filled(8));
-    let entry = table.get_entry(7u64.to_be_bytes(), u64::MAX).unwrap().unwrap();
+    let entry = table
+        .get_entry(7u64.to_be_bytes(), u64::MAX)
+        .unwrap()
+        .unwrap();
     let mut pinned = None;
     let made = measure(|| pinned = Some(table.pin(&entry).unwrap()));
     assert_eq!(made.count_total, 1, "{made:?}");
     let (key, value) = pinned.unwrap();
     assert_eq!(value.as_ptr(), entry.value().unwrap().as_ptr());
     assert_eq!((&*key, &*value), entry.parts().unwrap());
-    let foreign = other.get_entry(7u64.to_be_bytes(), u64::MAX).unwrap().unwrap();
+    let foreign = other
+        .get_entry(7u64.to_be_bytes(), u64::MAX)
+        .unwrap()
+        .unwrap();
     assert!(table.pin(&foreign).is_err());
     let copy = value.clone();
     drop((table, key, value));
     assert_eq!(copy, b"a value of some length"[..]);
 }
 
-/// Range deletes that overlap so that n of them have some n * n pairs of a fragment and a sequence number.
+/// Range deletes that overlap so that n of them have some n * n pairs of a fragment and a sequence
+/// number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Shape {
     /// A queue: `[0, n)` is deleted at `n`.
@@ -177,7 +230,8 @@ struct Oracle {
     /// Where the last fragment ended, and the number of fragments.
     end: u64,
     fragments: u64,
-    /// The snapshots: of the numbers between two of them a fragment has the newest one. `None`: it has all.
+    /// The snapshots: of the numbers between two of them a fragment has the newest one. `None`: it
+    /// has all.
     snapshots: Option<Vec<u64>>,
 }
 
@@ -195,7 +249,12 @@ impl Oracle {
     fn judge(&mut self, fragment: Fragment<'_>) {
         let number = |key: &[u8]| u64::from_be_bytes(key.try_into().unwrap());
         let (start, end) = (number(fragment.start()), number(fragment.end()));
-        assert!(start == self.end && start < end, "{:?}: {start}..{end} after {}", self.shape, self.end);
+        assert!(
+            start == self.end && start < end,
+            "{:?}: {start}..{end} after {}",
+            self.shape,
+            self.end
+        );
         let covers = |sequence: &u64| {
             let (from, to) = self.shape.range(*sequence, self.count);
             from <= start && end <= to
@@ -203,7 +262,9 @@ impl Oracle {
         let all = (1..=self.count).rev().filter(covers);
         let mut stripe = None;
         let is_kept = |sequence: &u64| {
-            let Some(snapshots) = &self.snapshots else { return true };
+            let Some(snapshots) = &self.snapshots else {
+                return true;
+            };
             let of = snapshots.partition_point(|snapshot| snapshot < sequence);
             stripe.replace(of) != Some(of)
         };
@@ -217,9 +278,18 @@ impl Oracle {
 
     /// Checks that the fragments reached the last end.
     fn finish(&self) {
-        let last = self.shape.range(self.count, self.count).1.max(self.shape.range(1, self.count).1);
+        let last = self
+            .shape
+            .range(self.count, self.count)
+            .1
+            .max(self.shape.range(1, self.count).1);
         assert_eq!(self.end, last, "{:?}", self.shape);
-        assert!(self.fragments >= self.count / 2, "{:?}: {} fragments", self.shape, self.fragments);
+        assert!(
+            self.fragments >= self.count / 2,
+            "{:?}: {} fragments",
+            self.shape,
+            self.fragments
+        );
     }
 }
 
@@ -237,7 +307,8 @@ impl FlushSink for Oracle {
 /// The most heap bytes that are in use at a time, for a number of range deletes of a shape.
 type Peak = fn(Shape, u64) -> u64;
 
-/// Under this seed no place of the arena passes for an entry with a key of megabytes, which a salvage would copy for a moment.
+/// Under this seed no place of the arena passes for an entry with a key of megabytes, which a
+/// salvage would copy for a moment.
 fn open_set() -> MemTableSet<()> {
     let tables = MemTableOptions::builder().seed(2).build().unwrap();
     MemTableSet::open(SetOptions::builder().table(tables).build().unwrap(), ()).unwrap()
@@ -247,7 +318,9 @@ fn nested(shape: Shape, count: u64) -> MemTable {
     let table = table(8);
     for number in 1..=count {
         let (start, end) = shape.range(number, count);
-        table.delete_range(number, start.to_be_bytes(), end.to_be_bytes()).unwrap();
+        table
+            .delete_range(number, start.to_be_bytes(), end.to_be_bytes())
+            .unwrap();
     }
     table
 }
@@ -262,14 +335,17 @@ fn peak_of_a_flush(shape: Shape, count: u64) -> u64 {
     counted.bytes_max
 }
 
-/// A snapshot for each of 64 numbers keeps few numbers in a fragment, so one for each range delete is the case.
+/// A snapshot for each of 64 numbers keeps few numbers in a fragment, so one for each range delete
+/// is the case.
 fn peak_of_a_flush_under_snapshots(shape: Shape, count: u64) -> u64 {
     let count = count / 8;
     let frozen = nested(shape, count).freeze().unwrap();
     let snapshots: Vec<u64> = (1..count).collect();
     let mut oracle = Oracle::new(shape, count, Some(snapshots.clone()));
     let counted = measure(|| {
-        frozen.flush(Versions::SeenBy(&snapshots), &mut oracle).unwrap();
+        frozen
+            .flush(Versions::SeenBy(&snapshots), &mut oracle)
+            .unwrap();
     });
     oracle.finish();
     counted.bytes_max
@@ -281,7 +357,8 @@ fn peak_of_a_flush_job(shape: Shape, count: u64) -> u64 {
     let mut snapshots = Vec::new();
     for number in 1..=count {
         let (start, end) = shape.range(number, count);
-        set.delete_range(start.to_be_bytes(), end.to_be_bytes()).unwrap();
+        set.delete_range(start.to_be_bytes(), end.to_be_bytes())
+            .unwrap();
         snapshots.push(set.snapshot());
     }
     set.switch().unwrap();
@@ -302,7 +379,8 @@ fn peak_of_a_salvage(shape: Shape, count: u64) -> u64 {
     let set = open_set();
     for number in 1..=count {
         let (start, end) = shape.range(number, count);
-        set.delete_range(start.to_be_bytes(), end.to_be_bytes()).unwrap();
+        set.delete_range(start.to_be_bytes(), end.to_be_bytes())
+            .unwrap();
     }
     set.put(b"k", b"value").unwrap();
     set.switch().unwrap();
@@ -315,7 +393,10 @@ fn peak_of_a_salvage(shape: Shape, count: u64) -> u64 {
     injector.flip(value, 3);
     drop(injector);
     let mut job = set.begin_flush().unwrap().unwrap();
-    assert!(job.flush(&mut Oracle::new(shape, count, Some(vec![]))).is_err());
+    assert!(
+        job.flush(&mut Oracle::new(shape, count, Some(vec![])))
+            .is_err()
+    );
     let mut oracle = Oracle::new(shape, count, None);
     let mut missing = 0;
     let counted = measure(|| missing = job.salvage(&mut oracle).unwrap().missing);
@@ -324,8 +405,9 @@ fn peak_of_a_salvage(shape: Shape, count: u64) -> u64 {
     counted.bytes_max
 }
 
-/// Overlapping range deletes are handed out one fragment after the other: what is in use grows with their number, not with the
-/// pairs of a fragment and a sequence number. The fragments are compared with brute force.
+/// Overlapping range deletes are handed out one fragment after the other: what is in use grows with
+/// their number, not with the pairs of a fragment and a sequence number. The fragments are compared
+/// with brute force.
 #[test]
 fn nested_range_deletes_take_linear_memory() {
     let cases: &[(&str, Peak)] = &[
@@ -339,7 +421,10 @@ fn nested_range_deletes_take_linear_memory() {
     for (name, peak) in cases {
         for shape in [Shape::Queue, Shape::Inward, Shape::Outward] {
             let (few, many) = (peak(shape, count / 8), peak(shape, count));
-            let found = format!("{name}, {shape:?}: {few} bytes for {}, {many} for {count}", count / 8);
+            let found = format!(
+                "{name}, {shape:?}: {few} bytes for {}, {many} for {count}",
+                count / 8
+            );
             println!("{found}");
             assert!(many <= 12 * few, "{found}");
         }

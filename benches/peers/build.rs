@@ -1,5 +1,5 @@
-//! Compiles the shim over RocksDB's classes exactly as librocksdb-sys compiles RocksDB, and tells the program the
-//! flags.
+//! Compiles the shim over RocksDB's classes exactly as librocksdb-sys compiles RocksDB, and tells
+//! the program the flags.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -19,13 +19,21 @@ fn main() {
 #[cfg(feature = "rocksdb")]
 fn shim() {
     use std::path::PathBuf;
-    let folder =
-        std::env::var("DEP_ROCKSDB_CARGO_MANIFEST_DIR").expect("librocksdb-sys says where its source is");
+    let folder = std::env::var("DEP_ROCKSDB_CARGO_MANIFEST_DIR")
+        .expect("librocksdb-sys says where its source is");
     let source = PathBuf::from(folder).join("rocksdb");
     let mut build = cc::Build::new();
-    build.cpp(true).flag("-std=c++20").flag("-include").flag("cstdint");
-    build.include(&source).include(source.join("include")).warnings(false);
-    // A class whose layout differs between the shim and the library corrupts memory: keep these as librocksdb-sys has them.
+    build
+        .cpp(true)
+        .flag("-std=c++20")
+        .flag("-include")
+        .flag("cstdint");
+    build
+        .include(&source)
+        .include(source.join("include"))
+        .warnings(false);
+    // A class whose layout differs between the shim and the library corrupts memory: keep these as
+    // librocksdb-sys has them.
     build.define("NDEBUG", "1");
     for name in [
         "HAVE_ALIGNED_NEW",
@@ -40,7 +48,10 @@ fn shim() {
     ] {
         build.define(name, None);
     }
-    build.file("shim/memtable.cc").file("shim/table_files.cc").file("shim/write_path.cc");
+    build
+        .file("shim/memtable.cc")
+        .file("shim/table_files.cc")
+        .file("shim/write_path.cc");
     let compiler = build.get_compiler();
     let words: Vec<String> = compiler
         .args()
@@ -51,13 +62,23 @@ fn shim() {
     // The flags of a library that was built elsewhere are not known.
     println!("cargo:rerun-if-env-changed=ROCKSDB_LIB_DIR");
     let elsewhere = std::env::var_os("ROCKSDB_LIB_DIR").is_some();
-    let library = if elsewhere { ", the shim alone: the library came prebuilt" } else { "" };
-    println!("cargo:rustc-env=PEERS_CXX_FLAGS={} {}{library}", compiler.path().display(), words.join(" "));
+    let library = if elsewhere {
+        ", the shim alone: the library came prebuilt"
+    } else {
+        ""
+    };
+    println!(
+        "cargo:rustc-env=PEERS_CXX_FLAGS={} {}{library}",
+        compiler.path().display(),
+        words.join(" ")
+    );
     build.compile("peers_shim");
 }
 
 /// The flags that a record states.
 #[cfg(feature = "rocksdb")]
 fn keep(word: &str) -> bool {
-    ["-O", "-m", "-std", "-f"].iter().any(|prefix| word.starts_with(prefix))
+    ["-O", "-m", "-std", "-f"]
+        .iter()
+        .any(|prefix| word.starts_with(prefix))
 }

@@ -34,7 +34,10 @@ pub(crate) struct Receipt {
 
 impl Receipt {
     pub(crate) fn of(value: &[u8]) -> Receipt {
-        Receipt { hash: xxh3_64(value), len: value.len() }
+        Receipt {
+            hash: xxh3_64(value),
+            len: value.len(),
+        }
     }
 }
 
@@ -91,17 +94,34 @@ impl<'a> Load<'a> {
     }
 
     /// Runs the writers, and the readers for as long as the writers run.
-    pub(crate) fn run(&self, writers: usize, readers: usize, bar: &ProgressBar) -> Result<Work, Failure> {
+    pub(crate) fn run(
+        &self,
+        writers: usize,
+        readers: usize,
+        bar: &ProgressBar,
+    ) -> Result<Work, Failure> {
         let started = Instant::now();
         thread::scope(|scope| {
-            let reading: Vec<_> =
-                (0..readers).map(|reader| scope.spawn(move || self.read(reader as u64 + 1))).collect();
-            let writing: Vec<_> = (0..writers).map(|_| scope.spawn(|| self.write(bar))).collect();
-            let written: Vec<_> = writing.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            let reading: Vec<_> = (0..readers)
+                .map(|reader| scope.spawn(move || self.read(reader as u64 + 1)))
+                .collect();
+            let writing: Vec<_> = (0..writers)
+                .map(|_| scope.spawn(|| self.write(bar)))
+                .collect();
+            let written: Vec<_> = writing
+                .into_iter()
+                .map(thread::ScopedJoinHandle::join)
+                .collect();
             let elapsed = started.elapsed();
-            // ORDERING: Release pairs with the Acquire in `read`; the receipts carry their own order.
+            // ORDERING: Release pairs with the Acquire in `read`; the receipts carry their own
+            // order.
             self.written.store(true, Ordering::Release);
-            let mut work = Work { elapsed, puts: histogram(), gets: 0, steps: 0 };
+            let mut work = Work {
+                elapsed,
+                puts: histogram(),
+                gets: 0,
+                steps: 0,
+            };
             for puts in written {
                 // All histograms have one shape, so adding cannot fail.
                 let _ = work.puts.add(puts.map_err(|_| panicked("a writer"))??);
@@ -120,7 +140,8 @@ impl<'a> Load<'a> {
         let mut value = Vec::new();
         let mut puts = histogram();
         loop {
-            // ORDERING: Relaxed: the counter only hands out blocks; the paths were written before the threads began.
+            // ORDERING: Relaxed: the counter only hands out blocks; the paths were written before
+            // the threads began.
             let from = self.next.fetch_add(BLOCK, Ordering::Relaxed);
             if from >= self.paths.len() {
                 return Ok(puts);
@@ -129,7 +150,10 @@ impl<'a> Load<'a> {
             for index in from..until {
                 let path = &self.paths[index];
                 if let Err(error) = self.source.describe(path, &mut value) {
-                    self.warn(format!("skipped {}: {error}", self.source.base.join(path).display()));
+                    self.warn(format!(
+                        "skipped {}: {error}",
+                        self.source.base.join(path).display()
+                    ));
                     continue;
                 }
                 let receipt = Receipt::of(&value);
@@ -144,7 +168,10 @@ impl<'a> Load<'a> {
     }
 
     fn warn(&self, text: String) {
-        self.warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(text);
+        self.warnings
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .push(text);
     }
 
     /// Random gets and short scans until the writers are done: (gets, steps).
@@ -169,14 +196,14 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Checks a get: a path whose put has returned must be found with its value; any other may be found or not.
+    /// Checks a get: a path whose put has returned must be found with its value; any other may be
+    /// found or not.
     fn check_get(&self, index: usize) -> Result<(), Failure> {
         let path = &self.paths[index];
         let caller_digest = self.receipts[index].get();
-        let lookup = self
-            .table
-            .get(key(path), u64::MAX)
-            .map_err(|error| Failure::of_table(format!("get {} while writing", path.display()), &error))?;
+        let lookup = self.table.get(key(path), u64::MAX).map_err(|error| {
+            Failure::of_table(format!("get {} while writing", path.display()), &error)
+        })?;
         match (lookup, caller_digest) {
             (Lookup::Value(value), caller_digest)
                 if value.sequence() == sequence(index)
@@ -194,7 +221,8 @@ impl<'a> Load<'a> {
 
     /// Checks that up to 32 entries after a path ascend.
     fn check_scan(&self, index: usize) -> Result<u64, Failure> {
-        let failed = |error: paranoid_memtable::Error| Failure::of_table("scan while writing", &error);
+        let failed =
+            |error: paranoid_memtable::Error| Failure::of_table("scan while writing", &error);
         let mut cursor = self.table.cursor();
         let mut last: Option<Vec<u8>> = None;
         let mut steps = 0;
@@ -202,7 +230,9 @@ impl<'a> Load<'a> {
         while let Some(entry) = moved.map_err(failed)?.filter(|_| steps < 32) {
             if last.as_deref().is_some_and(|last| last >= entry.user_key()) {
                 let name = String::from_utf8_lossy(entry.user_key()).into_owned();
-                return Err(Failure::Differs(format!("out of order while writers ran: {name}")));
+                return Err(Failure::Differs(format!(
+                    "out of order while writers ran: {name}"
+                )));
             }
             last = Some(entry.user_key().to_vec());
             steps += 1;

@@ -48,12 +48,19 @@ pub(crate) enum Limit {
 impl Source {
     /// A directory that the user named.
     pub(crate) fn directory(directory: &Path) -> Result<Source, Failure> {
-        let base = fs::canonicalize(directory)
-            .map_err(|error| Failure::Cannot(format!("directory {}: {error}", directory.display())))?;
+        let base = fs::canonicalize(directory).map_err(|error| {
+            Failure::Cannot(format!("directory {}: {error}", directory.display()))
+        })?;
         if !base.is_dir() {
-            return Err(Failure::Cannot(format!("{} is not a directory", directory.display())));
+            return Err(Failure::Cannot(format!(
+                "{} is not a directory",
+                directory.display()
+            )));
         }
-        Ok(Source { base, roots: vec![PathBuf::new()] })
+        Ok(Source {
+            base,
+            roots: vec![PathBuf::new()],
+        })
     }
 
     /// The documentation and the libraries of the Rust toolchain.
@@ -68,14 +75,18 @@ impl Source {
         };
         let mut source = Source::directory(&sysroot)?;
         let parts: Vec<PathBuf> = ["share/doc", "lib"].iter().map(PathBuf::from).collect();
-        let there: Vec<PathBuf> = parts.into_iter().filter(|part| source.base.join(part).is_dir()).collect();
+        let there: Vec<PathBuf> = parts
+            .into_iter()
+            .filter(|part| source.base.join(part).is_dir())
+            .collect();
         if !there.is_empty() {
             source.roots = there;
         }
         Ok(source)
     }
 
-    /// Every path below the roots, directories before what is in them, names in order; links are not followed.
+    /// Every path below the roots, directories before what is in them, names in order; links are
+    /// not followed.
     pub(crate) fn walk(&self, paths_max: usize) -> Result<Found, Failure> {
         let mut found = Found::default();
         let mut open: Vec<PathBuf> = self.roots.iter().rev().cloned().collect();
@@ -84,7 +95,9 @@ impl Source {
                 Ok(names) => names,
                 Err(error) => {
                     let path = self.base.join(&directory);
-                    found.warnings.push(format!("skipped directory {}: {error}", path.display()));
+                    found
+                        .warnings
+                        .push(format!("skipped directory {}: {error}", path.display()));
                     continue;
                 }
             };
@@ -103,7 +116,10 @@ impl Source {
         }
         if found.paths.is_empty() {
             let why = found.warnings.first().map_or("it is empty", String::as_str);
-            return Err(Failure::Cannot(format!("nothing to put from {}: {why}", self.base.display())));
+            return Err(Failure::Cannot(format!(
+                "nothing to put from {}: {why}",
+                self.base.display()
+            )));
         }
         Ok(found)
     }
@@ -112,15 +128,19 @@ impl Source {
         let mut names = Vec::new();
         for entry in fs::read_dir(self.base.join(directory))? {
             let entry = entry?;
-            let shape = if entry.file_type()?.is_dir() { Shape::Directory } else { Shape::Other };
+            let shape = if entry.file_type()?.is_dir() {
+                Shape::Directory
+            } else {
+                Shape::Other
+            };
             names.push((directory.join(entry.file_name()), shape));
         }
         names.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(names)
     }
 
-    /// The value that is stored for a path: its metadata and the beginning of its content (of a link, its target).
-    /// The buffer is cleared first.
+    /// The value that is stored for a path: its metadata and the beginning of its content (of a
+    /// link, its target). The buffer is cleared first.
     pub(crate) fn describe(&self, path: &Path, value: &mut Vec<u8>) -> io::Result<()> {
         value.clear();
         let full = self.base.join(path);
@@ -133,7 +153,11 @@ impl Source {
             head(value, b'l', &metadata);
             value.extend_from_slice(fs::read_link(&full)?.as_os_str().as_encoded_bytes());
         } else {
-            head(value, if metadata.is_dir() { b'd' } else { b'o' }, &metadata);
+            head(
+                value,
+                if metadata.is_dir() { b'd' } else { b'o' },
+                &metadata,
+            );
         }
         Ok(())
     }
@@ -152,7 +176,10 @@ pub(crate) fn key(path: &Path) -> &[u8] {
 }
 
 fn head(value: &mut Vec<u8>, kind: u8, metadata: &Metadata) {
-    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let modified = metadata
+        .modified()
+        .ok()
+        .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let modified = modified.unwrap_or_default();
     value.push(kind);
     value.extend_from_slice(&metadata.len().to_le_bytes());
@@ -183,7 +210,10 @@ fn asked_sysroot() -> Result<PathBuf, String> {
     if output.status.success() && sysroot.is_dir() {
         Ok(sysroot)
     } else {
-        Err(format!("`{} --print sysroot` named no directory", rustc.display()))
+        Err(format!(
+            "`{} --print sysroot` named no directory",
+            rustc.display()
+        ))
     }
 }
 
@@ -192,10 +222,13 @@ fn installed_sysroot() -> Option<PathBuf> {
     let home = std::env::var_os("RUSTUP_HOME").map(PathBuf::from);
     let home = home.or_else(|| std::env::home_dir().map(|home| home.join(".rustup")))?;
     let toolchains = fs::read_dir(home.join("toolchains")).ok()?;
-    let mut toolchains: Vec<PathBuf> =
-        toolchains.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+    let mut toolchains: Vec<PathBuf> = toolchains
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .collect();
     toolchains.sort_by_key(|path| {
-        let stable = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("stable"));
+        let stable = path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("stable"));
         (!stable, path.clone())
     });
     toolchains.into_iter().find(|path| path.is_dir())

@@ -24,8 +24,13 @@ pub(crate) struct ReadBack {
     pub(crate) elapsed: Duration,
 }
 
-/// Compares every entry with what was put (by hash) and with its source as it is now (byte by byte).
-pub(crate) fn read_back(load: &Load<'_>, threads: usize, bar: &ProgressBar) -> Result<ReadBack, Failure> {
+/// Compares every entry with what was put (by hash) and with its source as it is now (byte by
+/// byte).
+pub(crate) fn read_back(
+    load: &Load<'_>,
+    threads: usize,
+    bar: &ProgressBar,
+) -> Result<ReadBack, Failure> {
     let started = Instant::now();
     let put: Vec<(usize, Receipt)> = load.put().collect();
     let parts: Vec<Result<ReadBack, Failure>> = thread::scope(|scope| {
@@ -34,7 +39,10 @@ pub(crate) fn read_back(load: &Load<'_>, threads: usize, bar: &ProgressBar) -> R
             .map(|part| scope.spawn(move || read_part(load, part, bar)))
             .collect();
         let panicked = |_| Err(Failure::Differs("a thread that read back panicked".into()));
-        parts.into_iter().map(|part| part.join().unwrap_or_else(panicked)).collect()
+        parts
+            .into_iter()
+            .map(|part| part.join().unwrap_or_else(panicked))
+            .collect()
     });
     let mut all = ReadBack::default();
     for part in parts {
@@ -46,17 +54,30 @@ pub(crate) fn read_back(load: &Load<'_>, threads: usize, bar: &ProgressBar) -> R
     Ok(all)
 }
 
-fn read_part(load: &Load<'_>, part: &[(usize, Receipt)], bar: &ProgressBar) -> Result<ReadBack, Failure> {
+fn read_part(
+    load: &Load<'_>,
+    part: &[(usize, Receipt)],
+    bar: &ProgressBar,
+) -> Result<ReadBack, Failure> {
     let (mut value, mut source) = (Vec::new(), Vec::new());
     let mut result = ReadBack::default();
     for (index, receipt) in part {
         let path = &load.paths[*index];
-        let found = load.table.get_into(key(path), u64::MAX, &mut value).map_err(|error| at(path, &error))?;
+        let found = load
+            .table
+            .get_into(key(path), u64::MAX, &mut value)
+            .map_err(|error| at(path, &error))?;
         if !matches!(found, Lookup::Value((of, _)) if of == sequence(*index)) {
-            return Err(Failure::Differs(format!("{} was put and is now {found:?}", path.display())));
+            return Err(Failure::Differs(format!(
+                "{} was put and is now {found:?}",
+                path.display()
+            )));
         }
         if Receipt::of(&value) != *receipt {
-            return Err(Failure::Differs(format!("{} is not what was put", path.display())));
+            return Err(Failure::Differs(format!(
+                "{} is not what was put",
+                path.display()
+            )));
         }
         match load.source.describe(path, &mut source) {
             Ok(()) if source == value => result.equal += 1,
@@ -82,48 +103,75 @@ pub(crate) struct Doomed {
 }
 
 impl Doomed {
-    /// The largest subdirectory that holds at most half of what was put; without one, the first half of the keys.
+    /// The largest subdirectory that holds at most half of what was put; without one, the first
+    /// half of the keys.
     pub(crate) fn choose(load: &Load<'_>) -> Doomed {
         let mut below: HashMap<&Path, u64> = HashMap::new();
         let mut keys: Vec<&[u8]> = Vec::new();
         for (index, _) in load.put() {
             let path = &load.paths[index];
             keys.push(key(path));
-            for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
+            for above in path
+                .ancestors()
+                .skip(1)
+                .filter(|above| !above.as_os_str().is_empty())
+            {
                 *below.entry(above).or_default() += 1;
             }
         }
         let half = keys.len() as u64 / 2;
-        let best = below.into_iter().filter(|(_, held)| *held <= half).max_by(|(a, of_a), (b, of_b)| {
-            // The larger one; of equal ones the first by name.
-            of_a.cmp(of_b).then_with(|| b.cmp(a))
-        });
+        let best =
+            below
+                .into_iter()
+                .filter(|(_, held)| *held <= half)
+                .max_by(|(a, of_a), (b, of_b)| {
+                    // The larger one; of equal ones the first by name.
+                    of_a.cmp(of_b).then_with(|| b.cmp(a))
+                });
         if let Some((directory, _)) = best {
             let separator = std::path::MAIN_SEPARATOR as u8;
             let edge = |last: u8| [key(directory), &[last]].concat();
             let name = directory.display().to_string();
-            return Doomed { name, start: edge(separator), end: edge(separator + 1) };
+            return Doomed {
+                name,
+                start: edge(separator),
+                end: edge(separator + 1),
+            };
         }
         keys.sort_unstable();
-        let middle = keys.get(keys.len() / 2).map_or_else(|| vec![u8::MAX], |key| key.to_vec());
-        Doomed { name: "the first half of the paths".into(), start: Vec::new(), end: middle }
+        let middle = keys
+            .get(keys.len() / 2)
+            .map_or_else(|| vec![u8::MAX], |key| key.to_vec());
+        Doomed {
+            name: "the first half of the paths".into(),
+            start: Vec::new(),
+            end: middle,
+        }
     }
 
     fn holds(&self, key: &[u8]) -> bool {
         self.start.as_slice() <= key && key < self.end.as_slice()
     }
 
-    /// Deletes the range at sequence number `now` and checks every key at `now` and at the snapshot before it.
-    /// Returns the number of entries that are gone.
+    /// Deletes the range at sequence number `now` and checks every key at `now` and at the snapshot
+    /// before it. Returns the number of entries that are gone.
     pub(crate) fn delete_and_check(&self, load: &Load<'_>, now: u64) -> Result<u64, Failure> {
         let failed = |error: Error| Failure::of_table(format!("delete of {}", self.name), &error);
-        load.table.delete_range(now, &self.start, &self.end).map_err(failed)?;
+        load.table
+            .delete_range(now, &self.start, &self.end)
+            .map_err(failed)?;
         let mut gone = 0;
         for (index, receipt) in load.put() {
             let path = &load.paths[index];
-            let lookup = load.table.get(key(path), now).map_err(|error| at(path, &error))?;
+            let lookup = load
+                .table
+                .get(key(path), now)
+                .map_err(|error| at(path, &error))?;
             let right = match &lookup {
-                Lookup::Deleted { sequence, by: DeletedBy::Range } => {
+                Lookup::Deleted {
+                    sequence,
+                    by: DeletedBy::Range,
+                } => {
                     gone += 1;
                     *sequence == now && self.holds(key(path))
                 }
@@ -132,9 +180,14 @@ impl Doomed {
             };
             if !right {
                 let path = path.display();
-                return Err(Failure::Differs(format!("after the range delete, {path} is {lookup:?}")));
+                return Err(Failure::Differs(format!(
+                    "after the range delete, {path} is {lookup:?}"
+                )));
             }
-            let before = load.table.get(key(path), now - 1).map_err(|error| at(path, &error))?;
+            let before = load
+                .table
+                .get(key(path), now - 1)
+                .map_err(|error| at(path, &error))?;
             if !matches!(&before, Lookup::Value(value) if Receipt::of(value) == receipt) {
                 let path = path.display();
                 return Err(Failure::Differs(format!(
@@ -143,7 +196,9 @@ impl Doomed {
             }
         }
         for (snapshot, expected) in [(now, 0), (now - 1, gone)] {
-            let range = load.table.range_at(snapshot, self.start.as_slice()..self.end.as_slice());
+            let range = load
+                .table
+                .range_at(snapshot, self.start.as_slice()..self.end.as_slice());
             let mut seen = 0;
             for entry in range {
                 entry.map_err(failed)?;
@@ -171,10 +226,17 @@ pub(crate) struct Walks {
     pub(crate) visible: u64,
 }
 
-/// Walks a frozen table both ways and compares order, keys and values with what was put; `gone` entries are hidden.
-pub(crate) fn walk(frozen: &ImmutableMemTable, load: &Load<'_>, gone: u64) -> Result<Walks, Failure> {
-    let mut expected: Vec<(&[u8], Receipt)> =
-        load.put().map(|(index, receipt)| (key(&load.paths[index]), receipt)).collect();
+/// Walks a frozen table both ways and compares order, keys and values with what was put; `gone`
+/// entries are hidden.
+pub(crate) fn walk(
+    frozen: &ImmutableMemTable,
+    load: &Load<'_>,
+    gone: u64,
+) -> Result<Walks, Failure> {
+    let mut expected: Vec<(&[u8], Receipt)> = load
+        .put()
+        .map(|(index, receipt)| (key(&load.paths[index]), receipt))
+        .collect();
     expected.sort_unstable_by_key(|(key, _)| *key);
     let started = Instant::now();
     let entries = compare(frozen.range(..), expected.iter(), "forward")?;
@@ -188,9 +250,16 @@ pub(crate) fn walk(frozen: &ImmutableMemTable, load: &Load<'_>, gone: u64) -> Re
         visible += 1;
     }
     if visible + gone != entries {
-        return Err(Failure::Differs(format!("{visible} entries visible and {gone} deleted, of {entries}")));
+        return Err(Failure::Differs(format!(
+            "{visible} entries visible and {gone} deleted, of {entries}"
+        )));
     }
-    Ok(Walks { entries, forward, backward, visible })
+    Ok(Walks {
+        entries,
+        forward,
+        backward,
+        visible,
+    })
 }
 
 fn compare<'a>(
@@ -205,19 +274,30 @@ fn compare<'a>(
         let entry = entry.map_err(failed)?;
         let name = || String::from_utf8_lossy(entry.user_key()).into_owned();
         let Some((key, receipt)) = expected.next() else {
-            return Err(Failure::Differs(format!("walk {way}: one entry too many, {}", name())));
+            return Err(Failure::Differs(format!(
+                "walk {way}: one entry too many, {}",
+                name()
+            )));
         };
         if *key != entry.user_key() {
             let wanted = String::from_utf8_lossy(key).into_owned();
-            return Err(Failure::Differs(format!("walk {way}: {} instead of {wanted}", name())));
+            return Err(Failure::Differs(format!(
+                "walk {way}: {} instead of {wanted}",
+                name()
+            )));
         }
         if Receipt::of(entry.value().map_err(failed)?) != *receipt {
-            return Err(Failure::Differs(format!("walk {way}: the value of {} is not what was put", name())));
+            return Err(Failure::Differs(format!(
+                "walk {way}: the value of {} is not what was put",
+                name()
+            )));
         }
         seen += 1;
     }
     if seen != total {
-        return Err(Failure::Differs(format!("walk {way}: {seen} entries of {total}")));
+        return Err(Failure::Differs(format!(
+            "walk {way}: {seen} entries of {total}"
+        )));
     }
     Ok(seen)
 }

@@ -9,7 +9,8 @@ use paranoid_sst::SortedTable;
 /// What can fail for any reason, with the reason.
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// A table file. A view keeps the files that it began with, so a reader can go on in one whose name is gone.
+/// A table file. A view keeps the files that it began with, so a reader can go on in one whose name
+/// is gone.
 #[derive(Clone)]
 pub(crate) struct TableFile {
     pub(crate) number: u64,
@@ -38,14 +39,26 @@ pub(crate) fn path_of(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:06}.sst"))
 }
 
-/// The number of a file that the store has written, or began to write under a name that ends in `.tmp`.
+/// The number of a file that the store has written, or began to write under a name that ends in
+/// `.tmp`.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let (number, rest) = name.split_once(".sst")?;
-    let is_own = rest.is_empty() || rest.strip_prefix('.')?.strip_suffix(".tmp")?.parse::<u16>().is_ok();
-    number.parse().ok().filter(|parsed| is_own && format!("{parsed:06}") == number)
+    let is_own = rest.is_empty()
+        || rest
+            .strip_prefix('.')?
+            .strip_suffix(".tmp")?
+            .parse::<u16>()
+            .is_ok();
+    number
+        .parse()
+        .ok()
+        .filter(|parsed| is_own && format!("{parsed:06}") == number)
 }
 
 /// The files as sources of a merging cursor.
 pub(crate) fn sources(files: &[TableFile]) -> Vec<Box<dyn SortedSource>> {
-    files.iter().map(|file| Box::new(file.table.cursor()) as Box<dyn SortedSource>).collect()
+    files
+        .iter()
+        .map(|file| Box::new(file.table.cursor()) as Box<dyn SortedSource>)
+        .collect()
 }

@@ -7,9 +7,10 @@
 //!   file 9
 //!   checksum 2f1b9c04          of all lines before
 //! ```
-//! A manifest is replaced as a whole: written beside the old one, synced, renamed, and the directory synced. A crash leaves
-//! the old one or the new one. One that was read may be in the system's cache alone, because the process before this one ended between
-//! two of these steps: it is replaced by a copy before anything is removed that it makes needless.
+//! A manifest is replaced as a whole: written beside the old one, synced, renamed, and the
+//! directory synced. A crash leaves the old one or the new one. One that was read may be in the
+//! system's cache alone, because the process before this one ended between two of these steps: it
+//! is replaced by a copy before anything is removed that it makes needless.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -31,10 +32,15 @@ pub(crate) struct Manifest {
 
 /// Names the file about which the operating system said something.
 pub(crate) fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    move |source| Error::Io { operation, file: path.display().to_string(), source: Arc::new(source) }
+    move |source| Error::Io {
+        operation,
+        file: path.display().to_string(),
+        source: Arc::new(source),
+    }
 }
 
-/// A directory. Once it was synced it stays open: the next sync needs no file descriptor, which there may not be.
+/// A directory. Once it was synced it stays open: the next sync needs no file descriptor, which
+/// there may not be.
 #[derive(Clone)]
 pub(crate) struct Directory {
     pub(crate) path: PathBuf,
@@ -43,24 +49,32 @@ pub(crate) struct Directory {
 
 impl Directory {
     pub(crate) fn new(path: &Path) -> Directory {
-        Directory { path: path.to_path_buf(), storage: FileStorage::new(path) }
+        Directory {
+            path: path.to_path_buf(),
+            storage: FileStorage::new(path),
+        }
     }
 
     /// The names in the directory survive a crash once this returns.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.storage.sync_dir().map_err(io_error("sync", &self.path))
+        self.storage
+            .sync_dir()
+            .map_err(io_error("sync", &self.path))
     }
 }
 
 impl Manifest {
-    /// The manifest of a directory. An empty directory gets one before anything else: files without a manifest are
-    /// those of a store that lost it, and must not be taken for leftovers.
+    /// The manifest of a directory. An empty directory gets one before anything else: files without
+    /// a manifest are those of a store that lost it, and must not be taken for leftovers.
     pub(crate) fn open(directory: &Directory, lock: &Path) -> Result<Manifest> {
         let path = directory.path.join(NAME);
         let manifest = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Manifest::begin(&directory.path, lock)?,
-            text => Manifest::parse(&text.map_err(io_error("read", &path))?)
-                .ok_or_else(|| io_error("believe", &path)(io::Error::other("the manifest is damaged")))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Manifest::begin(&directory.path, lock)?
+            }
+            text => Manifest::parse(&text.map_err(io_error("read", &path))?).ok_or_else(|| {
+                io_error("believe", &path)(io::Error::other("the manifest is damaged"))
+            })?,
         };
         manifest.write(&directory.path)?;
         directory.sync()?;
@@ -71,7 +85,9 @@ impl Manifest {
         for entry in fs::read_dir(directory).map_err(io_error("list", directory))? {
             let path = entry.map_err(io_error("list", directory))?.path();
             if path != lock && path != directory.join(NEW) {
-                return Err(io_error("take", &path)(io::Error::other("there is no manifest that names it")));
+                return Err(io_error("take", &path)(io::Error::other(
+                    "there is no manifest that names it",
+                )));
             }
         }
         Ok(Manifest::default())
@@ -79,30 +95,43 @@ impl Manifest {
 
     fn parse(text: &str) -> Option<Manifest> {
         let numbers = |name: &'static str| {
-            text.lines().filter_map(move |line| line.strip_prefix(name)?.trim().parse().ok())
+            text.lines()
+                .filter_map(move |line| line.strip_prefix(name)?.trim().parse().ok())
         };
-        let manifest =
-            Manifest { last_sequence: numbers("last_sequence").next()?, files: numbers("file").collect() };
+        let manifest = Manifest {
+            last_sequence: numbers("last_sequence").next()?,
+            files: numbers("file").collect(),
+        };
         // Whatever else it says it did not say when it was written.
         (manifest.to_text() == text).then_some(manifest)
     }
 
     fn to_text(&self) -> String {
-        let files: String = self.files.iter().map(|number| format!("file {number}\n")).collect();
+        let files: String = self
+            .files
+            .iter()
+            .map(|number| format!("file {number}\n"))
+            .collect();
         let lines = format!("kv_store 1\nlast_sequence {}\n{files}", self.last_sequence);
-        format!("{lines}checksum {:08x}\n", ChecksumKind::Xxh3.checksum(lines.as_bytes()))
+        format!(
+            "{lines}checksum {:08x}\n",
+            ChecksumKind::Xxh3.checksum(lines.as_bytes())
+        )
     }
 
-    /// Makes this the manifest of the directory, once that is synced. After an error the old one is there.
+    /// Makes this the manifest of the directory, once that is synced. After an error the old one is
+    /// there.
     pub(crate) fn write(&self, directory: &Path) -> Result<()> {
         let (path, new) = (directory.join(NAME), directory.join(NEW));
-        // What an earlier attempt left; a link, or whatever somebody else put there, stays and is not written through.
+        // What an earlier attempt left; a link, or whatever somebody else put there, stays and is
+        // not written through.
         if fs::symlink_metadata(&new).is_ok_and(|it| it.is_file()) {
             fs::remove_file(&new).map_err(io_error("remove", &new))?;
         }
         let mut file = File::create_new(&new).map_err(io_error("create", &new))?;
         let mut write = || -> Result<()> {
-            file.write_all(self.to_text().as_bytes()).map_err(io_error("write", &new))?;
+            file.write_all(self.to_text().as_bytes())
+                .map_err(io_error("write", &new))?;
             file.sync_all().map_err(io_error("sync", &new))?;
             fs::rename(&new, &path).map_err(io_error("rename", &new))
         };

@@ -8,15 +8,18 @@
 //!   open     manifest -> files -> journal -> set; then the journal's batches   JournalRecovery::replay
 //!   reopen   the same, once a set is read-only; reads go on in a view          MemTableSet::read_only
 //! ```
-//! What is acknowledged is never lost, because each step waits for the one before: a batch is in the journal before it is
-//! acknowledged; a table file is synced, read back and named before the manifest names it; the manifest is durable before
-//! the set has the new base and lets the journal forget the batches. A flush or a merge that fails at any step changes nothing, and its file goes.
+//! What is acknowledged is never lost, because each step waits for the one before: a batch is in
+//! the journal before it is acknowledged; a table file is synced, read back and named before the
+//! manifest names it; the manifest is durable before the set has the new base and lets the journal
+//! forget the batches. A flush or a merge that fails at any step changes nothing, and its file
+//! goes.
 //!
-//! A set whose journal could not write, because the disk was full for a moment perhaps, is read-only for good: nobody knows what of the
-//! last batches is on the disk. To open it again is to find out. Until that succeeds there is no set, and the last view answers reads.
+//! A set whose journal could not write, because the disk was full for a moment perhaps, is
+//! read-only for good: nobody knows what of the last batches is on the disk. To open it again is to
+//! find out. Until that succeeds there is no set, and the last view answers reads.
 //!
-//! One thread flushes whatever is full, and merges files, behind writers and readers. Any thread may call any method. A second process
-//! that opens the directory gets an error.
+//! One thread flushes whatever is full, and merges files, behind writers and readers. Any thread
+//! may call any method. A second process that opens the directory gets an error.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -26,8 +29,8 @@ use paranoid_memtable::flush::FlushSummary;
 use paranoid_memtable::scan::KeyRange;
 use paranoid_memtable::{Bytewise, Error, MemTableOptions, Result, WriteBatch};
 use paranoid_set::{
-    Compaction, Durability, FileJournal, FlushJob, FlushThread, JournalFinding, MemTableSet, MergedEntry,
-    MergingCursor, SetOptions, Snapshot, View,
+    Compaction, Durability, FileJournal, FlushJob, FlushThread, JournalFinding, MemTableSet,
+    MergedEntry, MergingCursor, SetOptions, Snapshot, View,
 };
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 
@@ -47,8 +50,8 @@ struct Files {
     last: u64,
     /// The last manifest that is known to be durable.
     manifest: Manifest,
-    /// Whether the disk may have a later one: the directory could not be synced after that was named. What either names stays, until
-    /// another one is durable.
+    /// Whether the disk may have a later one: the directory could not be synced after that was
+    /// named. What either names stays, until another one is durable.
     has_doubt: bool,
 }
 
@@ -69,57 +72,77 @@ enum Engine {
         flusher: FlushThread,
     },
     /// It was read-only, and could not be opened again yet: what it showed, and why.
-    Closed {
-        view: View<Base>,
-        error: Error,
-    },
+    Closed { view: View<Base>, error: Error },
 }
 
 impl Store {
-    /// Opens the store of a directory, or makes one. With `Durability::Synced` what is acknowledged survives a crash of
-    /// the machine; with `Buffered` the end of the process.
+    /// Opens the store of a directory, or makes one. With `Durability::Synced` what is acknowledged
+    /// survives a crash of the machine; with `Buffered` the end of the process.
     pub(crate) fn open(path: &Path, write_buffer: u64, durability: Durability) -> Result<Store> {
         if !path.is_dir() {
             fs::create_dir_all(path).map_err(io_error("create", path))?;
-            Directory::new(path.parent().filter(|it| it.is_dir()).unwrap_or(Path::new("."))).sync()?;
+            Directory::new(
+                path.parent()
+                    .filter(|it| it.is_dir())
+                    .unwrap_or(Path::new(".")),
+            )
+            .sync()?;
         }
         let lock_path = lock_of(path);
-        let lock = OpenOptions::new().create(true).read(true).append(true).open(&lock_path);
+        let lock = OpenOptions::new()
+            .create(true)
+            .read(true)
+            .append(true)
+            .open(&lock_path);
         let lock = lock.map_err(io_error("open", &lock_path))?;
-        lock.try_lock().map_err(|error| io_error("lock", &lock_path)(error.into()))?;
+        lock.try_lock()
+            .map_err(|error| io_error("lock", &lock_path)(error.into()))?;
         let directory = Directory::new(path);
         let engine = RwLock::new(Engine::open(&directory, write_buffer)?);
-        Ok(Store { directory, write_buffer, durability, engine, _lock: lock })
+        Ok(Store {
+            directory,
+            write_buffer,
+            durability,
+            engine,
+            _lock: lock,
+        })
     }
 
-    /// Writes a batch: all of it or nothing, also after a crash. Returns once it is durable and every read sees it. A write that is
-    /// refused, for want of room perhaps, has a flush that failed tried again. After `ReadOnly` the batch may be there or not, and the
-    /// store opens its set again: at once, or at the next write.
+    /// Writes a batch: all of it or nothing, also after a crash. Returns once it is durable and
+    /// every read sees it. A write that is refused, for want of room perhaps, has a flush that
+    /// failed tried again. After `ReadOnly` the batch may be there or not, and the store opens its
+    /// set again: at once, or at the next write.
     pub(crate) fn write(&self, batch: &WriteBatch) -> Result<u64> {
         if matches!(&*self.engine(), Engine::Closed { .. }) {
             self.reopen()?;
         }
         let written = match &*self.engine() {
             Engine::Closed { error, .. } => Err(error.clone()),
-            Engine::Open { set, flusher } => {
-                set.write_with(batch, self.durability).inspect_err(|_| flusher.retry())
-            }
+            Engine::Open { set, flusher } => set
+                .write_with(batch, self.durability)
+                .inspect_err(|_| flusher.retry()),
         };
         if let Err(Error::ReadOnly { .. }) = &written {
-            // The next write tries again. An engine waits a little between attempts: each reads the journal.
+            // The next write tries again. An engine waits a little between attempts: each reads the
+            // journal.
             let _ = self.reopen();
         }
         written
     }
 
-    /// Opens the set again if it is read-only. The directory must be free for that, so the old set goes first, with its flush thread
-    /// and its journal.
+    /// Opens the set again if it is read-only. The directory must be free for that, so the old set
+    /// goes first, with its flush thread and its journal.
     fn reopen(&self) -> Result<()> {
         let mut engine = self.engine.write().unwrap_or_else(PoisonError::into_inner);
         if let Engine::Open { set, .. } = &*engine {
             // Another thread was first.
-            let Some(error) = set.read_only() else { return Ok(()) };
-            *engine = Engine::Closed { view: set.view(), error };
+            let Some(error) = set.read_only() else {
+                return Ok(());
+            };
+            *engine = Engine::Closed {
+                view: set.view(),
+                error,
+            };
         }
         *engine = Engine::open(&self.directory, self.write_buffer)?;
         Ok(())
@@ -173,13 +196,27 @@ impl Engine {
         let path = &*directory.path;
         let manifest = Manifest::open(directory, &lock_of(path))?;
         let last_sequence = manifest.last_sequence;
-        let open = |&number| Ok(TableFile { number, table: SortedTable::open(path_of(path, number))? });
+        let open = |&number| {
+            Ok(TableFile {
+                number,
+                table: SortedTable::open(path_of(path, number))?,
+            })
+        };
         let tables = manifest.files.iter().map(open).collect::<Result<Base>>()?;
-        let mut files = Files { directory: directory.clone(), last: 0, manifest, has_doubt: false };
+        let mut files = Files {
+            directory: directory.clone(),
+            last: 0,
+            manifest,
+            has_doubt: false,
+        };
         files.last = files.remove_unnamed()?;
         let (journal, recovery) = FileJournal::open(path, last_sequence)?;
         let options = SetOptions::builder()
-            .table(MemTableOptions::builder().write_buffer_size(write_buffer).build()?)
+            .table(
+                MemTableOptions::builder()
+                    .write_buffer_size(write_buffer)
+                    .build()?,
+            )
             .last_sequence(last_sequence)
             .first_table(journal.next_table())
             .journal(Arc::new(journal))
@@ -189,7 +226,13 @@ impl Engine {
         // After an error the thread ends before the store's lock.
         let flusher = set.start_flush_thread(move |job| files.flush(job, &of_thread))?;
         let replayed = recovery.replay(|_, batch| set.replay(&batch).map(drop))?;
-        for JournalFinding { error, cut_bytes, reason, .. } in &replayed.findings {
+        for JournalFinding {
+            error,
+            cut_bytes,
+            reason,
+            ..
+        } in &replayed.findings
+        {
             eprintln!("journal: {error}; {cut_bytes} bytes are cut off ({reason:?})");
         }
         Ok(Engine::Open { set, flusher })
@@ -204,22 +247,26 @@ impl Engine {
 }
 
 impl Files {
-    /// Writes the tables of a job into a file, in front of the others, and merges files if there are many.
+    /// Writes the tables of a job into a file, in front of the others, and merges files if there
+    /// are many.
     fn flush(&mut self, mut job: FlushJob<Base>, set: &MemTableSet<Base>) -> Result<()> {
         let last = job.last_sequence();
         let written = self.write(|file| job.flush(file));
         let installed = written.and_then(|new| {
-            job.install(|files| self.name(last, new.into_iter().chain(files.iter().cloned()).collect()))
+            job.install(|files| {
+                self.name(last, new.into_iter().chain(files.iter().cloned()).collect())
+            })
         });
         // If that fails, nothing is lost: the old files stay.
-        self.merge(set).unwrap_or_else(|error| eprintln!("merge: {error}"));
+        self.merge(set)
+            .unwrap_or_else(|error| eprintln!("merge: {error}"));
         // What cannot be removed now is removed later.
         let _ = self.remove_unnamed();
         installed
     }
 
-    /// Merges all files into one if there are too many, behind writers and readers. Flushes wait meanwhile; an engine of large files keeps
-    /// those that came since in front of the new one.
+    /// Merges all files into one if there are too many, behind writers and readers. Flushes wait
+    /// meanwhile; an engine of large files keeps those that came since in front of the new one.
     fn merge(&mut self, set: &MemTableSet<Base>) -> Result<()> {
         let view = set.view();
         let files = view.base();
@@ -234,8 +281,8 @@ impl Files {
         set.replace_base(|_| self.name(last, new.into_iter().collect()))
     }
 
-    /// Writes a new file, or none if there is nothing to be written. It has its name only once it is whole: synced, read back and
-    /// compared.
+    /// Writes a new file, or none if there is nothing to be written. It has its name only once it
+    /// is whole: synced, read back and compared.
     fn write(
         &mut self,
         fill: impl FnOnce(&mut SortedTableWriter) -> Result<FlushSummary>,
@@ -248,12 +295,18 @@ impl Files {
             return Ok(None);
         }
         writer.finish()?;
-        Ok(Some(TableFile { number: self.last, table: SortedTable::open(path)? }))
+        Ok(Some(TableFile {
+            number: self.last,
+            table: SortedTable::open(path)?,
+        }))
     }
 
     /// Has the manifest name these files, durably, which have everything up to a sequence number.
     fn name(&mut self, last_sequence: u64, files: Base) -> Result<Base> {
-        let manifest = Manifest { last_sequence, files: files.iter().map(|file| file.number).collect() };
+        let manifest = Manifest {
+            last_sequence,
+            files: files.iter().map(|file| file.number).collect(),
+        };
         manifest.write(&self.directory.path)?;
         self.has_doubt = true;
         self.directory.sync()?;
@@ -261,7 +314,8 @@ impl Files {
         Ok(files)
     }
 
-    /// Removes table files that the manifest does not name: it never did, or does no more. Returns the largest number of one.
+    /// Removes table files that the manifest does not name: it never did, or does no more. Returns
+    /// the largest number of one.
     fn remove_unnamed(&self) -> Result<u64> {
         let (path, mut last) = (&self.directory.path, self.last);
         if self.has_doubt {
@@ -269,8 +323,13 @@ impl Files {
         }
         for entry in fs::read_dir(path).map_err(io_error("list", path))? {
             let path = entry.map_err(io_error("list", path))?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let Some(number) = number_of(name) else { continue };
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            let Some(number) = number_of(name) else {
+                continue;
+            };
             last = last.max(number);
             if !self.manifest.files.contains(&number)
                 && fs::symlink_metadata(&path).is_ok_and(|it| it.is_file())

@@ -45,7 +45,12 @@ pub(crate) struct Replayed {
 
 impl Replayed {
     pub(crate) fn new() -> Replayed {
-        Replayed { writes: histogram(), hits: histogram(), misses: histogram(), model: HashMap::new() }
+        Replayed {
+            writes: histogram(),
+            hits: histogram(),
+            misses: histogram(),
+            model: HashMap::new(),
+        }
     }
 
     /// Adds what another thread did, whose blocks are others.
@@ -77,7 +82,10 @@ pub(crate) fn part(plan: &Plan<'_>, part: u64) -> Result<Replayed, Failure> {
             let key = request.lbn.to_be_bytes();
             match request.op {
                 Op::Write => {
-                    let written = Written { sequence, len: request.size / plan.shrink };
+                    let written = Written {
+                        sequence,
+                        len: request.size / plan.shrink,
+                    };
                     fill(&mut value, request.lbn, written);
                     let started = Instant::now();
                     let outcome = writer.put(sequence, key, &value);
@@ -103,9 +111,16 @@ fn read(
     let started = Instant::now();
     let lookup = plan.table.get(request.lbn.to_be_bytes(), u64::MAX);
     let written = replayed.model.get(&request.lbn);
-    record(if written.is_some() { &mut replayed.hits } else { &mut replayed.misses }, started);
-    let lookup =
-        lookup.map_err(|error| Failure::of_table(format!("read of block {}", request.lbn), &error))?;
+    record(
+        if written.is_some() {
+            &mut replayed.hits
+        } else {
+            &mut replayed.misses
+        },
+        started,
+    );
+    let lookup = lookup
+        .map_err(|error| Failure::of_table(format!("read of block {}", request.lbn), &error))?;
     let right = match (&lookup, written) {
         (Lookup::NotFound, None) => true,
         (Lookup::Value(value), Some(written)) => {
@@ -117,19 +132,27 @@ fn read(
     if right {
         return Ok(());
     }
-    Err(Failure::Differs(format!("block {}: the model has {written:?}, the table {lookup:?}", request.lbn)))
+    Err(Failure::Differs(format!(
+        "block {}: the model has {written:?}, the table {lookup:?}",
+        request.lbn
+    )))
 }
 
 /// Compares all that is visible at the end with the model. Returns the number of blocks.
 pub(crate) fn check_all(plan: &Plan<'_>, model: &HashMap<u64, Written>) -> Result<u64, Failure> {
-    let mut expected: Vec<(u64, Written)> = model.iter().map(|(lbn, written)| (*lbn, *written)).collect();
+    let mut expected: Vec<(u64, Written)> = model
+        .iter()
+        .map(|(lbn, written)| (*lbn, *written))
+        .collect();
     expected.sort_unstable_by_key(|(lbn, _)| *lbn);
     let failed = |error: paranoid_memtable::Error| Failure::of_table("walk at the end", &error);
     let mut walk = plan.table.range_at(u64::MAX, ..);
     let mut wanted = Vec::new();
     for (lbn, written) in &expected {
         let Some(entry) = walk.next() else {
-            return Err(Failure::Differs(format!("the walk ends before block {lbn}")));
+            return Err(Failure::Differs(format!(
+                "the walk ends before block {lbn}"
+            )));
         };
         let entry = entry.map_err(failed)?;
         fill(&mut wanted, *lbn, *written);
@@ -137,14 +160,18 @@ pub(crate) fn check_all(plan: &Plan<'_>, model: &HashMap<u64, Written>) -> Resul
             && entry.sequence() == written.sequence
             && entry.value().map_err(failed)? == wanted;
         if !right {
-            return Err(Failure::Differs(format!("the walk has {entry:?} where block {lbn} should be")));
+            return Err(Failure::Differs(format!(
+                "the walk has {entry:?} where block {lbn} should be"
+            )));
         }
     }
     match walk.next() {
         None => Ok(expected.len() as u64),
         Some(entry) => {
             let entry = entry.map_err(failed)?;
-            Err(Failure::Differs(format!("the walk has {entry:?} after the last block")))
+            Err(Failure::Differs(format!(
+                "the walk has {entry:?} after the last block"
+            )))
         }
     }
 }

@@ -44,7 +44,8 @@ struct Columns {
     lbn: usize,
 }
 
-/// One step of splitmix64: spreads block numbers over parts and values, and makes the sample's numbers.
+/// One step of splitmix64: spreads block numbers over parts and values, and makes the sample's
+/// numbers.
 pub(crate) fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -53,8 +54,9 @@ pub(crate) fn mix(number: u64) -> u64 {
 }
 
 impl Trace {
-    /// A made-up trace, the same in every run. As in those of virtual machines' disks, 59 % of the requests are writes
-    /// of up to 64 KiB, and some blocks are hot: two requests of five go to 256 of 65 536 blocks.
+    /// A made-up trace, the same in every run. As in those of virtual machines' disks, 59 % of the
+    /// requests are writes of up to 64 KiB, and some blocks are hot: two requests of five go to 256
+    /// of 65 536 blocks.
     pub(crate) fn sample() -> Trace {
         const REQUESTS: u64 = 20_000;
         let request = |number: u64| {
@@ -62,10 +64,17 @@ impl Trace {
             Request {
                 op: if op < 151 { Op::Write } else { Op::Read },
                 size: 512 * (u32::from(size / 2) + 1),
-                lbn: if heat < 102 { low.into() } else { u16::from_le_bytes([low, high]).into() },
+                lbn: if heat < 102 {
+                    low.into()
+                } else {
+                    u16::from_le_bytes([low, high]).into()
+                },
             }
         };
-        Trace { requests: (0..REQUESTS).map(request).collect(), skipped: 0 }
+        Trace {
+            requests: (0..REQUESTS).map(request).collect(),
+            skipped: 0,
+        }
     }
 
     /// Reads a trace from a file; gzip is known by its first bytes.
@@ -74,7 +83,9 @@ impl Trace {
         let cannot = |error: io::Error| Failure::Cannot(format!("{name}: {error}"));
         let file = File::open(path).map_err(cannot)?;
         if file.metadata().map_err(cannot)?.is_dir() {
-            return Err(Failure::Cannot(format!("{name} is a directory, not a trace")));
+            return Err(Failure::Cannot(format!(
+                "{name} is a directory, not a trace"
+            )));
         }
         let trace = Trace::read(unpacked(file).map_err(cannot)?);
         trace.map_err(|text| Failure::Cannot(format!("{name}{text}")))
@@ -93,10 +104,18 @@ impl Trace {
                 break;
             }
             if raw.len() as u64 == LINE_MAX && !raw.ends_with(b"\n") {
-                return Err(at(format!("longer than {LINE_MAX} bytes: this is no trace")));
+                return Err(at(format!(
+                    "longer than {LINE_MAX} bytes: this is no trace"
+                )));
             }
-            let line = std::str::from_utf8(&raw).map_err(|_| at("not text".into()))?.trim_end();
-            let line = if number == 1 { line.trim_start_matches('\u{feff}') } else { line };
+            let line = std::str::from_utf8(&raw)
+                .map_err(|_| at("not text".into()))?
+                .trim_end();
+            let line = if number == 1 {
+                line.trim_start_matches('\u{feff}')
+            } else {
+                line
+            };
             match &columns {
                 None => columns = Some(Columns::of(line).map_err(at)?),
                 Some(_) if line.is_empty() => {}
@@ -125,7 +144,11 @@ fn unpacked(mut file: File) -> io::Result<Box<dyn BufRead>> {
     (&mut file).take(2).read_to_end(&mut front)?;
     let packed = front == [0x1f, 0x8b];
     let whole = BufReader::new(Cursor::new(front).chain(file));
-    Ok(if packed { Box::new(BufReader::new(MultiGzDecoder::new(whole))) } else { Box::new(whole) })
+    Ok(if packed {
+        Box::new(BufReader::new(MultiGzDecoder::new(whole)))
+    } else {
+        Box::new(whole)
+    })
 }
 
 impl Columns {
@@ -136,21 +159,32 @@ impl Columns {
                 .position(|column| column.trim() == name)
                 .ok_or_else(|| format!("the header names no column `{name}`"))
         };
-        Ok(Columns { op: place("op")?, size: place("size")?, lbn: place("lbn")? })
+        Ok(Columns {
+            op: place("op")?,
+            size: place("size")?,
+            lbn: place("lbn")?,
+        })
     }
 
     /// The request of a line; `None` if it neither reads nor writes.
     fn request(&self, line: &str) -> Result<Option<Request>, String> {
         let field = |name: &str, at: usize| {
-            line.split(',').nth(at).map(str::trim).ok_or_else(|| format!("there is no column `{name}`"))
+            line.split(',')
+                .nth(at)
+                .map(str::trim)
+                .ok_or_else(|| format!("there is no column `{name}`"))
         };
         let op = field("op", self.op)?;
-        let code = u8::from_str_radix(op, 16).map_err(|_| format!("op `{op}` is not a hexadecimal byte"))?;
+        let code = u8::from_str_radix(op, 16)
+            .map_err(|_| format!("op `{op}` is not a hexadecimal byte"))?;
         let size = field("size", self.size)?;
-        let size =
-            size.parse::<u32>().map_err(|_| format!("size `{size}` is not a number of bytes below 4 GiB"))?;
+        let size = size
+            .parse::<u32>()
+            .map_err(|_| format!("size `{size}` is not a number of bytes below 4 GiB"))?;
         let lbn = field("lbn", self.lbn)?;
-        let lbn = lbn.parse::<u64>().map_err(|_| format!("lbn `{lbn}` is not a block number below 2^64"))?;
+        let lbn = lbn
+            .parse::<u64>()
+            .map_err(|_| format!("lbn `{lbn}` is not a block number below 2^64"))?;
         let op = match code {
             0x08 | 0x28 | 0x88 | 0xa8 => Op::Read,
             0x0a | 0x2a | 0x8a | 0xaa => Op::Write,
@@ -179,17 +213,34 @@ mod tests {
             "{share} {}",
             blocks.len()
         );
-        assert!(requests.iter().all(|request| request.size.is_multiple_of(512)));
+        assert!(
+            requests
+                .iter()
+                .all(|request| request.size.is_multiple_of(512))
+        );
         let sizes = requests.iter().map(|request| request.size);
-        assert_eq!((sizes.clone().min(), sizes.max()), (Some(512), Some(65_536)));
+        assert_eq!(
+            (sizes.clone().min(), sizes.max()),
+            (Some(512), Some(65_536))
+        );
     }
 
     #[test]
     fn columns_are_found_by_name() {
-        let trace = Trace::read("lbn, op,size\n7,2a,512\n18446744073709551615,28,0\n\n3,35,1\r\n".as_bytes());
+        let trace = Trace::read(
+            "lbn, op,size\n7,2a,512\n18446744073709551615,28,0\n\n3,35,1\r\n".as_bytes(),
+        );
         let trace = trace.unwrap();
-        let write = Request { op: Op::Write, size: 512, lbn: 7 };
-        let read = Request { op: Op::Read, size: 0, lbn: u64::MAX };
+        let write = Request {
+            op: Op::Write,
+            size: 512,
+            lbn: 7,
+        };
+        let read = Request {
+            op: Op::Read,
+            size: 0,
+            lbn: u64::MAX,
+        };
         assert_eq!(trace.requests, [write, read]);
         assert_eq!(trace.skipped, 1);
     }
@@ -197,8 +248,16 @@ mod tests {
     #[test]
     fn a_byte_order_mark_is_no_column_and_skipped_lines_are_counted() {
         let trace = Trace::read("\u{feff}op,size,lbn\n2a,512,7\n".as_bytes()).unwrap();
-        assert_eq!(trace.requests, [Request { op: Op::Write, size: 512, lbn: 7 }]);
-        // Opcodes as decimal numbers: 42 is a write, and means something else in hexadecimal digits.
+        assert_eq!(
+            trace.requests,
+            [Request {
+                op: Op::Write,
+                size: 512,
+                lbn: 7
+            }]
+        );
+        // Opcodes as decimal numbers: 42 is a write, and means something else in hexadecimal
+        // digits.
         let text = error("op,size,lbn\n42,512,7\n40,512,7\n");
         assert!(text.contains("all 2 lines are skipped"), "{text}");
     }
@@ -213,6 +272,10 @@ mod tests {
         assert!(error(&format!("{HEAD}1,1,2a,-1,1\n")).contains(":3: size `-1`"));
         assert!(error(&format!("{HEAD}1,1,2a,1,18446744073709551616\n")).contains(":3: lbn"));
         assert!(error(&format!("{HEAD}{}\n", "1".repeat(5000))).contains(":3: longer than"));
-        assert!(Trace::read(b"op,size,lbn\n\xff\n".as_slice()).unwrap_err().contains(":2: not text"));
+        assert!(
+            Trace::read(b"op,size,lbn\n\xff\n".as_slice())
+                .unwrap_err()
+                .contains(":2: not text")
+        );
     }
 }

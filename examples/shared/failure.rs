@@ -15,12 +15,18 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The failure for a call of the table: damage counts as a difference, any other error as work that cannot be
-    /// done.
+    /// The failure for a call of the table: damage counts as a difference, any other error as work
+    /// that cannot be done.
     pub(crate) fn of_table(what: impl fmt::Display, error: &paranoid_memtable::Error) -> Failure {
         let causes = std::iter::successors(error.source(), |&error| error.source());
-        let text = causes.fold(format!("{what}: {error}"), |text, cause| format!("{text}: {cause}"));
-        if error.corruption().is_some() { Failure::Differs(text) } else { Failure::Cannot(text) }
+        let text = causes.fold(format!("{what}: {error}"), |text, cause| {
+            format!("{text}: {cause}")
+        });
+        if error.corruption().is_some() {
+            Failure::Differs(text)
+        } else {
+            Failure::Cannot(text)
+        }
     }
 
     /// Shows the failure to the user and returns the exit code.

@@ -19,7 +19,11 @@ pub(crate) fn count(number: u64) -> String {
 
 /// A number of entries.
 pub(crate) fn entries(number: u64) -> String {
-    format!("{} {}", count(number), if number == 1 { "entry" } else { "entries" })
+    format!(
+        "{} {}",
+        count(number),
+        if number == 1 { "entry" } else { "entries" }
+    )
 }
 
 /// A number of bytes in the unit that fits.
@@ -54,7 +58,9 @@ pub(crate) fn time(duration: Duration) -> String {
 /// Things per second; 0 if no time passed.
 pub(crate) fn a_second(things: u64, duration: Duration) -> u64 {
     let scaled = u128::from(things) * 1_000_000_000;
-    scaled.checked_div(duration.as_nanos()).map_or(0, |rate| u64::try_from(rate).unwrap_or(u64::MAX))
+    scaled
+        .checked_div(duration.as_nanos())
+        .map_or(0, |rate| u64::try_from(rate).unwrap_or(u64::MAX))
 }
 
 /// The time per thing.
@@ -70,12 +76,18 @@ pub(crate) fn percentiles(histogram: &Histogram<u64>) -> String {
     }
     let at = |quantile: f64| time(Duration::from_nanos(histogram.value_at_quantile(quantile)));
     let max = time(Duration::from_nanos(histogram.max()));
-    format!("p50 {}, p99 {}, p99.9 {}, max {max}", at(0.5), at(0.99), at(0.999))
+    format!(
+        "p50 {}, p99 {}, p99.9 {}, max {max}",
+        at(0.5),
+        at(0.99),
+        at(0.999)
+    )
 }
 
 /// An empty histogram of nanoseconds: up to a minute, three digits exact.
 pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3).unwrap_or_else(|_| unreachable!("the bounds are sane"))
+    Histogram::new_with_bounds(1, 60_000_000_000, 3)
+        .unwrap_or_else(|_| unreachable!("the bounds are sane"))
 }
 
 /// Records the time since `started`.

@@ -15,14 +15,16 @@ pub(crate) fn say(text: impl fmt::Display) -> Result<(), Failure> {
     write("", "  ", &text.to_string())
 }
 
-/// Writes a text beside its name. What the terminal has no room for goes on below, in the text's column.
+/// Writes a text beside its name. What the terminal has no room for goes on below, in the text's
+/// column.
 pub(crate) fn line(name: &str, text: impl fmt::Display) -> Result<(), Failure> {
     let head = format!("  {name:13} ");
     write(&head, &" ".repeat(head.len()), &text.to_string())
 }
 
-/// Writes a text in lines of the terminal's width (80 columns without a terminal), the first one behind `head`, the
-/// others behind `margin`. A device that takes no more is an error; `println!` would panic.
+/// Writes a text in lines of the terminal's width (80 columns without a terminal), the first one
+/// behind `head`, the others behind `margin`. A device that takes no more is an error; `println!`
+/// would panic.
 fn write(head: &str, margin: &str, text: &str) -> Result<(), Failure> {
     let columns = usize::from(Term::stdout().size().1);
     let (mut head, mut rest) = (head, text);
@@ -37,11 +39,18 @@ fn write(head: &str, margin: &str, text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Bytes of the longest beginning of a text that is shown in at most `room` columns. It ends after a clause if it is
-/// then at least a third as long, else between words but not in a number, else after a part of a path, else anywhere.
+/// Bytes of the longest beginning of a text that is shown in at most `room` columns. It ends after
+/// a clause if it is then at least a third as long, else between words but not in a number, else
+/// after a part of a path, else anywhere.
 fn fitting(text: &str, room: usize) -> usize {
-    let Some((end, _)) = text.char_indices().nth(room) else { return text.len() };
-    let spaces = || text.match_indices(' ').map(|(at, _)| at).filter(|at| (1..=end).contains(at));
+    let Some((end, _)) = text.char_indices().nth(room) else {
+        return text.len();
+    };
+    let spaces = || {
+        text.match_indices(' ')
+            .map(|(at, _)| at)
+            .filter(|at| (1..=end).contains(at))
+    };
     let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
     let in_number =
         |at: usize| is_digit(text.as_bytes().get(at - 1)) && is_digit(text.as_bytes().get(at + 1));

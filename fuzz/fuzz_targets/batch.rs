@@ -1,5 +1,6 @@
-//! Any bytes are a batch or an error; a batch that was taken comes back byte for byte, as one from a log too; batches
-//! that are appended or taken back are the sum of their entries; with digests no flipped bit passes.
+//! Any bytes are a batch or an error; a batch that was taken comes back byte for byte, as one from
+//! a log too; batches that are appended or taken back are the sum of their entries; with digests no
+//! flipped bit passes.
 
 #![no_main]
 
@@ -20,9 +21,18 @@ fn rewritten(batch: &WriteBatch, protection: u8) -> Result<WriteBatch, Error> {
 
 fn same_entries(left: &WriteBatch, right: &WriteBatch) -> bool {
     let entries = |batch: &WriteBatch| -> Vec<_> {
-        let taken = batch.entries().map(|entry| entry.expect("the batch was taken"));
+        let taken = batch
+            .entries()
+            .map(|entry| entry.expect("the batch was taken"));
         taken
-            .map(|entry| (entry.family(), entry.kind(), entry.key().to_vec(), entry.value().to_vec()))
+            .map(|entry| {
+                (
+                    entry.family(),
+                    entry.kind(),
+                    entry.key().to_vec(),
+                    entry.value().to_vec(),
+                )
+            })
             .collect()
     };
     entries(left) == entries(right)
@@ -30,7 +40,9 @@ fn same_entries(left: &WriteBatch, right: &WriteBatch) -> bool {
 
 fuzz_target!(|data: &[u8]| {
     // The first two bytes choose the bit that is flipped at the end.
-    let Some((choice, bytes)) = data.split_first_chunk::<2>() else { return };
+    let Some((choice, bytes)) = data.split_first_chunk::<2>() else {
+        return;
+    };
     let batch = match WriteBatch::from_bytes(bytes) {
         Ok(batch) => batch,
         Err(Error::Corruption(report)) => return assert!(report.offset <= bytes.len() as u64),
@@ -38,12 +50,16 @@ fuzz_target!(|data: &[u8]| {
         Err(other) => panic!("{other}"),
     };
     assert_eq!(batch.as_bytes(), bytes);
-    let logged = WriteBatch::from_verified(bytes.to_vec(), |_| Ok(())).expect("what is read is read again");
+    let logged =
+        WriteBatch::from_verified(bytes.to_vec(), |_| Ok(())).expect("what is read is read again");
     assert!(logged.protection_bytes() == 8 && same_entries(&logged, &batch));
     for other in [&batch, &logged] {
         let mut sum = logged.clone();
         sum.append(other).expect("far below the limits");
-        assert_eq!((sum.len(), &sum.as_bytes()[12..]), (2 * batch.len(), &bytes[12..].repeat(2)[..]));
+        assert_eq!(
+            (sum.len(), &sum.as_bytes()[12..]),
+            (2 * batch.len(), &bytes[12..].repeat(2)[..])
+        );
         assert_eq!(sum.entries().filter(Result::is_ok).count(), sum.len());
     }
     assert_eq!(batch.entries().count(), batch.len());

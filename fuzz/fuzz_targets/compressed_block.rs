@@ -1,5 +1,5 @@
-//! A data block of any bytes in an intact file, said to be compressed: opening, verifying, gets and walks never panic,
-//! and take no more memory than the stored bytes can stand for.
+//! A data block of any bytes in an intact file, said to be compressed: opening, verifying, gets and
+//! walks never panic, and take no more memory than the stored bytes can stand for.
 #![no_main]
 
 use std::sync::Arc;
@@ -18,7 +18,9 @@ const TYPES: [u8; 4] = [1, 4, 5, 7];
 
 // The first byte says which type and which format version, the rest is the block as it is stored.
 fuzz_target!(|input: &[u8]| {
-    let Some((&which, stored)) = input.split_first() else { return };
+    let Some((&which, stored)) = input.split_first() else {
+        return;
+    };
     let (compression, version) = (TYPES[usize::from(which % 4)], 1 + u32::from(which / 4 % 5));
     let mut file = ByHand::new(version, ChecksumKind::None);
     file.data(&internal(b"\xff", 0, 0), stored, compression);

@@ -1,4 +1,5 @@
-//! Damage chosen by the fuzzer: a table and faults; then every operation is compared with the model.
+//! Damage chosen by the fuzzer: a table and faults; then every operation is compared with the
+//! model.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -14,14 +15,21 @@ use damage::{Case, Frozen, History, run_case};
 
 fuzz_target!(|input: (u8, bool, bool, u8, u64, u16)| {
     let (seed, on_seek, before, cell, choice, turn) = input;
-    let accelerators =
-        [Accelerators::Nothing, Accelerators::Filters, Accelerators::Prefixes, Accelerators::Directory]
-            [usize::from(seed % 4)];
+    let accelerators = [
+        Accelerators::Nothing,
+        Accelerators::Filters,
+        Accelerators::Prefixes,
+        Accelerators::Directory,
+    ][usize::from(seed % 4)];
     let shape = Shape {
         protection: 8,
         on_seek,
         order_checks: false,
-        duplicates: if seed >> 5 == 2 { DuplicatePolicy::Replace } else { DuplicatePolicy::Reject },
+        duplicates: if seed >> 5 == 2 {
+            DuplicatePolicy::Replace
+        } else {
+            DuplicatePolicy::Reject
+        },
         accelerators,
         entries: if seed >> 4 == 5 { 5 } else { 32 },
         size: Size::SMALL,
@@ -29,7 +37,11 @@ fuzz_target!(|input: (u8, bool, bool, u8, u64, u16)| {
     };
     let model = Model::new(shape);
     let table = model.table().unwrap();
-    let frozen = if before { Frozen::Before } else { Frozen::After };
+    let frozen = if before {
+        Frozen::Before
+    } else {
+        Frozen::After
+    };
     if before {
         table.freeze().unwrap();
     }
@@ -37,14 +49,24 @@ fuzz_target!(|input: (u8, bool, bool, u8, u64, u16)| {
     let map = Map::of(&unsafe { FaultInjector::open(&table) }.unwrap(), &Kind::ALL);
     let cell = usize::from(cell) % map.cells.len();
     let stale = map.cells[cell].1.is_stale();
-    let history = if stale { History::Noted } else { History::Forgotten };
-    let case = Case { frozen, history, turn: u64::from(turn) };
-    let (area, kind, verdict) =
-        run_case(&model, case, |injector, past| map.strike(injector, past, cell, &mut Rng::new(choice)))
-            .unwrap();
+    let history = if stale {
+        History::Noted
+    } else {
+        History::Forgotten
+    };
+    let case = Case {
+        frozen,
+        history,
+        turn: u64::from(turn),
+    };
+    let (area, kind, verdict) = run_case(&model, case, |injector, past| {
+        map.strike(injector, past, cell, &mut Rng::new(choice))
+    })
+    .unwrap();
     // The fault model admits that a lost write and another fault may hide each other.
     let admitted = kind == Kind::StaleAndAnother;
-    let fine =
-        (verdict.wrong.is_none() || admitted) && verdict.endless.is_none() && verdict.beyond.is_empty();
+    let fine = (verdict.wrong.is_none() || admitted)
+        && verdict.endless.is_none()
+        && verdict.beyond.is_empty();
     assert!(fine, "{} {}: {verdict:?}", area.name(), kind.name());
 });

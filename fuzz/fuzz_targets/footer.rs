@@ -1,5 +1,5 @@
-//! Any bytes as the end of a file: decoding never panics, and what decodes is encoded to the bytes that were read,
-//! but for LevelDB's footers, which are not written.
+//! Any bytes as the end of a file: decoding never panics, and what decodes is encoded to the bytes
+//! that were read, but for LevelDB's footers, which are not written.
 #![no_main]
 
 use std::path::Path;
@@ -10,13 +10,19 @@ use paranoid_sst::Footer;
 
 fuzz_target!(|input: (u64, &[u8])| {
     let (at, tail) = input;
-    let Some(stored) = tail.last_chunk::<{ Footer::LEN }>() else { return };
+    let Some(stored) = tail.last_chunk::<{ Footer::LEN }>() else {
+        return;
+    };
     // A file's offsets fit 64 bits.
     let at = at.min(u64::MAX - Footer::LEN as u64);
     let file: Arc<Path> = Path::new("fuzzed").into();
-    let Ok(footer) = Footer::decode(&file, stored, at) else { return };
+    let Ok(footer) = Footer::decode(&file, stored, at) else {
+        return;
+    };
     if footer.format_version() == 0 {
-        footer.encode(at).expect_err("LevelDB's footers are not written");
+        footer
+            .encode(at)
+            .expect_err("LevelDB's footers are not written");
     } else {
         let again = footer.encode(at).expect("what was decoded can be encoded");
         if footer.format_version() < 6 {
@@ -24,7 +30,10 @@ fuzz_target!(|input: (u64, &[u8])| {
         } else {
             // The reserved bytes may differ, and with them the checksum.
             assert_eq!(again[9..17], stored[9..17]);
-            assert_eq!(Footer::decode(&file, &again, at).expect("what was encoded can be decoded"), footer);
+            assert_eq!(
+                Footer::decode(&file, &again, at).expect("what was encoded can be decoded"),
+                footer
+            );
         }
     }
     // Blocks, checked with this footer's checks.
@@ -32,6 +41,11 @@ fuzz_target!(|input: (u64, &[u8])| {
     if checks.verify(tail, at).is_err() {
         let trailer = checks.trailer(tail, 7, at);
         let whole = [tail, &trailer].concat();
-        assert_eq!(checks.verify(&whole, at).expect("what was written verifies"), (tail, 7));
+        assert_eq!(
+            checks
+                .verify(&whole, at)
+                .expect("what was written verifies"),
+            (tail, 7)
+        );
     }
 });

@@ -1,5 +1,6 @@
-//! A directory of any bytes, and the files of a journal that were changed, cut and mixed: opening ends in an error or hands
-//! batches out that were written, in their order; all of them if nothing was changed; and the journal goes on.
+//! A directory of any bytes, and the files of a journal that were changed, cut and mixed: opening
+//! ends in an error or hands batches out that were written, in their order; all of them if nothing
+//! was changed; and the journal goes on.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -43,7 +44,9 @@ enum Change {
 
 fn batch(sequence: u64, len: usize) -> Vec<u8> {
     let mut batch = WriteBatch::new();
-    batch.put(&sequence.to_be_bytes(), &vec![sequence as u8; len]).expect("far below the limits");
+    batch
+        .put(&sequence.to_be_bytes(), &vec![sequence as u8; len])
+        .expect("far below the limits");
     batch.set_sequence(sequence);
     batch.as_bytes().to_vec()
 }
@@ -55,22 +58,30 @@ fn name(number: u8) -> String {
 /// Opens the journal of these files and reads it.
 fn read(files: &Files, mode: RecoveryMode) -> Result<(FileJournal, SimDisk, Vec<Logged>), Error> {
     let disk = SimDisk::with_files(files.clone(), 1, Plan::default());
-    let (journal, recovery) = FileJournal::open_in(Arc::new(disk.clone()), 0, ChecksumKind::Xxh3, mode)?;
+    let (journal, recovery) =
+        FileJournal::open_in(Arc::new(disk.clone()), 0, ChecksumKind::Xxh3, mode)?;
     let mut found = vec![];
     let replayed = recovery.replay(|sequence, batch| {
         found.push((sequence, batch.as_bytes().to_vec()));
         Ok(())
     })?;
     assert_eq!(replayed.batches, found.len() as u64);
-    assert!(found.last().is_none_or(|batch| batch.0 <= replayed.last_sequence));
-    assert!(found.is_sorted_by(|left, right| left.0 < right.0), "numbers ascend");
+    assert!(
+        found
+            .last()
+            .is_none_or(|batch| batch.0 <= replayed.last_sequence)
+    );
+    assert!(
+        found.is_sorted_by(|left, right| left.0 < right.0),
+        "numbers ascend"
+    );
     Ok((journal, disk, found))
 }
 
 /// A journal that took these steps: its files, and what a recovery must hand out.
 fn written(steps: &[Step]) -> (Files, Vec<Logged>) {
-    let (journal, disk, _) =
-        read(&Files::new(), RecoveryMode::TolerateCorruptedTailRecords).expect("an empty directory");
+    let (journal, disk, _) = read(&Files::new(), RecoveryMode::TolerateCorruptedTailRecords)
+        .expect("an empty directory");
     let mut logged: Vec<Logged> = vec![];
     let mut next = 1;
     journal.switch(journal.next_table()).expect("a file");
@@ -96,7 +107,10 @@ fn written(steps: &[Step]) -> (Files, Vec<Logged>) {
 fn change(files: &mut Files, change: &Change) {
     match change {
         Change::Xor(file, at, with) => {
-            if let Some(bytes) = files.get_mut(&name(*file)).filter(|bytes| !bytes.is_empty()) {
+            if let Some(bytes) = files
+                .get_mut(&name(*file))
+                .filter(|bytes| !bytes.is_empty())
+            {
                 let at = usize::from(*at) % bytes.len();
                 bytes[at] ^= with;
             }
@@ -112,7 +126,10 @@ fn change(files: &mut Files, change: &Change) {
                 files.insert(name(*to), bytes);
             }
         }
-        Change::Notes(bytes) => files.entry("journal.synced".into()).or_default().extend(bytes),
+        Change::Notes(bytes) => files
+            .entry("journal.synced".into())
+            .or_default()
+            .extend(bytes),
         Change::Raw(file, bytes) => drop(files.insert(name(*file), bytes.clone())),
     }
 }
@@ -121,7 +138,10 @@ fuzz_target!(|input: (Vec<Step>, Vec<Change>)| {
     let (steps, changes) = input;
     let (whole, logged) = written(&steps);
     let mut files = whole.clone();
-    changes.iter().take(16).for_each(|it| change(&mut files, it));
+    changes
+        .iter()
+        .take(16)
+        .for_each(|it| change(&mut files, it));
     let saved = read(&files, RecoveryMode::SkipAnyCorrupted);
     let stopped = read(&files, RecoveryMode::PointInTime);
     let opened = read(&files, RecoveryMode::TolerateCorruptedTailRecords);
@@ -131,20 +151,29 @@ fuzz_target!(|input: (Vec<Step>, Vec<Change>)| {
     for (journal, disk, found) in [saved, opened, stopped].into_iter().flatten() {
         // Nothing is made up.
         assert!(
-            found.iter().all(|(sequence, bytes)| *bytes == batch(*sequence, bytes.len() - overhead(bytes)))
+            found
+                .iter()
+                .all(|(sequence, bytes)| *bytes == batch(*sequence, bytes.len() - overhead(bytes)))
         );
         let last = found.last().map_or(0, |batch| batch.0).max(1_000);
         journal.switch(journal.next_table()).expect("a file");
         journal.append(&batch(last + 1, 3)).expect("a record");
         journal.sync().expect("durable");
         drop(journal);
-        let again = read(&disk.files(), RecoveryMode::SkipAnyCorrupted).expect("it was opened").2;
+        let again = read(&disk.files(), RecoveryMode::SkipAnyCorrupted)
+            .expect("it was opened")
+            .2;
         let numbers = |batches: &[Logged]| batches.iter().map(|batch| batch.0).collect::<Vec<_>>();
-        assert_eq!([numbers(&found), vec![last + 1]].concat(), numbers(&again), "what was recovered stays");
+        assert_eq!(
+            [numbers(&found), vec![last + 1]].concat(),
+            numbers(&again),
+            "what was recovered stays"
+        );
     }
 });
 
-/// Bytes of an encoded batch of one entry beside its value: header, tag, key, and the lengths of key and value.
+/// Bytes of an encoded batch of one entry beside its value: header, tag, key, and the lengths of
+/// key and value.
 fn overhead(bytes: &[u8]) -> usize {
     let beside = 12 + 1 + 1 + 8;
     let value = bytes.len() - beside;

@@ -1,4 +1,5 @@
-//! Operations chosen by the fuzzer, on a table and on a sorted map: every answer, on the way, at the end and frozen.
+//! Operations chosen by the fuzzer, on a table and on a sorted map: every answer, on the way, at
+//! the end and frozen.
 //!
 //! ```text
 //!   first byte    order of keys
@@ -26,7 +27,9 @@ fn check<C: Order>(case: &Case) {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Some((&head, choices)) = data.split_first() else { return };
+    let Some((&head, choices)) = data.split_first() else {
+        return;
+    };
     let case = choose(choices, OPS_MAX);
     match head / 2 % 4 {
         0 | 1 => check::<Bytewise>(&case),

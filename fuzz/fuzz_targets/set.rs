@@ -1,5 +1,6 @@
-//! Batches, switches, flushes, snapshots and scans on a set, chosen by the fuzzer, against one ordered history: every key at the
-//! latest number, at each snapshot that is kept and in each view that is kept.
+//! Batches, switches, flushes, snapshots and scans on a set, chosen by the fuzzer, against one
+//! ordered history: every key at the latest number, at each snapshot that is kept and in each view
+//! that is kept.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -58,14 +59,21 @@ fn write(set: &MemTableSet<History>, all: &mut History, entries: &[(u8, u8, u8)]
     let first = set.view().sequence() + 1;
     for (sequence, (key, kind, value)) in (first..).zip(entries.iter().take(8)) {
         let (kind, key, value) = entry(*key, *kind, *value);
-        batch.insert(kind, &key, &value).expect("far below the limits");
+        batch
+            .insert(kind, &key, &value)
+            .expect("far below the limits");
         all.insert(sequence, kind, &key, &value);
     }
-    assert_eq!(set.write(&batch).expect("room"), first + batch.len() as u64 - 1);
+    assert_eq!(
+        set.write(&batch).expect("room"),
+        first + batch.len() as u64 - 1
+    );
 }
 
 fn flush(set: &MemTableSet<History>, outcome: Outcome) {
-    let Some(mut job) = set.begin_flush().expect("no other job") else { return };
+    let Some(mut job) = set.begin_flush().expect("no other job") else {
+        return;
+    };
     let mut base = History::clone(set.view().base());
     job.flush(&mut base).expect("nothing is damaged");
     if outcome == Outcome::Installed {
@@ -80,26 +88,48 @@ fn check(view: &View<History>, all: &History) {
     for (key, found) in keys.iter().zip(view.multi_get(&keys)) {
         let expected = all.read(key, at, Known::default());
         assert_eq!(read_through(view, key), expected, "{key:?} at {at}");
-        assert_eq!(finish(view, key, found.expect("whole")), expected, "{key:?} at {at}");
+        assert_eq!(
+            finish(view, key, found.expect("whole")),
+            expected,
+            "{key:?} at {at}"
+        );
         shown += usize::from(expected != Known::default());
     }
-    let cursor = || view.merging_cursor(vec![Box::new(HistorySource::new(view.base()))]).expect("a cursor");
-    let forward: Vec<_> =
-        cursor().ascending().map(|entry| entry.expect("whole").user_key().to_vec()).collect();
-    let mut backward: Vec<_> =
-        cursor().descending().map(|entry| entry.expect("whole").user_key().to_vec()).collect();
+    let cursor = || {
+        view.merging_cursor(vec![Box::new(HistorySource::new(view.base()))])
+            .expect("a cursor")
+    };
+    let forward: Vec<_> = cursor()
+        .ascending()
+        .map(|entry| entry.expect("whole").user_key().to_vec())
+        .collect();
+    let mut backward: Vec<_> = cursor()
+        .descending()
+        .map(|entry| entry.expect("whole").user_key().to_vec())
+        .collect();
     backward.reverse();
     assert_eq!(forward, backward, "at {at}");
-    assert!(forward.is_sorted_by(|left, right| left < right), "each key once, in order");
+    assert!(
+        forward.is_sorted_by(|left, right| left < right),
+        "each key once, in order"
+    );
     assert_eq!(forward.len(), shown, "{forward:?} at {at}");
 }
 
 fuzz_target!(|input: (u8, Vec<Step>)| {
     let (how, steps) = input;
-    let directory = if how & 2 == 2 { Directory::On } else { Directory::Off };
+    let directory = if how & 2 == 2 {
+        Directory::On
+    } else {
+        Directory::Off
+    };
     let tables = MemTableOptions::builder().directory(directory).seed(7);
     let tables = tables.write_buffer_size(16 << 10).build().expect("options");
-    let options = SetOptions::builder().table(tables).max_write_buffer_number(64).build().expect("options");
+    let options = SetOptions::builder()
+        .table(tables)
+        .max_write_buffer_number(64)
+        .build()
+        .expect("options");
     let set = MemTableSet::open(options, History::default()).expect("a set");
     let (mut all, mut snapshots, mut views) = (History::default(), vec![], vec![]);
     for step in steps.iter().take(STEPS_MAX) {

@@ -1,6 +1,7 @@
-//! A table file of any bytes, and whole files with any bytes patched under checksums that check nothing: opening,
-//! verifying, gets and walks never panic, and walks end. Files without a patch verify and hold all of their entries. The blocks
-//! of a LevelDB table always have checksums, which are made right again after a patch.
+//! A table file of any bytes, and whole files with any bytes patched under checksums that check
+//! nothing: opening, verifying, gets and walks never panic, and walks end. Files without a patch
+//! verify and hold all of their entries. The blocks of a LevelDB table always have checksums, which
+//! are made right again after a patch.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};
@@ -28,11 +29,20 @@ fn files() -> &'static [Vec<u8>] {
 
 fn ingestible() -> Vec<u8> {
     let path = std::env::temp_dir().join(format!("paranoid-fuzz-{}-in.sst", std::process::id()));
-    let options = SortedTableOptions::builder().checksum(ChecksumKind::None).block_size(80);
+    let options = SortedTableOptions::builder()
+        .checksum(ChecksumKind::None)
+        .block_size(80);
     let options = options.build().expect("options");
     let mut writer = SortedTableWriter::create_ingestible_in(Disk, &path, options).expect("a file");
     for number in 0..ENTRIES {
-        writer.add(format!("key{number:02}").as_bytes(), 0, Kind::PUT, &[number as u8; 7]).expect("an entry");
+        writer
+            .add(
+                format!("key{number:02}").as_bytes(),
+                0,
+                Kind::PUT,
+                &[number as u8; 7],
+            )
+            .expect("an entry");
     }
     writer.add_range(b"key03", b"key05", 0).expect("a range");
     writer.finish().expect("a whole file");
@@ -42,13 +52,24 @@ fn ingestible() -> Vec<u8> {
 }
 
 fn file(version: u32) -> Vec<u8> {
-    let path = std::env::temp_dir().join(format!("paranoid-fuzz-{}-{version}.sst", std::process::id()));
-    let options = SortedTableOptions::builder().format_version(version).checksum(ChecksumKind::None);
-    let options = options.block_size(80).index_block_restart_interval(2).build().expect("options");
+    let path = std::env::temp_dir().join(format!(
+        "paranoid-fuzz-{}-{version}.sst",
+        std::process::id()
+    ));
+    let options = SortedTableOptions::builder()
+        .format_version(version)
+        .checksum(ChecksumKind::None);
+    let options = options
+        .block_size(80)
+        .index_block_restart_interval(2)
+        .build()
+        .expect("options");
     let mut writer = SortedTableWriter::create(&path, options).expect("a file");
     for number in 0..ENTRIES {
         let key = format!("key{:02}", number / 2);
-        writer.add(key.as_bytes(), 99 - number, Kind::PUT, &[number as u8; 7]).expect("an entry");
+        writer
+            .add(key.as_bytes(), 99 - number, Kind::PUT, &[number as u8; 7])
+            .expect("an entry");
     }
     writer.add_range(b"key03", b"key05", 90).expect("a range");
     writer.add_range(b"key04", b"key09", 50).expect("a range");
@@ -68,7 +89,10 @@ fn leveldb() -> &'static (Vec<u8>, Vec<BlockHandle>) {
     FILE.get_or_init(|| {
         let bytes = include_bytes!("../../sst/tests/data/leveldb-1.23-snappy-filter.ldb").to_vec();
         let table = open(bytes.clone()).expect("a whole file");
-        assert_eq!(table.verify().expect("a whole file").entries, LEVELDB_ENTRIES);
+        assert_eq!(
+            table.verify().expect("a whole file").entries,
+            LEVELDB_ENTRIES
+        );
         let mut blocks: Vec<BlockHandle> = table.blocks().map(|(_, handle)| handle).collect();
         let mut cursor = table.cursor();
         cursor.first().expect("an entry");
@@ -112,14 +136,23 @@ fn exercise(bytes: Vec<u8>) {
             let _ = cursor.next();
         }
     }
-    // Each step takes at least two bytes of a block, and no block is visited twice. Blocks may be compressed.
+    // Each step takes at least two bytes of a block, and no block is visited twice. Blocks may be
+    // compressed.
     for forward in [true, false] {
-        let _ = if forward { cursor.first() } else { cursor.last() };
+        let _ = if forward {
+            cursor.first()
+        } else {
+            cursor.last()
+        };
         let mut steps = 0;
         while cursor.is_valid() {
             steps += 1;
             assert!(steps <= SNAPPY_REACH * len, "a walk without an end");
-            let step = if forward { cursor.next() } else { cursor.prev() };
+            let step = if forward {
+                cursor.next()
+            } else {
+                cursor.prev()
+            };
             if step.is_err() {
                 break;
             }
@@ -136,7 +169,9 @@ fuzz_target!(|input: (u8, Vec<(u16, u8)>, &[u8])| {
         return exercise(raw.to_vec());
     };
     if patches.is_empty() {
-        let report = open(bytes.clone()).and_then(|table| table.verify()).expect("a whole file");
+        let report = open(bytes.clone())
+            .and_then(|table| table.verify())
+            .expect("a whole file");
         assert_eq!(report.entries, ENTRIES);
     }
     let len = bytes.len();

@@ -1,4 +1,5 @@
-//! Range tombstones chosen by the fuzzer: fragments, cursors over them and a table, against a look at every tombstone.
+//! Range tombstones chosen by the fuzzer: fragments, cursors over them and a table, against a look
+//! at every tombstone.
 //!
 //! ```text
 //!   first byte    filter, how keys look, snapshots
@@ -30,15 +31,24 @@ enum Answer {
 
 impl Model {
     fn over(&self, key: u8) -> impl Iterator<Item = u64> {
-        self.spans.iter().filter(move |(start, end, _)| (*start..*end).contains(&key)).map(|span| span.2)
+        self.spans
+            .iter()
+            .filter(move |(start, end, _)| (*start..*end).contains(&key))
+            .map(|span| span.2)
     }
 
     fn get(&self, key: u8, snapshot: u64) -> Answer {
-        let seen = self.points.iter().filter(|(own, sequence, _)| *own == key && *sequence <= snapshot);
+        let seen = self
+            .points
+            .iter()
+            .filter(|(own, sequence, _)| *own == key && *sequence <= snapshot);
         let newest = seen.max_by_key(|point| point.1);
         // A tombstone covers what is strictly older; one with sequence number 0 covers nothing.
         let floor = newest.map_or(0, |point| point.1);
-        let cover = self.over(key).filter(|sequence| *sequence <= snapshot && *sequence > floor).max();
+        let cover = self
+            .over(key)
+            .filter(|sequence| *sequence <= snapshot && *sequence > floor)
+            .max();
         match (cover, newest) {
             (Some(sequence), _) => Answer::Deleted(sequence, DeletedBy::Range),
             (None, Some((_, sequence, true))) => Answer::Value(*sequence),
@@ -48,7 +58,8 @@ impl Model {
     }
 }
 
-/// Keys that are equal in their first 8 bytes, or differ in them, or are longer than a lookup's buffers.
+/// Keys that are equal in their first 8 bytes, or differ in them, or are longer than a lookup's
+/// buffers.
 fn key(number: u8, style: u8) -> Vec<u8> {
     match style {
         0 => vec![number],
@@ -83,7 +94,11 @@ fn check_table(table: &TableReader, model: &Model, style: u8, snapshot: u64) {
     let mut shown = Vec::new();
     for number in 0..KEYS {
         let expected = model.get(number, snapshot);
-        assert_eq!(got(table, number, style, snapshot), expected, "key {number} at {snapshot}");
+        assert_eq!(
+            got(table, number, style, snapshot),
+            expected,
+            "key {number} at {snapshot}"
+        );
         if let Answer::Value(sequence) = expected {
             shown.push((key(number, style), sequence));
         }
@@ -92,18 +107,36 @@ fn check_table(table: &TableReader, model: &Model, style: u8, snapshot: u64) {
         let entry = entry.expect("no damage");
         (entry.user_key().to_vec(), entry.sequence())
     };
-    assert_eq!(table.range_at(snapshot, ..).map(entry).collect::<Vec<_>>(), shown, "at {snapshot}");
+    assert_eq!(
+        table.range_at(snapshot, ..).map(entry).collect::<Vec<_>>(),
+        shown,
+        "at {snapshot}"
+    );
     shown.reverse();
-    assert_eq!(table.range_at(snapshot, ..).rev().map(entry).collect::<Vec<_>>(), shown, "at {snapshot}");
+    assert_eq!(
+        table
+            .range_at(snapshot, ..)
+            .rev()
+            .map(entry)
+            .collect::<Vec<_>>(),
+        shown,
+        "at {snapshot}"
+    );
 }
 
-/// The numbers that a fragment must list: all of them, or the newest between two snapshots; newest first.
+/// The numbers that a fragment must list: all of them, or the newest between two snapshots; newest
+/// first.
 fn kept(model: &Model, number: u8, stripes: Option<&[u64]>) -> Vec<u64> {
     let mut all: Vec<u64> = model.over(number).collect();
     all.sort_unstable_by(|left, right| right.cmp(left));
     all.dedup();
     if let Some(snapshots) = stripes {
-        all.dedup_by_key(|sequence| snapshots.iter().filter(|snapshot| **snapshot < *sequence).count());
+        all.dedup_by_key(|sequence| {
+            snapshots
+                .iter()
+                .filter(|snapshot| **snapshot < *sequence)
+                .count()
+        });
     }
     all
 }
@@ -117,15 +150,34 @@ fn check_fragments(
 ) {
     fragments.verify().expect("no damage");
     let list: Vec<_> = fragments.iter().collect();
-    assert!(list.iter().all(|fragment| fragment.start() < fragment.end()));
-    assert!(list.windows(2).all(|two| two[0].end() <= two[1].start()), "fragments overlap");
+    assert!(
+        list.iter()
+            .all(|fragment| fragment.start() < fragment.end())
+    );
+    assert!(
+        list.windows(2).all(|two| two[0].end() <= two[1].start()),
+        "fragments overlap"
+    );
     for number in 0..KEYS {
         let (key, expected) = (key(number, style), kept(model, number, stripes));
-        let around = list.iter().find(|fragment| fragment.start() <= &key[..] && &key[..] < fragment.end());
-        assert_eq!(around.map_or(&[][..], |fragment| fragment.sequences()), expected, "key {number}");
+        let around = list
+            .iter()
+            .find(|fragment| fragment.start() <= &key[..] && &key[..] < fragment.end());
+        assert_eq!(
+            around.map_or(&[][..], |fragment| fragment.sequences()),
+            expected,
+            "key {number}"
+        );
         for &snapshot in snapshots {
-            let newest = expected.iter().copied().find(|sequence| *sequence <= snapshot);
-            assert_eq!(fragments.max_covering_sequence(&key, snapshot), newest, "key {number} at {snapshot}");
+            let newest = expected
+                .iter()
+                .copied()
+                .find(|sequence| *sequence <= snapshot);
+            assert_eq!(
+                fragments.max_covering_sequence(&key, snapshot),
+                newest,
+                "key {number} at {snapshot}"
+            );
         }
     }
 }
@@ -139,9 +191,13 @@ fn written(result: Result<paranoid_memtable::Inserted, Error>) -> bool {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Some((&head, program)) = data.split_first() else { return };
+    let Some((&head, program)) = data.split_first() else {
+        return;
+    };
     let style = head / 2 % 3;
-    let mut options = MemTableOptions::builder().write_buffer_size(64 << 10).seed(1);
+    let mut options = MemTableOptions::builder()
+        .write_buffer_size(64 << 10)
+        .seed(1);
     if head & 64 != 0 {
         options = options.whole_key_filter(0.1);
     }
@@ -154,8 +210,15 @@ fuzz_target!(|data: &[u8]| {
         match what % 8 {
             0..=3 => {
                 let taken = written(table.delete_range(sequence, &from, &to));
-                let twice = model.spans.iter().any(|span| (span.0, span.2) == (start, sequence));
-                assert_eq!(taken, start < end && !twice, "[{start}, {end}) at {sequence}");
+                let twice = model
+                    .spans
+                    .iter()
+                    .any(|span| (span.0, span.2) == (start, sequence));
+                assert_eq!(
+                    taken,
+                    start < end && !twice,
+                    "[{start}, {end}) at {sequence}"
+                );
                 if taken {
                     model.spans.push((start, end, sequence));
                 }
@@ -163,9 +226,15 @@ fuzz_target!(|data: &[u8]| {
             4 | 5 => {
                 let kind = what % 8 == 4;
                 let value = sequence.to_be_bytes();
-                let result =
-                    if kind { table.put(sequence, &from, &value) } else { table.delete(sequence, &from) };
-                let twice = model.points.iter().any(|point| (point.0, point.1) == (start, sequence));
+                let result = if kind {
+                    table.put(sequence, &from, &value)
+                } else {
+                    table.delete(sequence, &from)
+                };
+                let twice = model
+                    .points
+                    .iter()
+                    .any(|point| (point.0, point.1) == (start, sequence));
                 assert_eq!(written(result), !twice, "key {start} at {sequence}");
                 if !twice {
                     model.points.push((start, sequence, kind));
@@ -173,7 +242,11 @@ fuzz_target!(|data: &[u8]| {
             }
             6 => {
                 let answer = got(&table, start, style, sequence);
-                assert_eq!(answer, model.get(start, sequence), "key {start} at {sequence}");
+                assert_eq!(
+                    answer,
+                    model.get(start, sequence),
+                    "key {start} at {sequence}"
+                );
                 snapshots.push(sequence);
             }
             _ => table.maintain(),
@@ -193,7 +266,9 @@ fuzz_target!(|data: &[u8]| {
         fragmenter = fragmenter.with_snapshots(stripes);
     }
     for &(start, end, sequence) in &model.spans {
-        fragmenter.add(key(start, style), key(end, style), sequence).expect("a range");
+        fragmenter
+            .add(key(start, style), key(end, style), sequence)
+            .expect("a range");
     }
     check_fragments(&fragmenter.finish(), &model, style, stripes, &snapshots);
 });

@@ -1,5 +1,5 @@
-//! Commits: one batch after the other gets its numbers and its space, many are written at once, all become visible in
-//! the order of their numbers.
+//! Commits: one batch after the other gets its numbers and its space, many are written at once, all
+//! become visible in the order of their numbers.
 //!
 //! ```text
 //!   prepare    every check that does not depend on other writes, bytes counted, the encoding copied       no lock
@@ -8,28 +8,36 @@
 //!   apply      entries into the table; Journal::write or sync by one thread for all that wait    no lock
 //!   complete   visible up to here, once all commits before are done                              publication
 //! ```
-//! * COMMIT-1: what can be refused is refused before the batch has numbers: an error then changes nothing.
-//! * COMMIT-2: a batch is in the journal before it is in its table, and both have it in the order of the numbers.
-//! * COMMIT-3: a batch that has numbers and cannot be finished (damage, a panic, a failed write or sync) stops the set: nothing
-//!   from its first number on becomes visible, and no batch gets numbers any more. Nobody waits for it.
+//! * COMMIT-1: what can be refused is refused before the batch has numbers: an error then changes
+//!   nothing.
+//! * COMMIT-2: a batch is in the journal before it is in its table, and both have it in the order
+//!   of the numbers.
+//! * COMMIT-3: a batch that has numbers and cannot be finished (damage, a panic, a failed write or
+//!   sync) stops the set: nothing from its first number on becomes visible, and no batch gets
+//!   numbers any more. Nobody waits for it.
 //! * COMMIT-4: a table is closed, under the commit mutex, before the next one gets a number.
-//! * COMMIT-5: what a replay brought is in no journal that this set has switched to. So older journals stay until every
-//!   table that a replay wrote to is flushed. Whether a recovery goes on, only the journal knows:
-//!   so each install passes it the last number that is flushed.
-//! * COMMIT-6: what the journal has copied and not written is bounded: each time that so many bytes were appended, the batch
-//!   that passes the limit waits for a write.
-//! * COMMIT-7: a set that is read-only stays so. A switch closes its tables below the batch that stopped it, once every batch with a
-//!   number has ended; the journal gets no further table. What is above is read and flushed by nobody.
-//! * COMMIT-8: a table takes no more batches once its journal has as many bytes of them as the write buffer, though they leave few
-//!   entries there or none: so what is not flushed bounds the journals.
-//! * COMMIT-9: whoever needs the last number, the active table, or no batch to come closes the gates first, and has the commit
-//!   mutex. The next batch that gets its numbers under it opens them again, unless the set has a journal.
+//! * COMMIT-5: what a replay brought is in no journal that this set has switched to. So older
+//!   journals stay until every table that a replay wrote to is flushed. Whether a recovery goes on,
+//!   only the journal knows: so each install passes it the last number that is flushed.
+//! * COMMIT-6: what the journal has copied and not written is bounded: each time that so many bytes
+//!   were appended, the batch that passes the limit waits for a write.
+//! * COMMIT-7: a set that is read-only stays so. A switch closes its tables below the batch that
+//!   stopped it, once every batch with a number has ended; the journal gets no further table. What
+//!   is above is read and flushed by nobody.
+//! * COMMIT-8: a table takes no more batches once its journal has as many bytes of them as the
+//!   write buffer, though they leave few entries there or none: so what is not flushed bounds the
+//!   journals.
+//! * COMMIT-9: whoever needs the last number, the active table, or no batch to come closes the
+//!   gates first, and has the commit mutex. The next batch that gets its numbers under it opens
+//!   them again, unless the set has a journal.
 //!
-//! A batch reserves its space in its table before it has numbers, and holds it until its entries are in.
+//! A batch reserves its space in its table before it has numbers, and holds it until its entries
+//! are in.
 //!
-//! Any thread. No comparator runs under the commit mutex. What is waited for under it (the shards of the view, the
-//! publication's lock) is held for a few instructions, and never while the commit mutex is taken. A writer shard that
-//! another batch is in is not waited for: there is a free one, or one is made.
+//! Any thread. No comparator runs under the commit mutex. What is waited for under it (the shards
+//! of the view, the publication's lock) is held for a few instructions, and never while the commit
+//! mutex is taken. A writer shard that another batch is in is not waited for: there is a free one,
+//! or one is made.
 
 #![forbid(unsafe_code)]
 
@@ -40,7 +48,9 @@ use std::time::{Duration, Instant};
 use paranoid_memtable::batch::PreparedBatch;
 use paranoid_memtable::integrity::Place;
 use paranoid_memtable::sibling::{Alone, KeyComparator, Mutex, MutexGuard, thread_number};
-use paranoid_memtable::{Corruption, Error, MemTable, Result, SequenceNumber, StallCause, WriteBatch};
+use paranoid_memtable::{
+    Corruption, Error, MemTable, Result, SequenceNumber, StallCause, WriteBatch,
+};
 
 use crate::file_journal::journal::Journal;
 use crate::gates::{GATES, Gates};
@@ -51,11 +61,13 @@ use crate::swapped::{Pointers, Swapped};
 use crate::tables::{Registry, Slot, Tables};
 use crate::write_buffer_manager::{Membership, Phase, Stall, ThreadState};
 
-/// The table is asked whether it is full each time that batches took this share of its write buffer.
+/// The table is asked whether it is full each time that batches took this share of its write
+/// buffer.
 const QUESTIONS: u64 = 64;
 
-/// Bytes of batches that may be reserved inside a gate until the next batch closes all of them. Where it is less, as in a table of less
-/// than 4 MiB, gates would be opened and closed for a few batches, and stay closed.
+/// Bytes of batches that may be reserved inside a gate until the next batch closes all of them.
+/// Where it is less, as in a table of less than 4 MiB, gates would be opened and closed for a few
+/// batches, and stay closed.
 const GATE_MIN: u64 = 4 << 10;
 
 /// Bytes of batches that are appended to the journal until one waits for a write (COMMIT-6).
@@ -85,7 +97,8 @@ pub(crate) struct Shared<B> {
     pub(crate) reports: Reports,
 }
 
-/// What the commit mutex guards. What each batch writes or needs comes first, and so in the cache line of the mutex.
+/// What the commit mutex guards. What each batch writes or needs comes first, and so in the cache
+/// line of the mutex.
 #[repr(C)]
 pub(crate) struct Commit<B> {
     /// The last number that was given, while the gates are closed.
@@ -103,11 +116,13 @@ pub(crate) struct Commit<B> {
     pub(crate) tables: Arc<Tables<B>>,
     /// The active one of them, for writers.
     active: Pointers<Slot>,
-    /// The number of the last table that was begun. A journal that failed after a switch does not get one twice.
+    /// The number of the last table that was begun. A journal that failed after a switch does not
+    /// get one twice.
     pub(crate) last_table: u64,
     /// What made the set read-only, if that was no batch.
     pub(crate) refusal: Option<Error>,
-    /// The last table with entries that the journals switched to since it was made do not have (COMMIT-5).
+    /// The last table with entries that the journals switched to since it was made do not have
+    /// (COMMIT-5).
     pub(crate) replayed: Option<u64>,
 }
 
@@ -125,10 +140,19 @@ struct Request {
 impl<B> Shared<B> {
     pub(crate) fn open(mut options: SetOptions, base: Arc<B>) -> Result<Self> {
         let buffers = options.join()?;
-        let SetOptions { first_table, last_sequence: last, scans, .. } = options;
+        let SetOptions {
+            first_table,
+            last_sequence: last,
+            scans,
+            ..
+        } = options;
         let model = MemTable::new(options.table.clone())?;
         let active = Slot::new(first_table, model.fork()?, buffers.count_table(), scans);
-        let tables = Arc::new(Tables { active, immutables: Vec::new(), base });
+        let tables = Arc::new(Tables {
+            active,
+            immutables: Vec::new(),
+            base,
+        });
         if let Some(journal) = &options.journal {
             journal.switch(first_table)?;
         }
@@ -160,8 +184,8 @@ impl<B> Shared<B> {
         })
     }
 
-    /// Writes a batch, under its own numbers if a journal `replayed` it. Returns its last sequence number, or what is visible for a
-    /// batch without records.
+    /// Writes a batch, under its own numbers if a journal `replayed` it. Returns its last sequence
+    /// number, or what is visible for a batch without records.
     pub(crate) fn write(
         &self,
         batch: &WriteBatch,
@@ -174,7 +198,8 @@ impl<B> Shared<B> {
             batch.as_bytes().clone_into(&mut copy);
             copy
         });
-        // Every check that does not depend on other writes (COMMIT-1). Used where it lies: it is large.
+        // Every check that does not depend on other writes (COMMIT-1). Used where it lies: it is
+        // large.
         let mut prepared = self.model.prepare(batch);
         let prepared = prepared.as_mut().map_err(|error| error.clone())?;
         // The batch agrees with its digests, and the journal gets what it was when it did.
@@ -186,7 +211,10 @@ impl<B> Shared<B> {
         let bytes = prepared.bytes();
         if bytes > self.table_room {
             // It fits no empty table, and no table is sealed for it.
-            return Err(Error::MemTableFull { needed: bytes, remaining: self.table_room });
+            return Err(Error::MemTableFull {
+                needed: bytes,
+                remaining: self.table_room,
+            });
         }
         if replayed.is_none()
             && let Some(written) = self.commit_inside_gate(prepared, bytes)
@@ -194,7 +222,12 @@ impl<B> Shared<B> {
             self.reports.deliver();
             return written;
         }
-        let mut request = Request { bytes, encoded, replayed, durability };
+        let mut request = Request {
+            bytes,
+            encoded,
+            replayed,
+            durability,
+        };
         let written = if prepared.numbers() == 0 {
             self.commit_nothing(&request)
         } else {
@@ -211,10 +244,16 @@ impl<B> Shared<B> {
 
     /// The durability of a batch.
     fn durability(&self, options: WriteOptions) -> Result<Durability> {
-        let usual = if self.options.journal.is_some() { Durability::Buffered } else { Durability::None };
+        let usual = if self.options.journal.is_some() {
+            Durability::Buffered
+        } else {
+            Durability::None
+        };
         let durability = options.durability.unwrap_or(usual);
         if durability != Durability::None && self.options.journal.is_none() {
-            return Err(Error::InvalidArgument(format!("{durability:?} needs a journal")));
+            return Err(Error::InvalidArgument(format!(
+                "{durability:?} needs a journal"
+            )));
         }
         Ok(durability)
     }
@@ -226,10 +265,15 @@ impl<B> Shared<B> {
         mut act: impl FnMut() -> Result<T>,
     ) -> Result<T> {
         let mut done = act();
-        let Err(Error::WriteStall { cause, .. }) = done else { return done };
+        let Err(Error::WriteStall { cause, .. }) = done else {
+            return done;
+        };
         self.reports.tell(|| SetEvent::StallBegun { cause });
         let deadline = deadline.or_else(|| Instant::now().checked_add(self.options.stall_timeout));
-        let mut stall = Stall { deadline, ..Stall::default() };
+        let mut stall = Stall {
+            deadline,
+            ..Stall::default()
+        };
         while let Err(Error::WriteStall { cause, .. }) = &done
             && self.buffers.wait(*cause, &mut stall)
         {
@@ -237,15 +281,21 @@ impl<B> Shared<B> {
         }
         let waited = stall.since.map_or(Duration::ZERO, |since| since.elapsed());
         let mut refused = None;
-        if let Err(Error::WriteStall { cause, waited: told, .. }) = &mut done {
+        if let Err(Error::WriteStall {
+            cause,
+            waited: told,
+            ..
+        }) = &mut done
+        {
             (*told, refused) = (waited, Some(*cause));
         }
-        self.reports.tell(|| SetEvent::StallEnded { waited, refused });
+        self.reports
+            .tell(|| SetEvent::StallEnded { waited, refused });
         done
     }
 
-    /// Numbers a batch inside the gate of this thread, writes it, and publishes it. `None` if it has to go by the commit mutex
-    /// (GATES-2); nothing has changed then.
+    /// Numbers a batch inside the gate of this thread, writes it, and publishes it. `None` if it
+    /// has to go by the commit mutex (GATES-2); nothing has changed then.
     #[inline(always)]
     fn commit_inside_gate(
         &self,
@@ -253,7 +303,10 @@ impl<B> Shared<B> {
         bytes: u64,
     ) -> Option<Result<SequenceNumber>> {
         // Numbers without entries change what the table counts as empty.
-        if self.options.journal.is_some() || bytes == 0 || self.registry.publication.admit().is_err() {
+        if self.options.journal.is_some()
+            || bytes == 0
+            || self.registry.publication.admit().is_err()
+        {
             return None;
         }
         let (count, most) = (batch.numbers(), self.share() / GATES as u64);
@@ -262,25 +315,39 @@ impl<B> Shared<B> {
         let (gate, slot) = self.gates.enter(thread_number(), bytes, most)?;
         let reserved = slot.table.reserve(batch).ok()?;
         let taken = self.gates.number(gate, count, bytes);
-        let unfinished = Unfinished { shared: self, taken, cause: None };
+        let unfinished = Unfinished {
+            shared: self,
+            taken,
+            cause: None,
+        };
         let written = reserved.write(taken.first);
         drop(slot);
         Some(self.publish(unfinished, written.map(drop)))
     }
 
-    /// [`commit_inside_gate`](Self::commit_inside_gate), where another batch may have opened the gates while this one waited for the mutex.
+    /// [`commit_inside_gate`](Self::commit_inside_gate), where another batch may have opened the
+    /// gates while this one waited for the mutex.
     #[inline(never)]
     fn commit_inside_opened_gate(
         &self,
         batch: &mut PreparedBatch<'_>,
         request: &Request,
     ) -> Option<Result<SequenceNumber>> {
-        if request.replayed.is_some() { None } else { self.commit_inside_gate(batch, request.bytes) }
+        if request.replayed.is_some() {
+            None
+        } else {
+            self.commit_inside_gate(batch, request.bytes)
+        }
     }
 
-    /// Numbers a batch under the commit mutex, once it has space in the active table, writes it there, and publishes it.
+    /// Numbers a batch under the commit mutex, once it has space in the active table, writes it
+    /// there, and publishes it.
     #[inline(never)]
-    fn try_commit(&self, batch: &mut PreparedBatch<'_>, request: &mut Request) -> Result<SequenceNumber> {
+    fn try_commit(
+        &self,
+        batch: &mut PreparedBatch<'_>,
+        request: &mut Request,
+    ) -> Result<SequenceNumber> {
         let mut commit = self.commit.lock();
         if commit.are_gates_open {
             drop(commit);
@@ -303,7 +370,11 @@ impl<B> Shared<B> {
                 continue;
             }
             self.number(&mut commit, request, taken)?;
-            let unfinished = Unfinished { shared: self, taken, cause: None };
+            let unfinished = Unfinished {
+                shared: self,
+                taken,
+                cause: None,
+            };
             let is_worth_it = self.share() / GATES as u64 >= GATE_MIN;
             if is_worth_it && request.replayed.is_none() && self.journal().is_none() {
                 commit.are_gates_open = self.gates.open(&commit.active, commit.last);
@@ -325,13 +396,20 @@ impl<B> Shared<B> {
 
     /// Publishes a batch whose entries are in, or stops the set.
     #[inline(always)]
-    fn publish(&self, unfinished: Unfinished<'_, B>, written: Result<()>) -> Result<SequenceNumber> {
+    fn publish(
+        &self,
+        unfinished: Unfinished<'_, B>,
+        written: Result<()>,
+    ) -> Result<SequenceNumber> {
         let Taken { first, last } = unfinished.taken;
         match written {
             Err(error) => Err(unfinished.stop(error)),
             Ok(()) => {
                 std::mem::forget(unfinished);
-                self.registry.publication.complete(first, last).map(|()| last)
+                self.registry
+                    .publication
+                    .complete(first, last)
+                    .map(|()| last)
             }
         }
     }
@@ -358,23 +436,43 @@ impl<B> Shared<B> {
         self.model.options().write_buffer_size() / QUESTIONS
     }
 
-    /// Commits a batch without records. It takes no number; a write or a sync that it asks for covers earlier batches.
+    /// Commits a batch without records. It takes no number; a write or a sync that it asks for
+    /// covers earlier batches.
     fn commit_nothing(&self, request: &Request) -> Result<SequenceNumber> {
         self.admit(&self.commit.lock())?;
         let last = self.logged.appended();
-        let waited = self.wait_for_journal(request, Taken { first: last + 1, last });
+        let waited = self.wait_for_journal(
+            request,
+            Taken {
+                first: last + 1,
+                last,
+            },
+        );
         waited.map_err(|error| self.refuse(error))?;
         Ok(self.registry.publication.visible())
     }
 
     /// Waits until the journal has numbers up to `last`, as the durability of the batch says.
     fn wait_for_journal(&self, request: &Request, batch: Taken) -> Result<()> {
-        let Some(journal) = self.journal() else { return Ok(()) };
-        self.logged.wait(batch, request.durability, journal, &self.registry.publication)
+        let Some(journal) = self.journal() else {
+            return Ok(());
+        };
+        self.logged.wait(
+            batch,
+            request.durability,
+            journal,
+            &self.registry.publication,
+        )
     }
 
-    /// The numbers of a batch, first and last. A replay goes on after everything that was written before, with nothing under way.
-    fn numbers(&self, commit: &Commit<B>, count: u64, replayed: Option<SequenceNumber>) -> Result<Taken> {
+    /// The numbers of a batch, first and last. A replay goes on after everything that was written
+    /// before, with nothing under way.
+    fn numbers(
+        &self,
+        commit: &Commit<B>,
+        count: u64,
+        replayed: Option<SequenceNumber>,
+    ) -> Result<Taken> {
         let next = commit.last + 1;
         let first = match replayed {
             None => next,
@@ -384,13 +482,20 @@ impl<B> Shared<B> {
                 )));
             }
             Some(_) if self.registry.publication.visible() != commit.last => {
-                return Err(Error::InvalidArgument("a batch is replayed while others are written".into()));
+                return Err(Error::InvalidArgument(
+                    "a batch is replayed while others are written".into(),
+                ));
             }
             Some(first) => first,
         };
-        match first.checked_add(count.saturating_sub(1)).filter(|last| *last <= SEQUENCE_MAX) {
+        match first
+            .checked_add(count.saturating_sub(1))
+            .filter(|last| *last <= SEQUENCE_MAX)
+        {
             Some(last) => Ok(Taken { first, last }),
-            None => Err(Error::InvalidArgument("sequence numbers end at 2^56 - 1".into())),
+            None => Err(Error::InvalidArgument(
+                "sequence numbers end at 2^56 - 1".into(),
+            )),
         }
     }
 
@@ -420,7 +525,11 @@ impl<B> Shared<B> {
         }
         if request.bytes == 0 {
             // Numbers of empty ranges alone leave an empty table empty.
-            commit.closed = if commit.is_active_empty() { last } else { commit.closed };
+            commit.closed = if commit.is_active_empty() {
+                last
+            } else {
+                commit.closed
+            };
         } else if commit.unasked == 0 {
             // It has entries (WRITE-BUFFERS-2).
             let active = &commit.tables.active;
@@ -430,8 +539,9 @@ impl<B> Shared<B> {
         Ok(())
     }
 
-    /// Each time that batches took a share of the write buffer, asks for room, and replaces the active table if it is full or due to
-    /// be flushed, or if its journal is as long as the write buffer (COMMIT-8).
+    /// Each time that batches took a share of the write buffer, asks for room, and replaces the
+    /// active table if it is full or due to be flushed, or if its journal is as long as the write
+    /// buffer (COMMIT-8).
     fn ask_sometimes(&self, commit: &mut Commit<B>, bytes: u64) -> Result<()> {
         let write_buffer_size = self.model.options().write_buffer_size();
         commit.unasked = commit.unasked.saturating_add(bytes);
@@ -439,7 +549,10 @@ impl<B> Shared<B> {
         if !is_logged_full && commit.unasked < self.share() {
             return Ok(());
         }
-        let is_to_seal = self.buffers.admit(bytes).map_err(|cause| commit.stall(cause))?;
+        let is_to_seal = self
+            .buffers
+            .admit(bytes)
+            .map_err(|cause| commit.stall(cause))?;
         let has_entries = !commit.is_active_empty();
         if is_logged_full || has_entries && commit.tables.active.table.should_flush() {
             self.replace_full(commit)?;
@@ -464,9 +577,13 @@ impl<B> Shared<B> {
             return Ok(());
         }
         let mut commit = self.lock_commit();
-        let is_possible = self.admit(&commit).is_ok() && commit.count_tables() < self.options.tables_max;
-        let sealed =
-            if commit.is_active_empty() || !is_possible { Ok(()) } else { self.replace_active(&mut commit) };
+        let is_possible =
+            self.admit(&commit).is_ok() && commit.count_tables() < self.options.tables_max;
+        let sealed = if commit.is_active_empty() || !is_possible {
+            Ok(())
+        } else {
+            self.replace_active(&mut commit)
+        };
         drop(commit);
         self.reports.deliver();
         sealed
@@ -479,7 +596,8 @@ impl<B> Shared<B> {
         Ok(())
     }
 
-    /// Closes the tables of a read-only set where its visible numbers end, so that all that is visible can be flushed (COMMIT-7).
+    /// Closes the tables of a read-only set where its visible numbers end, so that all that is
+    /// visible can be flushed (COMMIT-7).
     fn close(&self, commit: &mut Commit<B>) -> Result<()> {
         // The commit mutex is held, so no number is given meanwhile.
         let stop = self.registry.publication.wait_until_ended(commit.last);
@@ -504,11 +622,15 @@ impl<B> Shared<B> {
         commit.tables = commit.tables.switched(next, end);
         // What the shards held are pointers: all tables are in the new view as well.
         drop(self.tables.swap(&commit.tables));
-        self.reports.note(|| SetEvent::Switched { sealed: sealed.number, active });
+        self.reports.note(|| SetEvent::Switched {
+            sealed: sealed.number,
+            active,
+        });
         sealed.leave(Phase::Sealed);
     }
 
-    /// Closes the active table unless it is empty. Returns the newest of the immutable ones, by its number in the buffers.
+    /// Closes the active table unless it is empty. Returns the newest of the immutable ones, by its
+    /// number in the buffers.
     pub(crate) fn switch(&self) -> Result<Option<u64>> {
         let mut tried = None;
         let sealed = self.once_there_is_room(None, || {
@@ -544,7 +666,8 @@ impl<B> Shared<B> {
         error
     }
 
-    /// The answer of a journal. One that has failed may lose what it has taken: the set is read-only then.
+    /// The answer of a journal. One that has failed may lose what it has taken: the set is
+    /// read-only then.
     fn heed(&self, commit: &mut Commit<B>, answer: Result<()>) -> Result<()> {
         if let Err(error @ Error::ReadOnly { .. }) = &answer {
             self.refuse_because(commit, error);
@@ -557,7 +680,9 @@ impl<B> Shared<B> {
     fn refuse_because(&self, commit: &mut Commit<B>, error: &Error) {
         if commit.refusal.is_none() {
             commit.refusal = Some(error.clone());
-            self.reports.note(|| SetEvent::Stopped { cause: error.clone() });
+            self.reports.note(|| SetEvent::Stopped {
+                cause: error.clone(),
+            });
         }
     }
 
@@ -570,13 +695,22 @@ impl<B> Shared<B> {
     }
 
     /// Makes an empty table and tells the journal, if there is one to be told.
-    fn next_slot(&self, commit: &mut Commit<B>, journal: Option<&dyn Journal>) -> Result<Arc<Slot>> {
+    fn next_slot(
+        &self,
+        commit: &mut Commit<B>,
+        journal: Option<&dyn Journal>,
+    ) -> Result<Arc<Slot>> {
         let table = self.model.fork()?;
         let end = || Error::InvalidArgument("table numbers end at 2^64 - 1".into());
         let number = commit.last_table.checked_add(1).ok_or_else(end)?;
         journal.map_or(Ok(()), |journal| self.heed(commit, journal.switch(number)))?;
         commit.last_table = number;
-        Ok(Slot::new(number, table, self.buffers.count_table(), self.options.scans))
+        Ok(Slot::new(
+            number,
+            table,
+            self.buffers.count_table(),
+            self.options.scans,
+        ))
     }
 }
 
@@ -591,14 +725,23 @@ impl<B> Commit<B> {
     }
 
     fn stall(&self, cause: StallCause) -> Error {
-        Error::WriteStall { cause, tables: self.count_tables(), waited: Duration::ZERO }
+        Error::WriteStall {
+            cause,
+            tables: self.count_tables(),
+            waited: Duration::ZERO,
+        }
     }
 }
 
-/// The first byte of a copy that is not as the original's. 256 is no byte: one of the two ends there.
+/// The first byte of a copy that is not as the original's. 256 is no byte: one of the two ends
+/// there.
 #[cold]
 fn first_difference(original: &[u8], copy: &[u8]) -> Corruption {
-    let at = original.iter().zip(copy).take_while(|(original, copy)| original == copy).count();
+    let at = original
+        .iter()
+        .zip(copy)
+        .take_while(|(original, copy)| original == copy)
+        .count();
     let byte = |bytes: &[u8]| bytes.get(at).map_or(256, |byte| u64::from(*byte));
     Corruption::new(Place::Encoding, at as u64, byte(original), byte(copy))
 }
@@ -621,8 +764,15 @@ impl<B> Unfinished<'_, B> {
 impl<B> Drop for Unfinished<'_, B> {
     fn drop(&mut self) {
         let cause = self.cause.take().unwrap_or(Error::WriterPanicked);
-        if self.shared.registry.publication.stop(self.taken, cause.clone()) {
-            self.shared.reports.note(|| SetEvent::Stopped { cause: Error::read_only(cause) });
+        if self
+            .shared
+            .registry
+            .publication
+            .stop(self.taken, cause.clone())
+        {
+            self.shared.reports.note(|| SetEvent::Stopped {
+                cause: Error::read_only(cause),
+            });
         }
     }
 }
@@ -635,11 +785,16 @@ mod tests {
     #[test]
     fn a_copy_that_differs_is_reported_with_both_bytes() {
         let original = [7, 8, 9];
-        for (copy, at, expected, found) in
-            [(&[7, 0, 9][..], 1, 8, 0), (&[7, 8], 2, 9, 256), (&[7, 8, 9, 1], 3, 256, 1)]
-        {
+        for (copy, at, expected, found) in [
+            (&[7, 0, 9][..], 1, 8, 0),
+            (&[7, 8], 2, 9, 256),
+            (&[7, 8, 9, 1], 3, 256, 1),
+        ] {
             let report = first_difference(&original, copy);
-            assert_eq!((report.offset, report.expected, report.found), (at, expected, found));
+            assert_eq!(
+                (report.offset, report.expected, report.found),
+                (at, expected, found)
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Compactions: the versions of several sources in one order, without those that nobody can read, and their range
-//! tombstones as one list of fragments. A flush is one over tables.
+//! Compactions: the versions of several sources in one order, without those that nobody can read,
+//! and their range tombstones as one list of fragments. A flush is one over tables.
 //!
 //! ```text
 //!   newest     a@9 merge   b@8 single delete   d@9 delete   [e, g) @7         pulled one after the other; snapshot 5
@@ -7,24 +7,30 @@
 //!   oldest     a@6 put     c@2 put             d@3 put      f@5 put
 //!   merged     a@9 put     c@2 put   d@9 delete, d@4 put    f@5 put           then [e, g) @7
 //! ```
-//! Snapshots cut the versions of a key into stripes: whoever sees one version of a stripe sees all that are in it and older.
-//! * COMPACTION-1: of a stripe the newest version stays, and what it stands on: merge operands down to their base. A version under
-//!   a range tombstone of its own stripe goes.
-//! * COMPACTION-2: a single delete and the put that it meets in its stripe go together, unless an older version would show: then
-//!   the single delete becomes a delete, as it does over a delete or merge operands. One that meets no put stays, under newer
-//!   versions as well: its put may be further below.
-//! * COMPACTION-3: operands become one value where their base is known: a value or a delete of their stripe, or nothing at the
-//!   lowest level. What the operator refuses stays as it is, for readers to be told.
-//! * COMPACTION-4: at the lowest level a tombstone goes once no older version is handed out: range tombstones that the oldest
-//!   snapshot sees, and point tombstones of keys without an older stripe.
-//! * COMPACTION-5: an entry that is handed out as it was keeps the digests of its table. A single delete that becomes a delete has
-//!   them rewritten; what an operator is given agrees with its own.
-//! * SET-FLUSH-1: the end is reached only after every table's own flush has reached its end: all entries were seen and
-//!   verified, and all sums compared.
-//! * SET-FLUSH-2: what a table's own flush leaves out (FLUSH-3) and what this file leaves out every reader at the newest number or
-//!   at a snapshot does without.
-//! * SET-FLUSH-3: a table ends at its last number: what is above (TABLES-4) is not handed out. The tables after it end there too, and
-//!   the last number of the job is among its snapshots, so that no version above hides one below.
+//! Snapshots cut the versions of a key into stripes: whoever sees one version of a stripe sees all
+//! that are in it and older.
+//! * COMPACTION-1: of a stripe the newest version stays, and what it stands on: merge operands down
+//!   to their base. A version under a range tombstone of its own stripe goes.
+//! * COMPACTION-2: a single delete and the put that it meets in its stripe go together, unless an
+//!   older version would show: then the single delete becomes a delete, as it does over a delete or
+//!   merge operands. One that meets no put stays, under newer versions as well: its put may be
+//!   further below.
+//! * COMPACTION-3: operands become one value where their base is known: a value or a delete of
+//!   their stripe, or nothing at the lowest level. What the operator refuses stays as it is, for
+//!   readers to be told.
+//! * COMPACTION-4: at the lowest level a tombstone goes once no older version is handed out: range
+//!   tombstones that the oldest snapshot sees, and point tombstones of keys without an older
+//!   stripe.
+//! * COMPACTION-5: an entry that is handed out as it was keeps the digests of its table. A single
+//!   delete that becomes a delete has them rewritten; what an operator is given agrees with its
+//!   own.
+//! * SET-FLUSH-1: the end is reached only after every table's own flush has reached its end: all
+//!   entries were seen and verified, and all sums compared.
+//! * SET-FLUSH-2: what a table's own flush leaves out (FLUSH-3) and what this file leaves out every
+//!   reader at the newest number or at a snapshot does without.
+//! * SET-FLUSH-3: a table ends at its last number: what is above (TABLES-4) is not handed out. The
+//!   tables after it end there too, and the last number of the job is among its snapshots, so that
+//!   no version above hides one below.
 //!
 //! One thread at a time pulls; tables are frozen.
 
@@ -34,12 +40,16 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, Versions};
+use paranoid_memtable::flush::{
+    FlushEntry, FlushItem, FlushIter, FlushSink, FlushSummary, Versions,
+};
 use paranoid_memtable::integrity::{Place, StoredProtection};
 use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::sibling::KeyComparator;
 use paranoid_memtable::tombstone::{FragmentIter, Fragmenter};
-use paranoid_memtable::{Comparator, Corruption, ImmutableMemTable, Kind, Result, SequenceNumber, shown};
+use paranoid_memtable::{
+    Comparator, Corruption, ImmutableMemTable, Kind, Result, SequenceNumber, shown,
+};
 
 use crate::merging_cursor::{MergeOperator, apply, leads_on};
 use crate::tables::Slot;
@@ -56,25 +66,59 @@ struct Version {
 
 impl Version {
     fn of(entry: FlushEntry<'_>) -> Self {
-        let FlushEntry { user_key, sequence, kind, value, protection } = entry;
-        Version { key: user_key.to_vec(), sequence, kind, value: value.to_vec(), protection }
+        let FlushEntry {
+            user_key,
+            sequence,
+            kind,
+            value,
+            protection,
+        } = entry;
+        Version {
+            key: user_key.to_vec(),
+            sequence,
+            kind,
+            value: value.to_vec(),
+            protection,
+        }
     }
 
     fn entry(&self) -> FlushEntry<'_> {
-        let Version { key, sequence, kind, value, protection } = self;
-        FlushEntry { user_key: key, sequence: *sequence, kind: *kind, value, protection: *protection }
+        let Version {
+            key,
+            sequence,
+            kind,
+            value,
+            protection,
+        } = self;
+        FlushEntry {
+            user_key: key,
+            sequence: *sequence,
+            kind: *kind,
+            value,
+            protection: *protection,
+        }
     }
 
     /// This tombstone as one that hides every older version (COMPACTION-5).
     fn into_delete(self) -> Self {
-        let protection = self.protection.rewritten((self.sequence, self.kind), (self.sequence, Kind::DELETE));
-        Version { kind: Kind::DELETE, protection, ..self }
+        let protection = self
+            .protection
+            .rewritten((self.sequence, self.kind), (self.sequence, Kind::DELETE));
+        Version {
+            kind: Kind::DELETE,
+            protection,
+            ..self
+        }
     }
 
     /// Compares it with its digests.
     fn verify(&self) -> Result<()> {
-        let agrees = self.protection.check(&self.key, &self.value, self.sequence, self.kind);
-        agrees.map(drop).ok_or_else(|| Corruption::new(Place::Value, 0, 0, 0).into())
+        let agrees = self
+            .protection
+            .check(&self.key, &self.value, self.sequence, self.kind);
+        agrees
+            .map(drop)
+            .ok_or_else(|| Corruption::new(Place::Value, 0, 0, 0).into())
     }
 }
 
@@ -108,32 +152,51 @@ impl Input<'_> {
         let mut passed = 0;
         match &mut self.entries {
             Entries::Table(items) => {
-                while items.next_entry()?.is_some_and(|entry| entry.sequence > self.last) {
+                while items
+                    .next_entry()?
+                    .is_some_and(|entry| entry.sequence > self.last)
+                {
                     passed += 1;
                 }
             }
             Entries::Source(next, version) => {
                 let last = version.take();
                 let to = std::mem::replace(next, SourceMove::Next);
-                let Some(found) = self.source.go(to)? else { return Ok(0) };
-                let from = last.as_ref().map(|last| (last.key.as_slice(), last.sequence));
+                let Some(found) = self.source.go(to)? else {
+                    return Ok(0);
+                };
+                let from = last
+                    .as_ref()
+                    .map(|last| (last.key.as_slice(), last.sequence));
                 leads_on(comparator, place, from, to, &found)?;
-                let SourceKey { user_key, sequence, kind } = found;
-                let (mut key, mut value) = last.map(|last| (last.key, last.value)).unwrap_or_default();
+                let SourceKey {
+                    user_key,
+                    sequence,
+                    kind,
+                } = found;
+                let (mut key, mut value) =
+                    last.map(|last| (last.key, last.value)).unwrap_or_default();
                 key.clear();
                 key.extend_from_slice(user_key);
                 self.source.value_into(&mut value)?;
                 let protection = StoredProtection::of(&key, &value, sequence, kind);
-                *version = Some(Version { key, sequence, kind, value, protection });
+                *version = Some(Version {
+                    key,
+                    sequence,
+                    kind,
+                    value,
+                    protection,
+                });
             }
         }
         Ok(passed)
     }
 }
 
-/// The versions of several sources as one, without those that no reader needs, pulled one item after the other: first all
-/// entries, then all fragments of range tombstones, both in ascending order. Made by [`over`](Self::over), for an engine's files, and
-/// by [`FlushJob::items`](crate::FlushJob::items), for the tables of a flush.
+/// The versions of several sources as one, without those that no reader needs, pulled one item
+/// after the other: first all entries, then all fragments of range tombstones, both in ascending
+/// order. Made by [`over`](Self::over), for an engine's files, and by
+/// [`FlushJob::items`](crate::FlushJob::items), for the tables of a flush.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -183,7 +246,8 @@ pub struct Compaction<'s> {
     summary: FlushSummary,
     /// How it ended, for a job too.
     ended: Arc<Ended>,
-    /// Set while an item is looked for: a call that finds it set knows that the one before panicked.
+    /// Set while an item is looked for: a call that finds it set knows that the one before
+    /// panicked.
     is_moving: bool,
 }
 
@@ -216,10 +280,12 @@ enum Next {
 }
 
 impl<'s> Compaction<'s> {
-    /// A merge of sources, which are given newest first: of one key, every version and range tombstone of a source is newer than those
-    /// of the sources after it. What is read at one of the snapshots, in any order, or at the newest number stays as it is. The
-    /// numbers are those of [`MemTableSet::snapshots`](crate::MemTableSet::snapshots), asked for after the sources were chosen. Each item
-    /// costs O(sources), and a question for range tombstones to each of them.
+    /// A merge of sources, which are given newest first: of one key, every version and range
+    /// tombstone of a source is newer than those of the sources after it. What is read at one of
+    /// the snapshots, in any order, or at the newest number stays as it is. The numbers are those
+    /// of [`MemTableSet::snapshots`](crate::MemTableSet::snapshots), asked for after the sources
+    /// were chosen. Each item costs O(sources), and a question for range tombstones to each of
+    /// them.
     #[must_use]
     pub fn over(
         comparator: Arc<dyn Comparator>,
@@ -228,7 +294,11 @@ impl<'s> Compaction<'s> {
     ) -> Self {
         let inputs = sources.into_iter();
         let entries = || Entries::Source(SourceMove::First, None);
-        let inputs = inputs.map(|source| Input { entries: entries(), source, last: SequenceNumber::MAX });
+        let inputs = inputs.map(|source| Input {
+            entries: entries(),
+            source,
+            last: SequenceNumber::MAX,
+        });
         Compaction::of(inputs.collect(), comparator.into(), snapshots)
     }
 
@@ -243,11 +313,18 @@ impl<'s> Compaction<'s> {
         let begun = |(slot, table): (&Arc<Slot>, &'s ImmutableMemTable)| {
             let last = slot.last.get();
             let entries = Entries::Table(Box::new(table.flush_iter(Versions::SeenBy(snapshots))?));
-            Ok(Input { entries, source: table.source(), last })
+            Ok(Input {
+                entries,
+                source: table.source(),
+                last,
+            })
         };
         let inputs = slots.iter().zip(frozen).map(begun).collect::<Result<_>>()?;
         let merge = Compaction::of(inputs, comparator.clone(), snapshots);
-        let mut merge = Compaction { ended: Arc::clone(ended), ..merge };
+        let mut merge = Compaction {
+            ended: Arc::clone(ended),
+            ..merge
+        };
         merge.step()?;
         Ok(merge)
     }
@@ -273,8 +350,8 @@ impl<'s> Compaction<'s> {
         }
     }
 
-    /// This merge with an operator that combines merge operands where their base is known, or where it can
-    /// [`combine`](MergeOperator::combine) them without.
+    /// This merge with an operator that combines merge operands where their base is known, or where
+    /// it can [`combine`](MergeOperator::combine) them without.
     ///
     /// ```
     /// use std::error::Error;
@@ -303,21 +380,24 @@ impl<'s> Compaction<'s> {
         self
     }
 
-    /// This merge for the lowest level: nothing that is not among the sources has an older version of their keys, nor ever will. So
-    /// tombstones that hide nothing go.
+    /// This merge for the lowest level: nothing that is not among the sources has an older version
+    /// of their keys, nor ever will. So tombstones that hide nothing go.
     #[must_use]
     pub fn to_lowest_level(mut self) -> Self {
         self.level = Level::Lowest;
         self
     }
 
-    /// The next item, borrowed until the next call. `None` means that all items were returned; of a flush, that the counts and
-    /// sums of all tables agree with those of their freeze. Only then may the caller keep what it made of the items.
+    /// The next item, borrowed until the next call. `None` means that all items were returned; of a
+    /// flush, that the counts and sums of all tables agree with those of their freeze. Only then
+    /// may the caller keep what it made of the items.
     ///
     /// # Errors
-    /// `Corruption` for the first damage found, errors of the sources, and `InvalidArgument` for a source that does not go on: one whose
-    /// next entry is not after the last one; the text has its place. After a call that panicked, in the comparator, the operator or a
-    /// source, `ReaderPanicked`. What was made of the items must be discarded, and every later call returns this error.
+    /// `Corruption` for the first damage found, errors of the sources, and `InvalidArgument` for a
+    /// source that does not go on: one whose next entry is not after the last one; the text has its
+    /// place. After a call that panicked, in the comparator, the operator or a source,
+    /// `ReaderPanicked`. What was made of the items must be discarded, and every later call returns
+    /// this error.
     #[expect(
         clippy::should_implement_trait,
         reason = "items are lent: it is no iterator of the standard library"
@@ -392,9 +472,12 @@ impl<'s> Compaction<'s> {
             if self.lent.is_some() {
                 return Ok(Some(Next::Made));
             }
-            let Some(head) = self.head()? else { return Ok(None) };
+            let Some(head) = self.head()? else {
+                return Ok(None);
+            };
             self.used = head.place..head.place + 1;
-            // A single delete stays under newer versions (COMPACTION-2), unless there is nothing below.
+            // A single delete stays under newer versions (COMPACTION-2), unless there is nothing
+            // below.
             let may_matter = head.kind == Kind::SINGLE_DELETE && self.level == Level::Inner;
             if self.answered == Some(head.stripe) && !may_matter || self.is_covered(&head)? {
                 self.summary.hidden += 1;
@@ -434,17 +517,43 @@ impl<'s> Compaction<'s> {
         let entries = entries.filter_map(|(place, input)| Some((place, input.entry()?)));
         let first = entries.reduce(|first, other| {
             let order = self.comparator.compare(other.1.user_key, first.1.user_key);
-            if order.then(first.1.sequence.cmp(&other.1.sequence)).is_lt() { other } else { first }
+            if order.then(first.1.sequence.cmp(&other.1.sequence)).is_lt() {
+                other
+            } else {
+                first
+            }
         });
-        let Some((place, FlushEntry { user_key, sequence, kind, .. })) = first else { return Ok(None) };
-        if !self.key.as_deref().is_some_and(|key| self.comparator.compare(key, user_key).is_eq()) {
+        let Some((
+            place,
+            FlushEntry {
+                user_key,
+                sequence,
+                kind,
+                ..
+            },
+        )) = first
+        else {
+            return Ok(None);
+        };
+        if !self
+            .key
+            .as_deref()
+            .is_some_and(|key| self.comparator.compare(key, user_key).is_eq())
+        {
             self.answered = None;
             let key = self.key.get_or_insert_default();
             key.clear();
             key.extend_from_slice(user_key);
         }
-        let stripe = self.snapshots.partition_point(|snapshot| *snapshot < sequence);
-        Ok(Some(Head { place, sequence, kind, stripe }))
+        let stripe = self
+            .snapshots
+            .partition_point(|snapshot| *snapshot < sequence);
+        Ok(Some(Head {
+            place,
+            sequence,
+            kind,
+            stripe,
+        }))
     }
 
     /// The next version of the key that this one has, unless a range tombstone covers it; those go.
@@ -460,7 +569,9 @@ impl<'s> Compaction<'s> {
 
     /// Whether the merge is at the key of a version.
     fn is_at(&self, version: &Version) -> bool {
-        self.key.as_deref().is_some_and(|key| self.comparator.compare(key, &version.key).is_eq())
+        self.key
+            .as_deref()
+            .is_some_and(|key| self.comparator.compare(key, &version.key).is_eq())
     }
 
     /// Leaves an entry out.
@@ -472,15 +583,27 @@ impl<'s> Compaction<'s> {
     /// A copy of the entry at the head, which goes on.
     fn take(&mut self, head: &Head) -> Option<Version> {
         self.used = head.place..head.place + 1;
-        self.inputs.get(head.place).and_then(Input::entry).map(Version::of)
+        self.inputs
+            .get(head.place)
+            .and_then(Input::entry)
+            .map(Version::of)
     }
 
-    /// Whether all that could see a version see a range tombstone over it. Then they see none of its stripe that is older, either.
+    /// Whether all that could see a version see a range tombstone over it. Then they see none of
+    /// its stripe that is older, either.
     fn is_covered(&mut self, head: &Head) -> Result<bool> {
-        let Some(key) = &self.key else { return Ok(false) };
-        let snapshot = self.snapshots.get(head.stripe).copied().unwrap_or(SequenceNumber::MAX);
+        let Some(key) = &self.key else {
+            return Ok(false);
+        };
+        let snapshot = self
+            .snapshots
+            .get(head.stripe)
+            .copied()
+            .unwrap_or(SequenceNumber::MAX);
         for input in &mut self.inputs {
-            let cover = input.source.cover(self.comparator.get(), key, snapshot.min(input.last))?;
+            let cover = input
+                .source
+                .cover(self.comparator.get(), key, snapshot.min(input.last))?;
             if cover.is_some_and(|cover| cover.sequence > head.sequence) {
                 return Ok(true);
             }
@@ -488,7 +611,8 @@ impl<'s> Compaction<'s> {
         Ok(false)
     }
 
-    /// Keeps a tombstone whose stripe has nothing more, unless it is at the lowest level and hides nothing (COMPACTION-4).
+    /// Keeps a tombstone whose stripe has nothing more, unless it is at the lowest level and hides
+    /// nothing (COMPACTION-4).
     fn keep_if_needed(&mut self, tombstone: Version) -> Result<()> {
         while self.level == Level::Lowest {
             match self.older(&tombstone)? {
@@ -506,14 +630,20 @@ impl<'s> Compaction<'s> {
 
     /// Lets a single delete meet what is below it in its stripe (COMPACTION-2).
     fn single_delete(&mut self, head: &Head) -> Result<()> {
-        let Some(mut single) = self.take(head) else { return Ok(()) };
+        let Some(mut single) = self.take(head) else {
+            return Ok(());
+        };
         while let Some(met) = self.older(&single)?.filter(|met| met.stripe == head.stripe) {
             self.pass(&met);
             if met.kind == Kind::SINGLE_DELETE {
                 continue;
             }
             let is_pair = !met.kind.is_point_delete() && met.kind != Kind::MERGE;
-            if is_pair && self.older(&single)?.is_none_or(|older| older.kind.is_point_delete()) {
+            if is_pair
+                && self
+                    .older(&single)?
+                    .is_none_or(|older| older.kind.is_point_delete())
+            {
                 self.summary.hidden += 1;
                 return Ok(());
             }
@@ -529,7 +659,9 @@ impl<'s> Compaction<'s> {
     /// Collects the merge operands of a stripe, and combines them (COMPACTION-3).
     fn operands(&mut self, head: &Head, operator: &dyn MergeOperator) -> Result<()> {
         let mut operands: Vec<Version> = self.take(head).into_iter().collect();
-        let Some(newest) = operands.first().cloned() else { return Ok(()) };
+        let Some(newest) = operands.first().cloned() else {
+            return Ok(());
+        };
         let below = loop {
             match self.older(&newest)? {
                 Some(older) if older.stripe == head.stripe && older.kind == Kind::MERGE => {
@@ -544,12 +676,18 @@ impl<'s> Compaction<'s> {
         let base = base.and_then(|base| self.inputs.get(base.place)?.entry().map(Version::of));
         base.iter().try_for_each(Version::verify)?;
         let is_known = base.is_some() || below.is_none() && self.level == Level::Lowest;
-        let known =
-            base.as_ref().filter(|base| !base.kind.is_point_delete()).map(|base| base.value.as_slice());
-        let merged = is_known.then(|| apply(operator, &newest.key, known, values()).ok()).flatten();
+        let known = base
+            .as_ref()
+            .filter(|base| !base.kind.is_point_delete())
+            .map(|base| base.value.as_slice());
+        let merged = is_known
+            .then(|| apply(operator, &newest.key, known, values()).ok())
+            .flatten();
         let partial = || {
             let oldest_first: Vec<&[u8]> = values().rev().collect();
-            (oldest_first.len() > 1).then(|| operator.combine(&newest.key, &oldest_first)).flatten()
+            (oldest_first.len() > 1)
+                .then(|| operator.combine(&newest.key, &oldest_first))
+                .flatten()
         };
         let (kind, value) = match merged {
             Some(value) => (Kind::PUT, Some(value)),
@@ -568,11 +706,24 @@ impl<'s> Compaction<'s> {
         Ok(())
     }
 
-    /// Cuts the range tombstones of all sources; after that all tables have reached their ends (SET-FLUSH-1).
+    /// Cuts the range tombstones of all sources; after that all tables have reached their ends
+    /// (SET-FLUSH-1).
     fn cut(&mut self) -> Result<FragmentIter> {
-        let mut fragmenter = Fragmenter::under(self.comparator.clone()).with_snapshots(&self.snapshots);
-        let (level, oldest) = (self.level, self.snapshots.first().copied().unwrap_or(SequenceNumber::MAX));
-        for Input { entries, source, last } in &mut self.inputs {
+        let mut fragmenter =
+            Fragmenter::under(self.comparator.clone()).with_snapshots(&self.snapshots);
+        let (level, oldest) = (
+            self.level,
+            self.snapshots
+                .first()
+                .copied()
+                .unwrap_or(SequenceNumber::MAX),
+        );
+        for Input {
+            entries,
+            source,
+            last,
+        } in &mut self.inputs
+        {
             let mut take = |start: &[u8], end: &[u8], sequence| match level {
                 // SET-FLUSH-3.
                 _ if sequence > *last => Ok(()),

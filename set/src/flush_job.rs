@@ -1,4 +1,5 @@
-//! A flush: takes the oldest immutable tables, hands their merged entries out, and replaces them by a new base.
+//! A flush: takes the oldest immutable tables, hands their merged entries out, and replaces them by
+//! a new base.
 //!
 //! ```text
 //!   begin     tables whose last number is visible; frozen off every lock; then the snapshots
@@ -7,13 +8,15 @@
 //!   dropped   without install: the tables stay, and the next job begins anew
 //!   salvage   after a pass that met damage, in its place: then install
 //! ```
-//! * FLUSH-JOB-1: the list of snapshots is taken after the tables' last number was visible. So a snapshot that is
-//!   missing in it sees every table of the job as a whole (SNAPSHOT-1).
-//! * FLUSH-JOB-2: there is one job at a time, and only a job whose pass reached its end may install.
-//! * FLUSH-JOB-3: a switch of a read-only set closes tables below the batch that stopped it. So a job takes tables whose last number is
-//!   visible, and asks for that number again.
-//! * FLUSH-JOB-4: one base at a time is made of the current one, by a flush or by `replace_base`, and installed before the next
-//!   one is begun: so none loses what another has brought. The commit mutex is taken for the store alone.
+//! * FLUSH-JOB-1: the list of snapshots is taken after the tables' last number was visible. So a
+//!   snapshot that is missing in it sees every table of the job as a whole (SNAPSHOT-1).
+//! * FLUSH-JOB-2: there is one job at a time, and only a job whose pass reached its end may
+//!   install.
+//! * FLUSH-JOB-3: a switch of a read-only set closes tables below the batch that stopped it. So a
+//!   job takes tables whose last number is visible, and asks for that number again.
+//! * FLUSH-JOB-4: one base at a time is made of the current one, by a flush or by `replace_base`,
+//!   and installed before the next one is begun: so none loses what another has brought. The commit
+//!   mutex is taken for the store alone.
 //!
 //! One thread at a time has a job; readers and writers go on.
 
@@ -27,7 +30,9 @@ use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushSink, FlushSummary};
 use paranoid_memtable::repair::Salvaged;
 use paranoid_memtable::sibling::KeyComparator;
 use paranoid_memtable::tombstone::Fragmenter;
-use paranoid_memtable::{Corruption, Error, ImmutableMemTable, Kind, Result, SequenceNumber, shown};
+use paranoid_memtable::{
+    Corruption, Error, ImmutableMemTable, Kind, Result, SequenceNumber, shown,
+};
 
 use crate::commit::Shared;
 use crate::compaction::{Compaction, Ended};
@@ -35,9 +40,10 @@ use crate::options::SetEvent;
 use crate::tables::{Slot, Tables};
 use crate::write_buffer_manager::{FlushEnd, Membership, ThreadState};
 
-/// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it changes nothing. Made
-/// by [`begin_flush`](crate::MemTableSet::begin_flush). When it is dropped or installed, it makes memory of flushed
-/// tables ready for the next ones: [`recycled_arenas`](crate::SetOptionsBuilder::recycled_arenas).
+/// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it
+/// changes nothing. Made by [`begin_flush`](crate::MemTableSet::begin_flush). When it is dropped or
+/// installed, it makes memory of flushed tables ready for the next ones:
+/// [`recycled_arenas`](crate::SetOptionsBuilder::recycled_arenas).
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
@@ -81,14 +87,22 @@ pub struct FlushJob<B> {
 }
 
 impl<B> FlushJob<B> {
-    /// A job for the immutable tables that are complete, if there are any and no other job has them.
+    /// A job for the immutable tables that are complete, if there are any and no other job has
+    /// them.
     pub(crate) fn begin(shared: &Arc<Shared<B>>) -> Result<Option<Self>> {
         if !shared.buffers.begin_flush() {
             return Ok(None);
         }
         let (slots, frozen, snapshots) = (Vec::new(), Vec::new(), Vec::new());
         let (ended, end) = (Arc::default(), FlushEnd::Nothing);
-        let mut job = FlushJob { shared: Arc::clone(shared), slots, snapshots, frozen, ended, end };
+        let mut job = FlushJob {
+            shared: Arc::clone(shared),
+            slots,
+            snapshots,
+            frozen,
+            ended,
+            end,
+        };
         let sealed = shared.seal_if_asked();
         job.slots = complete(shared, &shared.tables.load())?;
         // FLUSH-JOB-3.
@@ -118,7 +132,8 @@ impl<B> FlushJob<B> {
         self.slots.len()
     }
 
-    /// The last sequence number of the tables that this job flushes. The new base has everything up to it.
+    /// The last sequence number of the tables that this job flushes. The new base has everything up
+    /// to it.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -139,14 +154,16 @@ impl<B> FlushJob<B> {
         self.slots.last().map_or(0, |slot| slot.last.get())
     }
 
-    /// Passes everything to the sink that a read at the newest sequence number or at a snapshot of the set could need.
-    /// O(entries * (tables + log snapshots)). That may be nothing: of tables that the bytes of their journal sealed, or where all single
-    /// deletes met their puts. The engine then needs no file, and installs its version with [`last_sequence`](Self::last_sequence) all the same.
+    /// Passes everything to the sink that a read at the newest sequence number or at a snapshot of
+    /// the set could need. O(entries * (tables + log snapshots)). That may be nothing: of tables
+    /// that the bytes of their journal sealed, or where all single deletes met their puts. The
+    /// engine then needs no file, and installs its version with
+    /// [`last_sequence`](Self::last_sequence) all the same.
     ///
     /// # Errors
-    /// `Sink` if the sink returns an error; the set is unchanged, and the job may try again. `ReadOnly` because of
-    /// `Corruption` if the tables are damaged: the set takes no more writes, and nothing is dropped. In both cases what
-    /// the sink has must be discarded.
+    /// `Sink` if the sink returns an error; the set is unchanged, and the job may try again.
+    /// `ReadOnly` because of `Corruption` if the tables are damaged: the set takes no more writes,
+    /// and nothing is dropped. In both cases what the sink has must be discarded.
     pub fn flush(&mut self, sink: &mut impl FlushSink) -> Result<FlushSummary> {
         let passed = self.items().and_then(|items| items.pass_to(sink));
         self.refuse_damage()?;
@@ -162,7 +179,14 @@ impl<B> FlushJob<B> {
             self.ended = Arc::default();
         }
         self.refuse_damage()?;
-        let FlushJob { shared, slots, snapshots, frozen, ended, .. } = &*self;
+        let FlushJob {
+            shared,
+            slots,
+            snapshots,
+            frozen,
+            ended,
+            ..
+        } = &*self;
         let begun = Compaction::of_tables(slots, frozen, shared.comparator(), snapshots, ended);
         begun.map_err(|error| {
             ended.get_or_init(|| Err(error.clone()));
@@ -175,12 +199,14 @@ impl<B> FlushJob<B> {
         self.frozen.len() == self.slots.len()
     }
 
-    /// Passes everything to the sink that still verifies of tables that a pass of this job found damaged: all versions of
-    /// every entry, in the order of a flush, and the range tombstones. Afterwards [`install`](Self::install) replaces the
-    /// tables by a base with what the sink has. The set stays read-only. O(n log n) for n entries.
+    /// Passes everything to the sink that still verifies of tables that a pass of this job found
+    /// damaged: all versions of every entry, in the order of a flush, and the range tombstones.
+    /// Afterwards [`install`](Self::install) replaces the tables by a base with what the sink has.
+    /// The set stays read-only. O(n log n) for n entries.
     ///
-    /// What is [`missing`](SalvageSummary::missing) is lost then, and an older version of its key, or nothing, is read in
-    /// its place. An engine whose journal is intact loses nothing if it opens the set anew from base and journal instead.
+    /// What is [`missing`](SalvageSummary::missing) is lost then, and an older version of its key,
+    /// or nothing, is read in its place. An engine whose journal is intact loses nothing if it
+    /// opens the set anew from base and journal instead.
     ///
     /// ```
     /// # #[cfg(feature = "fault-injection")]
@@ -225,8 +251,9 @@ impl<B> FlushJob<B> {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` unless the last pass met damage. `Sink` if the sink returns an error, and `Corruption` for what is
-    /// damaged meanwhile: what the sink has must be discarded, and the salvage may be tried again.
+    /// `InvalidArgument` unless the last pass met damage. `Sink` if the sink returns an error, and
+    /// `Corruption` for what is damaged meanwhile: what the sink has must be discarded, and the
+    /// salvage may be tried again.
     pub fn salvage(&mut self, sink: &mut impl FlushSink) -> Result<SalvageSummary> {
         let Err(damage) = self.refuse_damage() else {
             let text = "what is salvaged are tables that a flush found damaged";
@@ -242,22 +269,27 @@ impl<B> FlushJob<B> {
 
     /// Makes the set read-only if the last pass met damage, and returns the error that says so.
     fn refuse_damage(&self) -> Result<()> {
-        let Some(Err(error)) = self.ended.get() else { return Ok(()) };
+        let Some(Err(error)) = self.ended.get() else {
+            return Ok(());
+        };
         Err(self.shared.refuse(error.clone()))
     }
 
-    /// Replaces the flushed tables by the base that `next` makes of the current one and of what this job handed out, in one store: no
-    /// reader misses an entry or has it twice. `next` runs as that of [`replace_base`](crate::MemTableSet::replace_base) does. Then the
-    /// journal is told what it may forget. If it cannot, the job is installed nevertheless: the
+    /// Replaces the flushed tables by the base that `next` makes of the current one and of what
+    /// this job handed out, in one store: no reader misses an entry or has it twice. `next` runs as
+    /// that of [`replace_base`](crate::MemTableSet::replace_base) does. Then the journal is told
+    /// what it may forget. If it cannot, the job is installed nevertheless: the
     /// [`Listener`](crate::Listener) is told of the error, and the next install tries again.
     ///
     /// # Errors
-    /// `InvalidArgument` if no pass of this job reached its end, `ReadOnly` if the last one met damage and nothing was
-    /// salvaged, and the error of `next`; the tables stay then.
+    /// `InvalidArgument` if no pass of this job reached its end, `ReadOnly` if the last one met
+    /// damage and nothing was salvaged, and the error of `next`; the tables stay then.
     pub fn install(mut self, next: impl FnOnce(&B) -> Result<B>) -> Result<()> {
         self.refuse_damage()?;
         if !matches!(self.ended.get(), Some(Ok(()))) {
-            return Err(Error::InvalidArgument("a flush is installed after it has reached its end".into()));
+            return Err(Error::InvalidArgument(
+                "a flush is installed after it has reached its end".into(),
+            ));
         }
         let (shared, flushed) = (&self.shared, self.slots.last().map(|slot| slot.number));
         let kept = replace_base(shared, flushed, next)?;
@@ -271,8 +303,9 @@ impl<B> FlushJob<B> {
     }
 }
 
-/// Replaces the base by what `next` makes of it, and takes away the tables up to number `flushed` (FLUSH-JOB-4). Returns the oldest
-/// table that stays, unless an older journal may have what is in it.
+/// Replaces the base by what `next` makes of it, and takes away the tables up to number `flushed`
+/// (FLUSH-JOB-4). Returns the oldest table that stays, unless an older journal may have what is in
+/// it.
 pub(crate) fn replace_base<B>(
     shared: &Shared<B>,
     flushed: Option<u64>,
@@ -293,7 +326,8 @@ pub(crate) fn replace_base<B>(
     Ok(oldest.filter(|oldest| replayed.is_none_or(|replayed| replayed < *oldest)))
 }
 
-/// The immutable ones of these tables that are complete, oldest first. Waits until their last numbers are visible.
+/// The immutable ones of these tables that are complete, oldest first. Waits until their last
+/// numbers are visible.
 fn complete<B>(shared: &Shared<B>, tables: &Tables<B>) -> Result<Vec<Arc<Slot>>> {
     let mut slots = Vec::new();
     for slot in tables.immutables.iter().rev() {
@@ -318,8 +352,15 @@ impl<B> Drop for FlushJob<B> {
         if self.end == FlushEnd::Nothing {
             return;
         }
-        let installed = if self.end == FlushEnd::Installed { tables } else { 0 };
-        self.shared.reports.tell(|| SetEvent::FlushEnded { last_sequence, installed });
+        let installed = if self.end == FlushEnd::Installed {
+            tables
+        } else {
+            0
+        };
+        self.shared.reports.tell(|| SetEvent::FlushEnded {
+            last_sequence,
+            installed,
+        });
         // When nobody waits for this flush any more: it takes milliseconds.
         self.shared.buffers.recycler.zero();
     }
@@ -338,8 +379,8 @@ mod tests {
     use crate::publication::Taken;
     use paranoid_memtable::WriteBatch;
 
-    /// The last numbers that tables had when a job asked belong to batches that are never finished (FLUSH-JOB-3). Of the third table
-    /// nothing is handed out.
+    /// The last numbers that tables had when a job asked belong to batches that are never finished
+    /// (FLUSH-JOB-3). Of the third table nothing is handed out.
     #[test]
     fn a_flush_of_a_stopped_set_ends_below_the_stop() {
         let shared = Shared::open(SetOptions::default(), Arc::new(())).unwrap();
@@ -347,7 +388,10 @@ mod tests {
         batch.put(b"a", b"1").unwrap();
         for number in [1, 2, 3] {
             if number < 3 {
-                assert_eq!(shared.write(&batch, WriteOptions::default(), None).unwrap(), number);
+                assert_eq!(
+                    shared.write(&batch, WriteOptions::default(), None).unwrap(),
+                    number
+                );
             }
             let mut commit = shared.lock_commit();
             // In the second table and in the third one a batch has a number, and is never finished.
@@ -355,12 +399,18 @@ mod tests {
             shared.replace_active(&mut commit).unwrap();
         }
         let before = shared.tables.load();
-        shared.registry.publication.stop(Taken { first: 3, last: 4 }, Error::WriterPanicked);
+        shared
+            .registry
+            .publication
+            .stop(Taken { first: 3, last: 4 }, Error::WriterPanicked);
         assert_eq!(complete(&shared, &before).unwrap().len(), 1);
         for _ in 0..2 {
             shared.switch().unwrap();
             let complete = complete(&shared, &before).unwrap();
-            let ends: Vec<_> = complete.iter().map(|slot| (slot.number, slot.last.get())).collect();
+            let ends: Vec<_> = complete
+                .iter()
+                .map(|slot| (slot.number, slot.last.get()))
+                .collect();
             assert_eq!(ends, [(1, 1), (2, 2), (3, 2)]);
         }
     }
@@ -373,12 +423,14 @@ mod tests {
 //   table 4   a@3   b@2
 //   salvaged  a@7   a@3   b@2   c@8        one missing; then the range tombstones of both, cut anew
 // ```
-// * SET-SALVAGE-1: what is handed out verifies: an entry by its digests, its value as a copy, and the fragments again
-//   after the last one was handed out. All versions are: which of them a lost one would have hidden is not known.
+// * SET-SALVAGE-1: what is handed out verifies: an entry by its digests, its value as a copy, and
+//   the fragments again after the last one was handed out. All versions are: which of them a lost
+//   one would have hidden is not known.
 //
 // One thread at a time; the tables are frozen.
 
-/// What a salvage handed out, and what is lost. Made by [`FlushJob::salvage`](crate::FlushJob::salvage).
+/// What a salvage handed out, and what is lost. Made by
+/// [`FlushJob::salvage`](crate::FlushJob::salvage).
 ///
 /// ```
 /// use paranoid_set::SalvageSummary;
@@ -398,8 +450,8 @@ pub struct SalvageSummary {
     pub failure: Option<Corruption>,
 }
 
-/// Passes everything that verifies to a sink (SET-SALVAGE-1). O(n log n) for n entries, all bytes of the tables, and the
-/// sequence numbers of all fragments; O(n) memory.
+/// Passes everything that verifies to a sink (SET-SALVAGE-1). O(n log n) for n entries, all bytes
+/// of the tables, and the sequence numbers of all fragments; O(n) memory.
 pub(crate) fn salvage_tables(
     slots: &[Arc<Slot>],
     comparator: &KeyComparator,
@@ -409,7 +461,9 @@ pub(crate) fn salvage_tables(
     let mut found = Vec::new();
     // Also tables whose freeze met damage.
     let unfrozen = || Error::InvalidArgument("a table is not frozen".into());
-    let tables = slots.iter().map(|slot| slot.table.immutable().ok_or_else(unfrozen));
+    let tables = slots
+        .iter()
+        .map(|slot| slot.table.immutable().ok_or_else(unfrozen));
     let tables = tables.collect::<Result<Vec<_>>>()?;
     for (slot, table) in slots.iter().zip(&tables) {
         let salvaged = table.salvage();
@@ -417,10 +471,16 @@ pub(crate) fn salvage_tables(
         summary.failure = summary.failure.or(salvaged.failure);
         // SET-FLUSH-3.
         let last = slot.last.get();
-        found.extend(salvaged.entries.into_iter().filter(|it| it.entry.sequence() <= last));
+        found.extend(
+            salvaged
+                .entries
+                .into_iter()
+                .filter(|it| it.entry.sequence() <= last),
+        );
     }
-    let (ranges, mut points): (Vec<_>, Vec<_>) =
-        found.into_iter().partition(|it: &Salvaged<'_>| it.entry.kind() == Kind::RANGE_DELETE);
+    let (ranges, mut points): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .partition(|it: &Salvaged<'_>| it.entry.kind() == Kind::RANGE_DELETE);
     points.sort_by(|left, right| {
         let order = comparator.compare(left.entry.user_key(), right.entry.user_key());
         order.then_with(|| right.entry.sequence().cmp(&left.entry.sequence()))
@@ -430,7 +490,13 @@ pub(crate) fn salvage_tables(
         entry.value_into(&mut value)?;
         let (user_key, sequence, kind) = (entry.user_key(), entry.sequence(), entry.kind());
         let protection = entry.stored_protection();
-        let entry = FlushEntry { user_key, sequence, kind, value: &value, protection };
+        let entry = FlushEntry {
+            user_key,
+            sequence,
+            kind,
+            value: &value,
+            protection,
+        };
         FlushItem::Entry(entry).hand_to(sink)?;
         summary.entries += 1;
     }
@@ -439,7 +505,11 @@ pub(crate) fn salvage_tables(
 }
 
 /// Cuts range tombstones into fragments and passes them to the sink.
-fn hand_out(ranges: &[Salvaged<'_>], comparator: &KeyComparator, sink: &mut impl FlushSink) -> Result<u64> {
+fn hand_out(
+    ranges: &[Salvaged<'_>],
+    comparator: &KeyComparator,
+    sink: &mut impl FlushSink,
+) -> Result<u64> {
     let mut fragmenter = Fragmenter::under(comparator.clone());
     let mut end = Vec::new();
     for Salvaged { entry, .. } in ranges {
@@ -454,7 +524,8 @@ fn hand_out(ranges: &[Salvaged<'_>], comparator: &KeyComparator, sink: &mut impl
     Ok(count)
 }
 
-// The flush thread: one thread beside a set that flushes whatever is sealed, with a function of the engine.
+// The flush thread: one thread beside a set that flushes whatever is sealed, with a function of the
+// engine.
 //
 // ```text
 //   waits   until a table is sealed, or the active one is asked for        flushes   until nothing is left
@@ -462,12 +533,13 @@ fn hand_out(ranges: &[Salvaged<'_>], comparator: &KeyComparator, sink: &mut impl
 //      a panic: it ends; `close` says so
 //      close, drop: it ends after the flush that is under way
 // ```
-// * FLUSH-THREAD-1: whatever ends the thread, writers that count on it are woken and told that it is gone.
+// * FLUSH-THREAD-1: whatever ends the thread, writers that count on it are woken and told that it
+//   is gone.
 //
 // Any thread. The thread keeps its set alive until it has ended.
 
-/// A thread that flushes the tables of one set as soon as they are sealed. Dropped, it ends after the flush that is under
-/// way; tables that are sealed later stay. Made by
+/// A thread that flushes the tables of one set as soon as they are sealed. Dropped, it ends after
+/// the flush that is under way; tables that are sealed later stay. Made by
 /// [`start_flush_thread`](crate::MemTableSet::start_flush_thread).
 ///
 /// ```
@@ -515,17 +587,23 @@ impl FlushThread {
             let _gone = Gone(set);
             set.change_thread(ThreadState::run);
             while set.wait_for_work() {
-                let flushed = FlushJob::begin(&of_thread).and_then(|job| job.map_or(Ok(()), &mut flush));
+                let flushed =
+                    FlushJob::begin(&of_thread).and_then(|job| job.map_or(Ok(()), &mut flush));
                 set.change_thread(|thread| thread.end_work(flushed));
             }
             set.thread_error().map_or(Ok(()), Err)
         };
-        let spawned = thread::Builder::new().name("memtable flush".into()).spawn(run);
+        let spawned = thread::Builder::new()
+            .name("memtable flush".into())
+            .spawn(run);
         let thread = spawned.map_err(|error| {
             drop(Gone(&shared.buffers));
             Error::io("start", "the flush thread")(error)
         })?;
-        Ok(FlushThread { set: Arc::clone(&shared.buffers), thread: Some(thread) })
+        Ok(FlushThread {
+            set: Arc::clone(&shared.buffers),
+            thread: Some(thread),
+        })
     }
 
     /// Tries again after a flush failed. Without an error there is nothing to be tried.
@@ -559,17 +637,20 @@ impl FlushThread {
         self.set.thread_error()
     }
 
-    /// Ends the thread after the flush that is under way, and waits for that. What is sealed and was not begun stays in
-    /// the set.
+    /// Ends the thread after the flush that is under way, and waits for that. What is sealed and
+    /// was not begun stays in the set.
     ///
     /// # Errors
-    /// That of the last flush if it was not tried again, and `FlushPanicked` if the engine's function panicked.
+    /// That of the last flush if it was not tried again, and `FlushPanicked` if the engine's
+    /// function panicked.
     pub fn close(mut self) -> Result<()> {
         self.end()
     }
 
     fn end(&mut self) -> Result<()> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let Some(thread) = self.thread.take() else {
+            return Ok(());
+        };
         self.set.change_thread(ThreadState::close);
         // Dropped by its own function, it ends when that has returned.
         if thread.thread().id() == thread::current().id() {

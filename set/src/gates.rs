@@ -5,13 +5,14 @@
 //!   open     each gate has the active table. A batch locks the gate of its thread, reserves its space there, takes its numbers by one
 //!            addition, and unlocks the gate
 //! ```
-//! * GATES-1: gates are opened and closed under the commit mutex. Closing locks each gate once. So after it every number that
-//!   was given inside a gate counts, its batch has space in the table that the gate had, and no number is given
-//!   until the gates are opened.
-//! * GATES-2: a batch that has numbers cannot be refused. Whatever may be refused, must wait, or changes tables goes by the commit
-//!   mutex.
+//! * GATES-1: gates are opened and closed under the commit mutex. Closing locks each gate once. So
+//!   after it every number that was given inside a gate counts, its batch has space in the table
+//!   that the gate had, and no number is given until the gates are opened.
+//! * GATES-2: a batch that has numbers cannot be refused. Whatever may be refused, must wait, or
+//!   changes tables goes by the commit mutex.
 //!
-//! Any thread. A gate is locked for as long as it takes to reserve space, and no comparator runs meanwhile.
+//! Any thread. A gate is locked for as long as it takes to reserve space, and no comparator runs
+//! meanwhile.
 
 #![forbid(unsafe_code)]
 
@@ -30,8 +31,8 @@ pub(crate) const GATES: usize = 16;
 #[cfg(loom)]
 pub(crate) const GATES: usize = 2;
 
-/// So many numbers before the last one there is the gates stay closed, and the commit mutex refuses what does not fit: more
-/// numbers than are given while they are open.
+/// So many numbers before the last one there is the gates stay closed, and the commit mutex refuses
+/// what does not fit: more numbers than are given while they are open.
 const NUMBERS_LEFT: u64 = 1 << 40;
 
 /// The gates of a set, to tables of type `T`.
@@ -54,12 +55,21 @@ pub(crate) struct Gate<T> {
 impl<T> Gates<T> {
     /// Closed gates.
     pub(crate) fn new() -> Self {
-        let gate = || Alone(Mutex::new(Gate { active: None, reserved: 0 }));
-        Gates { gates: std::array::from_fn(|_| gate()), last: Alone(AtomicU64::new(0)) }
+        let gate = || {
+            Alone(Mutex::new(Gate {
+                active: None,
+                reserved: 0,
+            }))
+        };
+        Gates {
+            gates: std::array::from_fn(|_| gate()),
+            last: Alone(AtomicU64::new(0)),
+        }
     }
 
-    /// Enters the gate of the thread of this number for a batch of so many bytes, and returns the active table too. `None` if the gate
-    /// is closed, or if batches would have reserved more than `most` bytes inside it.
+    /// Enters the gate of the thread of this number for a batch of so many bytes, and returns the
+    /// active table too. `None` if the gate is closed, or if batches would have reserved more than
+    /// `most` bytes inside it.
     #[inline(always)]
     pub(crate) fn enter(
         &self,
@@ -74,15 +84,24 @@ impl<T> Gates<T> {
 
     /// Gives numbers to a batch that has its space, and leaves the gate.
     #[inline(always)]
-    pub(crate) fn number(&self, mut gate: MutexGuard<'_, Gate<T>>, count: u64, bytes: u64) -> Taken {
+    pub(crate) fn number(
+        &self,
+        mut gate: MutexGuard<'_, Gate<T>>,
+        count: u64,
+        bytes: u64,
+    ) -> Taken {
         gate.reserved += bytes;
-        // ORDERING: Relaxed: numbers only need to differ; the lock of the gate orders them with what opens and closes it.
+        // ORDERING: Relaxed: numbers only need to differ; the lock of the gate orders them with
+        // what opens and closes it.
         let before = self.last.fetch_add(count, Ordering::Relaxed);
-        Taken { first: before + 1, last: before + count }
+        Taken {
+            first: before + 1,
+            last: before + count,
+        }
     }
 
-    /// Opens all gates to the active table, after the number `last`, unless numbers are about to end. Returns whether they are open.
-    /// Under the commit mutex.
+    /// Opens all gates to the active table, after the number `last`, unless numbers are about to
+    /// end. Returns whether they are open. Under the commit mutex.
     pub(crate) fn open(&self, active: &Pointers<T>, last: SequenceNumber) -> bool {
         if last > SEQUENCE_MAX - NUMBERS_LEFT {
             return false;
@@ -95,7 +114,8 @@ impl<T> Gates<T> {
         true
     }
 
-    /// Closes all gates (GATES-1). Returns the last number, and the bytes reserved since they were opened.
+    /// Closes all gates (GATES-1). Returns the last number, and the bytes reserved since they were
+    /// opened.
     pub(crate) fn close(&self) -> (SequenceNumber, u64) {
         let mut reserved = 0;
         for gate in &self.gates {

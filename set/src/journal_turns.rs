@@ -1,13 +1,16 @@
 //! What batches wait for in the journal: one thread writes for all that wait, and one syncs.
 //!
-//! * LEADER-1: a turn answers for what was appended before it began. `appended` is stored after each append and read
-//!   before each turn.
-//! * LEADER-2: after a turn that failed or panicked none is tried again: everybody who waits gets its error.
-//! * LEADER-3: one thread has a turn of a kind at a time. A sync and a write may be under way together.
-//! * LEADER-4: a leader makes the batches visible that it answers for and whose threads wait, up to the first one that is missing.
-//!   What it does not make visible, its own thread does.
+//! * LEADER-1: a turn answers for what was appended before it began. `appended` is stored after
+//!   each append and read before each turn.
+//! * LEADER-2: after a turn that failed or panicked none is tried again: everybody who waits gets
+//!   its error.
+//! * LEADER-3: one thread has a turn of a kind at a time. A sync and a write may be under way
+//!   together.
+//! * LEADER-4: a leader makes the batches visible that it answers for and whose threads wait, up to
+//!   the first one that is missing. What it does not make visible, its own thread does.
 //!
-//! Any thread. A turn's lock is held while its batches are published, which takes the lock of the publication only to wake threads.
+//! Any thread. A turn's lock is held while its batches are published, which takes the lock of the
+//! publication only to wake threads.
 
 #![forbid(unsafe_code)]
 
@@ -18,15 +21,16 @@ use crate::file_journal::journal::Journal;
 use crate::options::Durability;
 use crate::publication::{Publication, Taken};
 
-/// How often a thread lets others run while it waits for a leader, until it sleeps: a write is shorter than to sleep and to be
-/// woken.
+/// How often a thread lets others run while it waits for a leader, until it sleeps: a write is
+/// shorter than to sleep and to be woken.
 #[cfg(not(loom))]
 const YIELDS: usize = 30;
 #[cfg(loom)]
 const YIELDS: usize = 0;
 
-/// If so many batches waited at the end of a turn, the leader of the next one lets others run before it begins, so that they come along:
-/// for fewer a system call takes less time than to change threads.
+/// If so many batches waited at the end of a turn, the leader of the next one lets others run
+/// before it begins, so that they come along: for fewer a system call takes less time than to
+/// change threads.
 const GROUP: usize = 4;
 
 /// What a journal was given, and who writes and who syncs it.
@@ -40,7 +44,11 @@ pub(crate) struct Logged {
 
 impl Logged {
     pub(crate) fn new(last: SequenceNumber) -> Self {
-        Logged { appended: AtomicU64::new(last), writes: Turns::new(last), syncs: Turns::new(last) }
+        Logged {
+            appended: AtomicU64::new(last),
+            writes: Turns::new(last),
+            syncs: Turns::new(last),
+        }
     }
 
     /// Notes an append. Called under the commit mutex, so numbers ascend.
@@ -49,14 +57,15 @@ impl Logged {
         self.appended.store(last, Ordering::Release);
     }
 
-    /// The last number that was appended. Batches that no journal gets, and replayed ones, have later numbers.
+    /// The last number that was appended. Batches that no journal gets, and replayed ones, have
+    /// later numbers.
     pub(crate) fn appended(&self) -> SequenceNumber {
         // ORDERING: Acquire pairs with the Release in `note_appended`: this append is over.
         self.appended.load(Ordering::Acquire)
     }
 
-    /// Returns once the journal has all that was appended up to a batch, as the durability says: once it is written, or durable. The
-    /// batch's numbers were appended, and its entries are in.
+    /// Returns once the journal has all that was appended up to a batch, as the durability says:
+    /// once it is written, or durable. The batch's numbers were appended, and its entries are in.
     ///
     /// # Errors
     /// That of the write or the sync which failed (LEADER-2).
@@ -109,11 +118,21 @@ enum Role {
 
 impl Turns {
     fn new(done: SequenceNumber) -> Self {
-        let state = State { done, role: Role::Free, waiting: Vec::new(), asleep: 0, is_shared: false };
-        Turns { state: Mutex::new(state), changed: Condvar::new() }
+        let state = State {
+            done,
+            role: Role::Free,
+            waiting: Vec::new(),
+            asleep: 0,
+            is_shared: false,
+        };
+        Turns {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
     }
 
-    /// Returns once a turn has answered for a batch. `act` is one turn, and returns what it answers for.
+    /// Returns once a turn has answered for a batch. `act` is one turn, and returns what it answers
+    /// for.
     fn wait(
         &self,
         batch: Taken,
@@ -132,7 +151,11 @@ impl Turns {
                     state.role = Role::Taken;
                     let is_shared = state.is_shared;
                     drop(state);
-                    let mut turn = Turn { turns: self, order, outcome: Err(Error::WriterPanicked) };
+                    let mut turn = Turn {
+                        turns: self,
+                        order,
+                        outcome: Err(Error::WriterPanicked),
+                    };
                     if is_shared {
                         // Others come along.
                         std::thread::yield_now();
@@ -170,7 +193,9 @@ impl Turn<'_> {
         waiting.sort_unstable();
         let ready = waiting.partition_point(|batch| batch.last <= covered);
         let mut ready = waiting.drain(..ready);
-        let Some(Taken { first, mut last }) = ready.next() else { return };
+        let Some(Taken { first, mut last }) = ready.next() else {
+            return;
+        };
         for batch in ready {
             if batch.first != last + 1 {
                 break;

@@ -5,9 +5,12 @@
 //!                       ^
 //! ```
 //! * LEVEL-1: a file is opened when a move or a question comes to it, and not before.
-//! * LEVEL-2: a file that cannot be opened is an error of the move that comes to it; the next step continues in the file beside it.
-//! * LEVEL-3: bounds ascend and do not overlap. So a key has at most one file, and all its versions are in that file.
-//! * LEVEL-4: a file answers inside its bounds alone: its range tombstones are clipped to them, and an entry outside is an error.
+//! * LEVEL-2: a file that cannot be opened is an error of the move that comes to it; the next step
+//!   continues in the file beside it.
+//! * LEVEL-3: bounds ascend and do not overlap. So a key has at most one file, and all its versions
+//!   are in that file.
+//! * LEVEL-4: a file answers inside its bounds alone: its range tombstones are clipped to them, and
+//!   an entry outside is an error.
 //!
 //! One thread at a time moves a source.
 
@@ -20,7 +23,8 @@ use std::sync::Arc;
 use paranoid_memtable::scan::{Cover, SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::{Comparator, Error, Kind, Result, SequenceNumber, shown};
 
-/// Files of a level, whose keys do not overlap, as one source, which opens a file when it comes to it.
+/// Files of a level, whose keys do not overlap, as one source, which opens a file when it comes to
+/// it.
 ///
 /// ```
 /// use std::ops::Bound::{Excluded, Included};
@@ -56,13 +60,16 @@ pub struct LevelSource<'s> {
 type FileBounds = (Vec<u8>, Bound<Vec<u8>>);
 
 impl<'s> LevelSource<'s> {
-    /// A source over files. `bounds` has the first key and the end of each file, range tombstones included: `Included` for the last key of
-    /// an entry, `Excluded` for the end of a range tombstone that is after every entry, as `Written::bounds` of `paranoid-sst` has them.
-    /// The bounds ascend and do not overlap. So where a level is cut at a key, the file before ends with that key excluded, all versions
-    /// of the key are in the file after, and a range tombstone over the key is cut in two. `open` is given a file's place in `bounds`.
+    /// A source over files. `bounds` has the first key and the end of each file, range tombstones
+    /// included: `Included` for the last key of an entry, `Excluded` for the end of a range
+    /// tombstone that is after every entry, as `Written::bounds` of `paranoid-sst` has them. The
+    /// bounds ascend and do not overlap. So where a level is cut at a key, the file before ends
+    /// with that key excluded, all versions of the key are in the file after, and a range tombstone
+    /// over the key is cut in two. `open` is given a file's place in `bounds`.
     ///
-    /// A file whose range tombstones reach past its bounds deletes nothing outside them. A [`Compaction`](crate::Compaction) refuses a
-    /// range tombstone that reaches past an included end, because no range ends there. O(files).
+    /// A file whose range tombstones reach past its bounds deletes nothing outside them. A
+    /// [`Compaction`](crate::Compaction) refuses a range tombstone that reaches past an included
+    /// end, because no range ends there. O(files).
     ///
     /// ```
     /// use std::ops::Bound::{Excluded, Included};
@@ -78,9 +85,11 @@ impl<'s> LevelSource<'s> {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for a file that ends before it begins, and for files that overlap or are not in order. That includes a file that
-    /// ends with the first key of the next one: the versions of a key are in one file. Moves return `InvalidArgument` for an entry outside
-    /// the bounds of its file, and `ReaderPanicked` for a step after a move that panicked, until the next seek.
+    /// `InvalidArgument` for a file that ends before it begins, and for files that overlap or are
+    /// not in order. That includes a file that ends with the first key of the next one: the
+    /// versions of a key are in one file. Moves return `InvalidArgument` for an entry outside the
+    /// bounds of its file, and `ReaderPanicked` for a step after a move that panicked, until the
+    /// next seek.
     pub fn new(
         order: Arc<dyn Comparator>,
         bounds: Vec<(Vec<u8>, Bound<Vec<u8>>)>,
@@ -88,18 +97,36 @@ impl<'s> LevelSource<'s> {
     ) -> Result<Self> {
         for (place, (first, end)) in bounds.iter().enumerate() {
             let has_inside = |key: &[u8]| is_before_end(&*order, key, end);
-            if !has_inside(first) || bounds.get(place + 1).is_some_and(|(next, _)| has_inside(next)) {
-                return Err(refused(place, "ends before it begins, or not before the next one begins"));
+            if !has_inside(first)
+                || bounds
+                    .get(place + 1)
+                    .is_some_and(|(next, _)| has_inside(next))
+            {
+                return Err(refused(
+                    place,
+                    "ends before it begins, or not before the next one begins",
+                ));
             }
         }
         let nowhere = || (usize::MAX, None);
-        let files = Files { open: Box::new(open), here: nowhere(), asked: nowhere() };
-        Ok(LevelSource { order, bounds, files, key: Vec::new(), is_moving: false })
+        let files = Files {
+            open: Box::new(open),
+            here: nowhere(),
+            asked: nowhere(),
+        };
+        Ok(LevelSource {
+            order,
+            bounds,
+            files,
+            key: Vec::new(),
+            is_moving: false,
+        })
     }
 
     /// Number of files that end before a key.
     fn before(&self, key: &[u8]) -> usize {
-        self.bounds.partition_point(|(_, end)| !is_before_end(&*self.order, key, end))
+        self.bounds
+            .partition_point(|(_, end)| !is_before_end(&*self.order, key, end))
     }
 
     /// The place of the file that may have a key (LEVEL-3).
@@ -117,8 +144,14 @@ impl<'s> LevelSource<'s> {
     /// Makes a move, and copies the key to which it leads.
     fn find(&mut self, to: SourceMove<'_>) -> Result<Option<(SequenceNumber, Kind)>> {
         let (here, is_open) = (self.files.here.0, self.files.here.1.is_some());
-        let is_forward = matches!(to, SourceMove::First | SourceMove::Next | SourceMove::Seek(..));
-        let began = |key, how| self.bounds.partition_point(|(first, _)| self.order.compare(first, key) < how);
+        let is_forward = matches!(
+            to,
+            SourceMove::First | SourceMove::Next | SourceMove::Seek(..)
+        );
+        let began = |key, how| {
+            self.bounds
+                .partition_point(|(first, _)| self.order.compare(first, key) < how)
+        };
         let (mut place, mut to) = match to {
             SourceMove::First => (0, to),
             SourceMove::Last => (self.bounds.len().wrapping_sub(1), to),
@@ -131,15 +164,34 @@ impl<'s> LevelSource<'s> {
             SourceMove::SeekBefore(key) => (began(key, Ordering::Equal).wrapping_sub(1), to),
         };
         while place < self.bounds.len() {
-            if let Some(SourceKey { user_key, sequence, kind }) = self.files.go_to(place)?.go(to)? {
+            if let Some(SourceKey {
+                user_key,
+                sequence,
+                kind,
+            }) = self.files.go_to(place)?.go(to)?
+            {
                 self.key.clear();
                 self.key.extend_from_slice(user_key);
                 let is_inside = self.is_inside(place, &self.key);
                 let outside = || refused(place, "has an entry outside its bounds");
-                return is_inside.then_some((sequence, kind)).ok_or_else(outside).map(Some);
+                return is_inside
+                    .then_some((sequence, kind))
+                    .ok_or_else(outside)
+                    .map(Some);
             }
-            let beside = if is_forward { place + 1 } else { place.wrapping_sub(1) };
-            (place, to) = (beside, if is_forward { SourceMove::First } else { SourceMove::Last });
+            let beside = if is_forward {
+                place + 1
+            } else {
+                place.wrapping_sub(1)
+            };
+            (place, to) = (
+                beside,
+                if is_forward {
+                    SourceMove::First
+                } else {
+                    SourceMove::Last
+                },
+            );
         }
         Ok(None)
     }
@@ -153,11 +205,19 @@ impl SortedSource for LevelSource<'_> {
         }
         let found = self.find(to);
         self.is_moving = false;
-        Ok(found?.map(|(sequence, kind)| SourceKey { user_key: &self.key, sequence, kind }))
+        Ok(found?.map(|(sequence, kind)| SourceKey {
+            user_key: &self.key,
+            sequence,
+            kind,
+        }))
     }
 
     fn value_into(&self, value: &mut Vec<u8>) -> Result<()> {
-        self.files.here.1.as_ref().map_or(Ok(()), |file| file.value_into(value))
+        self.files
+            .here
+            .1
+            .as_ref()
+            .map_or(Ok(()), |file| file.value_into(value))
     }
 
     fn range_tombstones(
@@ -165,16 +225,23 @@ impl SortedSource for LevelSource<'_> {
         take: &mut dyn FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
     ) -> Result<()> {
         for (place, bounds) in self.bounds.iter().enumerate() {
-            self.files.ask(place)?.range_tombstones(&mut |start, end, sequence| {
-                let (from, to) = clipped(&*self.order, bounds, (start, end));
-                match &bounds.1 {
-                    Bound::Included(last) if to != end && self.order.compare(from, last).is_le() => {
-                        Err(refused(place, "has a range tombstone past its included end"))
+            self.files
+                .ask(place)?
+                .range_tombstones(&mut |start, end, sequence| {
+                    let (from, to) = clipped(&*self.order, bounds, (start, end));
+                    match &bounds.1 {
+                        Bound::Included(last)
+                            if to != end && self.order.compare(from, last).is_le() =>
+                        {
+                            Err(refused(
+                                place,
+                                "has a range tombstone past its included end",
+                            ))
+                        }
+                        _ if self.order.compare(from, to).is_lt() => take(from, to, sequence),
+                        _ => Ok(()),
                     }
-                    _ if self.order.compare(from, to).is_lt() => take(from, to, sequence),
-                    _ => Ok(()),
-                }
-            })?;
+                })?;
         }
         Ok(())
     }
@@ -185,17 +252,23 @@ impl SortedSource for LevelSource<'_> {
         key: &[u8],
         snapshot: SequenceNumber,
     ) -> Result<Option<Cover<'_>>> {
-        let Some(place) = self.place_of(key) else { return Ok(None) };
+        let Some(place) = self.place_of(key) else {
+            return Ok(None);
+        };
         let (bounds, file) = (&self.bounds[place], self.files.ask(place)?);
         Ok(file.cover(order, key, snapshot)?.map(|cover| {
             let span = cover.span.map(|span| clipped(order, bounds, span));
             // The clipped span of the included last key is without it.
-            Cover { span: span.filter(|(_, end)| order.compare(key, end).is_lt()), ..cover }
+            Cover {
+                span: span.filter(|(_, end)| order.compare(key, end).is_lt()),
+                ..cover
+            }
         }))
     }
 
     fn may_hold(&mut self, key: &[u8]) -> Result<bool> {
-        self.place_of(key).map_or(Ok(false), |place| self.files.ask(place)?.may_hold(key))
+        self.place_of(key)
+            .map_or(Ok(false), |place| self.files.ask(place)?.may_hold(key))
     }
 }
 
@@ -231,12 +304,24 @@ impl<'s> Files<'s> {
     /// The file at a place, for a question. The source stays where it is.
     fn ask(&mut self, place: usize) -> Result<&mut File<'s>> {
         let is_here = self.here.0 == place && self.here.1.is_some();
-        opened(if is_here { &mut self.here } else { &mut self.asked }, &mut self.open, place)
+        opened(
+            if is_here {
+                &mut self.here
+            } else {
+                &mut self.asked
+            },
+            &mut self.open,
+            place,
+        )
     }
 }
 
 /// Puts the file at a place there, unless that is the one that is there.
-fn opened<'f, 's>(file: &'f mut Opened<'s>, open: &mut Open<'s>, place: usize) -> Result<&'f mut File<'s>> {
+fn opened<'f, 's>(
+    file: &'f mut Opened<'s>,
+    open: &mut Open<'s>,
+    place: usize,
+) -> Result<&'f mut File<'s>> {
     if file.0 != place {
         *file = (place, None);
     }
@@ -256,10 +341,20 @@ fn is_before_end(order: &dyn Comparator, key: &[u8], end: &Bound<Vec<u8>>) -> bo
 }
 
 /// The part of a range from the first key of a file on, and before its end (LEVEL-4).
-fn clipped<'k>(order: &dyn Comparator, bounds: &'k FileBounds, (start, end): Range<'k>) -> Range<'k> {
-    let start = if order.compare(start, &bounds.0).is_lt() { &bounds.0 } else { start };
+fn clipped<'k>(
+    order: &dyn Comparator,
+    bounds: &'k FileBounds,
+    (start, end): Range<'k>,
+) -> Range<'k> {
+    let start = if order.compare(start, &bounds.0).is_lt() {
+        &bounds.0
+    } else {
+        start
+    };
     match &bounds.1 {
-        Bound::Included(last) | Bound::Excluded(last) if order.compare(last, end).is_lt() => (start, last),
+        Bound::Included(last) | Bound::Excluded(last) if order.compare(last, end).is_lt() => {
+            (start, last)
+        }
         _ => (start, end),
     }
 }

@@ -1,15 +1,18 @@
-//! The write path of an engine: several tables behind one handle, from the batch to the engine's files.
+//! The write path of an engine: several tables behind one handle, from the batch to the engine's
+//! files.
 //!
-//! A [`MemTableSet`] keeps one active table and those that are not flushed yet, and the engine's own version of its files, the
-//! *base*: any type `B`, such as a list of files. The engine makes batches, flushes tables into files, and reads its files. The
-//! set does what lies between.
+//! A [`MemTableSet`] keeps one active table and those that are not flushed yet, and the engine's
+//! own version of its files, the *base*: any type `B`, such as a list of files. The engine makes
+//! batches, flushes tables into files, and reads its files. The set does what lies between.
 //!
 //! # Writing
 //!
-//! The set gives sequence numbers: each entry of a batch takes the next one. A batch is checked before it has numbers, so a
-//! batch that is refused changes nothing. Then it is in the [`Journal`], then in the active table, and at last, after all
-//! batches before it, it becomes visible, as a whole. [`Durability`] says how long a write waits for the journal: until its batch is copied,
-//! written by one thread for all that wait, or synced; [`WriteOptions`] how long it waits for memory.
+//! The set gives sequence numbers: each entry of a batch takes the next one. A batch is checked
+//! before it has numbers, so a batch that is refused changes nothing. Then it is in the
+//! [`Journal`], then in the active table, and at last, after all batches before it, it becomes
+//! visible, as a whole. [`Durability`] says how long a write waits for the journal: until its batch
+//! is copied, written by one thread for all that wait, or synced; [`WriteOptions`] how long it
+//! waits for memory.
 //!
 //! ```
 //! use paranoid_memtable::WriteBatch;
@@ -25,12 +28,14 @@
 //!
 //! # Reading
 //!
-//! A [`View`] is what the set shows at one number: tables and base belong together, so a flush that ends meanwhile neither
-//! hides an entry nor shows it twice. It keeps the memory of its tables. A [`Snapshot`] keeps none: flushes keep the versions
-//! that it needs, and [`view_at`](MemTableSet::view_at) reads at it whenever that is wanted. What the tables do not decide
-//! ([`Lookup::NotFound`](paranoid_memtable::Lookup::NotFound), [`Base::Below`](paranoid_memtable::read::Base::Below)) the engine looks for in the view's base, at the view's
-//! number. [`View::merging_get`],
-//! [`View::merging_multi_get`] and [`View::merging_cursor`] read both in one call.
+//! A [`View`] is what the set shows at one number: tables and base belong together, so a flush that
+//! ends meanwhile neither hides an entry nor shows it twice. It keeps the memory of its tables. A
+//! [`Snapshot`] keeps none: flushes keep the versions that it needs, and
+//! [`view_at`](MemTableSet::view_at) reads at it whenever that is wanted. What the tables do not
+//! decide ([`Lookup::NotFound`](paranoid_memtable::Lookup::NotFound),
+//! [`Base::Below`](paranoid_memtable::read::Base::Below)) the engine looks for in the view's base,
+//! at the view's number. [`View::merging_get`], [`View::merging_multi_get`] and
+//! [`View::merging_cursor`] read both in one call.
 //!
 //! ```
 //! use paranoid_memtable::{Lookup, WriteBatch};
@@ -49,7 +54,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A snapshot is registered with its set, so that flushes keep what it sees. A number alone does not read a set:
+//! A snapshot is registered with its set, so that flushes keep what it sees. A number alone does
+//! not read a set:
 //!
 //! ```compile_fail,E0308
 //! use paranoid_set::{MemTableSet, SetOptions};
@@ -59,10 +65,12 @@
 //!
 //! # Flushing
 //!
-//! A full active table is replaced by an empty one at the next write. A thread of the engine, or one that
-//! [`start_flush_thread`](MemTableSet::start_flush_thread) makes, takes the immutable ones as a
-//! [`FlushJob`], writes one file of them, and installs the new base. [`flush_and_wait`](MemTableSet::flush_and_wait) returns when that is done. Only `install` changes the set: a job that is dropped
-//! before, because the disk is full for example, leaves every table where it was.
+//! A full active table is replaced by an empty one at the next write. A thread of the engine, or
+//! one that [`start_flush_thread`](MemTableSet::start_flush_thread) makes, takes the immutable ones
+//! as a [`FlushJob`], writes one file of them, and installs the new base.
+//! [`flush_and_wait`](MemTableSet::flush_and_wait) returns when that is done. Only `install`
+//! changes the set: a job that is dropped before, because the disk is full for example, leaves
+//! every table where it was.
 //!
 //! ```
 //! use paranoid_memtable::WriteBatch;
@@ -93,9 +101,11 @@
 //!
 //! # Compacting
 //!
-//! Which files are merged, and when, the engine decides. The merge is [`Compaction`], the one that a flush uses: what no snapshot needs is dropped,
-//! operands are combined, single deletes meet their puts, and at the lowest level tombstones go. [`replace_base`](MemTableSet::replace_base) installs the new version under
-//! views that go on. Who does what, step by step: [guide](paranoid_memtable::guide::compaction).
+//! Which files are merged, and when, the engine decides. The merge is [`Compaction`], the one that
+//! a flush uses: what no snapshot needs is dropped, operands are combined, single deletes meet
+//! their puts, and at the lowest level tombstones go. [`replace_base`](MemTableSet::replace_base)
+//! installs the new version under views that go on. Who does what, step by step:
+//! [guide](paranoid_memtable::guide::compaction).
 //!
 //! ```
 //! use std::sync::Arc;
@@ -135,21 +145,24 @@
 //!
 //! # Memory
 //!
-//! [`max_write_buffer_number`](SetOptionsBuilder::max_write_buffer_number) limits the tables of one set, a
-//! [`WriteBufferManager`] the bytes of several sets. A write beyond a limit waits for a flush that is under way, until
-//! [`stall_timeout`](SetOptionsBuilder::stall_timeout) or its own [`deadline`](WriteOptions::deadline); if there is none, it is
-//! refused at once. Only what is not flushed makes
-//! writers wait. Views, cursors, pinned values and jobs that keep flushed tables in memory are counted apart, as
-//! [`pinned_bytes`](SetStats::pinned_bytes), with [how long](SetStats::pinned_for). [`stats`](MemTableSet::stats) has these counts, and a [`Listener`] is told of
-//! switches, flushes, stalls and stops.
+//! [`max_write_buffer_number`](SetOptionsBuilder::max_write_buffer_number) limits the tables of one
+//! set, a [`WriteBufferManager`] the bytes of several sets. A write beyond a limit waits for a
+//! flush that is under way, until [`stall_timeout`](SetOptionsBuilder::stall_timeout) or its own
+//! [`deadline`](WriteOptions::deadline); if there is none, it is refused at once. Only what is not
+//! flushed makes writers wait. Views, cursors, pinned values and jobs that keep flushed tables in
+//! memory are counted apart, as [`pinned_bytes`](SetStats::pinned_bytes), with [how
+//! long](SetStats::pinned_for). [`stats`](MemTableSet::stats) has these counts, and a [`Listener`]
+//! is told of switches, flushes, stalls and stops.
 //!
 //! # Recovering
 //!
-//! A set is opened over the base and its last number; what the journal has after that number is replayed. A [`FileJournal`] keeps the
-//! files of the time before until its recovery has [ended](JournalRecovery::replay) with `Ok` and all replayed batches are flushed; a journal of
-//! the engine's own [must do the same](Journal::flushed). Tables are sealed as a replay fills them, and limits hold: a log of
-//! many tables needs a flush thread, or somebody who flushes when the replay of a batch ends in `WriteStall`. [`FileJournal`] is a journal of files, whose recovery hands the
-//! batches out.
+//! A set is opened over the base and its last number; what the journal has after that number is
+//! replayed. A [`FileJournal`] keeps the files of the time before until its recovery has
+//! [ended](JournalRecovery::replay) with `Ok` and all replayed batches are flushed; a journal of
+//! the engine's own [must do the same](Journal::flushed). Tables are sealed as a replay fills them,
+//! and limits hold: a log of many tables needs a flush thread, or somebody who flushes when the
+//! replay of a batch ends in `WriteStall`. [`FileJournal`] is a journal of files, whose recovery
+//! hands the batches out.
 //!
 //! ```
 //! use paranoid_memtable::{Lookup, WriteBatch};
@@ -245,8 +258,8 @@ mod loom;
 pub use compaction::Compaction;
 pub use file_journal::journal::Journal;
 pub use file_journal::{
-    FileJournal, FileStorage, FindingReason, JournalFinding, JournalRecovery, RecoveryMode, Replayed,
-    Storage, StorageFile,
+    FileJournal, FileStorage, FindingReason, JournalFinding, JournalRecovery, RecoveryMode,
+    Replayed, Storage, StorageFile,
 };
 pub use flush_job::{FlushJob, FlushThread, SalvageSummary};
 pub use level_source::LevelSource;

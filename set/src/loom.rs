@@ -1,5 +1,5 @@
-//! Models of the set's small protocols: every interleaving of two or three threads that loom finds. Each model names the
-//! planted bugs that turn it red.
+//! Models of the set's small protocols: every interleaving of two or three threads that loom finds.
+//! Each model names the planted bugs that turn it red.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,9 @@ use crate::publication::{Publication, Taken};
 use crate::swapped::{Pointers, Swapped};
 use crate::tables::{LastNumber, Registry};
 use crate::view::read_at;
-use crate::write_buffer_manager::{Buffers, FlushEnd, FlushWait, Membership, Phase, Stall, ThreadState};
+use crate::write_buffer_manager::{
+    Buffers, FlushEnd, FlushWait, Membership, Phase, Stall, ThreadState,
+};
 
 /// Red for `swaps_shard_by_shard`.
 #[test]
@@ -52,7 +54,10 @@ fn commit(entries: &Entries, publication: &Publication, first: u64, last: u64) {
         entries[number as usize - 1].store(1, Ordering::Relaxed);
     }
     publication.complete(first, last).unwrap();
-    assert!(see(entries, publication) >= last, "a commit returns once it is visible");
+    assert!(
+        see(entries, publication) >= last,
+        "a commit returns once it is visible"
+    );
 }
 
 /// What is visible, all of which is inserted.
@@ -65,7 +70,8 @@ fn see(entries: &Entries, publication: &Publication) -> u64 {
     visible
 }
 
-/// Red for `publishes_out_of_order`, `publication_wakes_nobody`, `mark_left_in_secret`, `publication_forgets_marks`.
+/// Red for `publishes_out_of_order`, `publication_wakes_nobody`, `mark_left_in_secret`,
+/// `publication_forgets_marks`.
 #[test]
 fn loom_numbers_become_visible_in_order() {
     check(|| {
@@ -84,7 +90,8 @@ fn loom_numbers_become_visible_in_order() {
     });
 }
 
-/// A commit whose place another one may need waits until that one is visible (PUBLICATION-5). Red for `mark_left_early`.
+/// A commit whose place another one may need waits until that one is visible (PUBLICATION-5). Red
+/// for `mark_left_early`.
 #[test]
 fn loom_a_commit_far_ahead_waits_for_its_place() {
     check(|| {
@@ -100,16 +107,22 @@ fn loom_a_commit_far_ahead_waits_for_its_place() {
     });
 }
 
-/// What is after a commit that stopped gets the cause and never becomes visible; nobody waits for it.
+/// What is after a commit that stopped gets the cause and never becomes visible; nobody waits for
+/// it.
 #[test]
 fn loom_a_stop_frees_who_waits() {
     check(|| {
         let publication = Arc::new(Publication::new(0));
-        let (before, after, stopped) =
-            (Arc::clone(&publication), Arc::clone(&publication), Arc::clone(&publication));
+        let (before, after, stopped) = (
+            Arc::clone(&publication),
+            Arc::clone(&publication),
+            Arc::clone(&publication),
+        );
         let threads = [
             spawn(move || before.complete(1, 1).unwrap()),
-            spawn(move || assert!(stopped.stop(Taken { first: 2, last: 2 }, Error::WriterPanicked))),
+            spawn(move || {
+                assert!(stopped.stop(Taken { first: 2, last: 2 }, Error::WriterPanicked))
+            }),
             spawn(move || assert!(matches!(after.complete(3, 3), Err(Error::ReadOnly { .. })))),
         ];
         for thread in threads {
@@ -119,15 +132,21 @@ fn loom_a_stop_frees_who_waits() {
     });
 }
 
-/// Whoever waits for the end of all commits after a stop comes back after the last of them has, and none after it is acknowledged.
+/// Whoever waits for the end of all commits after a stop comes back after the last of them has, and
+/// none after it is acknowledged.
 #[test]
 fn loom_the_end_of_a_stopped_set_comes() {
     check(|| {
         let publication = Arc::new(Publication::new(0));
-        let (after, stopped, settling) =
-            (Arc::clone(&publication), Arc::clone(&publication), Arc::clone(&publication));
+        let (after, stopped, settling) = (
+            Arc::clone(&publication),
+            Arc::clone(&publication),
+            Arc::clone(&publication),
+        );
         let threads = [
-            spawn(move || assert!(stopped.stop(Taken { first: 1, last: 1 }, Error::WriterPanicked))),
+            spawn(move || {
+                assert!(stopped.stop(Taken { first: 1, last: 1 }, Error::WriterPanicked))
+            }),
             spawn(move || assert!(after.complete(2, 2).is_err(), "acknowledged")),
             spawn(move || {
                 let stop = settling.wait_until_ended(2);
@@ -140,13 +159,17 @@ fn loom_the_end_of_a_stopped_set_comes() {
     });
 }
 
-/// A snapshot that a flush does not know sees the flushed table whole. Red for `flush_reads_snapshots_early`.
+/// A snapshot that a flush does not know sees the flushed table whole. Red for
+/// `flush_reads_snapshots_early`.
 #[test]
 fn loom_a_flush_knows_every_older_snapshot() {
     check(|| {
         let registry = Arc::new(Registry::new(Publication::new(0)));
-        let (of_writer, of_flush, of_reader) =
-            (Arc::clone(&registry), Arc::clone(&registry), Arc::clone(&registry));
+        let (of_writer, of_flush, of_reader) = (
+            Arc::clone(&registry),
+            Arc::clone(&registry),
+            Arc::clone(&registry),
+        );
         let writer = spawn(move || {
             of_writer.publication.complete(1, 1).unwrap();
             of_writer.publication.complete(2, 2).unwrap();
@@ -155,7 +178,10 @@ fn loom_a_flush_knows_every_older_snapshot() {
         let reader = spawn(move || of_reader.register());
         writer.join().unwrap();
         let (known, snapshot) = (flush.join().unwrap(), reader.join().unwrap());
-        assert!(snapshot.sequence() >= 2 || known.contains(&snapshot.sequence()), "{snapshot:?} is lost");
+        assert!(
+            snapshot.sequence() >= 2 || known.contains(&snapshot.sequence()),
+            "{snapshot:?} is lost"
+        );
     });
 }
 
@@ -163,7 +189,10 @@ fn loom_a_flush_knows_every_older_snapshot() {
 #[test]
 fn loom_the_end_of_a_flush_wakes_who_waits() {
     check(|| {
-        let set = Arc::new(Membership::new(Buffers::new(u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
+        let set = Arc::new(Membership::new(
+            Buffers::new(u64::MAX),
+            ArenaRecycler::new(0, 0).unwrap(),
+        ));
         let table = set.count_table();
         table.leave(Phase::Sealed, 0);
         assert!(set.begin_flush());
@@ -177,12 +206,16 @@ fn loom_the_end_of_a_flush_wakes_who_waits() {
     });
 }
 
-/// Who waits until a table is flushed comes back when it is, or when nobody flushes it. Red for `flush_end_wakes_nobody`.
+/// Who waits until a table is flushed comes back when it is, or when nobody flushes it. Red for
+/// `flush_end_wakes_nobody`.
 #[test]
 fn loom_the_end_of_a_flush_frees_who_asked_for_it() {
     for end in [FlushEnd::Installed, FlushEnd::Left] {
         check(move || {
-            let set = Arc::new(Membership::new(Buffers::new(u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
+            let set = Arc::new(Membership::new(
+                Buffers::new(u64::MAX),
+                ArenaRecycler::new(0, 0).unwrap(),
+            ));
             let table = set.count_table();
             table.leave(Phase::Sealed, 1);
             assert!(set.begin_flush());
@@ -196,7 +229,11 @@ fn loom_the_end_of_a_flush_frees_who_asked_for_it() {
             });
             let waiter = spawn(move || waiting.wait_for_flush(id, &mut Stall::default()));
             let table = ender.join().unwrap();
-            let expected = if end == FlushEnd::Installed { FlushWait::Flushed } else { FlushWait::Never };
+            let expected = if end == FlushEnd::Installed {
+                FlushWait::Flushed
+            } else {
+                FlushWait::Never
+            };
             assert_eq!(waiter.join().unwrap(), expected);
             drop(table);
         });
@@ -214,11 +251,15 @@ fn wait_for_room(set: &Membership) -> bool {
     true
 }
 
-/// The flush thread comes to work when a table is sealed, before or after it begins to wait. Red for `seal_wakes_nobody`.
+/// The flush thread comes to work when a table is sealed, before or after it begins to wait. Red
+/// for `seal_wakes_nobody`.
 #[test]
 fn loom_a_sealed_table_wakes_the_flush_thread() {
     check(|| {
-        let set = Arc::new(Membership::new(Buffers::new(u64::MAX), ArenaRecycler::new(0, 0).unwrap()));
+        let set = Arc::new(Membership::new(
+            Buffers::new(u64::MAX),
+            ArenaRecycler::new(0, 0).unwrap(),
+        ));
         let (table, of_thread) = (set.count_table(), Arc::clone(&set));
         set.begin_thread().unwrap();
         let thread = spawn(move || assert!(of_thread.wait_for_work()));
@@ -235,7 +276,10 @@ fn loom_a_sealed_table_wakes_the_flush_thread() {
 #[test]
 fn loom_the_end_of_the_flush_thread_frees_who_waits() {
     check(|| {
-        let set = Arc::new(Membership::new(Buffers::new(10), ArenaRecycler::new(0, 0).unwrap()));
+        let set = Arc::new(Membership::new(
+            Buffers::new(10),
+            ArenaRecycler::new(0, 0).unwrap(),
+        ));
         let table = set.count_table();
         let (of_thread, of_writer) = (Arc::clone(&set), Arc::clone(&set));
         table.leave(Phase::Sealed, 10);
@@ -273,7 +317,10 @@ fn loom_a_flush_makes_room_for_another_set() {
         let writer = spawn(move || wait_for_room(&other));
         let set = flusher.join().unwrap();
         assert!(writer.join().unwrap(), "there is room");
-        assert_eq!((set.stats().unflushed_bytes, set.stats().pinned_bytes), (0, 0));
+        assert_eq!(
+            (set.stats().unflushed_bytes, set.stats().pinned_bytes),
+            (0, 0)
+        );
     });
 }
 
@@ -288,28 +335,37 @@ struct Active {
 fn loom_a_view_beside_a_switch_has_no_gap() {
     check(|| {
         let first = Arc::new(LastNumber::new());
-        let tables = Arc::new(Swapped::new(Arc::new(Active { last: Arc::clone(&first), has: vec![1] })));
+        let tables = Arc::new(Swapped::new(Arc::new(Active {
+            last: Arc::clone(&first),
+            has: vec![1],
+        })));
         let publication = Arc::new(Publication::new(0));
         let (swapped, published) = (Arc::clone(&tables), Arc::clone(&publication));
         let writer = spawn(move || {
             published.complete(1, 1).unwrap();
             first.close(1);
-            let next = Active { last: Arc::new(LastNumber::new()), has: vec![1, 2] };
+            let next = Active {
+                last: Arc::new(LastNumber::new()),
+                has: vec![1, 2],
+            };
             drop(swapped.swap(&Arc::new(next)));
             published.complete(2, 2).unwrap();
         });
         let reader = spawn(move || {
             let view = tables.load_from(1);
             let sequence = read_at(&publication, &view.last);
-            assert!((1..=sequence).all(|number| view.has.contains(&number)), "a gap");
+            assert!(
+                (1..=sequence).all(|number| view.has.contains(&number)),
+                "a gap"
+            );
         });
         writer.join().unwrap();
         reader.join().unwrap();
     });
 }
 
-/// Numbers that were appended, written and synced. A write takes what was appended, and puts it down later. It may be that the first
-/// one fails.
+/// Numbers that were appended, written and synced. A write takes what was appended, and puts it
+/// down later. It may be that the first one fails.
 #[derive(Default)]
 struct Counting {
     failure: Mutex<Option<Error>>,
@@ -326,7 +382,9 @@ impl Counting {
 
 impl Journal for Counting {
     fn append(&self, batch: &[u8]) -> Result<(), Error> {
-        self.queue.lock().extend(batch.iter().map(|number| u64::from(*number)));
+        self.queue
+            .lock()
+            .extend(batch.iter().map(|number| u64::from(*number)));
         Ok(())
     }
     fn write(&self) -> Result<(), Error> {
@@ -349,7 +407,8 @@ impl Journal for Counting {
     }
 }
 
-/// Commits of two threads: what is visible is written, in order, and each returns once it is visible.
+/// Commits of two threads: what is visible is written, in order, and each returns once it is
+/// visible.
 fn append_beside(durability: Durability) {
     let (journal, logged) = (Arc::new(Counting::default()), Arc::new(Logged::new(0)));
     let (commit, order) = (Arc::new(Mutex::new(0)), Arc::new(Publication::new(0)));
@@ -364,7 +423,10 @@ fn append_beside(durability: Durability) {
                 logged.note_appended(*last);
                 *last
             };
-            let batch = Taken { first: number, last: number };
+            let batch = Taken {
+                first: number,
+                last: number,
+            };
             logged.wait(batch, durability, &*journal, &order).unwrap();
             let kept = if durability == Durability::Synced {
                 *journal.synced.lock()
@@ -376,7 +438,10 @@ fn append_beside(durability: Durability) {
                 order.complete(number, number).unwrap();
             }
             let visible = order.visible();
-            assert!((number..=journal.last_written()).contains(&visible), "visible, and not written");
+            assert!(
+                (number..=journal.last_written()).contains(&visible),
+                "visible, and not written"
+            );
         })
     });
     for thread in threads {
@@ -391,13 +456,15 @@ fn loom_a_sync_answers_for_what_was_appended() {
     check(|| append_beside(Durability::Synced));
 }
 
-/// Red for `acknowledged_unwritten`, `sync_covers_later_appends`, `two_leaders_write`, `leader_publishes_later_batches`.
+/// Red for `acknowledged_unwritten`, `sync_covers_later_appends`, `two_leaders_write`,
+/// `leader_publishes_later_batches`.
 #[test]
 fn loom_a_buffered_batch_is_written_in_order() {
     check(|| append_beside(Durability::Buffered));
 }
 
-/// Whoever waits for a write that fails gets its error, and nobody tries again. Red for `failed_write_is_tried_again`.
+/// Whoever waits for a write that fails gets its error, and nobody tries again. Red for
+/// `failed_write_is_tried_again`.
 #[test]
 fn loom_a_failed_write_fails_all_that_wait() {
     check(|| {
@@ -406,9 +473,16 @@ fn loom_a_failed_write_fails_all_that_wait() {
         let order = Arc::new(Publication::new(0));
         logged.note_appended(2);
         let threads = [1, 2].map(|number| {
-            let (journal, logged, order) = (Arc::clone(&journal), Arc::clone(&logged), Arc::clone(&order));
+            let (journal, logged, order) = (
+                Arc::clone(&journal),
+                Arc::clone(&logged),
+                Arc::clone(&order),
+            );
             spawn(move || {
-                let batch = Taken { first: number, last: number };
+                let batch = Taken {
+                    first: number,
+                    last: number,
+                };
                 let waited = logged.wait(batch, Durability::Buffered, &*journal, &order);
                 assert!(waited.is_err(), "acknowledged");
             })
@@ -420,8 +494,8 @@ fn loom_a_failed_write_fails_all_that_wait() {
     });
 }
 
-/// A number that is given beside a switch belongs to the table that the set has for it, and a batch after it to the next table
-/// (COMMIT-4). Red for `gates_left_open`.
+/// A number that is given beside a switch belongs to the table that the set has for it, and a batch
+/// after it to the next table (COMMIT-4). Red for `gates_left_open`.
 #[test]
 fn loom_numbers_inside_gates_beside_a_switch() {
     check(|| {
@@ -446,16 +520,28 @@ fn loom_numbers_inside_gates_beside_a_switch() {
         });
         let numbers = writers.map(|writer| writer.join().unwrap());
         let end = switch.join().unwrap();
-        let mut given: Vec<_> = numbers.into_iter().flatten().map(|(_, number)| number).collect();
+        let mut given: Vec<_> = numbers
+            .into_iter()
+            .flatten()
+            .map(|(_, number)| number)
+            .collect();
         given.sort_unstable();
-        assert!(given.iter().copied().eq(1..=given.len() as u64), "twice or never: {given:?}");
+        assert!(
+            given.iter().copied().eq(1..=given.len() as u64),
+            "twice or never: {given:?}"
+        );
         // ORDERING: Relaxed: all threads have ended.
         let [old, new] = [first, second].map(|table| table.load(Ordering::Relaxed));
-        assert_eq!((old, old + new), (end, given.len() as u64), "a number of the first table after its end");
+        assert_eq!(
+            (old, old + new),
+            (end, given.len() as u64),
+            "a number of the first table after its end"
+        );
     });
 }
 
-/// Two bases are made of the current one, one after the other, whoever makes them. Red for `bases_race`.
+/// Two bases are made of the current one, one after the other, whoever makes them. Red for
+/// `bases_race`.
 #[test]
 fn loom_no_base_is_lost() {
     check(|| {

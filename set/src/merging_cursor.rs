@@ -1,18 +1,23 @@
-//! The merging cursor: what a snapshot sees of all tables of a view, and of the engine's own sources below them.
+//! The merging cursor: what a snapshot sees of all tables of a view, and of the engine's own
+//! sources below them.
 //!
 //! ```text
 //!   newest source    b@12   d@11 (delete)        each source stands on an entry, whose key is copied
 //!   older            a@5    b@6    d@4           the smallest of these keys, resolved over all sources
 //!   oldest           a@1    c@2    d@1           a@5  b@12  c@2
 //! ```
-//! * MERGING-1: sources are given newest first: of one key, every entry and range tombstone of a source is newer than
-//!   those of the sources after it. So the versions of a key are read source by source.
-//! * MERGING-2: a source stands on the newest version up to the cursor's number (forward), or on any version (backward), of
-//!   its key; no key between the cursor's place and these is in a source.
-//! * MERGING-3: a move that fails is reported once. The next move in its direction passes everything up to and including
-//!   the next key that the failing source can read, in all sources: what could not be read may have hidden any of it.
+//! * MERGING-1: sources are given newest first: of one key, every entry and range tombstone of a
+//!   source is newer than those of the sources after it. So the versions of a key are read source
+//!   by source.
+//! * MERGING-2: a source stands on the newest version up to the cursor's number (forward), or on
+//!   any version (backward), of its key; no key between the cursor's place and these is in a
+//!   source.
+//! * MERGING-3: a move that fails is reported once. The next move in its direction passes
+//!   everything up to and including the next key that the failing source can read, in all sources:
+//!   what could not be read may have hidden any of it.
 //! * MERGING-4: an entry is shown only after its value was copied and the copy verified.
-//! * MERGING-5: a move that panicked leaves sources anywhere: until the next seek every step is an error.
+//! * MERGING-5: a move that panicked leaves sources anywhere: until the next seek every step is an
+//!   error.
 //!
 //! One thread at a time moves a cursor.
 
@@ -31,8 +36,8 @@ use paranoid_memtable::{Error, KeyEquality, Kind, Result, SequenceNumber, shown}
 
 use crate::tables::Slot;
 
-/// A cursor over what a view sees, both ways. It is `'static` if its sources are, and `Send`; it keeps the memory of its
-/// tables alive. Made by [`View::cursor`](crate::View::cursor) and
+/// A cursor over what a view sees, both ways. It is `'static` if its sources are, and `Send`; it
+/// keeps the memory of its tables alive. Made by [`View::cursor`](crate::View::cursor) and
 /// [`View::merging_cursor`](crate::View::merging_cursor).
 ///
 /// ```
@@ -72,7 +77,8 @@ pub struct MergingCursor<'s> {
     watched: Option<Box<Watched>>,
 }
 
-/// What a cursor has done since its last seek, until it asks for its active table, the first source, to be sealed.
+/// What a cursor has done since its last seek, until it asks for its active table, the first
+/// source, to be sealed.
 struct Watched {
     active: Arc<Slot>,
     moves: u64,
@@ -87,7 +93,8 @@ type Hidden = (usize, Vec<u8>);
 enum State {
     /// Nowhere: not moved yet, or past an end.
     Nowhere,
-    /// On the shown entry, or on a key that could not be read, its neighbours being intact; the sources lead this way.
+    /// On the shown entry, or on a key that could not be read, its neighbours being intact; the
+    /// sources lead this way.
     On(Direction),
     /// At what a source could not read, on the way there.
     Failed(Direction),
@@ -110,17 +117,26 @@ impl<'s> MergingCursor<'s> {
         }
     }
 
-    /// Counts the hidden entries of the active table, the first source, if scans are to have it sealed.
+    /// Counts the hidden entries of the active table, the first source, if scans are to have it
+    /// sealed.
     pub(crate) fn watching(mut self, active: &Arc<Slot>) -> Self {
         let is_watched = active.scans.operation > 0;
-        self.watched =
-            is_watched.then(|| Box::new(Watched { active: Arc::clone(active), moves: 0, hidden: 0 }));
+        self.watched = is_watched.then(|| {
+            Box::new(Watched {
+                active: Arc::clone(active),
+                moves: 0,
+                hidden: 0,
+            })
+        });
         self
     }
 
-    /// Ends a move: asks for the active table to be sealed if moves pass too many hidden entries of it.
+    /// Ends a move: asks for the active table to be sealed if moves pass too many hidden entries of
+    /// it.
     fn note_move(&mut self) {
-        let (Some(watched), Some(active)) = (&mut self.watched, self.sources.first_mut()) else { return };
+        let (Some(watched), Some(active)) = (&mut self.watched, self.sources.first_mut()) else {
+            return;
+        };
         let (hidden, triggers) = (std::mem::take(&mut active.hidden), watched.active.scans);
         watched.moves += 1;
         watched.hidden += hidden;
@@ -164,9 +180,10 @@ impl<'s> MergingCursor<'s> {
     /// Goes to the first entry.
     ///
     /// # Errors
-    /// `Corruption`, and errors of the sources: what could not be read may hide an entry. The next move goes on after
-    /// it. `InvalidArgument` for a source that does not go on: one that a move leads back, or to the wrong side of the key that was sought;
-    /// the text has its place among the engine's sources, and the next step ends the scan.
+    /// `Corruption`, and errors of the sources: what could not be read may hide an entry. The next
+    /// move goes on after it. `InvalidArgument` for a source that does not go on: one that a move
+    /// leads back, or to the wrong side of the key that was sought; the text has its place among
+    /// the engine's sources, and the next step ends the scan.
     pub fn first(&mut self) -> Result<Option<&MergedEntry>> {
         self.begin(Direction::Forward)
     }
@@ -211,7 +228,8 @@ impl<'s> MergingCursor<'s> {
         self.seek_on(Direction::Backward, key.as_ref())
     }
 
-    /// Goes to the first entry on this way from a key on, or from the bound where the way begins if the key is before that.
+    /// Goes to the first entry on this way from a key on, or from the bound where the way begins if
+    /// the key is before that.
     fn seek_on(&mut self, way: Direction, key: &[u8]) -> Result<Option<&MergedEntry>> {
         if self.is_outside(way.opposite(), key) {
             return self.begin(way);
@@ -222,8 +240,12 @@ impl<'s> MergingCursor<'s> {
     /// Goes to the next entry. A cursor that is on none, and did not fail, stays there.
     ///
     /// # Errors
-    /// Those of [`first`](Self::first), and `ReaderPanicked` after a move that panicked, until the next seek.
-    #[expect(clippy::should_implement_trait, reason = "a cursor moves both ways and is no iterator")]
+    /// Those of [`first`](Self::first), and `ReaderPanicked` after a move that panicked, until the
+    /// next seek.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a cursor moves both ways and is no iterator"
+    )]
     pub fn next(&mut self) -> Result<Option<&MergedEntry>> {
         self.step(Direction::Forward)
     }
@@ -236,8 +258,8 @@ impl<'s> MergingCursor<'s> {
         self.step(Direction::Backward)
     }
 
-    /// The entries of this cursor's bounds as an iterator over copies, in ascending order. What cannot be read is an error of the step
-    /// that comes to it; the next one goes on after it.
+    /// The entries of this cursor's bounds as an iterator over copies, in ascending order. What
+    /// cannot be read is an error of the step that comes to it; the next one goes on after it.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -261,7 +283,10 @@ impl<'s> MergingCursor<'s> {
         self.entries(Direction::Backward)
     }
 
-    fn entries(mut self, way: Direction) -> impl FusedIterator<Item = Result<MergedEntry>> + Send + 's {
+    fn entries(
+        mut self,
+        way: Direction,
+    ) -> impl FusedIterator<Item = Result<MergedEntry>> + Send + 's {
         let mut has_begun = false;
         let next = move || {
             let moved = match std::mem::replace(&mut has_begun, true) {
@@ -273,7 +298,8 @@ impl<'s> MergingCursor<'s> {
         std::iter::from_fn(next).fuse()
     }
 
-    /// Reads one key source by source, as far as the answer needs, after newer tables have said what they have of it.
+    /// Reads one key source by source, as far as the answer needs, after newer tables have said
+    /// what they have of it.
     pub(crate) fn complete(&mut self, entry: MergedEntry) -> Result<Option<MergedEntry>> {
         if entry.is_complete() {
             return Ok(entry.if_shown());
@@ -283,7 +309,11 @@ impl<'s> MergingCursor<'s> {
             if let Some(source) = self.sources.get_mut(place)
                 && source.items.may_hold(&self.shown.key)?
             {
-                source.go(&self.comparator, Direction::Forward, Move::To(&self.shown.key))?;
+                source.go(
+                    &self.comparator,
+                    Direction::Forward,
+                    Move::To(&self.shown.key),
+                )?;
             }
             if self.read(Direction::Forward, place)?.is_break() {
                 break;
@@ -294,7 +324,11 @@ impl<'s> MergingCursor<'s> {
 
     /// The bound at which this way ends.
     fn end_of(&self, way: Direction) -> &Bound<Vec<u8>> {
-        if way == Direction::Forward { &self.upper } else { &self.lower }
+        if way == Direction::Forward {
+            &self.upper
+        } else {
+            &self.lower
+        }
     }
 
     /// Goes to the first key shown on this way from its bound on.
@@ -312,12 +346,14 @@ impl<'s> MergingCursor<'s> {
         if let Some(watched) = &mut self.watched {
             (watched.moves, watched.hidden) = (0, 0);
         }
-        self.each(way, |source, comparator, _| source.lead(comparator, way, to))?;
+        self.each(way, |source, comparator, _| {
+            source.lead(comparator, way, to)
+        })?;
         self.find(way)
     }
 
-    /// Calls `act` with every source and the key at the cursor's place. If some fail, the cursor fails with the first
-    /// error.
+    /// Calls `act` with every source and the key at the cursor's place. If some fail, the cursor
+    /// fails with the first error.
     fn each(
         &mut self,
         way: Direction,
@@ -341,23 +377,33 @@ impl<'s> MergingCursor<'s> {
             State::Nowhere => self.state = State::Nowhere,
             State::On(at) if at == way => self.leave(way)?,
             State::On(_) => {
-                self.each(way, |source, comparator, key| source.lead(comparator, way, Move::Beyond(key)))?;
+                self.each(way, |source, comparator, key| {
+                    source.lead(comparator, way, Move::Beyond(key))
+                })?;
             }
             State::Failed(at) if at == way => self.recover(way)?,
             // Back to the last place from what could not be read after it.
             State::Failed(_) if self.has_place => {
-                self.each(way, |source, comparator, key| source.lead(comparator, way, Move::To(key)))?;
+                self.each(way, |source, comparator, key| {
+                    source.lead(comparator, way, Move::To(key))
+                })?;
             }
             State::Failed(_) => self.state = State::Nowhere,
         }
-        if self.state == State::Nowhere { Ok(None) } else { self.find(way) }
+        if self.state == State::Nowhere {
+            Ok(None)
+        } else {
+            self.find(way)
+        }
     }
 
     /// Goes on from a key that all sources may still be on.
     fn leave(&mut self, way: Direction) -> Result<()> {
         self.each(way, |source, comparator, key| match way {
             Direction::Forward => source.pass(comparator, key),
-            Direction::Backward if source.state == Reach::Moved || source.is_at(comparator, key) => {
+            Direction::Backward
+                if source.state == Reach::Moved || source.is_at(comparator, key) =>
+            {
                 source.go(comparator, way, Move::Beyond(key))
             }
             Direction::Backward => Ok(()),
@@ -375,7 +421,10 @@ impl<'s> MergingCursor<'s> {
             }
             source.lead(comparator, way, Move::Step)?;
             is_over |= source.kind.is_none();
-            if limit.as_ref().is_none_or(|limit| source.order(comparator, limit) == Some(way.outward())) {
+            if limit
+                .as_ref()
+                .is_none_or(|limit| source.order(comparator, limit) == Some(way.outward()))
+            {
                 limit = Some(source.key.clone());
             }
             // Until all have passed it: an error of another source keeps this one failing as well.
@@ -389,7 +438,9 @@ impl<'s> MergingCursor<'s> {
         self.each(way, |source, comparator, _| {
             source.state = Reach::Ready;
             match source.order(comparator, &limit) {
-                Some(order) if order != way.outward() => source.lead(comparator, way, Move::Beyond(&limit)),
+                Some(order) if order != way.outward() => {
+                    source.lead(comparator, way, Move::Beyond(&limit))
+                }
                 _ => Ok(()),
             }
         })
@@ -420,9 +471,17 @@ impl<'s> MergingCursor<'s> {
 
     /// The first key on which a source stands.
     fn next_key(&self, way: Direction) -> Option<Vec<u8>> {
-        let keys = self.sources.iter().filter(|source| source.kind.is_some()).map(|source| &source.key);
+        let keys = self
+            .sources
+            .iter()
+            .filter(|source| source.kind.is_some())
+            .map(|source| &source.key);
         let compare = |left: &&Vec<u8>, right: &&Vec<u8>| self.comparator.compare(left, right);
-        let key = if way == Direction::Forward { keys.min_by(compare) } else { keys.max_by(compare) };
+        let key = if way == Direction::Forward {
+            keys.min_by(compare)
+        } else {
+            keys.max_by(compare)
+        };
         key.cloned()
     }
 
@@ -431,7 +490,9 @@ impl<'s> MergingCursor<'s> {
         match self.end_of(way) {
             Bound::Unbounded => false,
             Bound::Included(bound) => self.comparator.compare(key, bound) == way.outward(),
-            Bound::Excluded(bound) => self.comparator.compare(key, bound) != way.outward().reverse(),
+            Bound::Excluded(bound) => {
+                self.comparator.compare(key, bound) != way.outward().reverse()
+            }
         }
     }
 
@@ -445,8 +506,15 @@ impl<'s> MergingCursor<'s> {
                 }
                 Ok(ControlFlow::Break(_)) => return Ok(()),
                 Err(error) => {
-                    let has_moved = self.sources.iter().any(|source| source.state >= Reach::Failed);
-                    self.state = if has_moved { State::Failed(way) } else { State::On(way) };
+                    let has_moved = self
+                        .sources
+                        .iter()
+                        .any(|source| source.state >= Reach::Failed);
+                    self.state = if has_moved {
+                        State::Failed(way)
+                    } else {
+                        State::On(way)
+                    };
                     self.shown.kind = None;
                     return Err(error);
                 }
@@ -455,16 +523,25 @@ impl<'s> MergingCursor<'s> {
         Ok(())
     }
 
-    /// Reads what one source has of the key. What ends the search is its newest value or delete, or a range tombstone that
-    /// hides everything older: then it returns how far that reaches on this way, if it is known, and from which source on.
+    /// Reads what one source has of the key. What ends the search is its newest value or delete, or
+    /// a range tombstone that hides everything older: then it returns how far that reaches on this
+    /// way, if it is known, and from which source on.
     fn read(&mut self, way: Direction, place: usize) -> Result<ControlFlow<Option<Hidden>>> {
-        let MergingCursor { comparator, sources, shown, .. } = self;
-        let Some(source) = sources.get_mut(place) else { return Ok(ControlFlow::Continue(())) };
+        let MergingCursor {
+            comparator,
+            sources,
+            shown,
+            ..
+        } = self;
+        let Some(source) = sources.get_mut(place) else {
+            return Ok(ControlFlow::Continue(()));
+        };
         if way == Direction::Backward && source.is_at(comparator, &shown.key) {
             let oldest = source.sequence;
             source.go(comparator, Direction::Forward, Move::To(&shown.key))?;
             source.state = Reach::Moved;
-            // Numbers of a set's tables are unique: another one is that of another version, or of the next key.
+            // Numbers of a set's tables are unique: another one is that of another version, or of
+            // the next key.
             source.hidden += u64::from(source.kind.is_none() || source.sequence != oldest);
         }
         let covered = source
@@ -488,19 +565,30 @@ impl<'s> MergingCursor<'s> {
             shown.take_operand(source.sequence);
             let state = source.state;
             source.go(comparator, Direction::Forward, Move::Step)?;
-            source.state = if way == Direction::Backward { Reach::Moved } else { state };
+            source.state = if way == Direction::Backward {
+                Reach::Moved
+            } else {
+                state
+            };
         }
         if covered == 0 {
             return Ok(ControlFlow::Continue(()));
         }
         shown.base = Some(Kind::DELETE);
-        let cover = source.items.cover(comparator.get(), &shown.key, source.visible)?;
+        let cover = source
+            .items
+            .cover(comparator.get(), &shown.key, source.visible)?;
         let span = cover.and_then(|cover| cover.span.map(|span| (span, cover.hides_own)));
         let span = span.filter(|((start, end), _)| {
-            comparator.compare(start, &shown.key).is_le() && comparator.compare(&shown.key, end).is_lt()
+            comparator.compare(start, &shown.key).is_le()
+                && comparator.compare(&shown.key, end).is_lt()
         });
         Ok(ControlFlow::Break(span.map(|((start, end), hides_own)| {
-            let limit = if way == Direction::Forward { end } else { start };
+            let limit = if way == Direction::Forward {
+                end
+            } else {
+                start
+            };
             (place + usize::from(!hides_own), limit.to_vec())
         })))
     }
@@ -534,8 +622,9 @@ shown! {
 //
 // Plain data.
 
-/// An entry that a merging cursor shows: the newest version of its key that the view sees. A cursor lends the one that it
-/// stands on; a clone stays when the cursor moves. [`View::get`](crate::View::get) has one of a key with merge operands.
+/// An entry that a merging cursor shows: the newest version of its key that the view sees. A cursor
+/// lends the one that it stands on; a clone stays when the cursor moves.
+/// [`View::get`](crate::View::get) has one of a key with merge operands.
 ///
 /// ```
 /// use paranoid_memtable::WriteBatch;
@@ -575,13 +664,20 @@ pub struct MergedEntry {
 impl MergedEntry {
     /// Nothing but a key.
     pub(crate) fn of(key: &[u8]) -> Self {
-        MergedEntry { key: key.to_vec(), ..MergedEntry::default() }
+        MergedEntry {
+            key: key.to_vec(),
+            ..MergedEntry::default()
+        }
     }
 
     /// Starts with a key and nothing else.
     pub(crate) fn begin(&mut self, key: Vec<u8>) {
         self.value.clear();
-        *self = MergedEntry { key, value: std::mem::take(&mut self.value), ..MergedEntry::default() };
+        *self = MergedEntry {
+            key,
+            value: std::mem::take(&mut self.value),
+            ..MergedEntry::default()
+        };
     }
 
     /// Whether nothing older is needed: it has its value, or what its operands apply to.
@@ -611,7 +707,8 @@ impl MergedEntry {
         self.operands.push(std::mem::take(&mut self.value));
     }
 
-    /// The user key. If the comparator takes several spellings for one key, the spelling of the newest version.
+    /// The user key. If the comparator takes several spellings for one key, the spelling of the
+    /// newest version.
     #[must_use]
     pub fn user_key(&self) -> &[u8] {
         &self.key
@@ -641,7 +738,8 @@ impl MergedEntry {
         &self.operands
     }
 
-    /// What the merge operands apply to; [`Base::Below`] if no source has it, but what is below the sources may.
+    /// What the merge operands apply to; [`Base::Below`] if no source has it, but what is below the
+    /// sources may.
     #[must_use]
     pub fn base(&self) -> Base<&[u8]> {
         match self.base {
@@ -651,8 +749,9 @@ impl MergedEntry {
         }
     }
 
-    /// The key's value with its merge operands applied; a copy of the value if it has none. `below` is what the engine has of the key
-    /// below the sources, for a [base](Self::base) that may be there.
+    /// The key's value with its merge operands applied; a copy of the value if it has none. `below`
+    /// is what the engine has of the key below the sources, for a [base](Self::base) that may be
+    /// there.
     ///
     /// ```
     /// use std::error::Error;
@@ -675,7 +774,11 @@ impl MergedEntry {
     ///
     /// # Errors
     /// `Merge` if the operator fails.
-    pub fn merged(&self, operator: &(impl MergeOperator + ?Sized), below: Option<&[u8]>) -> Result<Vec<u8>> {
+    pub fn merged(
+        &self,
+        operator: &(impl MergeOperator + ?Sized),
+        below: Option<&[u8]>,
+    ) -> Result<Vec<u8>> {
         if self.operands.is_empty() {
             return Ok(self.value.clone());
         }
@@ -684,7 +787,12 @@ impl MergedEntry {
             Base::Deleted => None,
             Base::Below => below,
         };
-        apply(operator, &self.key, base, self.operands.iter().map(Vec::as_slice))
+        apply(
+            operator,
+            &self.key,
+            base,
+            self.operands.iter().map(Vec::as_slice),
+        )
     }
 }
 
@@ -722,8 +830,8 @@ shown! { "MergedEntry": impl [] MergedEntry, |entry| { "sequence": entry.sequenc
 /// # Ok(()) }
 /// ```
 pub trait MergeOperator: Send + Sync {
-    /// The value of `key`: the operands, oldest first, applied to `base`, which is `None` if the key was deleted or
-    /// never put.
+    /// The value of `key`: the operands, oldest first, applied to `base`, which is `None` if the
+    /// key was deleted or never put.
     ///
     /// # Errors
     /// Any error is that of reading this key, as `Error::Merge`.
@@ -734,8 +842,9 @@ pub trait MergeOperator: Send + Sync {
         operands: &[&[u8]],
     ) -> std::result::Result<Vec<u8>, Box<dyn StdError + Send + Sync>>;
 
-    /// One operand that does to every base what these operands of `key` do, oldest first; `None` if there is no such operand, as by
-    /// default. A [`Compaction`](crate::Compaction) keeps it in their place.
+    /// One operand that does to every base what these operands of `key` do, oldest first; `None` if
+    /// there is no such operand, as by default. A [`Compaction`](crate::Compaction) keeps it in
+    /// their place.
     fn combine(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let _ = (key, operands);
         None
@@ -750,13 +859,17 @@ pub(crate) fn apply<'o>(
     newest_first: impl DoubleEndedIterator<Item = &'o [u8]>,
 ) -> Result<Vec<u8>> {
     let operands: Vec<&[u8]> = newest_first.rev().collect();
-    operator.merge(key, base, &operands).map_err(|cause| Error::Merge(cause.into()))
+    operator
+        .merge(key, base, &operands)
+        .map_err(|cause| Error::Merge(cause.into()))
 }
 
 // One source of a merging cursor, and a copy of where it stands.
 //
-// * MERGE-HEAD-1: after a move that failed the source is on no entry and counts as failed, until a later move succeeds.
-// * MERGE-HEAD-2: every move of an engine's source is checked: it leads on. So each loop over a source ends with its entries.
+// * MERGE-HEAD-1: after a move that failed the source is on no entry and counts as failed, until a
+//   later move succeeds.
+// * MERGE-HEAD-2: every move of an engine's source is checked: it leads on. So each loop over a
+//   source ends with its entries.
 //
 // One thread at a time.
 
@@ -774,7 +887,8 @@ pub(crate) struct Source<'s> {
     pub(crate) sequence: SequenceNumber,
     /// `None` if it is on no entry.
     pub(crate) kind: Option<Kind>,
-    /// Whether key and number are those of the entry that the last move led to, also after a step from there failed.
+    /// Whether key and number are those of the entry that the last move led to, also after a step
+    /// from there failed.
     pub(crate) has_last: bool,
     pub(crate) state: Reach,
     /// Entries passed that no cursor of this number shows.
@@ -802,7 +916,8 @@ pub(crate) enum Move<'k> {
     Step,
     /// To a key, or else to the next one on the way.
     To(&'k [u8]),
-    /// To the next key after one, but forward to a version of that key with the number 0 if there is one.
+    /// To the next key after one, but forward to a version of that key with the number 0 if there
+    /// is one.
     Beyond(&'k [u8]),
 }
 
@@ -810,11 +925,26 @@ impl<'s> Source<'s> {
     /// A table of the set as a source that is on no entry yet.
     pub(crate) fn new(items: Box<dyn SortedSource + 's>, visible: SequenceNumber) -> Self {
         let (place, key, kind, state) = (None, Vec::new(), None, Reach::Ready);
-        Source { items, place, visible, key, sequence: 0, kind, has_last: false, state, hidden: 0 }
+        Source {
+            items,
+            place,
+            visible,
+            key,
+            sequence: 0,
+            kind,
+            has_last: false,
+            state,
+            hidden: 0,
+        }
     }
 
     /// Makes a move, and copies where it led.
-    pub(crate) fn go(&mut self, comparator: &KeyComparator, way: Direction, to: Move<'_>) -> Result<()> {
+    pub(crate) fn go(
+        &mut self,
+        comparator: &KeyComparator,
+        way: Direction,
+        to: Move<'_>,
+    ) -> Result<()> {
         (self.kind, self.state) = (None, Reach::Failed);
         self.has_last &= matches!(to, Move::Step);
         let to = match (way, to) {
@@ -828,12 +958,18 @@ impl<'s> Source<'s> {
             (Direction::Backward, Move::Beyond(key)) => SourceMove::SeekBefore(key),
         };
         let found = self.items.go(to)?;
-        let last = std::mem::take(&mut self.has_last).then_some((self.key.as_slice(), self.sequence));
+        let last =
+            std::mem::take(&mut self.has_last).then_some((self.key.as_slice(), self.sequence));
         if let (Some(at), Some(place)) = (&found, self.place) {
             self.state = Reach::Stuck;
             leads_on(comparator, place, last, to, at)?;
         }
-        if let Some(SourceKey { user_key, sequence, kind }) = found {
+        if let Some(SourceKey {
+            user_key,
+            sequence,
+            kind,
+        }) = found
+        {
             self.key.clear();
             self.key.extend_from_slice(user_key);
             (self.sequence, self.kind, self.has_last) = (sequence, Some(kind), true);
@@ -843,7 +979,12 @@ impl<'s> Source<'s> {
     }
 
     /// Makes a move, and goes on to where a cursor on this way needs it (MERGING-2).
-    pub(crate) fn lead(&mut self, comparator: &KeyComparator, way: Direction, to: Move<'_>) -> Result<()> {
+    pub(crate) fn lead(
+        &mut self,
+        comparator: &KeyComparator,
+        way: Direction,
+        to: Move<'_>,
+    ) -> Result<()> {
         self.go(comparator, way, to)?;
         match (way, to) {
             (Direction::Backward, _) => Ok(()),
@@ -856,7 +997,11 @@ impl<'s> Source<'s> {
     pub(crate) fn pass(&mut self, comparator: &KeyComparator, key: &[u8]) -> Result<()> {
         let mut moves = 0;
         while self.is_at(comparator, key) {
-            let to = if moves == STEPS { Move::Beyond(key) } else { Move::Step };
+            let to = if moves == STEPS {
+                Move::Beyond(key)
+            } else {
+                Move::Step
+            };
             self.go(comparator, Direction::Forward, to)?;
             moves += 1;
         }
@@ -884,7 +1029,8 @@ impl<'s> Source<'s> {
     }
 }
 
-/// Checks that a source's move led where it had to: a step strictly on from `last`, a seek to its target or beyond (MERGE-HEAD-2).
+/// Checks that a source's move led where it had to: a step strictly on from `last`, a seek to its
+/// target or beyond (MERGE-HEAD-2).
 ///
 /// # Errors
 /// `InvalidArgument`, with the place of the source among the engine's.
@@ -895,7 +1041,11 @@ pub(crate) fn leads_on(
     to: SourceMove<'_>,
     at: &SourceKey<'_>,
 ) -> Result<()> {
-    let order = |key, sequence: u64| comparator.compare(at.user_key, key).then(sequence.cmp(&at.sequence));
+    let order = |key, sequence: u64| {
+        comparator
+            .compare(at.user_key, key)
+            .then(sequence.cmp(&at.sequence))
+    };
     let is_led_on = match (to, last) {
         (SourceMove::Next, Some((key, sequence))) => order(key, sequence).is_gt(),
         (SourceMove::Prev, Some((key, sequence))) => order(key, sequence).is_lt(),
@@ -904,6 +1054,10 @@ pub(crate) fn leads_on(
         (SourceMove::SeekBefore(key), _) => order(key, SequenceNumber::MAX).is_lt(),
         _ => true,
     };
-    let refused = || Error::InvalidArgument(format!("sorted source {place} does not go on: a move led back"));
+    let refused = || {
+        Error::InvalidArgument(format!(
+            "sorted source {place} does not go on: a move led back"
+        ))
+    };
     is_led_on.then_some(()).ok_or_else(refused)
 }

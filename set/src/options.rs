@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use paranoid_memtable::sibling::{IS_TRACED, Mutex, stalled, stopped};
-use paranoid_memtable::{ArenaRecycler, Error, MemTableOptions, Result, SequenceNumber, StallCause, shown};
+use paranoid_memtable::{
+    ArenaRecycler, Error, MemTableOptions, Result, SequenceNumber, StallCause, shown,
+};
 
 use crate::file_journal::journal::Journal;
 use crate::write_buffer_manager::{Buffers, Membership, WriteBufferManager};
@@ -33,18 +35,22 @@ pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
-    /// Once it is in the table. The journal does not get it, so it is lost if the process ends before its table is
-    /// flushed.
+    /// Once it is in the table. The journal does not get it, so it is lost if the process ends
+    /// before its table is flushed.
     None,
-    /// Once the journal has copied it as well. If the process ends, the newest batches may be lost, acknowledged or not; none is
-    /// lost where a later one is kept. The copy is written with the next batch that is `Buffered` or `Synced`, by a batch that finds
-    /// 256 KiB copied since a batch waited for that reason, when the active table is replaced (for a flush too), and when the journal is
-    /// dropped. A batch without records that is `Buffered` writes what was copied before.
+    /// Once the journal has copied it as well. If the process ends, the newest batches may be lost,
+    /// acknowledged or not; none is lost where a later one is kept. The copy is written with the
+    /// next batch that is `Buffered` or `Synced`, by a batch that finds 256 KiB copied since a
+    /// batch waited for that reason, when the active table is replaced (for a flush too), and when
+    /// the journal is dropped. A batch without records that is `Buffered` writes what was copied
+    /// before.
     Queued,
-    /// Once the journal has written it as well: the end of the process does not lose it. What becomes of it in a crash of the machine
-    /// depends on when the journal is synced next. One write serves all batches that wait for one.
+    /// Once the journal has written it as well: the end of the process does not lose it. What
+    /// becomes of it in a crash of the machine depends on when the journal is synced next. One
+    /// write serves all batches that wait for one.
     Buffered,
-    /// Once the journal has been synced after it took the batch. One sync serves all batches that wait for one.
+    /// Once the journal has been synced after it took the batch. One sync serves all batches that
+    /// wait for one.
     Synced,
 }
 
@@ -66,11 +72,13 @@ pub enum Durability {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[must_use]
 pub struct WriteOptions {
-    /// When the batch counts as written (default: `Buffered` if the set has a journal, otherwise `None`).
+    /// When the batch counts as written (default: `Buffered` if the set has a journal, otherwise
+    /// `None`).
     pub durability: Option<Durability>,
-    /// The moment from which on the batch is refused with `WriteStall` instead of waiting for a flush (default: the
-    /// set's [`stall_timeout`](SetOptionsBuilder::stall_timeout) after the stall began). After a moment that is over the
-    /// batch never waits for one. Once the batch has its numbers it is finished, however long that takes.
+    /// The moment from which on the batch is refused with `WriteStall` instead of waiting for a
+    /// flush (default: the set's [`stall_timeout`](SetOptionsBuilder::stall_timeout) after the
+    /// stall began). After a moment that is over the batch never waits for one. Once the batch has
+    /// its numbers it is finished, however long that takes.
     ///
     /// ```
     /// use std::time::Instant;
@@ -96,7 +104,10 @@ pub struct WriteOptions {
 
 impl From<Durability> for WriteOptions {
     fn from(durability: Durability) -> Self {
-        WriteOptions { durability: Some(durability), deadline: None }
+        WriteOptions {
+            durability: Some(durability),
+            deadline: None,
+        }
     }
 }
 
@@ -151,17 +162,26 @@ impl SetOptions {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn builder() -> SetOptionsBuilder {
-        SetOptionsBuilder { options: SetOptions::default() }
+        SetOptionsBuilder {
+            options: SetOptions::default(),
+        }
     }
 
-    /// Joins the manager, or a budget of its own without limits. Tables are made with what the set recycles.
+    /// Joins the manager, or a budget of its own without limits. Tables are made with what the set
+    /// recycles.
     pub(crate) fn join(&mut self) -> Result<Arc<Membership>> {
         let bytes = self.table.write_buffer_size();
-        let arenas = self.recycled_arenas.unwrap_or(u64::from(self.manager.is_none()));
+        let arenas = self
+            .recycled_arenas
+            .unwrap_or(u64::from(self.manager.is_none()));
         // By default small tables do without.
-        let recycler = ArenaRecycler::new(bytes, arenas).or_else(|_| ArenaRecycler::new(bytes, 0))?;
+        let recycler =
+            ArenaRecycler::new(bytes, arenas).or_else(|_| ArenaRecycler::new(bytes, 0))?;
         self.table = self.table.clone().with_recycler(&recycler);
-        let shared = self.manager.as_ref().map(|manager| Arc::clone(&manager.buffers));
+        let shared = self
+            .manager
+            .as_ref()
+            .map(|manager| Arc::clone(&manager.buffers));
         let buffers = shared.unwrap_or_else(|| Buffers::new(u64::MAX));
         Ok(Arc::new(Membership::new(buffers, recycler)))
     }
@@ -194,33 +214,36 @@ pub struct SetOptionsBuilder {
 }
 
 impl SetOptionsBuilder {
-    /// How each table of the set is made (default: the defaults of [`MemTableOptions`]). Its write buffer size decides
-    /// when the active table is replaced: once the table is as large, or once the [`journal`](Self::journal) has as many bytes of its
-    /// batches. So a journal has about as many write buffers as there are tables.
+    /// How each table of the set is made (default: the defaults of [`MemTableOptions`]). Its write
+    /// buffer size decides when the active table is replaced: once the table is as large, or once
+    /// the [`journal`](Self::journal) has as many bytes of its batches. So a journal has about as
+    /// many write buffers as there are tables.
     pub fn table(mut self, table: MemTableOptions) -> Self {
         self.options.table = table;
         self
     }
 
-    /// The journal that gets each batch before it is in a table (default: none). Batches that leave no entries, such as ranges that
-    /// delete nothing, seal the active table by their bytes in the journal. Its [flush](crate::FlushJob::flush) may have no items.
+    /// The journal that gets each batch before it is in a table (default: none). Batches that leave
+    /// no entries, such as ranges that delete nothing, seal the active table by their bytes in the
+    /// journal. Its [flush](crate::FlushJob::flush) may have no items.
     pub fn journal(mut self, journal: Arc<dyn Journal>) -> Self {
         self.options.journal = Some(journal);
         self
     }
 
-    /// The last sequence number that the engine's base has; the first batch gets the next one (default 0, at most
-    /// 2^56 - 1).
+    /// The last sequence number that the engine's base has; the first batch gets the next one
+    /// (default 0, at most 2^56 - 1).
     pub fn last_sequence(mut self, last: SequenceNumber) -> Self {
         self.options.last_sequence = last;
         self
     }
 
-    /// The most tables that are not flushed, the active one included (default: 4, at least 2). When the active table is full
-    /// and this number is reached, a write waits for a flush that is under way or that a flush thread is about to begin, and is
-    /// refused at once with `WriteStall` if there is none: a set that nobody flushes ends there. So the tables take about this
-    /// number of write buffers of memory, and those that views keep. Reads ask each table, and a switch copies the list of
-    /// them: `u64::MAX` is no limit, and makes n tables cost n^2.
+    /// The most tables that are not flushed, the active one included (default: 4, at least 2). When
+    /// the active table is full and this number is reached, a write waits for a flush that is under
+    /// way or that a flush thread is about to begin, and is refused at once with `WriteStall` if
+    /// there is none: a set that nobody flushes ends there. So the tables take about this number of
+    /// write buffers of memory, and those that views keep. Reads ask each table, and a switch
+    /// copies the list of them: `u64::MAX` is no limit, and makes n tables cost n^2.
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};
@@ -240,12 +263,15 @@ impl SetOptionsBuilder {
         self
     }
 
-    /// How many arenas of flushed tables are kept for the next tables at most; 0 keeps none. Each takes as much memory as a write
-    /// buffer, rounded up to a power of two. The default is 1, and 0 with a [`write_buffer_manager`](Self::write_buffer_manager).
+    /// How many arenas of flushed tables are kept for the next tables at most; 0 keeps none. Each
+    /// takes as much memory as a write buffer, rounded up to a power of two. The default is 1, and
+    /// 0 with a [`write_buffer_manager`](Self::write_buffer_manager).
     ///
-    /// The system backs new memory page by page, at the first write to each, and that write waits. A kept arena is backed already.
-    /// The thread that drops or installs the next [`FlushJob`](crate::FlushJob) zeroes it. The system gets it back when the set is dropped.
-    /// [`SetStats::recycled_bytes`](crate::SetStats::recycled_bytes) counts kept arenas; budgets do not.
+    /// The system backs new memory page by page, at the first write to each, and that write waits.
+    /// A kept arena is backed already. The thread that drops or installs the next
+    /// [`FlushJob`](crate::FlushJob) zeroes it. The system gets it back when the set is dropped.
+    /// [`SetStats::recycled_bytes`](crate::SetStats::recycled_bytes) counts kept arenas; budgets do
+    /// not.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -293,18 +319,21 @@ impl SetOptionsBuilder {
         self
     }
 
-    /// The longest that a write, a switch or [`flush_and_wait`](crate::MemTableSet::flush_and_wait) waits for a flush (default: 10 seconds), if it has no
-    /// [`deadline`](WriteOptions::deadline) of its own. Then it is refused with `WriteStall`.
+    /// The longest that a write, a switch or [`flush_and_wait`](crate::MemTableSet::flush_and_wait)
+    /// waits for a flush (default: 10 seconds), if it has no [`deadline`](WriteOptions::deadline)
+    /// of its own. Then it is refused with `WriteStall`.
     pub fn stall_timeout(mut self, most: Duration) -> Self {
         self.options.stall_timeout = most;
         self
     }
 
-    /// How many hidden entries of the active table one move of a cursor or range of a [`View`](crate::View) may pass (default 0:
-    /// any number). A move that passes as many, forward or back, has the table sealed if there may be another one, by the flush
-    /// thread, the next [`begin_flush`](crate::MemTableSet::begin_flush) or a later write: the flush leaves out what hides and what is
-    /// hidden, so scans get faster. Hidden are deleted and covered keys, older
-    /// versions of a key, and versions newer than the view; a run of versions of one key counts as at most five. The name is RocksDB's.
+    /// How many hidden entries of the active table one move of a cursor or range of a
+    /// [`View`](crate::View) may pass (default 0: any number). A move that passes as many, forward
+    /// or back, has the table sealed if there may be another one, by the flush thread, the next
+    /// [`begin_flush`](crate::MemTableSet::begin_flush) or a later write: the flush leaves out what
+    /// hides and what is hidden, so scans get faster. Hidden are deleted and covered keys, older
+    /// versions of a key, and versions newer than the view; a run of versions of one key counts as
+    /// at most five. The name is RocksDB's.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -322,14 +351,15 @@ impl SetOptionsBuilder {
         self
     }
 
-    /// The same for the mean of all moves since the last seek (default 0: any mean), once they have passed as many hidden entries as
-    /// one move may. The name is RocksDB's.
+    /// The same for the mean of all moves since the last seek (default 0: any mean), once they have
+    /// passed as many hidden entries as one move may. The name is RocksDB's.
     pub fn memtable_avg_op_scan_flush_trigger(mut self, hidden: u64) -> Self {
         self.options.scans.mean = hidden;
         self
     }
 
-    /// The number of the set's first table (default 1), for journals that have tables of an earlier set.
+    /// The number of the set's first table (default 1), for journals that have tables of an earlier
+    /// set.
     pub fn first_table(mut self, number: u64) -> Self {
         self.options.first_table = number;
         self
@@ -343,16 +373,25 @@ impl SetOptionsBuilder {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` if the last sequence number is over 2^56 - 1, for fewer than 2 tables, and for recycled arenas
-    /// where they cannot be: of tables with a write buffer below 256 KiB, whose memory comes from the heap; also for options of tables that have a recycler, because the set has its own, and
-    /// for a trigger on the mean of scans that is not below the one on a single move.
+    /// `InvalidArgument` if the last sequence number is over 2^56 - 1, for fewer than 2 tables, and
+    /// for recycled arenas where they cannot be: of tables with a write buffer below 256 KiB, whose
+    /// memory comes from the heap; also for options of tables that have a recycler, because the set
+    /// has its own, and for a trigger on the mean of scans that is not below the one on a single
+    /// move.
     pub fn build(self) -> Result<SetOptions> {
-        let SetOptions { ref table, last_sequence, tables_max, .. } = self.options;
+        let SetOptions {
+            ref table,
+            last_sequence,
+            tables_max,
+            ..
+        } = self.options;
         let ScanTriggers { operation, mean } = self.options.scans;
         let arenas = self.options.recycled_arenas.unwrap_or(0);
         ArenaRecycler::new(table.write_buffer_size(), arenas)?;
         let refused = if tables_max < 2 {
-            format!("a set needs at least 2 tables, the active one and one to be flushed, not {tables_max}")
+            format!(
+                "a set needs at least 2 tables, the active one and one to be flushed, not {tables_max}"
+            )
         } else if last_sequence > SEQUENCE_MAX {
             format!("the last sequence number must be at most 2^56 - 1, not {last_sequence}")
         } else if table.has_recycler() {
@@ -379,16 +418,16 @@ pub(crate) struct ScanTriggers {
 
 // Listeners: an engine is told what its set does.
 //
-// * LISTENER-1: a listener is called without any lock of the set, by a thread that works for the set. What happens under
-//   a lock is noted there, and told once the lock is free. A batch with numbers ends before anything is told, because
-//   a listener may wait for it.
+// * LISTENER-1: a listener is called without any lock of the set, by a thread that works for the
+//   set. What happens under a lock is noted there, and told once the lock is free. A batch with
+//   numbers ends before anything is told, because a listener may wait for it.
 // * LISTENER-2: a listener that panics changes nothing: the panic ends in this file.
 //
 // Any thread.
 
-/// Is told what a set does. Called by the thread that did it, without any lock of the set, so it may call the set; that
-/// thread goes on when the call returns. Several threads may call it at once, and then order is not promised. A panic
-/// in it is caught and changes nothing.
+/// Is told what a set does. Called by the thread that did it, without any lock of the set, so it
+/// may call the set; that thread goes on when the call returns. Several threads may call it at
+/// once, and then order is not promised. A panic in it is caught and changes nothing.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -447,10 +486,12 @@ pub enum SetEvent {
     FlushEnded {
         /// The last sequence number of its tables.
         last_sequence: SequenceNumber,
-        /// Number of tables that the new base replaced; 0 if the job was dropped without an install.
+        /// Number of tables that the new base replaced; 0 if the job was dropped without an
+        /// install.
         installed: u64,
     },
-    /// A flush was installed, and the journal could not remove what is flushed. The next install tries again.
+    /// A flush was installed, and the journal could not remove what is flushed. The next install
+    /// tries again.
     #[non_exhaustive]
     JournalKept {
         /// The error of [`Journal::obsolete_before`](crate::Journal::obsolete_before).
@@ -470,7 +511,8 @@ pub enum SetEvent {
         /// Why it is refused, if it is.
         refused: Option<StallCause>,
     },
-    /// The set is read-only: because of damage that a flush met, a batch that was not finished, or a failed write or sync.
+    /// The set is read-only: because of damage that a flush met, a batch that was not finished, or
+    /// a failed write or sync.
     #[non_exhaustive]
     Stopped {
         /// The cause; of damage it has the report.
@@ -486,7 +528,10 @@ pub(crate) struct Reports {
 
 impl Reports {
     pub(crate) fn new(listener: Option<Arc<dyn Listener>>) -> Self {
-        Reports { listener, pending: Mutex::new(VecDeque::new()) }
+        Reports {
+            listener,
+            pending: Mutex::new(VecDeque::new()),
+        }
     }
 
     /// Queues an event for `deliver`; the caller may hold locks.
@@ -517,7 +562,9 @@ impl Reports {
                     SetEvent::Stopped { cause } => stopped(cause),
                     _ => {}
                 }
-                self.listener.iter().for_each(|listener| listener.event(&event));
+                self.listener
+                    .iter()
+                    .for_each(|listener| listener.event(&event));
             }));
         }
     }

@@ -7,22 +7,27 @@
 //!
 //!   complete(5, 9)     exchanges visible: 4 -> 9, finds the mark at the place of 10, exchanges visible: 9 -> 12, wakes 10..=12
 //! ```
-//! * PUBLICATION-1: `visible` is the end of the completed prefix: every number up to it belongs to a commit whose
-//!   entries are in their table. It never goes back, and never passes a commit that stopped.
+//! * PUBLICATION-1: `visible` is the end of the completed prefix: every number up to it belongs to
+//!   a commit whose entries are in their table. It never goes back, and never passes a commit that
+//!   stopped.
 //! * PUBLICATION-2: a commit returns once it is visible, or once it never will be.
-//! * PUBLICATION-3: after a stop the numbers of every commit are accounted for once it has ended: they are visible, or
-//!   counted in `refused`. So whoever keeps new numbers away can wait until nothing is under way.
-//! * PUBLICATION-4: no mark is forgotten. A commit that is not the next one stores its mark, and then changes `visible`
-//!   (by nothing). Whoever advances `visible` changes it, and then loads the next mark. Changes of one word have one order: if the
-//!   commit's is the first one, the other thread loads its mark; if it is the second, the commit sees that it is the next one.
-//!   Who publishes a mark exchanges `visible`, so that only one thread does.
-//! * PUBLICATION-5: a mark is true while it is larger than `visible`. A commit that begins more than [`PLACES`] numbers after
-//!   `visible` waits before it leaves its mark. So two numbers that are not visible never share a place, and what an earlier
-//!   commit left in it is visible.
-//! * PUBLICATION-6: a thread that sleeps is on the list before it sets the lowest bit of `visible`, and who advances `visible` while
-//!   the bit is set wakes those whose number is visible. The bit and the list change under the lock.
+//! * PUBLICATION-3: after a stop the numbers of every commit are accounted for once it has ended:
+//!   they are visible, or counted in `refused`. So whoever keeps new numbers away can wait until
+//!   nothing is under way.
+//! * PUBLICATION-4: no mark is forgotten. A commit that is not the next one stores its mark, and
+//!   then changes `visible` (by nothing). Whoever advances `visible` changes it, and then loads the
+//!   next mark. Changes of one word have one order: if the commit's is the first one, the other
+//!   thread loads its mark; if it is the second, the commit sees that it is the next one. Who
+//!   publishes a mark exchanges `visible`, so that only one thread does.
+//! * PUBLICATION-5: a mark is true while it is larger than `visible`. A commit that begins more
+//!   than [`PLACES`] numbers after `visible` waits before it leaves its mark. So two numbers that
+//!   are not visible never share a place, and what an earlier commit left in it is visible.
+//! * PUBLICATION-6: a thread that sleeps is on the list before it sets the lowest bit of `visible`,
+//!   and who advances `visible` while the bit is set wakes those whose number is visible. The bit
+//!   and the list change under the lock.
 //!
-//! Any thread. Reading `visible` takes no lock, and neither does a commit, unless a thread sleeps or one stopped.
+//! Any thread. Reading `visible` takes no lock, and neither does a commit, unless a thread sleeps
+//! or one stopped.
 
 #![forbid(unsafe_code)]
 
@@ -40,7 +45,8 @@ const PLACES: usize = 2;
 /// Marks in a cache line. Numbers that follow each other are in different lines.
 const LINE: usize = 8;
 
-/// How often a thread looks whether its number is visible, until it lets others run: about as long as an insert takes.
+/// How often a thread looks whether its number is visible, until it lets others run: about as long
+/// as an insert takes.
 #[cfg(not(loom))]
 const LOOKS: usize = 100;
 #[cfg(loom)]
@@ -129,8 +135,8 @@ impl Publication {
     /// The last visible sequence number.
     #[inline]
     pub(crate) fn visible(&self) -> SequenceNumber {
-        // ORDERING: Acquire pairs with the Release in `exchange`: what was published is in its table, and a
-        // table that was closed before says so.
+        // ORDERING: Acquire pairs with the Release in `exchange`: what was published is in its
+        // table, and a table that was closed before says so.
         self.visible.load(Ordering::Acquire) >> 1
     }
 
@@ -138,7 +144,10 @@ impl Publication {
     #[inline(always)]
     fn mark(&self, first: SequenceNumber) -> &AtomicU64 {
         let lines = PLACES.div_ceil(LINE);
-        #[expect(clippy::cast_possible_truncation, reason = "only its low bits are used")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "only its low bits are used"
+        )]
         let first = first as usize;
         &self.marks[(first % lines * LINE + first / lines % LINE) % PLACES]
     }
@@ -149,10 +158,15 @@ impl Publication {
     /// `ReadOnly` if a commit before it stopped.
     #[inline(always)]
     pub(crate) fn complete(&self, first: SequenceNumber, last: SequenceNumber) -> Result<()> {
-        if self.publish(first, last) { Ok(()) } else { self.complete_later(Taken { first, last }) }
+        if self.publish(first, last) {
+            Ok(())
+        } else {
+            self.complete_later(Taken { first, last })
+        }
     }
 
-    /// Makes commits visible that have ended, and those that follow them, if they are the next ones.
+    /// Makes commits visible that have ended, and those that follow them, if they are the next
+    /// ones.
     #[inline(always)]
     pub(crate) fn publish(&self, first: SequenceNumber, last: SequenceNumber) -> bool {
         let before = (first - 1) << 1;
@@ -180,9 +194,10 @@ impl Publication {
     /// Exchanges the visible number, and keeps the bit of `before`.
     #[inline(always)]
     fn exchange(&self, before: u64, last: SequenceNumber) -> Result<u64, u64> {
-        // ORDERING: Release pairs with the Acquire in `visible` and here: all entries up to `last` are in, also those whose commits
-        // said so by a mark or under the lock of a journal's turn. Acquire pairs with the Release of those exchanges that published
-        // earlier numbers, of `pass_on` (PUBLICATION-4), and of `sleep`. Relaxed: nothing was published.
+        // ORDERING: Release pairs with the Acquire in `visible` and here: all entries up to `last`
+        // are in, also those whose commits said so by a mark or under the lock of a journal's turn.
+        // Acquire pairs with the Release of those exchanges that published earlier numbers, of
+        // `pass_on` (PUBLICATION-4), and of `sleep`. Relaxed: nothing was published.
         self.visible.compare_exchange(
             before,
             last << 1 | before & ASLEEP,
@@ -191,7 +206,8 @@ impl Publication {
         )
     }
 
-    /// Makes everything up to `last` visible, if everything up to `before` is, and nothing else. Wakes those who sleep for it.
+    /// Makes everything up to `last` visible, if everything up to `before` is, and nothing else.
+    /// Wakes those who sleep for it.
     fn advance(&self, before: SequenceNumber, last: SequenceNumber) -> bool {
         let mut seen = before << 1;
         loop {
@@ -208,7 +224,8 @@ impl Publication {
         true
     }
 
-    /// Publishes the commits that have ended and follow the number `last`, which is visible (PUBLICATION-4).
+    /// Publishes the commits that have ended and follow the number `last`, which is visible
+    /// (PUBLICATION-4).
     #[cold]
     #[inline(never)]
     fn follow(&self, mut last: SequenceNumber) {
@@ -232,7 +249,9 @@ impl Publication {
     #[cold]
     #[inline(never)]
     fn complete_later(&self, taken: Taken) -> Result<()> {
-        let waited = self.leave_mark(taken).and_then(|()| self.wait_for(taken.last));
+        let waited = self
+            .leave_mark(taken)
+            .and_then(|()| self.wait_for(taken.last));
         if waited.is_err() {
             self.order.lock().refused += taken.count();
             self.ended.notify_all();
@@ -240,7 +259,8 @@ impl Publication {
         waited
     }
 
-    /// Leaves the mark of a commit once its place is free, and publishes it if it is the next one by now.
+    /// Leaves the mark of a commit once its place is free, and publishes it if it is the next one
+    /// by now.
     fn leave_mark(&self, Taken { first, last }: Taken) -> Result<()> {
         self.wait_for(first.saturating_sub(PLACES as u64))?;
         // ORDERING: Release pairs with the Acquire in `follow`: the entries are in.
@@ -254,8 +274,8 @@ impl Publication {
 
     /// Changes `visible` by nothing, and returns the visible number (PUBLICATION-4).
     fn pass_on(&self) -> SequenceNumber {
-        // ORDERING: Release pairs with the Acquire in `exchange`: who advances `visible` after this sees the mark. Acquire pairs with
-        // its Release: who advanced it before is seen.
+        // ORDERING: Release pairs with the Acquire in `exchange`: who advances `visible` after this
+        // sees the mark. Acquire pairs with its Release: who advanced it before is seen.
         self.visible.fetch_or(0, Ordering::AcqRel) >> 1
     }
 
@@ -268,7 +288,11 @@ impl Publication {
             if self.visible() >= last {
                 return Ok(());
             }
-            if look < LOOKS { std::hint::spin_loop() } else { std::thread::yield_now() }
+            if look < LOOKS {
+                std::hint::spin_loop()
+            } else {
+                std::thread::yield_now()
+            }
         }
         while self.visible() < last {
             self.sleep(last)?;
@@ -282,8 +306,9 @@ impl Publication {
         order.admit(last)?;
         let flag = order.sleepers.add(last);
         self.note_earliest(&order);
-        // ORDERING: Release pairs with the Acquire in `exchange`: who advances `visible` after this sees the bit, and `earliest`.
-        // Acquire pairs with its Release: who advanced it before is seen.
+        // ORDERING: Release pairs with the Acquire in `exchange`: who advances `visible` after this
+        // sees the bit, and `earliest`. Acquire pairs with its Release: who advanced it before is
+        // seen.
         let visible = self.visible.fetch_or(ASLEEP, Ordering::AcqRel) >> 1;
         if visible < last {
             drop(order);
@@ -298,8 +323,8 @@ impl Publication {
     #[cold]
     #[inline(never)]
     fn wake(&self, last: SequenceNumber) {
-        // ORDERING: Relaxed: it was stored before the bit that this thread's exchange met, or later by a thread that woke who
-        // slept for less.
+        // ORDERING: Relaxed: it was stored before the bit that this thread's exchange met, or later
+        // by a thread that woke who slept for less.
         if self.earliest.load(Ordering::Relaxed) <= last {
             self.wake_up_to(last, self.order.lock());
         }
@@ -309,7 +334,8 @@ impl Publication {
         let woken = order.sleepers.up_to(visible);
         self.note_earliest(&order);
         if order.sleepers.earliest().is_none() {
-            // ORDERING: Relaxed: it publishes nothing, and the exchanges before it are read with it as one sequence.
+            // ORDERING: Relaxed: it publishes nothing, and the exchanges before it are read with it
+            // as one sequence.
             self.visible.fetch_and(!ASLEEP, Ordering::Relaxed);
         }
         drop(order);
@@ -322,15 +348,22 @@ impl Publication {
         self.earliest.store(earliest, Ordering::Relaxed);
     }
 
-    /// Notes that the commit of these numbers was not finished. Commits after it never become visible. Returns whether it is the first
-    /// one to stop.
+    /// Notes that the commit of these numbers was not finished. Commits after it never become
+    /// visible. Returns whether it is the first one to stop.
     pub(crate) fn stop(&self, taken: Taken, cause: Error) -> bool {
         let mut order = self.order.lock();
         let is_first = order.stop.is_none();
-        let earlier = order.stop.take().unwrap_or(Stop { first: taken.first, cause });
-        order.stop = Some(Stop { first: earlier.first.min(taken.first), ..earlier });
+        let earlier = order.stop.take().unwrap_or(Stop {
+            first: taken.first,
+            cause,
+        });
+        order.stop = Some(Stop {
+            first: earlier.first.min(taken.first),
+            ..earlier
+        });
         order.refused += taken.count();
-        // ORDERING: Relaxed: who takes a number and does not see it yet is told when the batch is complete.
+        // ORDERING: Relaxed: who takes a number and does not see it yet is told when the batch is
+        // complete.
         self.has_stop.store(1, Ordering::Relaxed);
         // Each of them asks again whether its number becomes visible.
         self.wake_up_to(SequenceNumber::MAX, order);
@@ -342,13 +375,21 @@ impl Publication {
     #[inline]
     pub(crate) fn admit(&self) -> Result<()> {
         // ORDERING: Relaxed: a hint, see `stop`; the cause is behind the lock.
-        if self.has_stop.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.cause().map_or(Ok(()), Err) }
+        if self.has_stop.load(Ordering::Relaxed) == 0 {
+            Ok(())
+        } else {
+            self.cause().map_or(Ok(()), Err)
+        }
     }
 
     /// The error of a commit that stopped.
     #[cold]
     pub(crate) fn cause(&self) -> Option<Error> {
-        self.order.lock().stop.as_ref().map(|stop| Error::read_only(stop.cause.clone()))
+        self.order
+            .lock()
+            .stop
+            .as_ref()
+            .map(|stop| Error::read_only(stop.cause.clone()))
     }
 
     /// If a commit stopped: waits until all commits up to `last`, the last number taken, have ended
@@ -370,8 +411,8 @@ impl Publication {
         }
     }
 
-    /// Leaves numbers up to this one unused: a replay goes on after them. Nothing is under way, and the caller has the
-    /// commit mutex.
+    /// Leaves numbers up to this one unused: a replay goes on after them. Nothing is under way, and
+    /// the caller has the commit mutex.
     pub(crate) fn skip_to(&self, last: SequenceNumber) {
         let visible = self.visible();
         if visible < last {

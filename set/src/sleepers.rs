@@ -39,14 +39,20 @@ pub(crate) struct Sleepers(Vec<(SequenceNumber, Arc<Flag>)>);
 impl Sleepers {
     /// Adds a thread that waits until `last` is visible.
     pub(crate) fn add(&mut self, last: SequenceNumber) -> Arc<Flag> {
-        let flag = Arc::new(Flag { is_up: Mutex::new(false), woken: Condvar::new() });
+        let flag = Arc::new(Flag {
+            is_up: Mutex::new(false),
+            woken: Condvar::new(),
+        });
         self.0.push((last, Arc::clone(&flag)));
         flag
     }
 
     /// Removes and returns the flags of all that wait for a number up to `visible`.
     pub(crate) fn up_to(&mut self, visible: SequenceNumber) -> Vec<Arc<Flag>> {
-        self.0.extract_if(.., |(last, _)| *last <= visible).map(|(_, flag)| flag).collect()
+        self.0
+            .extract_if(.., |(last, _)| *last <= visible)
+            .map(|(_, flag)| flag)
+            .collect()
     }
 
     /// The smallest number that a thread waits for.

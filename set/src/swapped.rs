@@ -1,4 +1,5 @@
-//! One value that all threads read and that is replaced as a whole: the set's view, or its active table.
+//! One value that all threads read and that is replaced as a whole: the set's view, or its active
+//! table.
 //!
 //! ```text
 //!   shard 0   shard 1   ..   shard 15       a lock each; a thread uses the shard of its number
@@ -8,13 +9,13 @@
 //!                |
 //!              value
 //! ```
-//! * SWAPPED-1: a swap locks every shard before it changes the first one. So once one thread has loaded the new value,
-//!   no load that begins later returns the old one.
+//! * SWAPPED-1: a swap locks every shard before it changes the first one. So once one thread has
+//!   loaded the new value, no load that begins later returns the old one.
 //! * SWAPPED-2: readers of different shards write no common cache line.
 //!
-//! Any thread; a load waits for at most one clone of the same shard, or for a swap. Loads under a swap are not
-//! promised to be fair. A pointer swapped by a crate would need no lock at all; why this one is here: ARCHITECTURE,
-//! rejected answers.
+//! Any thread; a load waits for at most one clone of the same shard, or for a swap. Loads under a
+//! swap are not promised to be fair. A pointer swapped by a crate would need no lock at all; why
+//! this one is here: ARCHITECTURE, rejected answers.
 
 #![forbid(unsafe_code)]
 
@@ -63,7 +64,9 @@ pub(crate) struct Swapped<T> {
 
 impl<T> Swapped<T> {
     pub(crate) fn new(value: Arc<T>) -> Self {
-        Swapped { shards: std::array::from_fn(|_| Alone(Mutex::new(pointer(&value)))) }
+        Swapped {
+            shards: std::array::from_fn(|_| Alone(Mutex::new(pointer(&value)))),
+        }
     }
 
     /// The value.

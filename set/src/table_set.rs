@@ -25,15 +25,16 @@ use crate::write_buffer_manager::{FlushWait, Stall, ThreadState};
 
 thread_local!(static BATCH: Cell<Option<WriteBatch>> = const { Cell::new(None) });
 
-/// The write path of an engine: one active table, the immutable ones that are not flushed yet, and the engine's own
-/// version of its files, the base `B`.
+/// The write path of an engine: one active table, the immutable ones that are not flushed yet, and
+/// the engine's own version of its files, the base `B`.
 ///
-/// Batches are atomic and ordered: each gets the next sequence numbers, is in the journal before it is in a table, and
-/// becomes visible after every batch before it. A full active table is replaced by an empty one. A flush hands the
-/// immutable tables out as one, verified, and replaces them by a new base in one store.
+/// Batches are atomic and ordered: each gets the next sequence numbers, is in the journal before it
+/// is in a table, and becomes visible after every batch before it. A full active table is replaced
+/// by an empty one. A flush hands the immutable tables out as one, verified, and replaces them by a
+/// new base in one store.
 ///
-/// Handles are cheap to clone and share one set. A comparator must not write to the set whose keys it compares: the
-/// inner write would wait for the outer one.
+/// Handles are cheap to clone and share one set. A comparator must not write to the set whose keys
+/// it compares: the inner write would wait for the outer one.
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, WriteBatch};
@@ -54,13 +55,15 @@ pub struct MemTableSet<B> {
 
 impl<B> Clone for MemTableSet<B> {
     fn clone(&self) -> Self {
-        MemTableSet { shared: Arc::clone(&self.shared) }
+        MemTableSet {
+            shared: Arc::clone(&self.shared),
+        }
     }
 }
 
 impl<B> MemTableSet<B> {
-    /// An empty set over the engine's base, in the order that the options of its tables choose. Its journal, if there is one, is switched to the
-    /// first table.
+    /// An empty set over the engine's base, in the order that the options of its tables choose. Its
+    /// journal, if there is one, is switched to the first table.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -73,11 +76,14 @@ impl<B> MemTableSet<B> {
     /// Those of [`MemTable::new`](paranoid_memtable::MemTable::new), and errors of the journal.
     pub fn open(options: SetOptions, base: B) -> Result<Self> {
         let shared = Shared::open(options, Arc::new(base))?;
-        Ok(MemTableSet { shared: Arc::new(shared) })
+        Ok(MemTableSet {
+            shared: Arc::new(shared),
+        })
     }
 
-    /// Puts one entry under the next sequence number, and returns that number: [`write`](Self::write) of a batch of one, with
-    /// 8 bytes of protection from here on. Other calls of this kind: [`delete`](Self::delete), [`merge`](Self::merge),
+    /// Puts one entry under the next sequence number, and returns that number:
+    /// [`write`](Self::write) of a batch of one, with 8 bytes of protection from here on. Other
+    /// calls of this kind: [`delete`](Self::delete), [`merge`](Self::merge),
     /// [`delete_range`](Self::delete_range).
     ///
     /// ```
@@ -109,27 +115,38 @@ impl<B> MemTableSet<B> {
         self.write_one(Kind::DELETE, key.as_ref(), &[])
     }
 
-    /// Adds an operand that the engine's merge operator will combine with what the key has; see [`put`](Self::put).
+    /// Adds an operand that the engine's merge operator will combine with what the key has; see
+    /// [`put`](Self::put).
     ///
     /// # Errors
     /// Those of [`write_with`](Self::write_with).
     #[inline]
-    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<SequenceNumber> {
+    pub fn merge(
+        &self,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+    ) -> Result<SequenceNumber> {
         self.write_one(Kind::MERGE, key.as_ref(), operand.as_ref())
     }
 
     /// Deletes the keys from `start` on and before `end`; see [`put`](Self::put).
     ///
     /// # Errors
-    /// Those of [`write_with`](Self::write_with), and `InvalidArgument` if `end` is not after `start`.
+    /// Those of [`write_with`](Self::write_with), and `InvalidArgument` if `end` is not after
+    /// `start`.
     #[inline]
-    pub fn delete_range(&self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<SequenceNumber> {
+    pub fn delete_range(
+        &self,
+        start: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+    ) -> Result<SequenceNumber> {
         self.write_one(Kind::RANGE_DELETE, start.as_ref(), end.as_ref())
     }
 
     fn write_one(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<SequenceNumber> {
         let kept = BATCH.try_with(Cell::take).ok().flatten();
-        let mut batch = kept.unwrap_or_else(|| WriteBatch::new().with_range_order(RangeOrder::OfTable));
+        let mut batch =
+            kept.unwrap_or_else(|| WriteBatch::new().with_range_order(RangeOrder::OfTable));
         batch.insert(kind, key, value)?;
         let written = self.write(&batch)?;
         if batch.as_bytes().len() <= KEPT_MAX {
@@ -140,8 +157,8 @@ impl<B> MemTableSet<B> {
         Ok(written)
     }
 
-    /// Writes a batch, as [`write_with`](Self::write_with) does by default: `Buffered` if there is a journal, otherwise
-    /// without one.
+    /// Writes a batch, as [`write_with`](Self::write_with) does by default: `Buffered` if there is
+    /// a journal, otherwise without one.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -161,11 +178,13 @@ impl<B> MemTableSet<B> {
         self.shared.write(batch, WriteOptions::default(), None)
     }
 
-    /// Writes a batch under the next sequence numbers and returns the last of them, once it and all batches before it
-    /// are visible. A batch without records takes no number; what is visible is returned. Empty ranges take theirs. Expected O(n log n) for n
-    /// entries; waits for batches with smaller numbers that are still being written, for the journal, and until its deadline for a
-    /// flush if a budget is used up. `options` are [`WriteOptions`] or a [`Durability`](crate::Durability). The steps of a write:
-    /// [commit protocol](paranoid_memtable::guide::commit_protocol).
+    /// Writes a batch under the next sequence numbers and returns the last of them, once it and all
+    /// batches before it are visible. A batch without records takes no number; what is visible is
+    /// returned. Empty ranges take theirs. Expected O(n log n) for n entries; waits for batches
+    /// with smaller numbers that are still being written, for the journal, and until its deadline
+    /// for a flush if a budget is used up. `options` are [`WriteOptions`] or a
+    /// [`Durability`](crate::Durability). The steps of a write: [commit
+    /// protocol](paranoid_memtable::guide::commit_protocol).
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -180,28 +199,37 @@ impl<B> MemTableSet<B> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`prepare`](paranoid_memtable::MemTable::prepare); `InvalidArgument` for a durability that needs a journal,
-    /// and beyond sequence number 2^56 - 1; `MemTableFull` for a batch that fits no empty table, before one is sealed for it; `WriteStall` if a budget
-    /// is used up and no flush ends in time; errors of
-    /// [`Journal::append`](crate::Journal::append) and [`switch`](crate::Journal::switch). The batch has no
-    /// numbers then, and nothing is changed. `ReadOnly` if the batch, or one before it, could not be finished or written to the journal, or if the
-    /// set was read-only: the batch is not visible and never will be.
+    /// Those of [`prepare`](paranoid_memtable::MemTable::prepare); `InvalidArgument` for a
+    /// durability that needs a journal, and beyond sequence number 2^56 - 1; `MemTableFull` for a
+    /// batch that fits no empty table, before one is sealed for it; `WriteStall` if a budget is
+    /// used up and no flush ends in time; errors of [`Journal::append`](crate::Journal::append) and
+    /// [`switch`](crate::Journal::switch). The batch has no numbers then, and nothing is changed.
+    /// `ReadOnly` if the batch, or one before it, could not be finished or written to the journal,
+    /// or if the set was read-only: the batch is not visible and never will be.
     ///
     /// # Panics
-    /// If the comparator or the journal panics. The set is read-only then, unless the batch had no numbers yet.
-    pub fn write_with(&self, batch: &WriteBatch, options: impl Into<WriteOptions>) -> Result<SequenceNumber> {
+    /// If the comparator or the journal panics. The set is read-only then, unless the batch had no
+    /// numbers yet.
+    pub fn write_with(
+        &self,
+        batch: &WriteBatch,
+        options: impl Into<WriteOptions>,
+    ) -> Result<SequenceNumber> {
         self.shared.write(batch, options.into(), None)
     }
 
-    /// Writes a batch that was read from a journal, under the numbers in its header, without appending it anywhere.
-    /// Numbers between the last batch and this one stay unused. Tables with replayed batches may be flushed before the last batch is
-    /// replayed: which older journals are kept then, the [journal decides](crate::Journal::flushed). Meant for recovery, before anything else is written, but after a flush thread was started: a log
-    /// with more than [`max_write_buffer_number`](crate::SetOptionsBuilder::max_write_buffer_number) tables needs flushes
-    /// on the way. Tables are sealed as they fill. If nobody flushes them, a replay is refused with `WriteStall`, and can be repeated
-    /// after a flush.
+    /// Writes a batch that was read from a journal, under the numbers in its header, without
+    /// appending it anywhere. Numbers between the last batch and this one stay unused. Tables with
+    /// replayed batches may be flushed before the last batch is replayed: which older journals are
+    /// kept then, the [journal decides](crate::Journal::flushed). Meant for recovery, before
+    /// anything else is written, but after a flush thread was started: a log with more than
+    /// [`max_write_buffer_number`](crate::SetOptionsBuilder::max_write_buffer_number) tables needs
+    /// flushes on the way. Tables are sealed as they fill. If nobody flushes them, a replay is
+    /// refused with `WriteStall`, and can be repeated after a flush.
     ///
-    /// A number is taken once. Logs of other engines may have two batches of one number; a set refuses the second one. If no
-    /// key is in both, it and all batches after it can be given numbers that are larger by one more.
+    /// A number is taken once. Logs of other engines may have two batches of one number; a set
+    /// refuses the second one. If no key is in both, it and all batches after it can be given
+    /// numbers that are larger by one more.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -218,19 +246,23 @@ impl<B> MemTableSet<B> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`write_with`](Self::write_with), and `InvalidArgument` if the batch's first number is not after all
-    /// that was written, or while another batch is being written.
+    /// Those of [`write_with`](Self::write_with), and `InvalidArgument` if the batch's first number
+    /// is not after all that was written, or while another batch is being written.
     pub fn replay(&self, batch: &WriteBatch) -> Result<SequenceNumber> {
-        self.shared.write(batch, Durability::None.into(), Some(batch.sequence()))
+        self.shared
+            .write(batch, Durability::None.into(), Some(batch.sequence()))
     }
 
-    /// Replaces the active table by an empty one, unless it is empty; returns how many tables can be flushed. The set
-    /// does so by itself when the table is full: it asks [`should_flush`](paranoid_memtable::MemTable::should_flush) each time that
-    /// batches took a 64th of the write buffer; and when the journal has as many bytes of the table's batches as the write buffer. Where there may be no further table, it waits for a flush as a write does, for
-    /// [`stall_timeout`](crate::SetOptionsBuilder::stall_timeout) at most.
+    /// Replaces the active table by an empty one, unless it is empty; returns how many tables can
+    /// be flushed. The set does so by itself when the table is full: it asks
+    /// [`should_flush`](paranoid_memtable::MemTable::should_flush) each time that batches took a
+    /// 64th of the write buffer; and when the journal has as many bytes of the table's batches as
+    /// the write buffer. Where there may be no further table, it waits for a flush as a write does,
+    /// for [`stall_timeout`](crate::SetOptionsBuilder::stall_timeout) at most.
     ///
-    /// Of a set that is [read-only](Self::read_only) the switch closes all tables below the batch that stopped it, so that a last flush has
-    /// everything that is visible. Then the set is opened anew over that base.
+    /// Of a set that is [read-only](Self::read_only) the switch closes all tables below the batch
+    /// that stopped it, so that a last flush has everything that is visible. Then the set is opened
+    /// anew over that base.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -246,15 +278,17 @@ impl<B> MemTableSet<B> {
     /// ```
     ///
     /// # Errors
-    /// `MemoryRefused` if the system has no memory for a table, `WriteStall` if there may be no further one and no flush ends in
-    /// time, and errors of [`Journal::switch`](crate::Journal::switch).
+    /// `MemoryRefused` if the system has no memory for a table, `WriteStall` if there may be no
+    /// further one and no flush ends in time, and errors of
+    /// [`Journal::switch`](crate::Journal::switch).
     pub fn switch(&self) -> Result<usize> {
         self.shared.switch()?;
         Ok(self.view().readers().count() - 1)
     }
 
-    /// Replaces the active table, and waits until all that was written before this call is flushed and the base that has it is
-    /// installed, by the flush thread or by a job of another thread. A flush thread that failed tries again.
+    /// Replaces the active table, and waits until all that was written before this call is flushed
+    /// and the base that has it is installed, by the flush thread or by a job of another thread. A
+    /// flush thread that failed tries again.
     ///
     /// ```
     /// use paranoid_memtable::Error;
@@ -276,19 +310,30 @@ impl<B> MemTableSet<B> {
     /// # }
     /// ```
     ///
-    /// The call waits until [`stall_timeout`](crate::SetOptionsBuilder::stall_timeout) is over at most, as a stalled write does: a job that
-    /// is kept without an install, or leaked, ends no flush.
+    /// The call waits until [`stall_timeout`](crate::SetOptionsBuilder::stall_timeout) is over at
+    /// most, as a stalled write does: a job that is kept without an install, or leaked, ends no
+    /// flush.
     ///
     /// # Errors
-    /// Those of [`switch`](Self::switch); that of the flush thread, if its flush fails; `WriteStall` if the flush under way does not end
-    /// in time; `InvalidArgument` if the set has no flush thread and no job that takes the table. The table stays, and can be flushed
-    /// later.
+    /// Those of [`switch`](Self::switch); that of the flush thread, if its flush fails;
+    /// `WriteStall` if the flush under way does not end in time; `InvalidArgument` if the set has
+    /// no flush thread and no job that takes the table. The table stays, and can be flushed later.
     pub fn flush_and_wait(&self) -> Result<()> {
-        let Shared { buffers, commit, options, .. } = &*self.shared;
+        let Shared {
+            buffers,
+            commit,
+            options,
+            ..
+        } = &*self.shared;
         let deadline = Instant::now().checked_add(options.stall_timeout);
-        let mut stall = Stall { deadline, ..Stall::default() };
+        let mut stall = Stall {
+            deadline,
+            ..Stall::default()
+        };
         buffers.change_thread(ThreadState::retry);
-        let Some(newest) = self.shared.switch()? else { return Ok(()) };
+        let Some(newest) = self.shared.switch()? else {
+            return Ok(());
+        };
         let ended = buffers.wait_for_flush(newest, &mut stall);
         if ended == FlushWait::Flushed {
             // An install counts its tables, and shows its base before it lets the mutex go.
@@ -297,9 +342,14 @@ impl<B> MemTableSet<B> {
         }
         let tables = self.view().readers().count() as u64;
         let waited = stall.since.map_or(Duration::ZERO, |since| since.elapsed());
-        let nobody = "nothing flushes the set: start a flush thread, or begin a flush and install it";
+        let nobody =
+            "nothing flushes the set: start a flush thread, or begin a flush and install it";
         Err(buffers.thread_error().unwrap_or_else(|| match ended {
-            FlushWait::Late => Error::WriteStall { cause: StallCause::Tables, tables, waited },
+            FlushWait::Late => Error::WriteStall {
+                cause: StallCause::Tables,
+                tables,
+                waited,
+            },
             _ => Error::InvalidArgument(nobody.into()),
         }))
     }
@@ -309,7 +359,10 @@ impl<B> MemTableSet<B> {
     pub fn view(&self) -> View<B> {
         // VIEW-1.
         let tables = self.shared.tables.load();
-        View { sequence: read_at(&self.shared.registry.publication, &tables.active.last), tables }
+        View {
+            sequence: read_at(&self.shared.registry.publication, &tables.active.last),
+            tables,
+        }
     }
 
     /// What the set shows at a snapshot: the tables of now, and the snapshot's sequence number.
@@ -331,16 +384,24 @@ impl<B> MemTableSet<B> {
     /// `InvalidArgument` for a snapshot of another set.
     pub fn view_at(&self, snapshot: &Snapshot) -> Result<View<B>> {
         if !Arc::ptr_eq(&snapshot.registry, &self.shared.registry) {
-            return Err(Error::InvalidArgument("the snapshot is one of another set".into()));
+            return Err(Error::InvalidArgument(
+                "the snapshot is one of another set".into(),
+            ));
         }
-        // Its number is not over the last one of the active table: that table, or an older one, had it when the snapshot was made.
-        Ok(View { tables: self.shared.tables.load(), sequence: snapshot.sequence() })
+        // Its number is not over the last one of the active table: that table, or an older one, had
+        // it when the snapshot was made.
+        Ok(View {
+            tables: self.shared.tables.load(),
+            sequence: snapshot.sequence(),
+        })
     }
 
-    /// Replaces the base by what `next` makes of the current one, without a flush: the files of a compaction in place of those that
-    /// it read. Views, cursors and ranges that exist go on over the base that they began with. One base at a time is made, by this
-    /// call or by a flush's [`install`](FlushJob::install): no call loses what another has brought, and `next` may write the engine's
-    /// manifest. Readers and writers go on meanwhile. `next` must not install a base itself: it would wait for its own end.
+    /// Replaces the base by what `next` makes of the current one, without a flush: the files of a
+    /// compaction in place of those that it read. Views, cursors and ranges that exist go on over
+    /// the base that they began with. One base at a time is made, by this call or by a flush's
+    /// [`install`](FlushJob::install): no call loses what another has brought, and `next` may write
+    /// the engine's manifest. Readers and writers go on meanwhile. `next` must not install a base
+    /// itself: it would wait for its own end.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -363,9 +424,10 @@ impl<B> MemTableSet<B> {
         replace_base(&self.shared, None, next).map(drop)
     }
 
-    /// The sequence numbers of all snapshots, ascending, each once: what a [compaction](crate::Compaction) of the base keeps readable.
-    /// They are asked for after the view whose files it merges was taken: a snapshot that is made later sees the newest version of
-    /// whatever these files have. A flush takes a list of its own.
+    /// The sequence numbers of all snapshots, ascending, each once: what a
+    /// [compaction](crate::Compaction) of the base keeps readable. They are asked for after the
+    /// view whose files it merges was taken: a snapshot that is made later sees the newest version
+    /// of whatever these files have. A flush takes a list of its own.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -389,10 +451,11 @@ impl<B> MemTableSet<B> {
         self.shared.registry.register()
     }
 
-    /// A flush of all immutable tables, oldest first; `None` if there are none, or if another job has them. The active
-    /// table becomes one of them if the [`WriteBufferManager`](crate::WriteBufferManager) asked for it. Waits for
-    /// batches that are still being written to these tables, and finishes the tables (sums, tombstones), off every lock
-    /// that readers and writers take. How a flush goes on: [`FlushJob`].
+    /// A flush of all immutable tables, oldest first; `None` if there are none, or if another job
+    /// has them. The active table becomes one of them if the
+    /// [`WriteBufferManager`](crate::WriteBufferManager) asked for it. Waits for batches that are
+    /// still being written to these tables, and finishes the tables (sums, tombstones), off every
+    /// lock that readers and writers take. How a flush goes on: [`FlushJob`].
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -409,11 +472,12 @@ impl<B> MemTableSet<B> {
     }
 
     /// Starts a thread that calls `flush` with a job each time that a table is sealed, or that the
-    /// [`WriteBufferManager`](crate::WriteBufferManager) asks for one. The function writes a file and installs the
-    /// job. If it returns an error, or the job is dropped without an install, every table stays, writers that are stalled
-    /// are refused, and the thread waits until [`retry`](FlushThread::retry). An engine with its
-    /// own threads calls [`begin_flush`](Self::begin_flush) instead. A write or a switch by the function itself, or by a listener on its
-    /// thread, does not wait for a flush of this set: it is refused at once.
+    /// [`WriteBufferManager`](crate::WriteBufferManager) asks for one. The function writes a file
+    /// and installs the job. If it returns an error, or the job is dropped without an install,
+    /// every table stays, writers that are stalled are refused, and the thread waits until
+    /// [`retry`](FlushThread::retry). An engine with its own threads calls
+    /// [`begin_flush`](Self::begin_flush) instead. A write or a switch by the function itself, or
+    /// by a listener on its thread, does not wait for a flush of this set: it is refused at once.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -471,10 +535,12 @@ impl<B> MemTableSet<B> {
         }
     }
 
-    /// What made the set read-only, as the error that writes get; `None` while it takes writes. It stays read-only: after a last flush
-    /// ([`flush_and_wait`](Self::flush_and_wait), or a [`switch`](Self::switch) and a job) the engine drops it, and opens another one over its
-    /// base and its journal. Batches whose write returned this error may be there then. Who does not want one of them replays a batch of
-    /// as many deletes of a key that is never used in its place: its numbers must not be given again.
+    /// What made the set read-only, as the error that writes get; `None` while it takes writes. It
+    /// stays read-only: after a last flush ([`flush_and_wait`](Self::flush_and_wait), or a
+    /// [`switch`](Self::switch) and a job) the engine drops it, and opens another one over its base
+    /// and its journal. Batches whose write returned this error may be there then. Who does not
+    /// want one of them replays a batch of as many deletes of a key that is never used in its
+    /// place: its numbers must not be given again.
     ///
     /// ```
     /// use paranoid_set::{MemTableSet, SetOptions};
@@ -484,7 +550,11 @@ impl<B> MemTableSet<B> {
     /// ```
     #[must_use]
     pub fn read_only(&self) -> Option<Error> {
-        self.shared.registry.publication.cause().or_else(|| self.shared.commit.lock().refusal.clone())
+        self.shared
+            .registry
+            .publication
+            .cause()
+            .or_else(|| self.shared.commit.lock().refusal.clone())
     }
 }
 
@@ -520,11 +590,13 @@ pub struct SetStats {
     pub allocated_bytes: u64,
     /// Bytes of memory of flushed tables that views, cursors, jobs or pinned values still hold.
     pub pinned_bytes: u64,
-    /// How long the first of these tables has been held since it was flushed: a view or cursor that somebody forgot.
+    /// How long the first of these tables has been held since it was flushed: a view or cursor that
+    /// somebody forgot.
     pub pinned_for: Option<Duration>,
     /// Bytes of memory of flushed tables that the set keeps for the next ones:
     /// [`recycled_arenas`](crate::SetOptionsBuilder::recycled_arenas).
     pub recycled_bytes: u64,
-    /// Number of different sequence numbers at which there are [snapshots](crate::MemTableSet::snapshots).
+    /// Number of different sequence numbers at which there are
+    /// [snapshots](crate::MemTableSet::snapshots).
     pub snapshots: u64,
 }

@@ -5,13 +5,14 @@
 //!               |                  |
 //!   Slot      number, table, its bytes, the last sequence number before it, and its own last one once it is closed
 //! ```
-//! * TABLES-1: the sequence numbers of a table are above those of every older one. So the first table that answers, in
-//!   this order, has the newest answer.
-//! * TABLES-2: a table's last number is stored before the next table is given its first one. So who has seen a number
-//!   of the next table sees that this one is closed.
-//! * TABLES-3: each number up to the last one of the active table is in one of the tables, or in the base.
-//! * TABLES-4: what a table has above its last number belongs to a batch that was not finished, or to one after it: no read and no flush
-//!   passes that number.
+//! * TABLES-1: the sequence numbers of a table are above those of every older one. So the first
+//!   table that answers, in this order, has the newest answer.
+//! * TABLES-2: a table's last number is stored before the next table is given its first one. So who
+//!   has seen a number of the next table sees that this one is closed.
+//! * TABLES-3: each number up to the last one of the active table is in one of the tables, or in
+//!   the base.
+//! * TABLES-4: what a table has above its last number belongs to a batch that was not finished, or
+//!   to one after it: no read and no flush passes that number.
 //!
 //! Any thread; `Tables` never change.
 
@@ -43,14 +44,15 @@ impl LastNumber {
     /// The number; the largest there is while the table is open. To be asked after `visible`.
     #[inline]
     pub(crate) fn get(&self) -> SequenceNumber {
-        // ORDERING: Relaxed: who has seen a visible number of a later table sees this store too, because the number was
-        // taken and published after it.
+        // ORDERING: Relaxed: who has seen a visible number of a later table sees this store too,
+        // because the number was taken and published after it.
         self.0.load(Ordering::Relaxed)
     }
 
     /// No number after `last` is given to the table, or read in it.
     pub(crate) fn close(&self, last: SequenceNumber) {
-        // ORDERING: Relaxed: the commit mutex and the Release in `Publication::exchange` publish it, see `get`.
+        // ORDERING: Relaxed: the commit mutex and the Release in `Publication::exchange` publish
+        // it, see `get`.
         self.0.store(last, Ordering::Relaxed);
     }
 }
@@ -73,7 +75,13 @@ impl Slot {
         scans: ScanTriggers,
     ) -> Arc<Self> {
         table.attach(Arc::<TableBytes>::clone(&bytes));
-        Arc::new(Slot { number, table, last: LastNumber::new(), bytes, scans })
+        Arc::new(Slot {
+            number,
+            table,
+            last: LastNumber::new(),
+            bytes,
+            scans,
+        })
     }
 
     /// The number at which a view of `sequence` reads this table (TABLES-4).
@@ -82,7 +90,8 @@ impl Slot {
         sequence.min(self.last.get())
     }
 
-    /// Counts the table's bytes, as a freeze leaves them, and says where it is on its way. O(writers).
+    /// Counts the table's bytes, as a freeze leaves them, and says where it is on its way.
+    /// O(writers).
     pub(crate) fn leave(&self, phase: Phase) {
         self.bytes.leave(phase, self.table.bytes_once_frozen());
     }
@@ -98,30 +107,43 @@ pub(crate) struct Tables<B> {
 
 impl<B> Tables<B> {
     /// All tables, newest first (TABLES-1).
-    pub(crate) fn newest_first(&self) -> impl DoubleEndedIterator<Item = &Arc<Slot>> + FusedIterator {
+    pub(crate) fn newest_first(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = &Arc<Slot>> + FusedIterator {
         std::iter::once(&self.active).chain(&self.immutables)
     }
 
     /// These tables, closed at `end`, once `next` is active.
     pub(crate) fn switched(&self, next: Arc<Slot>, end: SequenceNumber) -> Arc<Self> {
-        self.newest_first().for_each(|slot| slot.last.close(slot.read_at(end)));
+        self.newest_first()
+            .for_each(|slot| slot.last.close(slot.read_at(end)));
         let immutables = self.newest_first().map(Arc::clone).collect();
-        Arc::new(Tables { active: next, immutables, base: Arc::clone(&self.base) })
+        Arc::new(Tables {
+            active: next,
+            immutables,
+            base: Arc::clone(&self.base),
+        })
     }
 
     /// These tables over a new base, without those up to number `flushed`, which the new base has.
     pub(crate) fn installed(&self, flushed: Option<u64>, base: Arc<B>) -> Arc<Self> {
         let is_flushed = |slot: &Arc<Slot>| Some(slot.number) <= flushed;
-        let (gone, immutables): (Vec<_>, _) = self.immutables.iter().map(Arc::clone).partition(is_flushed);
+        let (gone, immutables): (Vec<_>, _) =
+            self.immutables.iter().map(Arc::clone).partition(is_flushed);
         gone.iter().for_each(|slot| slot.leave(Phase::Pinned));
-        Arc::new(Tables { active: Arc::clone(&self.active), immutables, base })
+        Arc::new(Tables {
+            active: Arc::clone(&self.active),
+            immutables,
+            base,
+        })
     }
 }
 
 // Snapshots: which sequence numbers somebody still wants to read at.
 //
-// * SNAPSHOT-1: a snapshot reads the visible number and is registered under one lock. So whoever takes the list under
-//   that lock knows: every snapshot that is not in it is at least as new as what was visible then.
+// * SNAPSHOT-1: a snapshot reads the visible number and is registered under one lock. So whoever
+//   takes the list under that lock knows: every snapshot that is not in it is at least as new as
+//   what was visible then.
 //
 // Any thread. A snapshot pins no memory.
 
@@ -135,7 +157,10 @@ pub(crate) struct Registry {
 
 impl Registry {
     pub(crate) fn new(publication: Publication) -> Self {
-        Registry { publication, live: Mutex::new(BTreeMap::new()) }
+        Registry {
+            publication,
+            live: Mutex::new(BTreeMap::new()),
+        }
     }
 
     /// A snapshot of what is visible (SNAPSHOT-1).
@@ -144,10 +169,14 @@ impl Registry {
         let sequence = self.publication.visible();
         *live.entry(sequence).or_default() += 1;
         drop(live);
-        Snapshot { registry: Arc::clone(self), sequence }
+        Snapshot {
+            registry: Arc::clone(self),
+            sequence,
+        }
     }
 
-    /// The numbers of all snapshots, ascending, once `last` is visible. Snapshots that are registered later see `last`.
+    /// The numbers of all snapshots, ascending, once `last` is visible. Snapshots that are
+    /// registered later see `last`.
     ///
     /// # Errors
     /// `ReadOnly` if `last` never will be visible.
@@ -162,9 +191,9 @@ impl Registry {
     }
 }
 
-/// What was visible in a set at one moment. Reads at it see the same until it is dropped, whatever is written and
-/// flushed meanwhile: a flush keeps the versions that it needs. It pins no memory. Made by
-/// [`MemTableSet::snapshot`](crate::MemTableSet::snapshot).
+/// What was visible in a set at one moment. Reads at it see the same until it is dropped, whatever
+/// is written and flushed meanwhile: a flush keeps the versions that it needs. It pins no memory.
+/// Made by [`MemTableSet::snapshot`](crate::MemTableSet::snapshot).
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, WriteBatch};

@@ -5,9 +5,9 @@
 //!           a merge operand: go on below it        a range tombstone of a newer table counts as one
 //!           nobody has it: the base is asked by the engine
 //! ```
-//! * VIEW-1: a view reads at min(visible, last number of its active table), both asked after its tables were loaded.
-//!   Each number up to it is in a table of the view or in its base (TABLES-2, TABLES-3), and its entry is inserted
-//!   (PUBLICATION-1): no view sees a gap, or a batch in part.
+//! * VIEW-1: a view reads at min(visible, last number of its active table), both asked after its
+//!   tables were loaded. Each number up to it is in a table of the view or in its base (TABLES-2,
+//!   TABLES-3), and its entry is inserted (PUBLICATION-1): no view sees a gap, or a batch in part.
 //!
 //! Any thread; a view never changes and never waits.
 
@@ -25,8 +25,9 @@ use crate::publication::Publication;
 use crate::swapped::Loaded;
 use crate::tables::{LastNumber, Tables};
 
-/// What a set shows at one sequence number: its tables, and the engine's base. `'static`, `Send` and `Sync`. It keeps
-/// the memory of its tables alive, also after they were flushed; a [`Snapshot`](crate::Snapshot) does not.
+/// What a set shows at one sequence number: its tables, and the engine's base. `'static`, `Send`
+/// and `Sync`. It keeps the memory of its tables alive, also after they were flushed; a
+/// [`Snapshot`](crate::Snapshot) does not.
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, WriteBatch};
@@ -56,13 +57,15 @@ impl<B> View<B> {
         self.sequence
     }
 
-    /// The engine's own version: what [`open`](crate::MemTableSet::open) or the last flush gave the set.
+    /// The engine's own version: what [`open`](crate::MemTableSet::open) or the last flush gave the
+    /// set.
     #[must_use]
     pub fn base(&self) -> &Arc<B> {
         &self.tables.base
     }
 
-    /// The tables, newest first, for what is asked of single ones: counts, bytes, estimates, a scrub.
+    /// The tables, newest first, for what is asked of single ones: counts, bytes, estimates, a
+    /// scrub.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -117,8 +120,8 @@ impl<B> View<B> {
         Ok(at_the_base(so_far))
     }
 
-    /// Looks many keys up; the results are in the order asked. The searches in each table overlap, see
-    /// [`multi_get`](paranoid_memtable::TableReader::multi_get).
+    /// Looks many keys up; the results are in the order asked. The searches in each table overlap,
+    /// see [`multi_get`](paranoid_memtable::TableReader::multi_get).
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, WriteBatch};
@@ -140,20 +143,29 @@ impl<B> View<B> {
         &self,
         keys: &[K],
     ) -> Vec<Result<Lookup<ValueRef<'_>, Box<MergedEntry>>>> {
-        let mut all: Vec<Asked<'_, '_>> = keys.iter().map(|key| (key.as_ref(), None, None)).collect();
+        let mut all: Vec<Asked<'_, '_>> =
+            keys.iter().map(|key| (key.as_ref(), None, None)).collect();
         for slot in self.tables.newest_first() {
-            let open: Vec<_> = all.iter_mut().filter(|(_, _, found)| found.is_none()).collect();
+            let open: Vec<_> = all
+                .iter_mut()
+                .filter(|(_, _, found)| found.is_none())
+                .collect();
             let asked: Vec<&[u8]> = open.iter().map(|(key, ..)| *key).collect();
             let answers = slot.table.multi_get(&asked, slot.read_at(self.sequence));
             for ((key, so_far, found), answer) in open.into_iter().zip(answers) {
-                *found = answer.and_then(|answer| decide(key, answer, so_far)).transpose();
+                *found = answer
+                    .and_then(|answer| decide(key, answer, so_far))
+                    .transpose();
             }
         }
         let found = all.into_iter();
-        found.map(|(_, so_far, found)| found.unwrap_or_else(|| Ok(at_the_base(so_far)))).collect()
+        found
+            .map(|(_, so_far, found)| found.unwrap_or_else(|| Ok(at_the_base(so_far))))
+            .collect()
     }
 
-    /// A cursor over what this view sees in its tables alone; see [`merging_cursor`](Self::merging_cursor).
+    /// A cursor over what this view sees in its tables alone; see
+    /// [`merging_cursor`](Self::merging_cursor).
     ///
     /// # Errors
     /// Those of [`merging_cursor`](Self::merging_cursor).
@@ -161,13 +173,15 @@ impl<B> View<B> {
         self.merging_cursor(Vec::new())
     }
 
-    /// A cursor over what this view sees in its tables and in `sources`, the engine's own files. Sources are given newest
-    /// first: if two of them have one key, every version and range tombstone of the earlier one is newer. All are older than
-    /// the tables. The cursor is not positioned yet. O(tables and sources).
+    /// A cursor over what this view sees in its tables and in `sources`, the engine's own files.
+    /// Sources are given newest first: if two of them have one key, every version and range
+    /// tombstone of the earlier one is newer. All are older than the tables. The cursor is not
+    /// positioned yet. O(tables and sources).
     ///
-    /// A move is O(tables and sources), expected, for each key that it comes to; backward it seeks twice in each that
-    /// has the key. Keys below a range tombstone are passed by one seek per older table or source, and in its own table as well
-    /// if nothing there is newer. See [`SortedSource`].
+    /// A move is O(tables and sources), expected, for each key that it comes to; backward it seeks
+    /// twice in each that has the key. Keys below a range tombstone are passed by one seek per
+    /// older table or source, and in its own table as well if nothing there is newer. See
+    /// [`SortedSource`].
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -185,16 +199,24 @@ impl<B> View<B> {
     ///
     /// # Errors
     /// None at present: what is damaged is an error of the move that comes to it.
-    pub fn merging_cursor<'s>(&self, sources: Vec<Box<dyn SortedSource + 's>>) -> Result<MergingCursor<'s>> {
+    pub fn merging_cursor<'s>(
+        &self,
+        sources: Vec<Box<dyn SortedSource + 's>>,
+    ) -> Result<MergingCursor<'s>> {
         let tables = self.tables.newest_first();
-        let tables = tables.map(|slot| Source::new(slot.table.source(), slot.read_at(self.sequence)));
-        Ok(self.over(tables.collect(), sources).watching(&self.tables.active))
+        let tables =
+            tables.map(|slot| Source::new(slot.table.source(), slot.read_at(self.sequence)));
+        Ok(self
+            .over(tables.collect(), sources)
+            .watching(&self.tables.active))
     }
 
-    /// The value, or the merge operands and their base, that this view has of a key in its tables, or else in the engine's sources,
-    /// which are asked one after the other as far as the answer needs; `None` if there is none, or if the key is deleted.
-    /// `sources` is called if the tables do not decide; for what it returns see [`merging_cursor`](Self::merging_cursor). If the
-    /// comparator takes several spellings for one key, the entry may have the one that was asked for.
+    /// The value, or the merge operands and their base, that this view has of a key in its tables,
+    /// or else in the engine's sources, which are asked one after the other as far as the answer
+    /// needs; `None` if there is none, or if the key is deleted. `sources` is called if the tables
+    /// do not decide; for what it returns see [`merging_cursor`](Self::merging_cursor). If the
+    /// comparator takes several spellings for one key, the entry may have the one that was asked
+    /// for.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -211,7 +233,8 @@ impl<B> View<B> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`get`](Self::get) and of the sources, and `InvalidArgument` for a source that a seek leads before the key.
+    /// Those of [`get`](Self::get) and of the sources, and `InvalidArgument` for a source that a
+    /// seek leads before the key.
     pub fn merging_get<'s>(
         &self,
         key: impl AsRef<[u8]>,
@@ -224,8 +247,9 @@ impl<B> View<B> {
         self.over(Vec::new(), sources()).complete(entry)
     }
 
-    /// Looks many keys up, as [`merging_get`](Self::merging_get) does; the results are in the order asked. The searches in each table
-    /// overlap, and all keys are looked for in one set of sources.
+    /// Looks many keys up, as [`merging_get`](Self::merging_get) does; the results are in the order
+    /// asked. The searches in each table overlap, and all keys are looked for in one set of
+    /// sources.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -244,7 +268,9 @@ impl<B> View<B> {
     ) -> Vec<Result<Option<MergedEntry>>> {
         let mut below = self.over(Vec::new(), sources);
         let found = keys.iter().zip(self.multi_get(keys));
-        found.map(|(key, found)| below.complete(so_far(key.as_ref(), found?))).collect()
+        found
+            .map(|(key, found)| below.complete(so_far(key.as_ref(), found?)))
+            .collect()
     }
 
     /// A cursor over these sources and, below them, the engine's own.
@@ -254,7 +280,10 @@ impl<B> View<B> {
         sources: Vec<Box<dyn SortedSource + 's>>,
     ) -> MergingCursor<'s> {
         let sources = sources.into_iter().enumerate();
-        let source = |(place, items)| Source { place: Some(place), ..Source::new(items, self.sequence) };
+        let source = |(place, items)| Source {
+            place: Some(place),
+            ..Source::new(items, self.sequence)
+        };
         all.extend(sources.map(source));
         MergingCursor::under(self.tables.active.table.key_comparator().clone(), all)
     }
@@ -276,8 +305,11 @@ fn so_far(key: &[u8], found: Lookup<ValueRef<'_>, Box<MergedEntry>>) -> MergedEn
 }
 
 /// A key, what is known of it so far, and its answer once that is known.
-type Asked<'k, 'v> =
-    (&'k [u8], Option<Box<MergedEntry>>, Option<Result<Lookup<ValueRef<'v>, Box<MergedEntry>>>>);
+type Asked<'k, 'v> = (
+    &'k [u8],
+    Option<Box<MergedEntry>>,
+    Option<Result<Lookup<ValueRef<'v>, Box<MergedEntry>>>>,
+);
 
 /// The number at which tables that were loaded before are read (VIEW-1).
 pub(crate) fn read_at(publication: &Publication, active: &LastNumber) -> SequenceNumber {
@@ -329,7 +361,10 @@ fn at_the_base(so_far: Option<Box<MergedEntry>>) -> Lookup<ValueRef<'static>, Bo
 
 impl<B> Clone for View<B> {
     fn clone(&self) -> Self {
-        View { tables: Arc::clone(&self.tables), sequence: self.sequence }
+        View {
+            tables: Arc::clone(&self.tables),
+            sequence: self.sequence,
+        }
     }
 }
 

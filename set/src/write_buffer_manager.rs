@@ -1,21 +1,23 @@
-//! Write buffers: how many bytes the tables of all sets under one manager have, who flushes them, and the writers that
-//! wait for that.
+//! Write buffers: how many bytes the tables of all sets under one manager have, who flushes them,
+//! and the writers that wait for that.
 //!
 //! ```text
 //!   a table is    active     sealed     flushed, and still held     freed
 //!   its bytes     unflushed  unflushed  pinned                      forgotten
 //! ```
-//! * WRITE-BUFFERS-1: a writer waits only while a flush that may end its stall is under way, or is the next thing that a
-//!   live flush thread does, and for no longer than its deadline. What ends a flush, seals a table, frees memory, stops a flush thread or removes a
-//!   set is a change that wakes every writer which waits. Then it tries again: so whether there is room is asked in one place, and no
-//!   change since an attempt is slept through.
-//! * WRITE-BUFFERS-2: bytes count as unflushed only if a flush of their set can take them: of an active table once it has
-//!   entries, of no table that was flushed, and of no set that was dropped.
-//! * WRITE-BUFFERS-3: the lock of the manager is the last one that a thread takes, but for those of the recyclers. Under it nobody is
-//!   called, and no table is dropped.
-//! * WRITE-BUFFERS-4: there is one budget, the buffer size. From seven eighths of it on, with the batch that comes, the largest
-//!   active table is to be sealed, until what no set was asked for is less than half. So a writer that is stalled finds
-//!   half of the budget on its way to a flush.
+//! * WRITE-BUFFERS-1: a writer waits only while a flush that may end its stall is under way, or is
+//!   the next thing that a live flush thread does, and for no longer than its deadline. What ends a
+//!   flush, seals a table, frees memory, stops a flush thread or removes a set is a change that
+//!   wakes every writer which waits. Then it tries again: so whether there is room is asked in one
+//!   place, and no change since an attempt is slept through.
+//! * WRITE-BUFFERS-2: bytes count as unflushed only if a flush of their set can take them: of an
+//!   active table once it has entries, of no table that was flushed, and of no set that was
+//!   dropped.
+//! * WRITE-BUFFERS-3: the lock of the manager is the last one that a thread takes, but for those of
+//!   the recyclers. Under it nobody is called, and no table is dropped.
+//! * WRITE-BUFFERS-4: there is one budget, the buffer size. From seven eighths of it on, with the
+//!   batch that comes, the largest active table is to be sealed, until what no set was asked for is
+//!   less than half. So a writer that is stalled finds half of the budget on its way to a flush.
 //!
 //! Any thread. Counts follow the tables with a delay of a 64th of a write buffer per set.
 
@@ -34,15 +36,17 @@ const LONG: Duration = Duration::from_secs(3600);
 
 /// A budget of memory for the tables of one or several sets.
 ///
-/// Bytes of tables that are not flushed stall writers once they reach the buffer size. Before that, from seven eighths
-/// on, the sets with the largest active tables are asked to seal them, until less than half of the buffer size is in active
-/// tables that nobody asked for: the next write or [`begin_flush`] of such a set does so. Bytes that
-/// were flushed and are still held, by views, cursors or pinned values, are counted apart: they stall nobody, and
+/// Bytes of tables that are not flushed stall writers once they reach the buffer size. Before that,
+/// from seven eighths on, the sets with the largest active tables are asked to seal them, until
+/// less than half of the buffer size is in active tables that nobody asked for: the next write or
+/// [`begin_flush`] of such a set does so. Bytes that were flushed and are still held, by views,
+/// cursors or pinned values, are counted apart: they stall nobody, and
 /// [`pinned_for`](WriteBufferStats::pinned_for) tells of one that somebody forgot.
 ///
-/// A writer that is stalled waits for a flush of any of the sets, until its deadline. If none is under way, and no flush
-/// thread has one to do, it is refused at once: an engine without threads flushes and writes again. Counts are updated each time
-/// that batches took a 64th of their set's write buffer; so the sets together may have so much more, and a batch each.
+/// A writer that is stalled waits for a flush of any of the sets, until its deadline. If none is
+/// under way, and no flush thread has one to do, it is refused at once: an engine without threads
+/// flushes and writes again. Counts are updated each time that batches took a 64th of their set's
+/// write buffer; so the sets together may have so much more, and a batch each.
 ///
 /// ```
 /// use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
@@ -95,7 +99,8 @@ pub struct WriteBufferStats {
     pub unflushed_bytes: u64,
     /// Bytes of flushed tables, and of tables of dropped sets, that something still holds.
     pub pinned_bytes: u64,
-    /// How long the first of these tables has been held since it was flushed or its set was dropped.
+    /// How long the first of these tables has been held since it was flushed or its set was
+    /// dropped.
     pub pinned_for: Option<Duration>,
     /// Bytes of memory that sets keep for their next tables; in none of the other counts.
     pub recycled_bytes: u64,
@@ -169,7 +174,8 @@ pub(crate) enum FlushWait {
     Never,
 }
 
-/// A write or a switch that finds no room, or a wait for a flush: until when it waits, and what it has seen.
+/// A write or a switch that finds no room, or a wait for a flush: until when it waits, and what it
+/// has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Stall {
     pub(crate) deadline: Option<Instant>,
@@ -190,7 +196,9 @@ impl WriteBufferManager {
                 "a write buffer manager needs a buffer size of at least 1".into(),
             ));
         }
-        Ok(WriteBufferManager { buffers: Buffers::new(buffer_size) })
+        Ok(WriteBufferManager {
+            buffers: Buffers::new(buffer_size),
+        })
     }
 
     /// What is counted now. O(tables).
@@ -208,7 +216,11 @@ shown! {
 
 impl Buffers {
     pub(crate) fn new(buffer_size: u64) -> Arc<Self> {
-        Arc::new(Buffers { buffer_size, state: Mutex::new(State::default()), changed: Condvar::new() })
+        Arc::new(Buffers {
+            buffer_size,
+            state: Mutex::new(State::default()),
+            changed: Condvar::new(),
+        })
     }
 
     /// Changes the state, and wakes whoever waits for that.
@@ -221,15 +233,23 @@ impl Buffers {
         done
     }
 
-    /// Asks the set with the largest active table to seal it (WRITE-BUFFERS-4). `bytes` are those of a batch that comes.
+    /// Asks the set with the largest active table to seal it (WRITE-BUFFERS-4). `bytes` are those
+    /// of a batch that comes.
     fn seal_early(&self, state: &mut State, unflushed: u64, bytes: u64) {
-        let unasked = state.unasked().map(|table| table.bytes).sum::<u64>().saturating_add(bytes);
+        let unasked = state
+            .unasked()
+            .map(|table| table.bytes)
+            .sum::<u64>()
+            .saturating_add(bytes);
         if unflushed.saturating_add(bytes) <= self.buffer_size - self.buffer_size / 8
             || unasked < self.buffer_size / 2
         {
             return;
         }
-        let largest = state.unasked().max_by_key(|table| table.bytes).map(|table| table.set);
+        let largest = state
+            .unasked()
+            .max_by_key(|table| table.bytes)
+            .map(|table| table.set);
         if let Some(member) = largest.and_then(|set| state.sets.get_mut(&set)) {
             member.is_to_seal = true;
             self.changed.notify_all();
@@ -245,11 +265,17 @@ impl State {
 
     /// The counts of one set, or of all.
     fn stats(&self, only: Option<u64>) -> WriteBufferStats {
-        let mut stats = WriteBufferStats { waiting: self.waiting, ..WriteBufferStats::default() };
+        let mut stats = WriteBufferStats {
+            waiting: self.waiting,
+            ..WriteBufferStats::default()
+        };
         let is_counted = |set: u64| only.is_none_or(|only| only == set);
         for (_, member) in self.sets.iter().filter(|(set, _)| is_counted(**set)) {
             stats.sets += 1;
-            stats.recycled_bytes += member.recycler.as_ref().map_or(0, |recycler| recycler.backed_bytes());
+            stats.recycled_bytes += member
+                .recycler
+                .as_ref()
+                .map_or(0, |recycler| recycler.backed_bytes());
         }
         for table in self.tables.values().filter(|table| is_counted(table.set)) {
             stats.tables += 1;
@@ -267,18 +293,25 @@ impl State {
     /// Active tables with bytes whose sets were not asked to seal.
     fn unasked(&self) -> impl Iterator<Item = &Counted> {
         let is_unasked = |set: &u64| self.sets.get(set).is_some_and(|set| !set.is_to_seal);
-        let active = self.tables.values().filter(|table| table.phase == Phase::Active && table.bytes > 0);
+        let active = self
+            .tables
+            .values()
+            .filter(|table| table.phase == Phase::Active && table.bytes > 0);
         active.filter(move |table| is_unasked(&table.set))
     }
 
     /// Whether its thread is about to flush this set.
     fn is_thread_due(&self, set: u64, member: &Member) -> bool {
-        let has_sealed =
-            || self.tables.values().any(|table| (table.set, table.phase) == (set, Phase::Sealed));
+        let has_sealed = || {
+            self.tables
+                .values()
+                .any(|table| (table.set, table.phase) == (set, Phase::Sealed))
+        };
         member.thread.is_live() && (member.is_to_seal || has_sealed())
     }
 
-    /// Whether a flush is under way that may end a stall of this set (WRITE-BUFFERS-1). No flush thread waits for itself.
+    /// Whether a flush is under way that may end a stall of this set (WRITE-BUFFERS-1). No flush
+    /// thread waits for itself.
     fn is_flush_coming(&self, cause: StallCause, set: u64) -> bool {
         let is_coming = |(set, member): (&u64, &Member)| {
             // Whether its own thread goes on it says when its function returns.
@@ -306,9 +339,19 @@ impl Membership {
     pub(crate) fn new(buffers: Arc<Buffers>, recycler: Arc<ArenaRecycler>) -> Self {
         let mut state = buffers.state.lock();
         let set = state.next();
-        state.sets.insert(set, Member { recycler: Some(Arc::clone(&recycler)), ..Member::default() });
+        state.sets.insert(
+            set,
+            Member {
+                recycler: Some(Arc::clone(&recycler)),
+                ..Member::default()
+            },
+        );
         drop(state);
-        Membership { buffers, set, recycler }
+        Membership {
+            buffers,
+            set,
+            recycler,
+        }
     }
 
     /// Calls `act` with what is known of the set.
@@ -318,19 +361,29 @@ impl Membership {
 
     /// The same, and wakes whoever waits for a change.
     fn change<T>(&self, act: impl FnOnce(&mut Member) -> T) -> T {
-        self.buffers.change(|state| act(state.sets.entry(self.set).or_default()))
+        self.buffers
+            .change(|state| act(state.sets.entry(self.set).or_default()))
     }
 
     /// Counts a new table.
     pub(crate) fn count_table(&self) -> Arc<TableBytes> {
         let mut state = self.buffers.state.lock();
         let table = state.next();
-        let counted = Counted { set: self.set, bytes: 0, phase: Phase::Active, since: Instant::now() };
+        let counted = Counted {
+            set: self.set,
+            bytes: 0,
+            phase: Phase::Active,
+            since: Instant::now(),
+        };
         state.tables.insert(table, counted);
-        Arc::new(TableBytes { buffers: Arc::clone(&self.buffers), table })
+        Arc::new(TableBytes {
+            buffers: Arc::clone(&self.buffers),
+            table,
+        })
     }
 
-    /// Whether a batch of so many bytes may be written, and then whether the active table is to be sealed.
+    /// Whether a batch of so many bytes may be written, and then whether the active table is to be
+    /// sealed.
     ///
     /// # Errors
     /// The cause of a stall.
@@ -370,11 +423,15 @@ impl Membership {
         self.with(|member| member.thread.error())
     }
 
-    /// Waits until there is something to be flushed, or until the thread is to end; returns whether there is.
+    /// Waits until there is something to be flushed, or until the thread is to end; returns whether
+    /// there is.
     pub(crate) fn wait_for_work(&self) -> bool {
         let mut state = self.buffers.state.lock();
         loop {
-            let member = state.sets.get(&self.set).filter(|member| !member.thread.is_over());
+            let member = state
+                .sets
+                .get(&self.set)
+                .filter(|member| !member.thread.is_over());
             let Some(member) = member else { return false };
             if !member.is_flushing && state.is_thread_due(self.set, member) {
                 break;
@@ -395,13 +452,15 @@ impl Membership {
         self.change(|member| {
             member.is_flushing = false;
             if end == FlushEnd::Left {
-                member.thread.fail(Error::InvalidArgument("a flush ended without an install".into()));
+                member.thread.fail(Error::InvalidArgument(
+                    "a flush ended without an install".into(),
+                ));
             }
         });
     }
 
-    /// Waits, after there was no room, until something has changed since the attempt (WRITE-BUFFERS-1). Returns whether it has: then
-    /// there may be room.
+    /// Waits, after there was no room, until something has changed since the attempt
+    /// (WRITE-BUFFERS-1). Returns whether it has: then there may be room.
     pub(crate) fn wait(&self, cause: StallCause, stall: &mut Stall) -> bool {
         let mut state = self.buffers.state.lock();
         state.waiting += 1;
@@ -410,7 +469,9 @@ impl Membership {
                 break true;
             }
             let now = Instant::now();
-            let left = stall.deadline.map_or(LONG, |deadline| deadline.saturating_duration_since(now));
+            let left = stall
+                .deadline
+                .map_or(LONG, |deadline| deadline.saturating_duration_since(now));
             if left.is_zero() || !state.is_flush_coming(cause, self.set) {
                 break false;
             }
@@ -426,13 +487,21 @@ impl Membership {
     pub(crate) fn wait_for_flush(&self, table: u64, stall: &mut Stall) -> FlushWait {
         loop {
             let state = self.buffers.state.lock();
-            if state.tables.get(&table).is_none_or(|table| table.phase != Phase::Sealed) {
+            if state
+                .tables
+                .get(&table)
+                .is_none_or(|table| table.phase != Phase::Sealed)
+            {
                 return FlushWait::Flushed;
             }
             let is_coming = state.is_flush_coming(StallCause::Tables, self.set);
             drop(state);
             if !self.wait(StallCause::Tables, stall) {
-                return if is_coming { FlushWait::Late } else { FlushWait::Never };
+                return if is_coming {
+                    FlushWait::Late
+                } else {
+                    FlushWait::Never
+                };
             }
         }
     }
@@ -448,7 +517,10 @@ impl Drop for Membership {
     fn drop(&mut self) {
         self.buffers.change(|state| {
             state.sets.remove(&self.set);
-            let tables = state.tables.values_mut().filter(|table| table.set == self.set);
+            let tables = state
+                .tables
+                .values_mut()
+                .filter(|table| table.set == self.set);
             tables.for_each(|table| (table.phase, table.since) = (Phase::Pinned, Instant::now()));
         });
     }
@@ -485,7 +557,10 @@ impl TableBytes {
     /// Asks its set to seal the table, if it is the active one.
     pub(crate) fn ask_seal(&self) {
         self.buffers.change(|state| {
-            let active = state.tables.get(&self.table).filter(|table| table.phase == Phase::Active);
+            let active = state
+                .tables
+                .get(&self.table)
+                .filter(|table| table.phase == Phase::Active);
             if let Some(member) = active.and_then(|table| state.sets.get_mut(&table.set)) {
                 member.is_to_seal = true;
             }
@@ -495,7 +570,8 @@ impl TableBytes {
 
 impl Drop for TableBytes {
     fn drop(&mut self) {
-        self.buffers.change(|state| state.tables.remove(&self.table));
+        self.buffers
+            .change(|state| state.tables.remove(&self.table));
     }
 }
 
@@ -534,7 +610,10 @@ impl ThreadState {
         if self.at != At::None {
             return false;
         }
-        *self = ThreadState { at: At::Ready, ..ThreadState::default() };
+        *self = ThreadState {
+            at: At::Ready,
+            ..ThreadState::default()
+        };
         true
     }
 
@@ -551,7 +630,10 @@ impl ThreadState {
     /// Notes that the thread ends.
     pub(crate) fn end(&mut self) {
         let error = thread::panicking().then_some(Error::FlushPanicked);
-        *self = ThreadState { error, ..ThreadState::default() };
+        *self = ThreadState {
+            error,
+            ..ThreadState::default()
+        };
     }
 
     /// Whether the thread flushes sealed tables without a command.
@@ -609,7 +691,8 @@ mod tests {
         state
     }
 
-    /// What the function returns is the cause; a flush that it left is one if it returns none, closed meanwhile or not.
+    /// What the function returns is the cause; a flush that it left is one if it returns none,
+    /// closed meanwhile or not.
     #[test]
     fn a_flush_that_was_left_is_an_error_unless_the_function_returns_one() {
         for closes in [false, true] {
@@ -622,10 +705,22 @@ mod tests {
                     state.close();
                 }
                 state.end_work(returned);
-                assert_eq!(matches!(state.error(), Some(Error::Frozen)), is_own, "{state:?}");
-                assert_eq!(matches!(state.error(), Some(Error::InvalidArgument(_))), !is_own, "{state:?}");
+                assert_eq!(
+                    matches!(state.error(), Some(Error::Frozen)),
+                    is_own,
+                    "{state:?}"
+                );
+                assert_eq!(
+                    matches!(state.error(), Some(Error::InvalidArgument(_))),
+                    !is_own,
+                    "{state:?}"
+                );
                 state.retry();
-                assert_eq!((state.is_live(), state.is_over()), (!closes, closes), "{state:?}");
+                assert_eq!(
+                    (state.is_live(), state.is_over()),
+                    (!closes, closes),
+                    "{state:?}"
+                );
             }
         }
     }

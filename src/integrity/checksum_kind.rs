@@ -10,14 +10,15 @@
 //!   xxh3       low half of XXH3(data) ^ last * 0x6b9083d9  kind 4, zero if there is no last byte
 //!   crc32      CRC32(data | last)                         kind 128
 //! ```
-//! * CHECKSUM-KIND-1: values and numbers 0 to 4 are those of RocksDB, byte for byte. They are written to disk and
-//!   never change.
+//! * CHECKSUM-KIND-1: values and numbers 0 to 4 are those of RocksDB, byte for byte. They are
+//!   written to disk and never change.
 //! * CHECKSUM-KIND-2: number 128 is this crate's own; RocksDB refuses it.
-//! * CHECKSUM-KIND-3: which code computes a value depends on the length and on the CPU, found at run time; the value
-//!   does not.
+//! * CHECKSUM-KIND-3: which code computes a value depends on the length and on the CPU, found at
+//!   run time; the value does not.
 //! * CHECKSUM-KIND-4: all seeds are zero. A stored checksum is little-endian.
 //!
-//! Pure functions over plain data; any thread. Not promised: resistance against somebody who chooses the bytes.
+//! Pure functions over plain data; any thread. Not promised: resistance against somebody who
+//! chooses the bytes.
 
 #![forbid(unsafe_code)]
 
@@ -28,14 +29,16 @@ use std::str::FromStr;
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest;
 
-/// The constant of CRC-32C's mask. Without a mask, the CRC of data that contains its own CRC is a constant.
+/// The constant of CRC-32C's mask. Without a mask, the CRC of data that contains its own CRC is a
+/// constant.
 const MASK_DELTA: u32 = 0xa282_ead8;
 
-/// XXH3 folds the last byte in multiplied with this. It is odd, so that different last bytes give different products.
+/// XXH3 folds the last byte in multiplied with this. It is odd, so that different last bytes give
+/// different products.
 const LAST_BYTE_FACTOR: u32 = 0x6b90_83d9;
 
-/// Longest input, in bytes, for the inlined XXH3. Longer ones are faster with the vector code, which is dispatched at
-/// run time: `benches/records/checksum.txt`.
+/// Longest input, in bytes, for the inlined XXH3. Longer ones are faster with the vector code,
+/// which is dispatched at run time: `benches/records/checksum.txt`.
 const XXH3_INLINE_LEN_MAX: usize = 128;
 
 /// A kind of block checksum. Files store its number; options and text use its name.
@@ -63,7 +66,8 @@ pub enum ChecksumKind {
     XxHash32 = 2,
     /// `xxhash64`: the low half of XXH64.
     XxHash64 = 3,
-    /// `xxh3`: the low half of the 64-bit XXH3, with the last byte folded in afterwards. The fastest kind.
+    /// `xxh3`: the low half of the 64-bit XXH3, with the last byte folded in afterwards. The
+    /// fastest kind.
     Xxh3 = 4,
     /// `crc32`: CRC32 (IEEE 802.3), unmasked. RocksDB does not read it.
     Crc32 = 0x80,
@@ -110,9 +114,9 @@ impl ChecksumKind {
         }
     }
 
-    /// The checksum of a block followed by its compression type, which is the last byte of `data`. A block trailer
-    /// stores this value, plus the modifier of the context if there is one. The checksum `xxh3` of empty data is 0.
-    /// O(length); allocates nothing.
+    /// The checksum of a block followed by its compression type, which is the last byte of `data`.
+    /// A block trailer stores this value, plus the modifier of the context if there is one. The
+    /// checksum `xxh3` of empty data is 0. O(length); allocates nothing.
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
@@ -126,8 +130,8 @@ impl ChecksumKind {
         self.checksum_of(data, &[])
     }
 
-    /// The checksum of a block and of its compression type, which is `last` if it is not stored after the block. O(length);
-    /// allocates nothing.
+    /// The checksum of a block and of its compression type, which is `last` if it is not stored
+    /// after the block. O(length); allocates nothing.
     #[inline]
     fn checksum_of(self, data: &[u8], last: &[u8]) -> u32 {
         match self {
@@ -202,10 +206,16 @@ impl TryFrom<u8> for ChecksumKind {
     /// # Errors
     /// `InvalidArgument`, which names the number, if no kind has it.
     fn try_from(number: u8) -> Result<Self> {
-        ChecksumKind::ALL.iter().copied().find(|kind| kind.as_u8() == number).ok_or_else(|| {
-            let known = "0, 1, 2, 3, 4 and 128";
-            Error::InvalidArgument(format!("unknown checksum kind {number}; the known ones are {known}"))
-        })
+        ChecksumKind::ALL
+            .iter()
+            .copied()
+            .find(|kind| kind.as_u8() == number)
+            .ok_or_else(|| {
+                let known = "0, 1, 2, 3, 4 and 128";
+                Error::InvalidArgument(format!(
+                    "unknown checksum kind {number}; the known ones are {known}"
+                ))
+            })
     }
 }
 
@@ -215,18 +225,27 @@ impl FromStr for ChecksumKind {
     /// # Errors
     /// `InvalidArgument`, which repeats the name, if no kind has it. Upper case is not accepted.
     fn from_str(name: &str) -> Result<Self> {
-        ChecksumKind::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
-            let known: Vec<&str> = ChecksumKind::ALL.iter().map(|kind| kind.name()).collect();
-            let known = known.join(", ");
-            Error::InvalidArgument(format!("unknown checksum kind {name:?}; the known ones are {known}"))
-        })
+        ChecksumKind::ALL
+            .iter()
+            .copied()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| {
+                let known: Vec<&str> = ChecksumKind::ALL.iter().map(|kind| kind.name()).collect();
+                let known = known.join(", ");
+                Error::InvalidArgument(format!(
+                    "unknown checksum kind {name:?}; the known ones are {known}"
+                ))
+            })
     }
 }
 
 #[cfg(feature = "serde")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 impl serde::Serialize for ChecksumKind {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    fn serialize<S: serde::Serializer>(
+        &self,
+        serializer: S,
+    ) -> std::result::Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
     }
 }
@@ -234,14 +253,16 @@ impl serde::Serialize for ChecksumKind {
 #[cfg(feature = "serde")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 impl<'de> serde::Deserialize<'de> for ChecksumKind {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+    fn deserialize<D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> std::result::Result<Self, D::Error> {
         let name = <String as serde::Deserialize>::deserialize(deserializer)?;
         name.parse().map_err(serde::de::Error::custom)
     }
 }
 
-// Blocks of table files and the trailer after each of them; from format version 6 on a block's checksum depends on
-// its place.
+// Blocks of table files and the trailer after each of them; from format version 6 on a block's
+// checksum depends on its place.
 //
 // ```text
 //   block | compression type (1) | checksum (4, little-endian)
@@ -250,17 +271,19 @@ impl<'de> serde::Deserialize<'de> for ChecksumKind {
 //   modifier = base ^ low half of offset ^ high half of offset, or 0 without a base
 // ```
 // * BLOCK-1: bytes and values are those of RocksDB. They never change.
-// * BLOCK-2: format versions 6 and up have a base per file, never 0, and mix the block's offset in. A block that was
-//   moved, or that belongs to another file, therefore fails.
+// * BLOCK-2: format versions 6 and up have a base per file, never 0, and mix the block's offset in.
+//   A block that was moved, or that belongs to another file, therefore fails.
 //
-// Plain data and pure functions; any thread. Not promised: that the compression type is a known one.
+// Plain data and pure functions; any thread. Not promised: that the compression type is a known
+// one.
 
 /// Bytes of a trailer: compression type and checksum.
 pub(crate) const TRAILER_LEN: usize = 5;
 
 const CHECKSUM_LEN: usize = 4;
 
-/// How the blocks of a file are checked: the kind of checksum, and the base of the context if the file has one.
+/// How the blocks of a file are checked: the kind of checksum, and the base of the context if the
+/// file has one.
 ///
 /// ```
 /// use paranoid_memtable::{ChecksumKind, Error};
@@ -299,8 +322,8 @@ impl BlockChecks {
         BlockChecks { kind, base: None }
     }
 
-    /// Checksums that depend on file and place, as in format versions 6 and up. `base` should be random, and another
-    /// one per file.
+    /// Checksums that depend on file and place, as in format versions 6 and up. `base` should be
+    /// random, and another one per file.
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
@@ -311,7 +334,10 @@ impl BlockChecks {
     /// ```
     #[must_use]
     pub const fn with_context(kind: ChecksumKind, base: NonZeroU32) -> Self {
-        BlockChecks { kind, base: Some(base) }
+        BlockChecks {
+            kind,
+            base: Some(base),
+        }
     }
 
     /// The kind of checksum.
@@ -326,7 +352,8 @@ impl BlockChecks {
         self.base
     }
 
-    /// The number that is added to the checksum of a block at this offset of the file: 0 without a context.
+    /// The number that is added to the checksum of a block at this offset of the file: 0 without a
+    /// context.
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
@@ -342,7 +369,8 @@ impl BlockChecks {
         base.get() ^ low_half(offset).wrapping_add(low_half(offset >> 32))
     }
 
-    /// The five bytes to write after `block`, which lies at `offset` of its file. O(length); allocates nothing.
+    /// The five bytes to write after `block`, which lies at `offset` of its file. O(length);
+    /// allocates nothing.
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
@@ -359,8 +387,8 @@ impl BlockChecks {
         [compression, a, b, c, d]
     }
 
-    /// Verifies a block with its trailer, as read from `offset` of its file, and returns the block and its
-    /// compression type. O(length); allocates nothing.
+    /// Verifies a block with its trailer, as read from `offset` of its file, and returns the block
+    /// and its compression type. O(length); allocates nothing.
     ///
     /// ```
     /// use paranoid_memtable::ChecksumKind;
@@ -374,13 +402,15 @@ impl BlockChecks {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` at `offset` (counted in the file) if there is no room for a trailer, or if the checksum does not
-    /// agree. `expected` and `found` are checksums without their context, masked as their kind masks them. For stored
-    /// blocks of at most 384 bytes `flipped_bit` names the one bit whose flip explains the damage, if there is one.
+    /// `Corruption` at `offset` (counted in the file) if there is no room for a trailer, or if the
+    /// checksum does not agree. `expected` and `found` are checksums without their context, masked
+    /// as their kind masks them. For stored blocks of at most 384 bytes `flipped_bit` names the one
+    /// bit whose flip explains the damage, if there is one.
     pub fn verify<'a>(&self, stored: &'a [u8], offset: u64) -> Result<(&'a [u8], u8)> {
-        let (Some((block, &[compression, ..])), Some((data, checksum))) =
-            (stored.split_last_chunk::<TRAILER_LEN>(), stored.split_last_chunk::<CHECKSUM_LEN>())
-        else {
+        let (Some((block, &[compression, ..])), Some((data, checksum))) = (
+            stored.split_last_chunk::<TRAILER_LEN>(),
+            stored.split_last_chunk::<CHECKSUM_LEN>(),
+        ) else {
             let len = stored.len() as u64;
             return Err(Corruption::new(Place::Encoding, offset, TRAILER_LEN as u64, len).into());
         };
@@ -396,9 +426,12 @@ impl BlockChecks {
     fn mismatch(&self, stored: &[u8], offset: u64, expected: u32, found: u32) -> Corruption {
         let mut report = Corruption::new(Place::Encoding, offset, expected.into(), found.into());
         report.flipped_bit = digest::single_bit(stored, |bytes| {
-            bytes.split_last_chunk::<CHECKSUM_LEN>().is_some_and(|(data, checksum)| {
-                u32::from_le_bytes(*checksum).wrapping_sub(self.modifier(offset)) == self.kind.checksum(data)
-            })
+            bytes
+                .split_last_chunk::<CHECKSUM_LEN>()
+                .is_some_and(|(data, checksum)| {
+                    u32::from_le_bytes(*checksum).wrapping_sub(self.modifier(offset))
+                        == self.kind.checksum(data)
+                })
         });
         report
     }

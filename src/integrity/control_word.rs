@@ -5,22 +5,26 @@
 //!   ...
 //!   line n        | c0 | c1 | c2 | ... |        check of word i: v + salt + (i + 1) * STEP
 //! ```
-//! * CONTROL-WORD-1: the check is stored first, the value second: a reader that sees a value sees its check as well. A word is
-//!   set once after construction, from 0 to its value. Those of a writer shard that change (its largest number, what it knows of
-//!   watched range tombstones) may disagree with their checks meanwhile: their readers then assume the largest number. So
-//!   may the groups of hashes that a filter has used, which one writer at a time sets: readers then ask the list.
-//! * CONTROL-WORD-2: a word of 0 whose check disagrees is either being set or damaged; a reader cannot tell which.
-//!   `get` reports damage. `get_or_unset` returns 0, and its caller must give the right answer with 0 in both cases.
-//! * CONTROL-WORD-3: a check is bound to what the word is (its index, the name of the words, the table's secret), not
-//!   to where it lies, for tables move. So a word or a line that was copied from another place, all values and checks
-//!   of another structure, value and check exchanged, or words of another table do not agree. Most words do not store
-//!   the salt: a reader makes it from the secret and the name of the structure that it reads for. A word that is stored
-//!   for a salt is multiplied first: the sum of value and salt would not change if the two changed places.
-//! * CONTROL-WORD-4: a value and its check never share a cache line. A line that went back to what it held before (a
-//!   store that never reached memory) disagrees with its other line.
+//! * CONTROL-WORD-1: the check is stored first, the value second: a reader that sees a value sees
+//!   its check as well. A word is set once after construction, from 0 to its value. Those of a
+//!   writer shard that change (its largest number, what it knows of watched range tombstones) may
+//!   disagree with their checks meanwhile: their readers then assume the largest number. So may the
+//!   groups of hashes that a filter has used, which one writer at a time sets: readers then ask the
+//!   list.
+//! * CONTROL-WORD-2: a word of 0 whose check disagrees is either being set or damaged; a reader
+//!   cannot tell which. `get` reports damage. `get_or_unset` returns 0, and its caller must give
+//!   the right answer with 0 in both cases.
+//! * CONTROL-WORD-3: a check is bound to what the word is (its index, the name of the words, the
+//!   table's secret), not to where it lies, for tables move. So a word or a line that was copied
+//!   from another place, all values and checks of another structure, value and check exchanged, or
+//!   words of another table do not agree. Most words do not store the salt: a reader makes it from
+//!   the secret and the name of the structure that it reads for. A word that is stored for a salt
+//!   is multiplied first: the sum of value and salt would not change if the two changed places.
+//! * CONTROL-WORD-4: a value and its check never share a cache line. A line that went back to what
+//!   it held before (a store that never reached memory) disagrees with its other line.
 //!
-//! Any thread may read; one thread sets a word, or several set it to the same value. Damage to both lines at once is
-//! outside the fault model.
+//! Any thread may read; one thread sets a word, or several set it to the same value. Damage to both
+//! lines at once is outside the fault model.
 
 #![forbid(unsafe_code)]
 
@@ -30,12 +34,12 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// The marks of adjacent words differ by this much. Marks of the first words fit 31 bits, so that one instruction
-/// adds salt and mark.
+/// The marks of adjacent words differ by this much. Marks of the first words fit 31 bits, so that
+/// one instruction adds salt and mark.
 const STEP: u64 = 0x0131_7a65;
 
-/// Fits 31 bits, so that it is part of an instruction. Its remainder by 4 makes a value and a salt that change places
-/// disagree, unless they are equal or differ by 2^63.
+/// Fits 31 bits, so that it is part of an instruction. Its remainder by 4 makes a value and a salt
+/// that change places disagree, unless they are equal or differ by 2^63.
 const SALT_FACTOR: u64 = 0x2545_f493;
 const _: () = assert!(SALT_FACTOR % 4 == 3);
 
@@ -81,7 +85,10 @@ impl<const N: usize> ControlWords<N> {
     pub(crate) fn new(salt: Salt) -> Self {
         let checks = std::array::from_fn(|index| AtomicU64::new(salt.0.wrapping_add(mark(index))));
         let values = std::array::from_fn(|_| AtomicU64::new(0));
-        ControlWords { values: Lines(values), checks: Lines(checks) }
+        ControlWords {
+            values: Lines(values),
+            checks: Lines(checks),
+        }
     }
 
     /// A word, believed whatever its check says.
@@ -94,27 +101,36 @@ impl<const N: usize> ControlWords<N> {
     /// Sets a word that was 0 (CONTROL-WORD-1).
     pub(crate) fn set(&self, salt: Salt, index: usize, value: u64) {
         let check = value.wrapping_add(salt.0).wrapping_add(mark(index));
-        // ORDERING: Release pairs with the Acquire in `get_with_mismatch`: what the value announces is visible before
-        // it.
+        // ORDERING: Release pairs with the Acquire in `get_with_mismatch`: what the value announces
+        // is visible before it.
         self.checks.0[index].store(check, Ordering::Release);
-        // ORDERING: Release pairs with the Acquire in `get_with_mismatch`: the check is visible before the value.
+        // ORDERING: Release pairs with the Acquire in `get_with_mismatch`: the check is visible
+        // before the value.
         self.values.0[index].store(value, Ordering::Release);
     }
 
-    /// A word, and the difference between its check and what the check should be: 0 if they agree. The differences of
-    /// several words can be tested with one branch.
+    /// A word, and the difference between its check and what the check should be: 0 if they agree.
+    /// The differences of several words can be tested with one branch.
     #[inline(always)]
     pub(crate) fn get_with_mismatch(&self, salt: Salt, index: usize) -> (u64, u64) {
         // ORDERING: Acquire pairs with the Release stores in `set`.
         let value = self.values.0[index].load(Ordering::Acquire);
-        // ORDERING: Relaxed: ordered after the Acquire load above, whose Release partner stored this first.
+        // ORDERING: Relaxed: ordered after the Acquire load above, whose Release partner stored
+        // this first.
         let check = self.checks.0[index].load(Ordering::Relaxed);
-        (value, check ^ value.wrapping_add(salt.0).wrapping_add(mark(index)))
+        (
+            value,
+            check ^ value.wrapping_add(salt.0).wrapping_add(mark(index)),
+        )
     }
 
     /// Several words, and the differences of their checks in one: 0 if all agree.
     #[inline(always)]
-    pub(crate) fn get_all<const K: usize>(&self, salt: Salt, indexes: [usize; K]) -> ([u64; K], u64) {
+    pub(crate) fn get_all<const K: usize>(
+        &self,
+        salt: Salt,
+        indexes: [usize; K],
+    ) -> ([u64; K], u64) {
         let (mut values, mut mismatches) = ([0; K], 0);
         for (value, index) in values.iter_mut().zip(indexes) {
             let (word, mismatch) = self.get_with_mismatch(salt, index);
@@ -128,25 +144,42 @@ impl<const N: usize> ControlWords<N> {
     #[inline(always)]
     pub(crate) fn get(&self, salt: Salt, index: usize) -> Result<u64, Corruption> {
         let (value, mismatch) = self.get_with_mismatch(salt, index);
-        if mismatch == 0 { Ok(value) } else { Err(self.damage(salt, index, value)) }
+        if mismatch == 0 {
+            Ok(value)
+        } else {
+            Err(self.damage(salt, index, value))
+        }
     }
 
     /// A word that may not be set yet: 0 is returned without looking at its check (CONTROL-WORD-2).
     #[inline(always)]
     pub(crate) fn get_or_unset(&self, salt: Salt, index: usize) -> Result<u64, Corruption> {
         let (value, mismatch) = self.get_with_mismatch(salt, index);
-        if mismatch == 0 || value == 0 { Ok(value) } else { Err(self.damage(salt, index, value)) }
+        if mismatch == 0 || value == 0 {
+            Ok(value)
+        } else {
+            Err(self.damage(salt, index, value))
+        }
     }
 
     /// All words, for scrubs and the fault injector.
     pub(crate) fn words(&self, salt: Salt) -> Words<'_> {
-        Words { salt, values: &self.values.0, checks: &self.checks.0 }
+        Words {
+            salt,
+            values: &self.values.0,
+            checks: &self.checks.0,
+        }
     }
 
     #[cold]
     fn damage(&self, salt: Salt, index: usize, value: u64) -> Corruption {
         // ORDERING: Relaxed: for a report.
-        damage(salt, index, value, self.checks.0[index].load(Ordering::Relaxed))
+        damage(
+            salt,
+            index,
+            value,
+            self.checks.0[index].load(Ordering::Relaxed),
+        )
     }
 }
 
@@ -161,12 +194,15 @@ pub(crate) struct Words<'a> {
 impl<'a> Words<'a> {
     /// A report for each word that disagrees with its check. Call it while no word is being set.
     pub(crate) fn damages(self) -> impl Iterator<Item = Corruption> + 'a {
-        self.values.iter().zip(self.checks).enumerate().filter_map(move |(index, (value, check))| {
-            // ORDERING: Relaxed: nothing is being set while such a pass runs, or it looks again.
-            let [value, check] = [value, check].map(|word| word.load(Ordering::Relaxed));
-            let agrees = check == value.wrapping_add(self.salt.0).wrapping_add(mark(index));
-            (!agrees).then(|| damage(self.salt, index, value, check))
-        })
+        self.values.iter().zip(self.checks).enumerate().filter_map(
+            move |(index, (value, check))| {
+                // ORDERING: Relaxed: nothing is being set while such a pass runs, or it looks
+                // again.
+                let [value, check] = [value, check].map(|word| word.load(Ordering::Relaxed));
+                let agrees = check == value.wrapping_add(self.salt.0).wrapping_add(mark(index));
+                (!agrees).then(|| damage(self.salt, index, value, check))
+            },
+        )
     }
 
     /// Compares every word with its check. Call it while no word is being set.
@@ -229,10 +265,14 @@ mod tests {
         let words = words(salt);
         for (index, bit) in (0..WORDS).flat_map(|index| (0..64).map(move |bit| (index, bit))) {
             let clean = words.get(salt, index).unwrap();
-            for (change, flipped_bit) in [(1 << bit, Some(bit)), (1 << bit | 1 << ((bit + 1) % 64), None)] {
+            for (change, flipped_bit) in [
+                (1 << bit, Some(bit)),
+                (1 << bit | 1 << ((bit + 1) % 64), None),
+            ] {
                 // ORDERING: Relaxed: one thread.
                 words.values.0[index].store(clean ^ change, Ordering::Relaxed);
-                let mut wanted = Corruption::new(Place::Control, 8 * index as u64, clean, clean ^ change);
+                let mut wanted =
+                    Corruption::new(Place::Control, 8 * index as u64, clean, clean ^ change);
                 wanted.flipped_bit = flipped_bit;
                 assert_eq!(words.get(salt, index), Err(wanted));
                 assert_eq!(words.words(salt).damages().collect::<Vec<_>>(), [wanted]);
@@ -244,7 +284,8 @@ mod tests {
         assert_eq!(words.words(salt).damages().count(), 0);
     }
 
-    /// CONTROL-WORD-3: all words of another structure or table, values and checks, in the place of these.
+    /// CONTROL-WORD-3: all words of another structure or table, values and checks, in the place of
+    /// these.
     #[test]
     fn no_word_of_another_structure_is_believed() {
         for other in [salt(1, 7), salt(2, 0)] {
@@ -255,7 +296,8 @@ mod tests {
         }
     }
 
-    /// CONTROL-WORD-3: a value with its check, and a check alone, taken from every word of these words and of others.
+    /// CONTROL-WORD-3: a value with its check, and a check alone, taken from every word of these
+    /// words and of others.
     #[test]
     fn no_word_agrees_with_the_check_of_another() {
         let salt = self::salt(1, 0);
@@ -269,7 +311,12 @@ mod tests {
                 if taken == kept {
                     continue;
                 }
-                for (value, check) in [taken, (taken.1, taken.0), (kept.1, kept.0), (kept.0, taken.1)] {
+                for (value, check) in [
+                    taken,
+                    (taken.1, taken.0),
+                    (kept.1, kept.0),
+                    (kept.0, taken.1),
+                ] {
                     // ORDERING: Relaxed: one thread.
                     own.values.0[to].store(value, Ordering::Relaxed);
                     // ORDERING: Relaxed: one thread.
@@ -293,12 +340,24 @@ mod tests {
         let words = ControlWords::<2>::new(salt);
         // ORDERING: Relaxed: one thread.
         let old = words.checks.0[1].load(Ordering::Relaxed);
-        assert_eq!((words.get(salt, 1), words.get_or_unset(salt, 1)), (Ok(0), Ok(0)));
+        assert_eq!(
+            (words.get(salt, 1), words.get_or_unset(salt, 1)),
+            (Ok(0), Ok(0))
+        );
         words.set(salt, 1, 5);
-        assert_eq!((words.get(salt, 1), words.get_or_unset(salt, 1)), (Ok(5), Ok(5)));
+        assert_eq!(
+            (words.get(salt, 1), words.get_or_unset(salt, 1)),
+            (Ok(5), Ok(5))
+        );
         // ORDERING: Relaxed: one thread.
         words.values.0[1].store(0, Ordering::Relaxed);
-        assert_eq!((words.get(salt, 1).unwrap_err().expected, words.get_or_unset(salt, 1)), (5, Ok(0)));
+        assert_eq!(
+            (
+                words.get(salt, 1).unwrap_err().expected,
+                words.get_or_unset(salt, 1)
+            ),
+            (5, Ok(0))
+        );
         words.set(salt, 1, 5);
         // ORDERING: Relaxed: one thread.
         words.checks.0[1].store(old, Ordering::Relaxed);

@@ -12,16 +12,20 @@
 //!   key digest that left     K ^ O ^ S                    } StoredProtection: low protection bytes
 //!   value digest that left   V ^ K ^ S                    }
 //! ```
-//! * DIGEST-1: the seeds of all parts but F are global, so a digest leaves its table by XORing F out. That
-//!   reads no byte of key or value, so a bit that flipped since the digest was computed still disagrees with it.
-//! * DIGEST-2: F binds an entry to its place and to the life of its table. It is computed once for the header check
-//!   and both digests.
+//! * DIGEST-1: the seeds of all parts but F are global, so a digest leaves its table by XORing F
+//!   out. That reads no byte of key or value, so a bit that flipped since the digest was computed
+//!   still disagrees with it.
+//! * DIGEST-2: F binds an entry to its place and to the life of its table. It is computed once for
+//!   the header check and both digests.
 //! * DIGEST-3: V is bound to K and S: two entries cannot trade values.
 //!
 //! A width of n bytes misses random damage with probability 2^-8n. Pure functions; any thread.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::cast_possible_truncation, reason = "halves of a word are folded together")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "halves of a word are folded together"
+)]
 
 use std::marker::PhantomData;
 
@@ -59,8 +63,8 @@ pub struct Kvos;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kvoc;
 
-/// A 64-bit digest over the fields that `Cover` names. A caller computes it over its own buffers and passes it along
-/// with them.
+/// A 64-bit digest over the fields that `Cover` names. A caller computes it over its own buffers
+/// and passes it along with them.
 ///
 /// ```
 /// use paranoid_memtable::Kind;
@@ -77,7 +81,10 @@ pub struct Protected<Cover> {
 
 impl<Cover> Protected<Cover> {
     const fn from_bits(bits: u64) -> Self {
-        Protected { bits, cover: PhantomData }
+        Protected {
+            bits,
+            cover: PhantomData,
+        }
     }
 
     /// The 64 bits, for storing or sending the digest.
@@ -202,12 +209,16 @@ fn sequence_part(sequence: SequenceNumber) -> u64 {
 /// C.
 #[inline(always)]
 fn family_part(family: u32) -> u64 {
-    if family == 0 { 0 } else { mix(u64::from(family), SEED_FAMILY) }
+    if family == 0 {
+        0
+    } else {
+        mix(u64::from(family), SEED_FAMILY)
+    }
 }
 
-/// The two digests that a table stored with an entry, with the entry's place taken out. A later stage, such as a
-/// block builder, compares its own copy of the bytes with them. They were computed when the entry was written;
-/// handing them on reads no byte of the entry.
+/// The two digests that a table stored with an entry, with the entry's place taken out. A later
+/// stage, such as a block builder, compares its own copy of the bytes with them. They were computed
+/// when the entry was written; handing them on reads no byte of the entry.
 ///
 /// ```
 /// use paranoid_memtable::Kind;
@@ -227,8 +238,8 @@ pub struct StoredProtection {
 }
 
 impl StoredProtection {
-    /// Digests of 8 bytes each over an entry in the caller's own buffers, for entries that do not come from a table.
-    /// O(length).
+    /// Digests of 8 bytes each over an entry in the caller's own buffers, for entries that do not
+    /// come from a table. O(length).
     ///
     /// ```
     /// use paranoid_memtable::Kind;
@@ -251,14 +262,15 @@ impl StoredProtection {
         }
     }
 
-    /// How many bytes of each digest are compared: the table's protection bytes. With 0 every entry agrees.
+    /// How many bytes of each digest are compared: the table's protection bytes. With 0 every entry
+    /// agrees.
     #[must_use]
     pub const fn bytes(&self) -> u8 {
         self.width.bytes as u8
     }
 
-    /// The digests of this key and value under another sequence number and kind. `from` must be what the table
-    /// stored; with anything else the result agrees with no entry. O(1).
+    /// The digests of this key and value under another sequence number and kind. `from` must be
+    /// what the table stored; with anything else the result agrees with no entry. O(1).
     ///
     /// ```
     /// use paranoid_memtable::Kind;
@@ -271,11 +283,15 @@ impl StoredProtection {
     pub fn rewritten(self, from: (SequenceNumber, Kind), to: (SequenceNumber, Kind)) -> Self {
         let version = sequence_part(from.0) ^ sequence_part(to.0);
         let kinds = kind_part(from.1) ^ kind_part(to.1);
-        StoredProtection { key: self.key ^ version ^ kinds, value: self.value ^ version, width: self.width }
+        StoredProtection {
+            key: self.key ^ version ^ kinds,
+            value: self.value ^ version,
+            width: self.width,
+        }
     }
 
-    /// Compares an entry, as the caller holds it now, with the stored digests, and returns its untruncated digest if
-    /// they agree. O(length).
+    /// Compares an entry, as the caller holds it now, with the stored digests, and returns its
+    /// untruncated digest if they agree. O(length).
     ///
     /// ```
     /// use paranoid_memtable::Kind;
@@ -319,7 +335,9 @@ impl Width {
     /// 0, 1, 2, 4 or 8.
     pub(crate) const fn new(bytes: u8) -> Option<Width> {
         match bytes {
-            0 | 1 | 2 | 4 | 8 => Some(Width { bytes: bytes as usize }),
+            0 | 1 | 2 | 4 | 8 => Some(Width {
+                bytes: bytes as usize,
+            }),
             _ => None,
         }
     }
@@ -341,7 +359,8 @@ pub(crate) struct Parts {
     pub(crate) value: u64,
 }
 
-/// What both digests of an entry have of its fixed fields: its header, its place and its sequence number.
+/// What both digests of an entry have of its fixed fields: its header, its place and its sequence
+/// number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FixedFields {
     /// The entry's sequence number.
@@ -354,7 +373,10 @@ impl FixedFields {
     /// Of an entry with this sequence number and this F.
     #[inline(always)]
     fn new(sequence: SequenceNumber, header_part: u64) -> FixedFields {
-        FixedFields { sequence, bits: sequence_part(sequence) ^ header_part }
+        FixedFields {
+            sequence,
+            bits: sequence_part(sequence) ^ header_part,
+        }
     }
 
     /// K of a key, and the key digest, untruncated.
@@ -373,8 +395,14 @@ impl FixedFields {
     /// Both digests, untruncated, and the K and V that these are made of.
     #[inline(always)]
     pub(crate) fn digests(&self, kind: Kind, key: &[u8], value: &[u8]) -> ([u64; 2], Parts) {
-        let parts = Parts { key: key_part(key), value: value_part_here(value) };
-        let digests = [self.key_digest(parts.key, kind), self.value_digest(parts.value, parts.key)];
+        let parts = Parts {
+            key: key_part(key),
+            value: value_part_here(value),
+        };
+        let digests = [
+            self.key_digest(parts.key, kind),
+            self.value_digest(parts.value, parts.key),
+        ];
         (digests, parts)
     }
 
@@ -385,18 +413,29 @@ impl FixedFields {
     }
 
     /// The stored digests without F (DIGEST-1).
-    pub(crate) fn stripped(&self, key_digest: u64, value_digest: u64, width: Width) -> StoredProtection {
+    pub(crate) fn stripped(
+        &self,
+        key_digest: u64,
+        value_digest: u64,
+        width: Width,
+    ) -> StoredProtection {
         let header_part = self.bits ^ sequence_part(self.sequence);
-        StoredProtection { key: key_digest ^ header_part, value: value_digest ^ header_part, width }
+        StoredProtection {
+            key: key_digest ^ header_part,
+            value: value_digest ^ header_part,
+            width,
+        }
     }
 }
 
-// Finds the single flipped bit that explains a failed check, if there is one. Runs only after a check has failed.
+// Finds the single flipped bit that explains a failed check, if there is one. Runs only after a
+// check has failed.
 //
-// Not promised: that the bit found is the one that flipped. It is the first one whose flip makes the check pass.
+// Not promised: that the bit found is the one that flipped. It is the first one whose flip makes
+// the check pass.
 
-/// Longest input that is searched, in bytes. The work is quadratic in its length: at the limit about a million bytes
-/// are hashed, which takes well under a millisecond.
+/// Longest input that is searched, in bytes. The work is quadratic in its length: at the limit
+/// about a million bytes are hashed, which takes well under a millisecond.
 pub(crate) const DIAGNOSIS_LEN_MAX: usize = 384;
 
 /// The number (byte * 8 + bit) of the first bit of `bytes` whose flipping makes `holds` true.
@@ -423,14 +462,16 @@ pub(crate) fn single_bit(bytes: &[u8], holds: impl Fn(&[u8]) -> bool) -> Option<
 //   17..128        16 bytes per step, each with its own pair of constants, steps independent of each other
 //   over 128       four accumulators of 16 bytes, then the steps above for the tail
 // ```
-// The building block is the folded multiply (64 x 64 -> 128 bits, both halves XORed), known from wyhash and its
-// relatives: on 8 to 128 bytes it costs 2 to 9 ns, less than a call through run-time dispatch. Outputs are this
-// crate's own and are never written to disk.
+// The building block is the folded multiply (64 x 64 -> 128 bits, both halves XORed), known from
+// wyhash and its relatives: on 8 to 128 bytes it costs 2 to 9 ns, less than a call through run-time
+// dispatch. Outputs are this crate's own and are never written to disk.
 //
-// * HASH-1: the constants are the SplitMix64 sequence (Steele, Lea, Flood 2014) started at 0, so nobody chose them.
+// * HASH-1: the constants are the SplitMix64 sequence (Steele, Lea, Flood 2014) started at 0, so
+//   nobody chose them.
 // * HASH-2: the length takes part in the result, so a buffer and its zero-extended copy differ.
 //
-// Pure functions; any thread. Not promised: resistance against somebody who chooses the bytes and knows the seed.
+// Pure functions; any thread. Not promised: resistance against somebody who chooses the bytes and
+// knows the seed.
 
 /// HASH-1: element `n` of the SplitMix64 sequence from seed 0.
 pub(crate) const fn splitmix(n: u64) -> u64 {
@@ -471,7 +512,8 @@ pub(crate) const fn halved(mixed: u64) -> u32 {
     (mixed ^ (mixed >> 32)) as u32
 }
 
-/// Hashes one word, for fields of that size. It takes one multiply only, because every digest contains four of these.
+/// Hashes one word, for fields of that size. It takes one multiply only, because every digest
+/// contains four of these.
 #[inline(always)]
 pub(crate) const fn mix(word: u64, seed: u64) -> u64 {
     fold(word ^ seed, seed.rotate_left(32) | 1)
@@ -503,13 +545,21 @@ fn halves(step: &[u8; STEP]) -> [u64; 2] {
 /// Hashes `bytes` under `seed`. O(length).
 #[inline(always)]
 pub(crate) fn hash(bytes: &[u8], seed: u64) -> u64 {
-    if bytes.len() <= STEP { short(bytes, seed) } else { long(bytes, seed) }
+    if bytes.len() <= STEP {
+        short(bytes, seed)
+    } else {
+        long(bytes, seed)
+    }
 }
 
 /// `hash(bytes, SEED)`, with the seed and the salts joined when it is compiled. O(length).
 #[inline(always)]
 pub(crate) fn hash_under<const SEED: u64>(bytes: &[u8]) -> u64 {
-    if bytes.len() <= STEP { short(bytes, SEED) } else { long_under::<SEED>(bytes) }
+    if bytes.len() <= STEP {
+        short(bytes, SEED)
+    } else {
+        long_under::<SEED>(bytes)
+    }
 }
 
 #[inline(always)]
@@ -521,7 +571,8 @@ fn short(bytes: &[u8], seed: u64) -> u64 {
         (half(bytes, 0), half(bytes, len - 4))
     } else if len > 0 {
         // First, middle and last byte are all bytes of an input of one to three.
-        let packed = u64::from(bytes[0]) << 16 | u64::from(bytes[len / 2]) << 8 | u64::from(bytes[len - 1]);
+        let packed =
+            u64::from(bytes[0]) << 16 | u64::from(bytes[len / 2]) << 8 | u64::from(bytes[len - 1]);
         (packed, 0)
     } else {
         (0, 0)
@@ -531,7 +582,10 @@ fn short(bytes: &[u8], seed: u64) -> u64 {
 
 #[inline(always)]
 fn finish(sum: u64, len: usize, seed: u64) -> u64 {
-    fold(sum ^ SALTS[2 * STEPS], (len as u64) ^ SALTS[2 * STEPS + 1] ^ seed.rotate_left(32))
+    fold(
+        sum ^ SALTS[2 * STEPS],
+        (len as u64) ^ SALTS[2 * STEPS + 1] ^ seed.rotate_left(32),
+    )
 }
 
 #[inline(never)]
@@ -541,23 +595,38 @@ fn long_under<const SEED: u64>(bytes: &[u8]) -> u64 {
 
 #[inline]
 fn long(bytes: &[u8], seed: u64) -> u64 {
-    if bytes.len() <= UNROLLED { tail(bytes, bytes, seed, seed) } else { longest(bytes, seed) }
+    if bytes.len() <= UNROLLED {
+        tail(bytes, bytes, seed, seed)
+    } else {
+        longest(bytes, seed)
+    }
 }
 
 /// Out of line, so that shorter inputs save no registers for it.
 #[inline(never)]
 fn longest(bytes: &[u8], seed: u64) -> u64 {
-    let mut accumulators = [seed ^ SALTS[8], seed ^ SALTS[9], seed ^ SALTS[10], seed ^ SALTS[11]];
+    let mut accumulators = [
+        seed ^ SALTS[8],
+        seed ^ SALTS[9],
+        seed ^ SALTS[10],
+        seed ^ SALTS[11],
+    ];
     // At least one byte stays for the tail, whose last step overlaps what came before.
     let (blocks, _) = bytes[..bytes.len() - 1].as_chunks::<BLOCK>();
     for block in blocks {
-        for ((state, step), salt) in accumulators.iter_mut().zip(block.as_chunks::<STEP>().0).zip(SALTS) {
+        for ((state, step), salt) in accumulators
+            .iter_mut()
+            .zip(block.as_chunks::<STEP>().0)
+            .zip(SALTS)
+        {
             let [low, high] = halves(step);
             *state = fold(low ^ salt, high ^ *state);
         }
     }
-    let sum = fold(accumulators[0] ^ SALTS[12], accumulators[1] ^ SALTS[13])
-        .wrapping_add(fold(accumulators[2] ^ SALTS[14], accumulators[3] ^ SALTS[15]));
+    let sum = fold(accumulators[0] ^ SALTS[12], accumulators[1] ^ SALTS[13]).wrapping_add(fold(
+        accumulators[2] ^ SALTS[14],
+        accumulators[3] ^ SALTS[15],
+    ));
     tail(bytes, &bytes[blocks.len() * BLOCK..], sum, seed)
 }
 
@@ -566,8 +635,11 @@ fn longest(bytes: &[u8], seed: u64) -> u64 {
 fn tail(bytes: &[u8], rest: &[u8], mut sum: u64, seed: u64) -> u64 {
     let len = bytes.len();
     for (step, salts) in SALTS.as_chunks::<2>().0[..STEPS - 1].iter().enumerate() {
-        // The last step, below, takes the last 16 bytes, so this loop stops while more than one step is left.
-        let left = rest.get(step * STEP..).and_then(<[u8]>::first_chunk::<{ STEP + 1 }>);
+        // The last step, below, takes the last 16 bytes, so this loop stops while more than one
+        // step is left.
+        let left = rest
+            .get(step * STEP..)
+            .and_then(<[u8]>::first_chunk::<{ STEP + 1 }>);
         let Some([bytes @ .., _]) = left else { break };
         let [low, high] = halves(bytes);
         sum = sum.wrapping_add(fold(low ^ salts[0] ^ seed, high ^ salts[1]));
@@ -585,8 +657,9 @@ fn tail(bytes: &[u8], rest: &[u8], mut sum: u64, seed: u64) -> u64 {
 //   link       target offset (32) | tag (32)                       tag   = mix(slot, level, target, secret)
 //   back word  target offset (32) | tag (16) | header check (16)   check = fold(F), F = mix(lengths, sequence, revision, offset, secret)
 // ```
-// * TAG-1: a tag is bound to the slot it stands in, the level it serves and the target it names; a word copied from
-//   anywhere else, a zeroed word or a flipped bit fails with probability 1 - 2^-32 (2^-16 for the short ones).
+// * TAG-1: a tag is bound to the slot it stands in, the level it serves and the target it names; a
+//   word copied from anywhere else, a zeroed word or a flipped bit fails with probability 1 - 2^-32
+//   (2^-16 for the short ones).
 // * TAG-2: a link that names no target carries a tag like any other.
 // * TAG-3: each table has another secret, so words that an earlier table left in the memory fail.
 //
@@ -604,7 +677,10 @@ pub(crate) struct Secret {
 impl Secret {
     /// A secret from a seed: a pure function.
     pub(crate) const fn from_seed(seed: u64) -> Self {
-        Secret { mask: splitmix(seed ^ 0x6c69_6e6b), factor: splitmix(seed ^ 0x7461_6773) | 1 }
+        Secret {
+            mask: splitmix(seed ^ 0x6c69_6e6b),
+            factor: splitmix(seed ^ 0x7461_6773) | 1,
+        }
     }
 
     /// The seed of tower heights (TAG-3).
@@ -613,11 +689,14 @@ impl Secret {
         self.mask.rotate_left(23) ^ self.factor
     }
 
-    /// Tag of a link that stands at `slot` (arena units), serves `level` and names `target` (arena units, 0 = none).
+    /// Tag of a link that stands at `slot` (arena units), serves `level` and names `target` (arena
+    /// units, 0 = none).
     #[inline(always)]
     pub(crate) const fn link_tag(self, slot: u32, level: u32, target: u32) -> u32 {
         let place = ((slot as u64) << 32) | target as u64;
-        let factor = self.factor.wrapping_add((level as u64).wrapping_mul(0xd1b5_4a32_d192_ed02));
+        let factor = self
+            .factor
+            .wrapping_add((level as u64).wrapping_mul(0xd1b5_4a32_d192_ed02));
         halved(fold(place ^ self.mask, factor))
     }
 
@@ -637,18 +716,25 @@ impl Secret {
         revision: u32,
     ) -> (FixedFields, u16) {
         let header_part = self.header_part(node, lengths, sequence, revision);
-        (FixedFields::new(sequence, header_part), halved(header_part) as u16)
+        (
+            FixedFields::new(sequence, header_part),
+            halved(header_part) as u16,
+        )
     }
 
     /// The digest part F of the node at `node`: its place and its header.
     #[inline(always)]
     const fn header_part(self, node: u32, lengths: u64, sequence: u64, revision: u32) -> u64 {
         let place = ((node as u64) << 32) | revision as u64;
-        fold(lengths ^ self.mask, sequence ^ place.rotate_left(7) ^ self.factor)
+        fold(
+            lengths ^ self.mask,
+            sequence ^ place.rotate_left(7) ^ self.factor,
+        )
     }
 }
 
-// The check values of everything that the tombstone index stores, in one place that shows what each check covers.
+// The check values of everything that the tombstone index stores, in one place that shows what each
+// check covers.
 //
 // ```text
 //   common prefix  length, bytes                       bound to the table             64 bits
@@ -660,10 +746,11 @@ impl Secret {
 //   node head      bounds, counts, digest of pieces    bound to what the node covers  64 bits
 //   counter        value                               bound to which counter it is   32 bits
 // ```
-// * CHECKS-1: all are bound to the table's secret, so words of another table or an earlier life fail.
+// * CHECKS-1: all are bound to the table's secret, so words of another table or an earlier life
+//   fail.
 // * CHECKS-2: a correct check is zero only by chance, so zeroed memory fails.
-// * CHECKS-3: the check of a record is odd and the pending mark is even, so a record that is being written never
-//   passes.
+// * CHECKS-3: the check of a record is odd and the pending mark is even, so a record that is being
+//   written never passes.
 //
 // Pure functions; any thread. Not promised: resistance against somebody who knows the secret.
 
@@ -698,7 +785,10 @@ pub(crate) struct Checks {
 
 impl Checks {
     pub(crate) const fn new(secret: Secret) -> Self {
-        Checks { mask: secret.mask, factor: secret.factor }
+        Checks {
+            mask: secret.mask,
+            factor: secret.factor,
+        }
     }
 
     /// The pending mark of log record `index`: its check word until the record is complete.
@@ -707,17 +797,24 @@ impl Checks {
         fold((index as u64) ^ self.mask ^ PENDING, self.factor) & !1
     }
 
-    /// Check over the fields of log record `index` that decide most queries: sequence number, prefixes, and how many
-    /// bytes these leave out, which is part of `lengths`.
+    /// Check over the fields of log record `index` that decide most queries: sequence number,
+    /// prefixes, and how many bytes these leave out, which is part of `lengths`.
     #[inline(always)]
-    pub(crate) const fn record(self, index: u32, sequence: u64, [start, end]: [u64; 2], lengths: u64) -> u64 {
+    pub(crate) const fn record(
+        self,
+        index: u32,
+        sequence: u64,
+        [start, end]: [u64; 2],
+        lengths: u64,
+    ) -> u64 {
         let place = (index as u64).wrapping_mul(STRIDE) ^ RECORD ^ (lengths & SKIP_BITS);
         (fold(start ^ self.mask, end ^ self.factor)
             ^ fold(sequence ^ self.factor.rotate_left(32), place ^ self.mask).rotate_left(21))
             | 1
     }
 
-    /// Check over the lengths and the place of a record's keys: `place` is the record's index, and the place in the low half.
+    /// Check over the lengths and the place of a record's keys: `place` is the record's index, and
+    /// the place in the low half.
     #[inline(always)]
     pub(crate) const fn keys(self, place: u64, lengths: u64) -> u32 {
         halved(fold(place ^ KEYS ^ self.mask, lengths ^ self.factor))
@@ -726,10 +823,14 @@ impl Checks {
     /// Check over key bytes stored at word `offset` of the key store.
     #[inline(always)]
     pub(crate) fn key(self, offset: u32, bytes: &[u8]) -> u64 {
-        hash(bytes, self.mask ^ KEY ^ u64::from(offset).wrapping_mul(STRIDE))
+        hash(
+            bytes,
+            self.mask ^ KEY ^ u64::from(offset).wrapping_mul(STRIDE),
+        )
     }
 
-    /// Check over the piece at `position` of a node. It covers where the piece begins and where the next one begins.
+    /// Check over the piece at `position` of a node. It covers where the piece begins and where the
+    /// next one begins.
     #[inline(always)]
     pub(crate) fn piece(
         self,
@@ -738,17 +839,20 @@ impl Checks {
         [prefix, next]: [u64; 2],
         refs: u64,
     ) -> u32 {
-        let place =
-            (records ^ PIECE ^ (skip as u64) << SKIP_SHIFT).wrapping_add(position.wrapping_mul(STRIDE));
-        let mixed = fold(prefix ^ self.mask, next ^ self.factor ^ place.rotate_left(17))
-            ^ fold(refs ^ self.factor, self.mask ^ place).rotate_left(32);
+        let place = (records ^ PIECE ^ (skip as u64) << SKIP_SHIFT)
+            .wrapping_add(position.wrapping_mul(STRIDE));
+        let mixed = fold(
+            prefix ^ self.mask,
+            next ^ self.factor ^ place.rotate_left(17),
+        ) ^ fold(refs ^ self.factor, self.mask ^ place).rotate_left(32);
         halved(mixed)
     }
 
     /// Extends the digest of a node's pieces by one piece.
     #[inline(always)]
     pub(crate) const fn digest(self, so_far: u64, prefix: u64, refs: u64) -> u64 {
-        fold(so_far ^ prefix ^ self.mask, refs ^ self.factor).rotate_left(5) ^ so_far.wrapping_mul(STRIDE)
+        fold(so_far ^ prefix ^ self.mask, refs ^ self.factor).rotate_left(5)
+            ^ so_far.wrapping_mul(STRIDE)
     }
 
     /// Check over the head of a node.

@@ -1,4 +1,5 @@
-//! Proof that memory holds what was written: digests that travel with entries, checksums of blocks, and the reports of damage.
+//! Proof that memory holds what was written: digests that travel with entries, checksums of blocks,
+//! and the reports of damage.
 
 #![forbid(unsafe_code)]
 

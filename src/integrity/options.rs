@@ -7,8 +7,8 @@ use crate::integrity::digest::Width;
 
 /// Which checks a table makes. Made by [`ParanoidOptions::builder`].
 ///
-/// Link tags and header checks are verified at every hop under all options: no setting lets a damaged link or length
-/// crash the process.
+/// Link tags and header checks are verified at every hop under all options: no setting lets a
+/// damaged link or length crash the process.
 ///
 /// ```
 /// use paranoid_memtable::ParanoidOptions;
@@ -94,9 +94,9 @@ pub struct ParanoidOptionsBuilder {
 }
 
 impl ParanoidOptionsBuilder {
-    /// Stored bytes of each of an entry's two digests: 0, 1, 2, 4 or 8 (default). Random damage to an entry goes
-    /// unnoticed with probability 2^-8 at 1 byte, 2^-16 at 2, 2^-32 at 4, 2^-64 at 8; at 0 only links, lengths and
-    /// sequence numbers are checked.
+    /// Stored bytes of each of an entry's two digests: 0, 1, 2, 4 or 8 (default). Random damage to
+    /// an entry goes unnoticed with probability 2^-8 at 1 byte, 2^-16 at 2, 2^-32 at 4, 2^-64 at 8;
+    /// at 0 only links, lengths and sequence numbers are checked.
     ///
     /// ```
     /// use paranoid_memtable::ParanoidOptions;
@@ -112,7 +112,8 @@ impl ParanoidOptionsBuilder {
         self
     }
 
-    /// Also verify the key digest of every node that a search enters (default off). Needs protection bytes.
+    /// Also verify the key digest of every node that a search enters (default off). Needs
+    /// protection bytes.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions, ParanoidOptions};
@@ -121,23 +122,37 @@ impl ParanoidOptionsBuilder {
     /// assert!(table.options().paranoid().checksum_on_seek());
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
+    #[expect(
+        clippy::fn_params_excessive_bools,
+        reason = "the setter of a yes/no option"
+    )]
     pub fn checksum_on_seek(mut self, on: bool) -> Self {
-        self.options.checksum_on_seek = if on { SeekChecks::EveryNode } else { SeekChecks::Bracket };
+        self.options.checksum_on_seek = if on {
+            SeekChecks::EveryNode
+        } else {
+            SeekChecks::Bracket
+        };
         self
     }
 
-    /// Compare neighbours in searches and steps, and report what is out of order (default off). Finds comparators
-    /// that disagree with themselves.
+    /// Compare neighbours in searches and steps, and report what is out of order (default off).
+    /// Finds comparators that disagree with themselves.
     ///
     /// ```
     /// use paranoid_memtable::ParanoidOptions;
     /// assert!(ParanoidOptions::builder().order_checks(true).build()?.order_checks());
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    #[expect(clippy::fn_params_excessive_bools, reason = "the setter of a yes/no option")]
+    #[expect(
+        clippy::fn_params_excessive_bools,
+        reason = "the setter of a yes/no option"
+    )]
     pub fn order_checks(mut self, on: bool) -> Self {
-        self.options.order_checks = if on { OrderChecks::On } else { OrderChecks::Off };
+        self.options.order_checks = if on {
+            OrderChecks::On
+        } else {
+            OrderChecks::Off
+        };
         self
     }
 
@@ -151,7 +166,8 @@ impl ParanoidOptionsBuilder {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for other protection bytes than 0, 1, 2, 4, 8, and for `checksum_on_seek` without any.
+    /// `InvalidArgument` for other protection bytes than 0, 1, 2, 4, 8, and for `checksum_on_seek`
+    /// without any.
     pub fn build(self) -> Result<ParanoidOptions> {
         if let Some(bytes) = self.refused {
             return Err(Error::InvalidArgument(format!(

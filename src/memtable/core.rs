@@ -58,12 +58,24 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(options: MemTableOptions) -> Result<Arc<Self>> {
         let secret = Secret::from_seed(options.draw_seed());
-        let points =
-            List::new(Head::Points, options.paranoid.checksum_on_seek, options.paranoid.order_checks);
+        let points = List::new(
+            Head::Points,
+            options.paranoid.checksum_on_seek,
+            options.paranoid.order_checks,
+        );
         let mut core = Arc::new(Core {
             comparator: options.comparator.clone(),
-            arena: Arena::new(options.write_buffer_size, options.hard_limit, options.paranoid.width, secret),
-            points: if options.keeps_directory() { points.with_directory() } else { points },
+            arena: Arena::new(
+                options.write_buffer_size,
+                options.hard_limit,
+                options.paranoid.width,
+                secret,
+            ),
+            points: if options.keeps_directory() {
+                points.with_directory()
+            } else {
+                points
+            },
             upkeep: Upkeep::default(),
             tombstones: RangeTombstones::new(&options, secret),
             shards: WriterShards::new(secret),
@@ -84,7 +96,10 @@ impl Core {
     /// The arena and the comparator, which the methods of all parts take.
     #[inline(always)]
     pub(crate) fn ground(&self) -> Ground<'_> {
-        Ground { arena: &self.arena, comparator: &self.comparator }
+        Ground {
+            arena: &self.arena,
+            comparator: &self.comparator,
+        }
     }
 
     /// A search among the point entries.
@@ -101,68 +116,88 @@ impl Core {
 
     /// The sequence number of the range tombstone that the question is about.
     #[inline(always)]
-    pub(crate) fn covering(&self, question: Question<'_>) -> Result<Option<SequenceNumber>, Corruption> {
+    pub(crate) fn covering(
+        &self,
+        question: Question<'_>,
+    ) -> Result<Option<SequenceNumber>, Corruption> {
         self.tombstones.covering(self.ground(), question)
     }
 
-    /// Whether a tombstone that a snapshot sees is known to be newer than all point entries in its interval, so that none of
-    /// them can be shown.
+    /// Whether a tombstone that a snapshot sees is known to be newer than all point entries in its
+    /// interval, so that none of them can be shown.
     pub(crate) fn is_dead(&self, run: &CoveringRun) -> bool {
         // Strictly newer, because it does not cover entries with its own sequence number.
         !run.is_empty() && run.sequence > self.shards.largest_under(run)
     }
 
-    /// Calls `visit` with every group of control words: with those of the arena alone if its secret is damaged.
+    /// Calls `visit` with every group of control words: with those of the arena alone if its secret
+    /// is damaged.
     pub(crate) fn each_control(&self, visit: &mut dyn FnMut(Words<'_>)) {
         visit(self.arena.control.words());
         if let Ok(secret) = self.arena.control.secret() {
-            self.accelerators.lines(secret).for_each(|(lines, salt)| visit(lines.control_words(salt)));
+            self.accelerators
+                .lines(secret)
+                .for_each(|(lines, salt)| visit(lines.control_words(salt)));
             self.shards.each_control(secret, visit);
         }
     }
 
-    /// Compares every control word but those of the writer shards with its check. Call it while no word is being set.
+    /// Compares every control word but those of the writer shards with its check. Call it while no
+    /// word is being set.
     pub(crate) fn check_control(&self) -> Result<(), Corruption> {
         self.arena.control.words().check()?;
         let mut lines = self.accelerators.lines(self.arena.control.secret()?);
         lines.try_for_each(|(lines, salt)| lines.control_words(salt).check())
     }
 
-    /// Compares the sums that a full pass saw with those sealed by the freeze, and with the number of tombstones in
-    /// the indexes.
+    /// Compares the sums that a full pass saw with those sealed by the freeze, and with the number
+    /// of tombstones in the indexes.
     pub(crate) fn compare_sums(&self, seen: &Totals) -> Result<(), Corruption> {
-        let Some(sealed) = self.sealed.get() else { return Ok(()) };
+        let Some(sealed) = self.sealed.get() else {
+            return Ok(());
+        };
         seen.compare(sealed)?;
         self.tombstones.compare(&self.arena, seen.range_deletes)
     }
 
-    /// Whether the table is frozen. A damaged flag counts as frozen, which loses no entry; the next write reports the
-    /// damage.
+    /// Whether the table is frozen. A damaged flag counts as frozen, which loses no entry; the next
+    /// write reports the damage.
     pub(crate) fn is_frozen(&self) -> bool {
         !matches!(self.arena.control.get(ControlWord::FROZEN), Ok(0))
     }
 
     /// Bytes given to writers, of side structures, and of this struct.
     pub(crate) fn taken_bytes(&self) -> u64 {
-        let sides = self.tombstones.live.allocated_bytes().saturating_add(self.shards.heap_bytes());
-        self.arena.room.handed_bytes().saturating_add(sides).saturating_add(size_of::<Core>() as u64)
+        let sides = self
+            .tombstones
+            .live
+            .allocated_bytes()
+            .saturating_add(self.shards.heap_bytes());
+        self.arena
+            .room
+            .handed_bytes()
+            .saturating_add(sides)
+            .saturating_add(size_of::<Core>() as u64)
     }
 
     /// Bytes of allocated memory: what is taken, and what is left of the first chunk.
     pub(crate) fn allocated_bytes(&self) -> u64 {
-        self.taken_bytes().saturating_add(self.arena.free_first_bytes())
+        self.taken_bytes()
+            .saturating_add(self.arena.free_first_bytes())
     }
 
     /// Bytes of allocated memory once the table is frozen, at most: what engines weigh.
     pub(crate) fn bytes_once_frozen(&self) -> u64 {
-        self.allocated_bytes().saturating_add(self.tombstones.freeze_bytes())
+        self.allocated_bytes()
+            .saturating_add(self.tombstones.freeze_bytes())
     }
 
     /// Reserves `bytes` of the arena and room for `load` in the tombstone indexes, both or neither.
     #[inline(always)]
     pub(crate) fn reserve(&self, inside: &mut Inside, bytes: u64, load: Load) -> Result<()> {
         if load != Load::default() {
-            self.tombstones.reserve(&self.arena, &mut inside.index_room, load)?;
+            self.tombstones
+                .reserve(&self.arena, &mut inside.index_room, load)?;
         }
         let reserved = self.arena.reserve(&mut inside.inserter.sub, bytes);
         reserved.map_err(|error| self.refuse(inside, load, error))
@@ -171,7 +206,8 @@ impl Core {
     /// Gives back room in the indexes after the arena refused a write; returns the write's error.
     #[cold]
     pub(crate) fn refuse(&self, inside: &mut Inside, load: Load, error: Error) -> Error {
-        self.tombstones.give_back(&self.arena, &mut inside.index_room);
+        self.tombstones
+            .give_back(&self.arena, &mut inside.index_room);
         match error {
             Error::MemTableFull { needed, .. } => Error::MemTableFull {
                 needed: needed.saturating_add(self.tombstones.bytes_for(load)),
@@ -184,7 +220,8 @@ impl Core {
     /// Looks at some pages of the directory, if there is one, and renews it if it is broken.
     pub(crate) fn maintain_directory(&self) {
         if let Ok(search) = self.point_search() {
-            self.upkeep.inspect_and_renew(&search, &mut || self.shards.wait_out_writers());
+            self.upkeep
+                .inspect_and_renew(&search, &mut || self.shards.wait_out_writers());
         }
     }
 
@@ -195,10 +232,18 @@ impl Core {
     }
 
     /// Whether the entry before replaced this one.
-    pub(crate) fn hidden_by(&self, newer: Option<(&[u8], SequenceNumber)>, entry: &Verified<'_>) -> Hidden {
+    pub(crate) fn hidden_by(
+        &self,
+        newer: Option<(&[u8], SequenceNumber)>,
+        entry: &Verified<'_>,
+    ) -> Hidden {
         let hides = |(key, sequence)| {
             sequence == entry.node().sequence() && self.comparator.compare(key, entry.key()).is_eq()
         };
-        if self.replaces() && newer.is_some_and(hides) { Hidden::Yes } else { Hidden::No }
+        if self.replaces() && newer.is_some_and(hides) {
+            Hidden::Yes
+        } else {
+            Hidden::No
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! `Debug` of types that hold a table, its memory, or bytes of the user.
 //!
-//! * DEBUG-1: no key, value or bound is printed, only lengths and counts; nor a table's secret, nor the seed that it
-//!   is made from.
-//! * DEBUG-2: the table's memory is not read, only the fields of the value itself, options, and one atomic flag.
+//! * DEBUG-1: no key, value or bound is printed, only lengths and counts; nor a table's secret, nor
+//!   the seed that it is made from.
+//! * DEBUG-2: the table's memory is not read, only the fields of the value itself, options, and one
+//!   atomic flag.
 //! * DEBUG-3: no lock is taken, because a comparator may print its table from inside a write.
 //! * DEBUG-4: the output is shorter than a kilobyte, however large the table.
 //!
-//! All other types that are shown derive `Debug` from parts that keep these rules. `tests/suite/debug_output.rs` tries every public
-//! type. Any thread.
+//! All other types that are shown derive `Debug` from parts that keep these rules.
+//! `tests/suite/debug_output.rs` tries every public type. Any thread.
 
 #![forbid(unsafe_code)]
 
@@ -163,9 +164,10 @@ shown! {
 impl<V: AsRef<[u8]>> Debug for Base<V> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
-            Base::Value(value) => {
-                f.debug_struct("Value").field("len", &value.as_ref().len()).finish_non_exhaustive()
-            }
+            Base::Value(value) => f
+                .debug_struct("Value")
+                .field("len", &value.as_ref().len())
+                .finish_non_exhaustive(),
             Base::Deleted => f.write_str("Deleted"),
             Base::Below => f.write_str("Below"),
         }

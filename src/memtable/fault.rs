@@ -1,5 +1,5 @@
-//! The fault injector, which breaks a table's memory on purpose, for tests. It needs the feature `fault-injection`,
-//! which is not for production.
+//! The fault injector, which breaks a table's memory on purpose, for tests. It needs the feature
+//! `fault-injection`, which is not for production.
 //!
 //! ```text
 //!   open:   level 0 and every upper level are walked over the undamaged words   ->  pieces: what, where, whose
@@ -8,20 +8,28 @@
 //!   look:   between writes, notes what every word holds                         ->  Past: what `revert` puts back
 //! ```
 //! Invariants:
-//! * FAULT-1: the caller of `open` promises that nothing else uses the table while a method of the fault injector
-//!   runs, and that nothing borrowed from the table, such as a value or key, is held across a call. Reads between two
-//!   calls are fine. Cursors and ranges may stay parked, because they hold offsets.
-//! * FAULT-2: every piece lies inside one chunk of the arena (found by the bounds check of `View::locate`), or in the
-//!   lines of a `ControlWords`, or in a slice of atomics that a side structure hands out; all live as long as the
-//!   table, which the fault injector borrows. Or it is a copy of a watched tombstone, whole words that the injector keeps alive.
-//! * FAULT-3: a break changes only bytes of pieces, and bytes of the aligned word around a byte of a piece, which is
-//!   in the same unit.
+//! * FAULT-1: the caller of `open` promises that nothing else uses the table while a method of the
+//!   fault injector runs, and that nothing borrowed from the table, such as a value or key, is held
+//!   across a call. Reads between two calls are fine. Cursors and ranges may stay parked, because
+//!   they hold offsets.
+//! * FAULT-2: every piece lies inside one chunk of the arena (found by the bounds check of
+//!   `View::locate`), or in the lines of a `ControlWords`, or in a slice of atomics that a side
+//!   structure hands out; all live as long as the table, which the fault injector borrows. Or it is
+//!   a copy of a watched tombstone, whole words that the injector keeps alive.
+//! * FAULT-3: a break changes only bytes of pieces, and bytes of the aligned word around a byte of
+//!   a piece, which is in the same unit.
 //!
-//! The walk trusts every word, so a fault injector must be opened on undamaged memory. Not promised: that pieces stay
-//! the same when entries are inserted; open a new fault injector then.
+//! The walk trusts every word, so a fault injector must be opened on undamaged memory. Not
+//! promised: that pieces stay the same when entries are inserted; open a new fault injector then.
 
-#![expect(unsafe_code, reason = "writes to memory behind the back of the types that own it")]
-#![allow(clippy::cast_possible_truncation, reason = "levels and places in a header are small constants")]
+#![expect(
+    unsafe_code,
+    reason = "writes to memory behind the back of the types that own it"
+)]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "levels and places in a header are small constants"
+)]
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,7 +38,9 @@ use std::sync::Arc;
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
 use crate::memtable::arena::arena::View;
-use crate::memtable::arena::layout::{BACK_AT, HEADER, HEIGHT_MAX, Head, REVISION_AT, SEQUENCE_AT, UNIT};
+use crate::memtable::arena::layout::{
+    BACK_AT, HEADER, HEIGHT_MAX, Head, REVISION_AT, SEQUENCE_AT, UNIT,
+};
 use crate::memtable::arena::node::{Lengths, entry_end, key_at};
 use crate::memtable::core::Core;
 use crate::memtable::debug::shown;
@@ -83,8 +93,8 @@ impl<'t> FaultInjector<'t> {
     /// Lists every byte of `table`, which must be undamaged. O(entries log entries).
     ///
     /// # Safety
-    /// While any method of the fault injector runs, no other thread may use the table, and nothing that was borrowed
-    /// from it (a value, a key, an entry, a pinned value) may be alive (FAULT-1).
+    /// While any method of the fault injector runs, no other thread may use the table, and nothing
+    /// that was borrowed from it (a value, a key, an entry, a pinned value) may be alive (FAULT-1).
     ///
     /// # Errors
     /// `Corruption` if the table is already damaged.
@@ -102,7 +112,10 @@ impl<'t> FaultInjector<'t> {
         injector.list(&view, Head::Points, Part::Points)?;
         injector.list(&view, Head::Ranges, Part::Ranges)?;
         for (lines, salt) in core.accelerators.lines(view.secret) {
-            let words = lines.every_word(&view, salt)?.into_iter().map(std::slice::from_ref);
+            let words = lines
+                .every_word(&view, salt)?
+                .into_iter()
+                .map(std::slice::from_ref);
             words.for_each(|word| injector.words(Region::FilterWord, Part::Points, word));
         }
         injector.directory(&view)?;
@@ -111,14 +124,18 @@ impl<'t> FaultInjector<'t> {
         let index = &core.tombstones.live;
         index.regions(&mut |_, words| injector.words(Region::TombstoneIndex, Part::Ranges, words));
         injector.watches();
-        let addresses = injector.pieces.iter().enumerate().map(|(place, piece)| (piece.address, place));
+        let addresses = injector
+            .pieces
+            .iter()
+            .enumerate()
+            .map(|(place, piece)| (piece.address, place));
         injector.by_address = addresses.collect();
         injector.by_address.sort_unstable();
         Ok(injector)
     }
 
-    /// Notes the value of every word of an undamaged table. Call it between writes, so that a later fault injector
-    /// can put earlier values back. O(bytes).
+    /// Notes the value of every word of an undamaged table. Call it between writes, so that a later
+    /// fault injector can put earlier values back. O(bytes).
     ///
     /// # Safety
     /// No other thread may use the table meanwhile (FAULT-1).
@@ -143,21 +160,32 @@ impl<'t> FaultInjector<'t> {
             }
         };
         core.each_control(&mut |control| {
-            control.runs().into_iter().for_each(|run| words(run, Fresh::Made));
+            control
+                .runs()
+                .into_iter()
+                .for_each(|run| words(run, Fresh::Made));
         });
-        core.tombstones.live.regions(&mut |_, run| words(run, Fresh::Zeros));
+        core.tombstones
+            .live
+            .regions(&mut |_, run| words(run, Fresh::Zeros));
         for watch in core.shards.copies() {
-            past.note(watch.bytes().as_ptr().addr(), watch.bytes().to_vec(), Fresh::Made);
+            past.note(
+                watch.bytes().as_ptr().addr(),
+                watch.bytes().to_vec(),
+                Fresh::Made,
+            );
         }
         Ok(())
     }
 
-    /// Whether this piece is a back link whose tag matches what it names now. A tag has 16 bits: one in 65 536 changed
-    /// words matches by chance, and is taken for the witness of a lost write.
+    /// Whether this piece is a back link whose tag matches what it names now. A tag has 16 bits:
+    /// one in 65 536 changed words matches by chance, and is taken for the witness of a lost write.
     #[must_use]
     pub fn back_link_matches(&self, piece: usize) -> bool {
         let piece = &self.pieces[piece];
-        let Ok(view) = self.core.arena.view() else { return false };
+        let Ok(view) = self.core.arena.view() else {
+            return false;
+        };
         let unit = || {
             let start = piece.address.checked_sub(BACK_AT + BACK_BYTES.0)?;
             let (stretches, _) = self.core.arena.stretches().ok()?;
@@ -166,11 +194,12 @@ impl<'t> FaultInjector<'t> {
                 (ahead < units as usize).then_some(first + ahead as u32)
             })
         };
-        piece.region == Region::BackLink && unit().is_some_and(|node| view.back_hint(node).is_some())
+        piece.region == Region::BackLink
+            && unit().is_some_and(|node| view.back_hint(node).is_some())
     }
 
-    /// All pieces of the fault model: ascending by place in the arena, then the control words. Tables that were made
-    /// in one way have one order, wherever the system puts their memory.
+    /// All pieces of the fault model: ascending by place in the arena, then the control words.
+    /// Tables that were made in one way have one order, wherever the system puts their memory.
     #[must_use]
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
@@ -182,13 +211,15 @@ impl<'t> FaultInjector<'t> {
         &self.checks
     }
 
-    /// Number of bytes of the table's own struct that no piece covers: locks, counters, hints, options, allocation
-    /// marks.
+    /// Number of bytes of the table's own struct that no piece covers: locks, counters, hints,
+    /// options, allocation marks.
     #[must_use]
     pub fn excluded_bytes(&self) -> usize {
         let core = std::ptr::from_ref(self.core).addr();
-        let inside =
-            self.pieces.iter().filter(|piece| (core..core + size_of::<Core>()).contains(&piece.address));
+        let inside = self
+            .pieces
+            .iter()
+            .filter(|piece| (core..core + size_of::<Core>()).contains(&piece.address));
         size_of::<Core>().saturating_sub(inside.map(Piece::len).sum())
     }
 
@@ -215,11 +246,25 @@ impl<'t> FaultInjector<'t> {
     fn head(&mut self, view: &View<'_>, sentinel: u32, part: Part) -> Result<()> {
         let start = address_of(view, sentinel, BACK_AT + UNIT)?;
         for level in 0..HEIGHT_MAX as u32 {
-            self.add(Region::HeadLink, part, level, None, start - UNIT * (level as usize + 1), UNIT);
+            self.add(
+                Region::HeadLink,
+                part,
+                level,
+                None,
+                start - UNIT * (level as usize + 1),
+                UNIT,
+            );
         }
         self.add(Region::Padding, part, 0, None, start, BACK_AT);
         let back = start + BACK_AT;
-        self.add(Region::BackLink, part, 0, None, back + BACK_BYTES.0, BACK_BYTES.1);
+        self.add(
+            Region::BackLink,
+            part,
+            0,
+            None,
+            back + BACK_BYTES.0,
+            BACK_BYTES.1,
+        );
         self.add(Region::Padding, part, 0, None, back + CHECK_AT, 2);
         Ok(())
     }
@@ -229,8 +274,13 @@ impl<'t> FaultInjector<'t> {
         let sequence = raw_word(view, node + (SEQUENCE_AT / UNIT) as u32)?;
         let (key_at, end) = (key_at(view.width), entry_end(view.width, lengths) as usize);
         let start = address_of(view, node, end)?;
-        let key = view.published(node, key_at, lengths.key_len()).ok_or_else(lost)?;
-        let owner = Some(Owner { key: key.into(), sequence });
+        let key = view
+            .published(node, key_at, lengths.key_len())
+            .ok_or_else(lost)?;
+        let owner = Some(Owner {
+            key: key.into(),
+            sequence,
+        });
         for level in 0..height {
             let link = start - UNIT * (level as usize + 1);
             self.add(Region::Link, part, level, owner.clone(), link, UNIT);
@@ -277,16 +327,35 @@ impl<'t> FaultInjector<'t> {
 
     /// Lists a run of words of a structure beside the list.
     fn words(&mut self, region: Region, part: Part, words: &[AtomicU64]) {
-        self.add(region, part, 0, None, words.as_ptr().expose_provenance(), size_of_val(words));
+        self.add(
+            region,
+            part,
+            0,
+            None,
+            words.as_ptr().expose_provenance(),
+            size_of_val(words),
+        );
     }
 
-    /// Lists the copies of watched tombstones, each once: shards share them. Words that are not aligned, as under Miri, are left out.
+    /// Lists the copies of watched tombstones, each once: shards share them. Words that are not
+    /// aligned, as under Miri, are left out.
     fn watches(&mut self) {
-        let listed = self.watches.iter().map(|watch| (watch.bytes().as_ptr().addr(), watch.bytes().len()));
-        let listed: BTreeMap<usize, usize> =
-            listed.filter(|(address, _)| address.is_multiple_of(WORD)).collect();
+        let listed = self
+            .watches
+            .iter()
+            .map(|watch| (watch.bytes().as_ptr().addr(), watch.bytes().len()));
+        let listed: BTreeMap<usize, usize> = listed
+            .filter(|(address, _)| address.is_multiple_of(WORD))
+            .collect();
         for (address, len) in listed {
-            self.add(Region::WatchedTombstone, Part::Ranges, 0, None, address, len);
+            self.add(
+                Region::WatchedTombstone,
+                Part::Ranges,
+                0,
+                None,
+                address,
+                len,
+            );
         }
     }
 
@@ -313,12 +382,26 @@ impl<'t> FaultInjector<'t> {
                 self.words(Region::Control, Part::Control, std::slice::from_ref(word));
             }
             let end = run.last().map_or(0, |word| word.as_ptr().addr() + UNIT);
-            self.add(Region::Padding, Part::Control, 0, None, end, end.next_multiple_of(LINE) - end);
+            self.add(
+                Region::Padding,
+                Part::Control,
+                0,
+                None,
+                end,
+                end.next_multiple_of(LINE) - end,
+            );
         }
         let (values, checks) = (starts[0], starts[1]);
-        self.checks.extend((values..checks).zip(checks..self.pieces.len()).filter(|(value, check)| {
-            [value, check].iter().all(|piece| self.pieces[**piece].region == Region::Control)
-        }));
+        self.checks
+            .extend(
+                (values..checks)
+                    .zip(checks..self.pieces.len())
+                    .filter(|(value, check)| {
+                        [value, check]
+                            .iter()
+                            .all(|piece| self.pieces[**piece].region == Region::Control)
+                    }),
+            );
     }
 
     fn add(
@@ -331,7 +414,14 @@ impl<'t> FaultInjector<'t> {
         len: usize,
     ) {
         if len > 0 {
-            self.pieces.push(Piece { region, part, level, owner, address, len });
+            self.pieces.push(Piece {
+                region,
+                part,
+                level,
+                owner,
+                address,
+                len,
+            });
         }
     }
 
@@ -354,15 +444,16 @@ impl<'t> FaultInjector<'t> {
         self.write(address, &[old[0] ^ 1 << (bit % 8)]);
     }
 
-    /// Zeroes the aligned 8-byte word around a byte of a piece (modulo its length), including bytes of other pieces
-    /// in that word.
+    /// Zeroes the aligned 8-byte word around a byte of a piece (modulo its length), including bytes
+    /// of other pieces in that word.
     pub fn zero_word(&mut self, piece: usize, byte: usize) {
         let piece = &self.pieces[piece];
         let address = (piece.address + byte % piece.len) & !(UNIT - 1);
         self.write(address, &[0; UNIT]);
     }
 
-    /// The word, 0 to 7, of its line of 64 bytes that a piece starts in. Words of filters and index fill whole lines.
+    /// The word, 0 to 7, of its line of 64 bytes that a piece starts in. Words of filters and index
+    /// fill whole lines.
     #[must_use]
     pub fn place_in_line(&self, piece: usize) -> usize {
         self.pieces[piece].address % LINE / UNIT
@@ -383,52 +474,73 @@ impl<'t> FaultInjector<'t> {
         self.write(piece.address + from, &bytes[..len]);
     }
 
-    /// The parts of pieces that lie in the `len` bytes of memory from byte `from` of a piece on, in ascending order: the distance
-    /// from there, the piece, and its bytes.
+    /// The parts of pieces that lie in the `len` bytes of memory from byte `from` of a piece on, in
+    /// ascending order: the distance from there, the piece, and its bytes.
     #[must_use]
-    pub fn stretch(&self, piece: usize, from: usize, len: usize) -> Vec<(usize, usize, Range<usize>)> {
+    pub fn stretch(
+        &self,
+        piece: usize,
+        from: usize,
+        len: usize,
+    ) -> Vec<(usize, usize, Range<usize>)> {
         let start = self.pieces[piece].address + from;
-        let first = self.by_address.partition_point(|(address, _)| *address <= start).saturating_sub(1);
-        let reached = self.by_address[first..].iter().take_while(|(address, _)| *address < start + len);
+        let first = self
+            .by_address
+            .partition_point(|(address, _)| *address <= start)
+            .saturating_sub(1);
+        let reached = self.by_address[first..]
+            .iter()
+            .take_while(|(address, _)| *address < start + len);
         let part = |(address, piece): &(usize, usize)| {
-            let bytes = start.saturating_sub(*address)..self.pieces[*piece].len.min(start + len - address);
+            let bytes =
+                start.saturating_sub(*address)..self.pieces[*piece].len.min(start + len - address);
             (!bytes.is_empty()).then(|| (address + bytes.start - start, *piece, bytes))
         };
         reached.filter_map(part).collect()
     }
 
-    /// Copies up to `len` bytes, from the start of piece `from`, over those at the start of piece `to`. The copy may run on into
-    /// the pieces that follow without a gap, and ends where such a run of pieces ends.
+    /// Copies up to `len` bytes, from the start of piece `from`, over those at the start of piece
+    /// `to`. The copy may run on into the pieces that follow without a gap, and ends where such a
+    /// run of pieces ends.
     pub fn copy(&mut self, from: usize, to: usize, len: usize) {
         let len = len.min(self.run(from)).min(self.run(to));
         let bytes = read(self.pieces[from].address, len);
         self.write(self.pieces[to].address, &bytes);
     }
 
-    /// Copies `count` aligned lines of 64 bytes, from the one around a piece on, over those from the one around another
-    /// piece on, but only words that belong to pieces in both places.
+    /// Copies `count` aligned lines of 64 bytes, from the one around a piece on, over those from
+    /// the one around another piece on, but only words that belong to pieces in both places.
     pub fn copy_lines(&mut self, from: usize, to: usize, count: usize) {
         let [from, to] = [from, to].map(|piece| self.pieces[piece].address & !(LINE - 1));
         let inside = |word: usize| self.piece_around(word).is_some();
         let places = (0..count * LINE).step_by(WORD);
         let places = places.filter(|place| inside(from + place) && inside(to + place));
-        let words: Vec<(usize, Vec<u8>)> =
-            places.map(|place| (to + place, read(from + place, WORD))).collect();
-        words.into_iter().for_each(|(word, bytes)| self.write(word, &bytes));
+        let words: Vec<(usize, Vec<u8>)> = places
+            .map(|place| (to + place, read(from + place, WORD)))
+            .collect();
+        words
+            .into_iter()
+            .for_each(|(word, bytes)| self.write(word, &bytes));
     }
 
-    /// Sets the aligned 8-byte word around byte `byte` of a piece (counted modulo the piece's length) to a value that it held
-    /// earlier, as a store that is lost would. `turn` chooses among its earlier values. Returns `false` if there are none.
+    /// Sets the aligned 8-byte word around byte `byte` of a piece (counted modulo the piece's
+    /// length) to a value that it held earlier, as a store that is lost would. `turn` chooses among
+    /// its earlier values. Returns `false` if there are none.
     pub fn revert_word(&mut self, past: &Past, piece: usize, byte: usize, turn: usize) -> bool {
         let piece = &self.pieces[piece];
         let address = (piece.address + byte % piece.len) & !(WORD - 1);
         let now = read(address, WORD);
-        let old = past.word(address, u64::from_ne_bytes(std::array::from_fn(|i| now[i])), turn);
-        old.inspect(|old| self.write(address, &old.to_ne_bytes())).is_some()
+        let old = past.word(
+            address,
+            u64::from_ne_bytes(std::array::from_fn(|i| now[i])),
+            turn,
+        );
+        old.inspect(|old| self.write(address, &old.to_ne_bytes()))
+            .is_some()
     }
 
-    /// Puts the aligned line of 64 bytes around a byte of a piece back to its state before one of its changes. Words
-    /// that belong to no piece stay.
+    /// Puts the aligned line of 64 bytes around a byte of a piece back to its state before one of
+    /// its changes. Words that belong to no piece stay.
     pub fn revert_line(&mut self, past: &Past, piece: usize, byte: usize, turn: usize) -> bool {
         let piece = &self.pieces[piece];
         let line = (piece.address + byte % piece.len) & !(LINE - 1);
@@ -455,12 +567,19 @@ impl<'t> FaultInjector<'t> {
         end - start
     }
 
-    /// The pieces whose bytes now differ from those when the fault injector was opened, each with how many of its bits do.
+    /// The pieces whose bytes now differ from those when the fault injector was opened, each with
+    /// how many of its bits do.
     #[must_use]
     pub fn changed(&self) -> BTreeMap<usize, u32> {
         let mut original: BTreeMap<usize, u8> = BTreeMap::new();
         for broken in self.journal.iter().rev() {
-            original.extend(broken.old.iter().enumerate().map(|(i, byte)| (broken.address + i, *byte)));
+            original.extend(
+                broken
+                    .old
+                    .iter()
+                    .enumerate()
+                    .map(|(i, byte)| (broken.address + i, *byte)),
+            );
         }
         let mut changed = BTreeMap::new();
         for (address, byte) in original {
@@ -473,7 +592,9 @@ impl<'t> FaultInjector<'t> {
     }
 
     fn piece_around(&self, address: usize) -> Option<usize> {
-        let after = self.by_address.partition_point(|(start, _)| *start <= address);
+        let after = self
+            .by_address
+            .partition_point(|(start, _)| *start <= address);
         let (_, place) = self.by_address.get(after.checked_sub(1)?)?;
         (address < self.pieces[*place].end()).then_some(*place)
     }
@@ -486,28 +607,36 @@ impl<'t> FaultInjector<'t> {
     }
 
     fn write(&mut self, address: usize, bytes: &[u8]) {
-        self.journal.push(Broken { address, old: read(address, bytes.len()) });
+        self.journal.push(Broken {
+            address,
+            old: read(address, bytes.len()),
+        });
         write(address, bytes);
     }
 }
 
-/// The bytes of target and tag in a back word, as (first byte, bytes), and those of the header check.
-const BACK_BYTES: (usize, usize) = if cfg!(target_endian = "little") { (2, 6) } else { (0, 6) };
+/// The bytes of target and tag in a back word, as (first byte, bytes), and those of the header
+/// check.
+const BACK_BYTES: (usize, usize) = if cfg!(target_endian = "little") {
+    (2, 6)
+} else {
+    (0, 6)
+};
 const CHECK_AT: usize = if cfg!(target_endian = "little") { 0 } else { 6 };
 
 fn read(address: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let pointer = std::ptr::with_exposed_provenance::<u8>(address);
-    // SAFETY: FAULT-2, FAULT-3: inside a chunk or a control word, whose addresses were exposed; FAULT-1: nobody
-    // writes meanwhile.
+    // SAFETY: FAULT-2, FAULT-3: inside a chunk or a control word, whose addresses were exposed;
+    // FAULT-1: nobody writes meanwhile.
     unsafe { pointer.copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
     bytes
 }
 
 fn write(address: usize, bytes: &[u8]) {
     let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address);
-    // SAFETY: FAULT-2, FAULT-3: inside a chunk or a control word, whose addresses were exposed mutable; FAULT-1:
-    // nobody reads or writes meanwhile, and no borrow of these bytes is alive.
+    // SAFETY: FAULT-2, FAULT-3: inside a chunk or a control word, whose addresses were exposed
+    // mutable; FAULT-1: nobody reads or writes meanwhile, and no borrow of these bytes is alive.
     unsafe { pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
 }
 
@@ -523,8 +652,8 @@ fn address_of(view: &View<'_>, offset: u32, len: usize) -> Result<usize> {
     }
 }
 
-/// A word of the arena. The fault injector does not read through `Node`, so that it does not depend on the code under
-/// test.
+/// A word of the arena. The fault injector does not read through `Node`, so that it does not depend
+/// on the code under test.
 fn raw_word(view: &View<'_>, offset: u32) -> Result<u64> {
     let word = view.word(offset).ok_or_else(lost)?;
     // ORDERING: Relaxed: nothing else runs (FAULT-1).

@@ -18,8 +18,9 @@ use crate::sync::Counter;
 /// Least bytes for a filter: a cache line and a line of control words, at any alignment.
 pub(crate) const LINES_BYTES_MIN: u64 = 184;
 
-/// Whether a table keeps an ordered directory beside its list: pages that name where searches start, about 13 bytes per
-/// entry filled at random and 2 filled in order. It is advice: no answer rests on it.
+/// Whether a table keeps an ordered directory beside its list: pages that name where searches
+/// start, about 13 bytes per entry filled at random and 2 filled in order. It is advice: no answer
+/// rests on it.
 ///
 /// ```
 /// use paranoid_memtable::{Directory, MemTable, MemTableOptions};
@@ -35,7 +36,8 @@ pub enum Directory {
     Auto,
     /// On; `InvalidArgument` where it cannot be.
     On,
-    /// Off: tall towers lead to entries, one search after the other; nothing is read ahead where entries lie apart.
+    /// Off: tall towers lead to entries, one search after the other; nothing is read ahead where
+    /// entries lie apart.
     Off,
 }
 
@@ -85,7 +87,11 @@ impl Default for MemTableOptions {
             key_filter: None,
             prefix_filter: None,
             // This crate's own tests run without a directory as well.
-            directory: if cfg!(towers) { Directory::Off } else { Directory::Auto },
+            directory: if cfg!(towers) {
+                Directory::Off
+            } else {
+                Directory::Auto
+            },
             comparator: BYTEWISE.clone(),
             recycler: Weak::new(),
         }
@@ -93,8 +99,8 @@ impl Default for MemTableOptions {
 }
 
 impl MemTableOptions {
-    /// A builder with the defaults: 64 MiB write buffer, no hard limit but the addressing limit of 32 GiB, 8 protection
-    /// bytes, duplicates rejected.
+    /// A builder with the defaults: 64 MiB write buffer, no hard limit but the addressing limit of
+    /// 32 GiB, 8 protection bytes, duplicates rejected.
     ///
     /// ```
     /// use paranoid_memtable::MemTableOptions;
@@ -104,7 +110,9 @@ impl MemTableOptions {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn builder() -> MemTableOptionsBuilder {
-        MemTableOptionsBuilder { options: MemTableOptions::default() }
+        MemTableOptionsBuilder {
+            options: MemTableOptions::default(),
+        }
     }
 
     /// The soft limit, in bytes.
@@ -119,8 +127,8 @@ impl MemTableOptions {
         &self.paranoid
     }
 
-    /// These options for tables that take memory from a recycler and leave it there. Tables of another write buffer size find
-    /// none there.
+    /// These options for tables that take memory from a recycler and leave it there. Tables of
+    /// another write buffer size find none there.
     #[must_use]
     pub fn with_recycler(mut self, recycler: &Arc<ArenaRecycler>) -> Self {
         self.recycler = Arc::downgrade(recycler);
@@ -144,7 +152,10 @@ impl MemTableOptions {
 
     /// Refuses what the comparator cannot serve, and one that contradicts itself.
     fn check_comparator(&self) -> Result<()> {
-        let (order, equality) = (self.comparator.key_order(), self.comparator.get().equality());
+        let (order, equality) = (
+            self.comparator.key_order(),
+            self.comparator.get().equality(),
+        );
         let has_filter = self.key_filter.is_some() || self.prefix_filter.is_some();
         let refused = if order == KeyOrder::Bytes && equality == KeyEquality::Custom {
             "a comparator in the order of bytes calls keys equal only if their bytes are"
@@ -160,7 +171,10 @@ impl MemTableOptions {
 
     /// The bytes of a share of the write buffer.
     pub(crate) fn bytes_of_share(&self, share: f64) -> u64 {
-        #[expect(clippy::cast_possible_truncation, reason = "a share of at most the address limit")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a share of at most the address limit"
+        )]
         let bytes = (self.write_buffer_size as f64 * share) as u64;
         bytes
     }
@@ -169,11 +183,13 @@ impl MemTableOptions {
     pub(crate) fn draw_seed(&self) -> u64 {
         /// Number of tables made by this process.
         static TABLES: Counter = Counter::new();
-        self.seed.unwrap_or_else(|| mix(splitmix(TABLES.next()), process_seed()))
+        self.seed
+            .unwrap_or_else(|| mix(splitmix(TABLES.next()), process_seed()))
     }
 }
 
-/// A number that differs from process to process, from the standard library's randomly keyed hasher.
+/// A number that differs from process to process, from the standard library's randomly keyed
+/// hasher.
 fn process_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     static SEED: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
@@ -198,8 +214,8 @@ pub struct MemTableOptionsBuilder {
 const FILTER_SHARE_MAX: f64 = 0.25;
 
 impl MemTableOptionsBuilder {
-    /// The order of keys (default: [`Bytewise`](crate::Bytewise)). An order that is [`KeyOrder::Bytes`] costs what the
-    /// default does, any other a virtual call per comparison.
+    /// The order of keys (default: [`Bytewise`](crate::Bytewise)). An order that is
+    /// [`KeyOrder::Bytes`] costs what the default does, any other a virtual call per comparison.
     ///
     /// ```
     /// use paranoid_memtable::{Comparator, KeyEquality, MemTable, MemTableOptions};
@@ -231,8 +247,8 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Soft limit in bytes (default 64 MiB). `should_flush` compares with it, and the first large chunk has this
-    /// size.
+    /// Soft limit in bytes (default 64 MiB). `should_flush` compares with it, and the first large
+    /// chunk has this size.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -246,10 +262,11 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Hard limit of allocated memory in bytes (default: the addressing limit, 32 GiB). Inserts beyond it return
-    /// `MemTableFull` and change nothing. Counted are entries and filters, and for range tombstones what their index may
-    /// take and what the freeze may add for them, before it is there: some 30 KiB for the first one, then up to 1.2 KiB each
-    /// (less from 16 384 on). The table's own struct is not counted.
+    /// Hard limit of allocated memory in bytes (default: the addressing limit, 32 GiB). Inserts
+    /// beyond it return `MemTableFull` and change nothing. Counted are entries and filters, and for
+    /// range tombstones what their index may take and what the freeze may add for them, before it
+    /// is there: some 30 KiB for the first one, then up to 1.2 KiB each (less from 16 384 on). The
+    /// table's own struct is not counted.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable, MemTableOptions};
@@ -319,10 +336,10 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Adds a filter of whole keys, which takes this share of the write buffer (default: none; above 0, up to 0.25).
-    /// Most reads of absent keys then touch one cache line and a control word. With entries of 140 bytes a share of
-    /// 0.015 is 17 bits per key, and about 0.5 % of absent keys pass. Reads look for range tombstones whether or not
-    /// the key passes.
+    /// Adds a filter of whole keys, which takes this share of the write buffer (default: none;
+    /// above 0, up to 0.25). Most reads of absent keys then touch one cache line and a control
+    /// word. With entries of 140 bytes a share of 0.015 is 17 bits per key, and about 0.5 % of
+    /// absent keys pass. Reads look for range tombstones whether or not the key passes.
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
@@ -337,9 +354,9 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Adds a filter of key prefixes, which takes this share of the write buffer (default: none; above 0, up to
-    /// 0.25). Cursors in prefix mode use it, and point reads do if there is no filter of whole keys. Keys outside the
-    /// extractor's domain always pass.
+    /// Adds a filter of key prefixes, which takes this share of the write buffer (default: none;
+    /// above 0, up to 0.25). Cursors in prefix mode use it, and point reads do if there is no
+    /// filter of whole keys. Keys outside the extractor's domain always pass.
     ///
     /// ```
     /// use paranoid_memtable::MemTableOptions;
@@ -352,9 +369,9 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// The ordered directory (default `Auto`): searches of large tables that were filled at random take a third of the
-    /// time, scans of them read ahead in both directions. A comparator whose [`KeyOrder`] is
-    /// `Custom` has none: `On` is `InvalidArgument` there.
+    /// The ordered directory (default `Auto`): searches of large tables that were filled at random
+    /// take a third of the time, scans of them read ahead in both directions. A comparator whose
+    /// [`KeyOrder`] is `Custom` has none: `On` is `InvalidArgument` there.
     ///
     /// ```
     /// use paranoid_memtable::{Directory, Lookup, MemTable, MemTableOptions};
@@ -369,8 +386,8 @@ impl MemTableOptionsBuilder {
         self
     }
 
-    /// Seed of tower heights and tags (default: a new one for each table). With a fixed seed, single-threaded runs
-    /// produce equal memory.
+    /// Seed of tower heights and tags (default: a new one for each table). With a fixed seed,
+    /// single-threaded runs produce equal memory.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -397,12 +414,17 @@ impl MemTableOptionsBuilder {
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` for sizes out of their ranges (0 is one for `value_len_max` alone), a hard limit below the write
-    /// buffer size, shares out of range or of less than 184 bytes, [`Directory::On`] with an order that gives no images, filters with
-    /// an equality of its own, and a comparator in the order of bytes with such an equality.
+    /// `InvalidArgument` for sizes out of their ranges (0 is one for `value_len_max` alone), a hard
+    /// limit below the write buffer size, shares out of range or of less than 184 bytes,
+    /// [`Directory::On`] with an order that gives no images, filters with an equality of its own,
+    /// and a comparator in the order of bytes with such an equality.
     pub fn build(self) -> Result<MemTableOptions> {
         let options = self.options;
-        within("write_buffer_size", options.write_buffer_size, 1..=ADDRESS_LIMIT)?;
+        within(
+            "write_buffer_size",
+            options.write_buffer_size,
+            1..=ADDRESS_LIMIT,
+        )?;
         within(
             "hard_limit",
             options.hard_limit,
@@ -430,7 +452,9 @@ fn within(name: &str, value: u64, range: RangeInclusive<u64>) -> Result<()> {
         return Ok(());
     }
     let (min, max) = range.into_inner();
-    Err(Error::InvalidArgument(format!("{name} must be {min} to {max}, not {value}")))
+    Err(Error::InvalidArgument(format!(
+        "{name} must be {min} to {max}, not {value}"
+    )))
 }
 
 // Prefix extractors: which part of a user key a prefix filter contains.
@@ -447,8 +471,8 @@ fn within(name: &str, value: u64, range: RangeInclusive<u64>) -> Result<()> {
 
 /// Maps user keys to the prefixes that a filter holds.
 ///
-/// An extractor must be a pure function of the bytes. One that is not hides keys from reads, but causes no undefined
-/// behaviour.
+/// An extractor must be a pure function of the bytes. One that is not hides keys from reads, but
+/// causes no undefined behaviour.
 ///
 /// ```
 /// use paranoid_memtable::filter::PrefixExtractor;
@@ -468,8 +492,8 @@ pub trait PrefixExtractor: fmt::Debug + Send + Sync + 'static {
     /// The prefix of a key; `None` if the key is outside the domain.
     fn prefix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]>;
 
-    /// The prefix of all keys that start with these bytes, if they share one and are all inside the domain. The
-    /// default returns `None`: a cursor in prefix mode then cannot use the filter.
+    /// The prefix of all keys that start with these bytes, if they share one and are all inside the
+    /// domain. The default returns `None`: a cursor in prefix mode then cannot use the filter.
     fn shared_prefix<'k>(&self, start: &'k [u8]) -> Option<&'k [u8]> {
         let _ = start;
         None

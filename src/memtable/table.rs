@@ -1,13 +1,13 @@
-//! The handles of a table: `MemTable`, `ImmutableMemTable`, `TableReader`, `Writer`. Each method is documented here
-//! and implemented in the file that it calls.
+//! The handles of a table: `MemTable`, `ImmutableMemTable`, `TableReader`, `Writer`. Each method is
+//! documented here and implemented in the file that it calls.
 //!
 //! ```text
 //!   MemTable ----------+                    put, write_batch, writer, freeze
 //!                      +--> TableReader     get, multi_get, cursor, range, scrub, counters
 //!   ImmutableMemTable -+                    flush, salvage
 //! ```
-//! Who may call what: any number of threads may call every method of all handles at once, but a `Writer` belongs to
-//! one thread at a time.
+//! Who may call what: any number of threads may call every method of all handles at once, but a
+//! `Writer` belongs to one thread at a time.
 
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,9 @@ use crate::memtable::read::get::pin;
 use crate::memtable::read::get::{Lookup, Operands, ValueRef, get, get_entry, get_into};
 use crate::memtable::read::multi_get::multi_get;
 use crate::memtable::scan::bounds::{KeyRange, scan_bounds, version_bounds};
-use crate::memtable::scan::cursor::{Borrowed, Cursor, SortedSource, TableSource, range_tombstones};
+use crate::memtable::scan::cursor::{
+    Borrowed, Cursor, SortedSource, TableSource, range_tombstones,
+};
 use crate::memtable::scan::range::{Range, RangeStats, approximate_range_stats};
 use crate::memtable::scan::visibility::{AtSnapshot, Visible};
 use crate::memtable::write::write_batch::{BatchWritten, PreparedBatch, ReservedBatch, Take};
@@ -41,9 +43,11 @@ use crate::sync::Ordering;
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::node::Load;
 
-/// The reading side of a table, mutable or frozen. [`MemTable`] and [`ImmutableMemTable`] dereference to it, as `Vec` does to a slice.
+/// The reading side of a table, mutable or frozen. [`MemTable`] and [`ImmutableMemTable`]
+/// dereference to it, as `Vec` does to a slice.
 ///
-/// A read at snapshot S sees each entry with sequence number <= S whose insert returned before the read began.
+/// A read at snapshot S sees each entry with sequence number <= S whose insert returned before the
+/// read began.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, TableReader};
@@ -62,7 +66,8 @@ pub struct TableReader {
     pub(crate) core: Arc<Core>,
 }
 
-/// A mutable table, for many writers and readers at once. This is a handle: its clones are the same table.
+/// A mutable table, for many writers and readers at once. This is a handle: its clones are the same
+/// table.
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
@@ -80,8 +85,8 @@ pub struct MemTable {
     pub(crate) reader: TableReader,
 }
 
-/// A frozen table. It takes no writes, answers reads until it is dropped, and can be flushed. This is a handle: its clones
-/// are the same table. Dropping the last one takes O(chunks).
+/// A frozen table. It takes no writes, answers reads until it is dropped, and can be flushed. This
+/// is a handle: its clones are the same table. Dropping the last one takes O(chunks).
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, MemTable};
@@ -156,8 +161,8 @@ impl<'t> IntoIterator for &'t ImmutableMemTable {
 }
 
 impl MemTable {
-    /// An empty table, under bytewise order unless the options choose another one. It is one allocation of about 3 KiB; its first
-    /// write adds 39 KiB.
+    /// An empty table, under bytewise order unless the options choose another one. It is one
+    /// allocation of about 3 KiB; its first write adds 39 KiB.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -169,11 +174,16 @@ impl MemTable {
     /// # Errors
     /// `MemoryRefused` if the system has no memory for filters.
     pub fn new(options: MemTableOptions) -> Result<Self> {
-        Ok(MemTable { reader: TableReader { core: Core::new(options)? } })
+        Ok(MemTable {
+            reader: TableReader {
+                core: Core::new(options)?,
+            },
+        })
     }
 
-    /// The most arena bytes that an entry of these lengths takes, at any tower height and protection. A reservation
-    /// of the sum over all entries is always enough. `u64::MAX` if the sum of the lengths overflows.
+    /// The most arena bytes that an entry of these lengths takes, at any tower height and
+    /// protection. A reservation of the sum over all entries is always enough. `u64::MAX` if the
+    /// sum of the lengths overflows.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -206,7 +216,8 @@ impl Default for MemTable {
 }
 
 impl MemTable {
-    /// An empty table with this table's options and comparator, to write to after a freeze of this one.
+    /// An empty table with this table's options and comparator, to write to after a freeze of this
+    /// one.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -225,10 +236,11 @@ impl MemTable {
         MemTable::new(self.core().options.clone())
     }
 
-    /// Ends writing and returns the frozen table. Later writes return `Frozen`, and so does every write that begins
-    /// after another one returned it. Idempotent; many threads may call it at once. Waits only for writes that are
-    /// still running, and so do the writes that it refuses meanwhile. What an engine does before and after it:
-    /// [commit protocol](crate::guide::commit_protocol).
+    /// Ends writing and returns the frozen table. Later writes return `Frozen`, and so does every
+    /// write that begins after another one returned it. Idempotent; many threads may call it at
+    /// once. Waits only for writes that are still running, and so do the writes that it refuses
+    /// meanwhile. What an engine does before and after it: [commit
+    /// protocol](crate::guide::commit_protocol).
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable};
@@ -242,14 +254,18 @@ impl MemTable {
     ///
     /// # Errors
     /// `Corruption` if the control block is damaged: the table is frozen then, nothing is lost, and
-    /// [`immutable`](Self::immutable) returns it. `InvalidArgument` if a comparator calls it inside a write to this
-    /// table, because the freeze would wait for that write; the table is unchanged then.
+    /// [`immutable`](Self::immutable) returns it. `InvalidArgument` if a comparator calls it inside
+    /// a write to this table, because the freeze would wait for that write; the table is unchanged
+    /// then.
     pub fn freeze(&self) -> Result<ImmutableMemTable> {
         freeze(self.core())?;
-        Ok(ImmutableMemTable { reader: self.reader.clone() })
+        Ok(ImmutableMemTable {
+            reader: self.reader.clone(),
+        })
     }
 
-    /// The frozen table, even if [`freeze`](Self::freeze) returned an error; `None` if the table is not frozen.
+    /// The frozen table, even if [`freeze`](Self::freeze) returned an error; `None` if the table is
+    /// not frozen.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -264,13 +280,16 @@ impl MemTable {
     #[must_use]
     pub fn immutable(&self) -> Option<ImmutableMemTable> {
         let is_frozen = self.is_frozen() && self.core().sealed.get().is_some();
-        is_frozen.then(|| ImmutableMemTable { reader: self.reader.clone() })
+        is_frozen.then(|| ImmutableMemTable {
+            reader: self.reader.clone(),
+        })
     }
 
     writes!(self: &Self, self.core(), None);
 
-    /// A writer for a thread that writes thousands of entries. It keeps a place in the list from which the next search starts,
-    /// a piece of the arena, and counters of its own, so that writers of different threads seldom meet.
+    /// A writer for a thread that writes thousands of entries. It keeps a place in the list from
+    /// which the next search starts, a piece of the arena, and counters of its own, so that writers
+    /// of different threads seldom meet.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -286,10 +305,10 @@ impl MemTable {
         Writer::new(self.core())
     }
 
-    /// A writer with `bytes` of arena space reserved. Its inserts cannot fail with `MemTableFull` as long as their
-    /// entries fit the reservation (see [`MemTable::max_entry_bytes`]). On Linux 5.14 and later the system backs the
-    /// space with memory before this returns, which takes time in proportion to it, so that the inserts do not wait
-    /// for page faults.
+    /// A writer with `bytes` of arena space reserved. Its inserts cannot fail with `MemTableFull`
+    /// as long as their entries fit the reservation (see [`MemTable::max_entry_bytes`]). On Linux
+    /// 5.14 and later the system backs the space with memory before this returns, which takes time
+    /// in proportion to it, so that the inserts do not wait for page faults.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -305,9 +324,10 @@ impl MemTable {
         Writer::reserving(self.core(), bytes)
     }
 
-    /// Writes the entries of one column family of a batch, for an engine with a table for each family. They take the numbers
-    /// that they have in the whole batch, as in RocksDB: the entries of other families are passed over and counted. All of the
-    /// batch is verified, and this family alone is admitted. A family of which the batch has nothing writes nothing.
+    /// Writes the entries of one column family of a batch, for an engine with a table for each
+    /// family. They take the numbers that they have in the whole batch, as in RocksDB: the entries
+    /// of other families are passed over and counted. All of the batch is verified, and this family
+    /// alone is admitted. A family of which the batch has nothing writes nothing.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, Lookup, MemTable, WriteBatch};
@@ -322,8 +342,9 @@ impl MemTable {
     /// ```
     ///
     /// # Errors
-    /// Those of [`write_batch`](Self::write_batch), which refuses batches with entries of other families. An engine that
-    /// has written one table and is refused by another must not publish the batch's numbers.
+    /// Those of [`write_batch`](Self::write_batch), which refuses batches with entries of other
+    /// families. An engine that has written one table and is refused by another must not publish
+    /// the batch's numbers.
     ///
     /// # Panics
     /// If the comparator panics, as in `write_batch`.
@@ -333,15 +354,23 @@ impl MemTable {
         first_sequence: SequenceNumber,
         batch: &WriteBatch,
     ) -> Result<BatchWritten> {
-        write_batch(self.core(), None, first_sequence, (batch, Take::Family(family)))
+        write_batch(
+            self.core(),
+            None,
+            first_sequence,
+            (batch, Take::Family(family)),
+        )
     }
 
-    /// Makes the checks of [`write_batch`](Self::write_batch) that do not depend on other writes, and keeps what it read, for an
-    /// engine that logs a batch before it writes it: `prepare`, [`reserve`](Self::reserve), log,
-    /// [`ReservedBatch::write`](crate::batch::ReservedBatch::write). Writes nothing, and waits for nobody. O(length).
+    /// Makes the checks of [`write_batch`](Self::write_batch) that do not depend on other writes,
+    /// and keeps what it read, for an engine that logs a batch before it writes it: `prepare`,
+    /// [`reserve`](Self::reserve), log,
+    /// [`ReservedBatch::write`](crate::batch::ReservedBatch::write). Writes nothing, and waits for
+    /// nobody. O(length).
     ///
-    /// It does not check whether the table is frozen or full, or has an entry with the key and sequence number of one
-    /// in the batch. The order of the steps: [commit protocol](crate::guide::commit_protocol).
+    /// It does not check whether the table is frozen or full, or has an entry with the key and
+    /// sequence number of one in the batch. The order of the steps: [commit
+    /// protocol](crate::guide::commit_protocol).
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable, MemTableOptions, WriteBatch};
@@ -360,19 +389,21 @@ impl MemTable {
     /// ```
     ///
     /// # Errors
-    /// `KeyTooLarge` and `ValueTooLarge` by this table's limits, `InvalidArgument` (a range that ends before its start
-    /// in this table's order, an entry of a column family other than 0; the text names the entry), `Corruption` if the batch was damaged in memory.
+    /// `KeyTooLarge` and `ValueTooLarge` by this table's limits, `InvalidArgument` (a range that
+    /// ends before its start in this table's order, an entry of a column family other than 0; the
+    /// text names the entry), `Corruption` if the batch was damaged in memory.
     #[inline]
     pub fn prepare<'b>(&'b self, batch: &'b WriteBatch) -> Result<PreparedBatch<'b>> {
         prepare(self.core(), batch)
     }
 
-    /// Takes space for a batch, so that its write is not refused for lack of it, nor because of lengths, kinds, a freeze, or equal
-    /// keys in the batch. O(log n). Takes no lock that a write holds; waits for a freeze that refuses it. When to call it:
-    /// [commit protocol](crate::guide::commit_protocol).
+    /// Takes space for a batch, so that its write is not refused for lack of it, nor because of
+    /// lengths, kinds, a freeze, or equal keys in the batch. O(log n). Takes no lock that a write
+    /// holds; waits for a freeze that refuses it. When to call it: [commit
+    /// protocol](crate::guide::commit_protocol).
     ///
-    /// The batch may be prepared with another table, if this one has the same comparator (the same `Arc`), and the same or larger
-    /// limits of keys and values: a [`fork`](Self::fork) has.
+    /// The batch may be prepared with another table, if this one has the same comparator (the same
+    /// `Arc`), and the same or larger limits of keys and values: a [`fork`](Self::fork) has.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable, WriteBatch};
@@ -388,15 +419,19 @@ impl MemTable {
     /// ```
     ///
     /// # Errors
-    /// `MemTableFull` if there is no contiguous room for the batch at its largest, `MemoryRefused`, `Frozen`, `Corruption`, and
-    /// `InvalidArgument` for a batch that was prepared under options that this table does not serve. Nothing is reserved then.
+    /// `MemTableFull` if there is no contiguous room for the batch at its largest, `MemoryRefused`,
+    /// `Frozen`, `Corruption`, and `InvalidArgument` for a batch that was prepared under options
+    /// that this table does not serve. Nothing is reserved then.
     #[inline(always)]
-    pub fn reserve<'t, 'b>(&'t self, batch: &'t mut PreparedBatch<'b>) -> Result<ReservedBatch<'t, 'b>> {
+    pub fn reserve<'t, 'b>(
+        &'t self,
+        batch: &'t mut PreparedBatch<'b>,
+    ) -> Result<ReservedBatch<'t, 'b>> {
         reserve(self.core(), batch)
     }
 
-    /// Whether the engine should freeze and flush this table: it was marked, or exceeds its write buffer size.
-    /// O(shards).
+    /// Whether the engine should freeze and flush this table: it was marked, or exceeds its write
+    /// buffer size. O(shards).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -415,17 +450,19 @@ impl MemTable {
         core.taken_bytes() + core.tombstones.freeze_bytes() >= core.options.write_buffer_size
     }
 
-    /// Bytes of allocated memory once the table is frozen, at most: what an engine adds up over its tables. O(writers).
+    /// Bytes of allocated memory once the table is frozen, at most: what an engine adds up over its
+    /// tables. O(writers).
     #[must_use]
     pub fn bytes_once_frozen(&self) -> u64 {
         self.core().bytes_once_frozen()
     }
 
-    /// Does background work, so that inserts need not: merges the tombstone index, looks at some pages of the directory, and
-    /// on Linux 5.14 and later has the system back arena memory ahead of writers. It backs huge pages of 2 MiB: as much
-    /// again as writers were given so far, at most 8 MiB, and none for a table of less than 2 MiB. A directory that is found
-    /// damaged is built anew, once per table, in O(entries). Meant to be called by a background thread, about every
-    /// millisecond. Reads and writes never wait for it.
+    /// Does background work, so that inserts need not: merges the tombstone index, looks at some
+    /// pages of the directory, and on Linux 5.14 and later has the system back arena memory ahead
+    /// of writers. It backs huge pages of 2 MiB: as much again as writers were given so far, at
+    /// most 8 MiB, and none for a table of less than 2 MiB. A directory that is found damaged is
+    /// built anew, once per table, in O(entries). Meant to be called by a background thread, about
+    /// every millisecond. Reads and writes never wait for it.
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, MemTable};
@@ -442,7 +479,10 @@ impl MemTable {
             self.core().arena.back_ahead();
             self.core().maintain_directory();
         }
-        self.core().tombstones.live.maintain(&self.core().comparator);
+        self.core()
+            .tombstones
+            .live
+            .maintain(&self.core().comparator);
     }
 
     /// Makes `should_flush` return true from now on.
@@ -490,8 +530,8 @@ impl TableReader {
         self.core().is_frozen()
     }
 
-    /// Number of entries: point entries and range tombstones, without replaced ones. Exact while no write is
-    /// running. O(shards).
+    /// Number of entries: point entries and range tombstones, without replaced ones. Exact while no
+    /// write is running. O(shards).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -512,19 +552,22 @@ impl TableReader {
         self.len() == 0
     }
 
-    /// Bytes of allocated memory: arena, side structures, and the table itself. Never shrinks. The first chunk of the arena, 32 KiB
-    /// that the first write makes, counts as a whole; later ones as far as they were given to writers, who take up to 256 KiB at a
-    /// time, but at most a quarter of what they have; see [`used_bytes`](Self::used_bytes). `should_flush` counts what writers were
-    /// given, the side structures, what a freeze will add, and the table itself; the hard limit does so but for the table itself.
-    /// Memory that [`maintain`](crate::MemTable::maintain) backs ahead counts once writers take it.
+    /// Bytes of allocated memory: arena, side structures, and the table itself. Never shrinks. The
+    /// first chunk of the arena, 32 KiB that the first write makes, counts as a whole; later ones
+    /// as far as they were given to writers, who take up to 256 KiB at a time, but at most a
+    /// quarter of what they have; see [`used_bytes`](Self::used_bytes). `should_flush` counts what
+    /// writers were given, the side structures, what a freeze will add, and the table itself; the
+    /// hard limit does so but for the table itself. Memory that
+    /// [`maintain`](crate::MemTable::maintain) backs ahead counts once writers take it.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         self.core().allocated_bytes()
     }
 
-    /// Bytes of memory in use: [`allocated_bytes`](Self::allocated_bytes) without what is left of the first chunk, and without the
-    /// space that writers took or reserved and have not used yet. Use it to add up many small tables. Exact while no write is
-    /// running; never waits. O(writers).
+    /// Bytes of memory in use: [`allocated_bytes`](Self::allocated_bytes) without what is left of
+    /// the first chunk, and without the space that writers took or reserved and have not used yet.
+    /// Use it to add up many small tables. Exact while no write is running; never waits.
+    /// O(writers).
     ///
     /// ```
     /// # use paranoid_memtable::{MemTable, MemTableOptions};
@@ -538,11 +581,13 @@ impl TableReader {
     /// ```
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        self.core().taken_bytes().saturating_sub(self.core().shards.unused_bytes())
+        self.core()
+            .taken_bytes()
+            .saturating_sub(self.core().shards.unused_bytes())
     }
 
-    /// Bytes below the hard limit, as `MemTableFull` reports them: that limit without the allocated memory, and without
-    /// what range tombstones may still add to it, most of them at the freeze.
+    /// Bytes below the hard limit, as `MemTableFull` reports them: that limit without the allocated
+    /// memory, and without what range tombstones may still add to it, most of them at the freeze.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -556,10 +601,11 @@ impl TableReader {
         self.core().arena.room.remaining_bytes()
     }
 
-    /// Whether an entry of this kind and these lengths, at any tower height, is within the table's limits and fits below
-    /// the hard limit: a range tombstone (whose value is the end of its range) with what it adds to the index of range
-    /// tombstones, and to the one that the freeze will build. If `true`, an insert cannot fail for size unless another
-    /// writer takes the space or the machine runs out of memory. If `false`, the entry may still fit the space that its
+    /// Whether an entry of this kind and these lengths, at any tower height, is within the table's
+    /// limits and fits below the hard limit: a range tombstone (whose value is the end of its
+    /// range) with what it adds to the index of range tombstones, and to the one that the freeze
+    /// will build. If `true`, an insert cannot fail for size unless another writer takes the space
+    /// or the machine runs out of memory. If `false`, the entry may still fit the space that its
     /// writer has reserved.
     ///
     /// ```
@@ -579,9 +625,17 @@ impl TableReader {
     /// ```
     #[must_use]
     pub fn can_fit(&self, kind: Kind, key_len: u64, value_len: u64) -> bool {
-        let MemTableOptions { key_len_max, value_len_max, .. } = self.core().options;
+        let MemTableOptions {
+            key_len_max,
+            value_len_max,
+            ..
+        } = self.core().options;
         let is_range = kind == Kind::RANGE_DELETE;
-        let value_len_max = if is_range { value_len_max.min(key_len_max) } else { value_len_max };
+        let value_len_max = if is_range {
+            value_len_max.min(key_len_max)
+        } else {
+            value_len_max
+        };
         if self.is_frozen() || key_len > key_len_max || value_len > value_len_max {
             return false;
         }
@@ -590,9 +644,9 @@ impl TableReader {
         entry_bytes_max(key_len, value_len).saturating_add(beside) <= self.remaining()
     }
 
-    /// Keeps a value alive as long as the table's memory, such as a permit of a memory budget or a lock on a log
-    /// file. It is dropped after the memory is freed, so after the last handle, writer, owned cursor and pinned
-    /// value.
+    /// Keeps a value alive as long as the table's memory, such as a permit of a memory budget or a
+    /// lock on a log file. It is dropped after the memory is freed, so after the last handle,
+    /// writer, owned cursor and pinned value.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -639,8 +693,8 @@ impl TableReader {
         }
     }
 
-    /// What the table knows about `key` at `snapshot` (inclusive): its value, that it is deleted, merge operands,
-    /// or nothing. Expected O(log n).
+    /// What the table knows about `key` at `snapshot` (inclusive): its value, that it is deleted,
+    /// merge operands, or nothing. Expected O(log n).
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, MemTable};
@@ -654,7 +708,8 @@ impl TableReader {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if damaged memory could change the answer; which damage is noticed: [fault model](crate::guide::fault_model).
+    /// `Corruption` if damaged memory could change the answer; which damage is noticed: [fault
+    /// model](crate::guide::fault_model).
     #[inline]
     pub fn get(
         &self,
@@ -664,8 +719,8 @@ impl TableReader {
         get(self.core(), key.as_ref(), snapshot)
     }
 
-    /// The newest entry of `key` at or below `snapshot`, as stored; range tombstones are not applied. Expected
-    /// O(log n).
+    /// The newest entry of `key` at or below `snapshot`, as stored; range tombstones are not
+    /// applied. Expected O(log n).
     ///
     /// ```
     /// use paranoid_memtable::{Kind, MemTable};
@@ -680,12 +735,16 @@ impl TableReader {
     /// # Errors
     /// `Corruption` if damaged memory could change the answer.
     #[inline]
-    pub fn get_entry(&self, key: impl AsRef<[u8]>, snapshot: SequenceNumber) -> Result<Option<Entry<'_>>> {
+    pub fn get_entry(
+        &self,
+        key: impl AsRef<[u8]>,
+        snapshot: SequenceNumber,
+    ) -> Result<Option<Entry<'_>>> {
         get_entry(self.core(), key.as_ref(), snapshot)
     }
 
-    /// Key and value of an entry of this table, verified now, as `Bytes` that keep the table's memory alive. Copies nothing,
-    /// and allocates once for both. O(length).
+    /// Key and value of an entry of this table, verified now, as `Bytes` that keep the table's
+    /// memory alive. Copies nothing, and allocates once for both. O(length).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -705,8 +764,8 @@ impl TableReader {
         pin(self.core(), entry)
     }
 
-    /// Copies the value of `key` at `snapshot` into `buffer`, which is cleared first, and verifies the copy.
-    /// Allocates only if the buffer is too small.
+    /// Copies the value of `key` at `snapshot` into `buffer`, which is cleared first, and verifies
+    /// the copy. Allocates only if the buffer is too small.
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, MemTable};
@@ -730,9 +789,10 @@ impl TableReader {
         get_into(self.core(), key.as_ref(), snapshot, buffer)
     }
 
-    /// What the table knows about several keys at one snapshot, in the order of `keys`, which need not be sorted
-    /// or distinct. Each result is what [`get`](Self::get) returns for its key, and damage affects only the keys
-    /// that it touches ([fault model](crate::guide::fault_model)). Much faster than a loop of gets, because the searches overlap.
+    /// What the table knows about several keys at one snapshot, in the order of `keys`, which need
+    /// not be sorted or distinct. Each result is what [`get`](Self::get) returns for its key, and
+    /// damage affects only the keys that it touches ([fault model](crate::guide::fault_model)).
+    /// Much faster than a loop of gets, because the searches overlap.
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
@@ -755,8 +815,8 @@ impl TableReader {
         results
     }
 
-    /// Looks up several keys, as [`multi_get`](Self::multi_get) does, into a buffer that is cleared first.
-    /// Allocates only if the buffer is too small.
+    /// Looks up several keys, as [`multi_get`](Self::multi_get) does, into a buffer that is cleared
+    /// first. Allocates only if the buffer is too small.
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, MemTable};
@@ -777,7 +837,8 @@ impl TableReader {
         multi_get(self.core(), keys, snapshot, results);
     }
 
-    /// Iterates over every version of the keys in a range, from both ends. An inverted range is empty.
+    /// Iterates over every version of the keys in a range, from both ends. An inverted range is
+    /// empty.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable};
@@ -794,8 +855,9 @@ impl TableReader {
         Range::new(Borrowed(self.core()), Visible::All, scan_bounds(&range))
     }
 
-    /// Iterates over the versions in a range of (user key, sequence number), from both ends. In the order of the table the
-    /// sequence numbers of a key descend: `(k, u64::MAX)` is the first position of key k, and `(k, 0)` the last one.
+    /// Iterates over the versions in a range of (user key, sequence number), from both ends. In the
+    /// order of the table the sequence numbers of a key descend: `(k, u64::MAX)` is the first
+    /// position of key k, and `(k, 0)` the last one.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable};
@@ -814,7 +876,8 @@ impl TableReader {
         Range::new(Borrowed(self.core()), Visible::All, version_bounds(&range))
     }
 
-    /// Iterates over what a snapshot sees of the keys in a range, from both ends. An inverted range is empty.
+    /// Iterates over what a snapshot sees of the keys in a range, from both ends. An inverted range
+    /// is empty.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable};
@@ -835,10 +898,10 @@ impl TableReader {
         Range::new(Borrowed(self.core()), visible, scan_bounds(&range))
     }
 
-    /// The range tombstones that a snapshot (inclusive) sees, as fragments with the newest visible sequence
-    /// number each, for engines that merge this table with other sources. Every tombstone is verified. O(n log n)
-    /// for n range tombstones; those of a frozen table never change, so the result may be kept. It owns a share
-    /// in the table.
+    /// The range tombstones that a snapshot (inclusive) sees, as fragments with the newest visible
+    /// sequence number each, for engines that merge this table with other sources. Every tombstone
+    /// is verified. O(n log n) for n range tombstones; those of a frozen table never change, so the
+    /// result may be kept. It owns a share in the table.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -877,8 +940,8 @@ impl TableReader {
         approximate_range_stats(self.core(), scan_bounds(&range))
     }
 
-    /// A cursor over every version of every key, except range tombstones, which are not applied either. It is not
-    /// positioned yet.
+    /// A cursor over every version of every key, except range tombstones, which are not applied
+    /// either. It is not positioned yet.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -894,8 +957,9 @@ impl TableReader {
         Cursor::new(Borrowed(self.core()), Visible::All)
     }
 
-    /// A cursor over what a snapshot (inclusive) sees: the newest visible version of each key, deletes and range
-    /// deletes applied. For a key with merge operands it shows the newest operand. It is not positioned yet.
+    /// A cursor over what a snapshot (inclusive) sees: the newest visible version of each key,
+    /// deletes and range deletes applied. For a key with merge operands it shows the newest
+    /// operand. It is not positioned yet.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -911,7 +975,8 @@ impl TableReader {
         Cursor::new(Borrowed(self.core()), Visible::At(snapshot))
     }
 
-    /// All versions of all keys, and the range tombstones, as a source of a merge, which keeps the table's memory.
+    /// All versions of all keys, and the range tombstones, as a source of a merge, which keeps the
+    /// table's memory.
     ///
     /// ```
     /// use paranoid_memtable::{Bytewise, MemTable};
@@ -931,8 +996,9 @@ impl TableReader {
         Box::new(TableSource::new(self.cursor().owned()))
     }
 
-    /// Verifies every entry, link and control word and reports every finding (see the [fault model](crate::guide::fault_model)). In a frozen table it also compares
-    /// counts and digest sums with those sealed by the freeze. `progress` is called every 1024 entries and at the
+    /// Verifies every entry, link and control word and reports every finding (see the [fault
+    /// model](crate::guide::fault_model)). In a frozen table it also compares counts and digest
+    /// sums with those sealed by the freeze. `progress` is called every 1024 entries and at the
     /// end. O(entries).
     ///
     /// ```
@@ -951,9 +1017,9 @@ impl TableReader {
 }
 
 impl ImmutableMemTable {
-    /// Passes every entry, of these versions, to the sink, in order and verified, then the range tombstones. Compares
-    /// counts and sums with those sealed by the freeze. O(entries * log snapshots). What to do with an error:
-    /// [errors](crate::guide::errors).
+    /// Passes every entry, of these versions, to the sink, in order and verified, then the range
+    /// tombstones. Compares counts and sums with those sealed by the freeze. O(entries * log
+    /// snapshots). What to do with an error: [errors](crate::guide::errors).
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -982,14 +1048,15 @@ impl ImmutableMemTable {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` for the first damage found, also if sums differ (`Place::Sum`); `Sink` if the sink returns an
-    /// error. The sink's output is then incomplete (FLUSH-2), and the table is unchanged.
+    /// `Corruption` for the first damage found, also if sums differ (`Place::Sum`); `Sink` if the
+    /// sink returns an error. The sink's output is then incomplete (FLUSH-2), and the table is
+    /// unchanged.
     pub fn flush(&self, versions: Versions<'_>, sink: &mut impl FlushSink) -> Result<FlushSummary> {
         flush(self.core(), versions, sink)
     }
 
-    /// A [`flush`](Self::flush) whose caller pulls one item after the other. Counts and sums are compared at the end,
-    /// and only then may the caller keep what it made of the items.
+    /// A [`flush`](Self::flush) whose caller pulls one item after the other. Counts and sums are
+    /// compared at the end, and only then may the caller keep what it made of the items.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -1015,8 +1082,8 @@ impl ImmutableMemTable {
         FlushIter::new(self.core(), versions)
     }
 
-    /// Recovers every entry that still verifies, even if links are damaged. O(arena bytes + entries log entries). When to call it:
-    /// [errors](crate::guide::errors).
+    /// Recovers every entry that still verifies, even if links are damaged. O(arena bytes + entries
+    /// log entries). When to call it: [errors](crate::guide::errors).
     ///
     /// ```
     /// # use paranoid_memtable::{MemTable, MemTableOptions};
@@ -1041,7 +1108,8 @@ impl ImmutableMemTable {
 //   shards closed, one after the other; writers inside have left -> sums sealed -> FROZEN set
 //     -> the tombstone index is rebuilt from the verified list
 // ```
-// Reads that are running finish with the structures that they hold. Any number of threads may freeze at once.
+// Reads that are running finish with the structures that they hold. Any number of threads may
+// freeze at once.
 
 /// Ends writing. Idempotent.
 pub(crate) fn freeze(core: &Core) -> Result<()> {
@@ -1050,7 +1118,8 @@ pub(crate) fn freeze(core: &Core) -> Result<()> {
     let totals = core.shards.totals();
     let is_first = core.sealed.set(totals).is_ok();
     // Set before keys are compared, so that a comparator that panics leaves a frozen table.
-    core.shards.while_registry_is_held(|| core.arena.control.set(ControlWord::FROZEN, 1));
+    core.shards
+        .while_registry_is_held(|| core.arena.control.set(ControlWord::FROZEN, 1));
     core.tombstones.freeze(core.ground());
     if is_first {
         trace::frozen(totals.entries, totals.range_deletes, totals.data_bytes);
@@ -1074,7 +1143,8 @@ pub(crate) fn freeze(core: &Core) -> Result<()> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Point tombstones among the entries: deletes, single deletes, and custom kinds that count as deletes.
+    /// Point tombstones among the entries: deletes, single deletes, and custom kinds that count as
+    /// deletes.
     pub deletes: u64,
     /// Range tombstones among the entries.
     pub range_deletes: u64,
@@ -1088,8 +1158,8 @@ pub struct Stats {
     pub largest_sequence: Option<SequenceNumber>,
 }
 
-/// A writer for one thread, with a splice, a sub-chunk and counters of its own: inserts in ascending order take O(1).
-/// Keeps the table alive.
+/// A writer for one thread, with a splice, a sub-chunk and counters of its own: inserts in
+/// ascending order take O(1). Keeps the table alive.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -1108,18 +1178,23 @@ pub struct Writer {
 
 impl Writer {
     pub(crate) fn new(core: &Arc<Core>) -> Self {
-        Writer { shard: Arc::clone(core.shards.lease()), core: Arc::clone(core) }
+        Writer {
+            shard: Arc::clone(core.shards.lease()),
+            core: Arc::clone(core),
+        }
     }
 
     /// A writer with `bytes` of arena space reserved.
     pub(crate) fn reserving(core: &Arc<Core>, bytes: u64) -> Result<Self> {
-        // The control word is not used here, because a damaged one counts as frozen; the shard's gate decides.
+        // The control word is not used here, because a damaged one counts as frozen; the shard's
+        // gate decides.
         if core.sealed.get().is_some() {
             return Err(Error::Frozen);
         }
         let writer = Writer::new(core);
         let mut entered = core.shards.enter(&writer.shard).ok_or(Error::Frozen)?;
-        core.arena.reserve(&mut entered.inside.inserter.sub, bytes)?;
+        core.arena
+            .reserve(&mut entered.inside.inserter.sub, bytes)?;
         let units = entered.inside.inserter.sub.left();
         drop(entered);
         core.arena.back(units)?;

@@ -1,8 +1,12 @@
-//! Tests that need access to a table's memory; here, what a search costs with a directory, without one, and with a damaged
-//! one: more steps, and never an answer. Counted in nodes, not in time.
+//! Tests that need access to a table's memory; here, what a search costs with a directory, without
+//! one, and with a damaged one: more steps, and never an answer. Counted in nodes, not in time.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test that cannot go on panics"
+)]
 
 use std::sync::Arc;
 
@@ -19,7 +23,11 @@ use crate::memtable::table::MemTable;
 use crate::sync::Ordering;
 
 /// Entries of a large table.
-const ENTRIES: u64 = if cfg!(debug_assertions) { 5_000 } else { 100_000 };
+const ENTRIES: u64 = if cfg!(debug_assertions) {
+    5_000
+} else {
+    100_000
+};
 
 /// The order of bytes, backwards.
 #[derive(Debug)]
@@ -47,7 +55,8 @@ impl Comparator for Reverse {
     }
 }
 
-/// Gets every entry, the one at place n with sequence number n + 1; how many nodes a search looks at.
+/// Gets every entry, the one at place n with sequence number n + 1; how many nodes a search looks
+/// at.
 fn nodes_per_get(table: &MemTable, keys: &[Vec<u8>]) -> f64 {
     let search = table.core().point_search().unwrap();
     let mut trail = Trail::default();
@@ -64,13 +73,18 @@ fn nodes_per_get(table: &MemTable, keys: &[Vec<u8>]) -> f64 {
     f64::from(trail.nodes) / keys.len() as f64
 }
 
-/// Every level-0 link says whether the keys at its ends differ, whatever came between them: puts, batches in any order,
-/// versions of a key, entries that replace others. Red for `versions_differ`.
+/// Every level-0 link says whether the keys at its ends differ, whatever came between them: puts,
+/// batches in any order, versions of a key, entries that replace others. Red for `versions_differ`.
 #[test]
 fn links_say_whether_the_keys_at_their_ends_differ() {
     for protection in [0, 1, 8] {
-        let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
-        let options = MemTableOptions::builder().paranoid(paranoid).duplicates(DuplicatePolicy::Replace);
+        let paranoid = ParanoidOptions::builder()
+            .protection_bytes(protection)
+            .build()
+            .unwrap();
+        let options = MemTableOptions::builder()
+            .paranoid(paranoid)
+            .duplicates(DuplicatePolicy::Replace);
         let table = MemTable::new(options.seed(0xd1ff).build().unwrap()).unwrap();
         let key = |draw: u64| (splitmix(draw) % 40).to_be_bytes();
         for round in 0..if cfg!(miri) { 20 } else { 300 } {
@@ -78,14 +92,18 @@ fn links_say_whether_the_keys_at_their_ends_differ() {
             table.put(sequence, key(20 * round), b"put").unwrap();
             let mut batch = WriteBatch::with_protection(8).unwrap();
             for place in 1..=splitmix(round) % 8 {
-                batch.put(key(20 * round + place / 2), b"in a batch").unwrap();
+                batch
+                    .put(key(20 * round + place / 2), b"in a batch")
+                    .unwrap();
             }
             table.write_batch(sequence, &batch).unwrap();
         }
         let search = table.core().point_search().unwrap();
         let (mut at, mut left) = (search.sentinel, None);
-        while let Some((next, ends)) =
-            search.view.try_link_with_ends(at, 0).filter(|(next, _)| *next != search.sentinel)
+        while let Some((next, ends)) = search
+            .view
+            .try_link_with_ends(at, 0)
+            .filter(|(next, _)| *next != search.sentinel)
         {
             let right = search.view.open(next).unwrap().key().to_vec();
             let differ = protection > 0 && left.as_ref() != Some(&right);
@@ -96,7 +114,10 @@ fn links_say_whether_the_keys_at_their_ends_differ() {
 }
 
 fn filled(order: impl Comparator, directory: Directory, keys: &[Vec<u8>]) -> MemTable {
-    let options = MemTableOptions::builder().write_buffer_size(32 << 20).seed(0xd1ec).directory(directory);
+    let options = MemTableOptions::builder()
+        .write_buffer_size(32 << 20)
+        .seed(0xd1ec)
+        .directory(directory);
     let table = MemTable::new(options.comparator(Arc::new(order)).build().unwrap()).unwrap();
     for (sequence, key) in (1..).zip(keys) {
         table.put(sequence, key, [7; 100]).unwrap();
@@ -104,45 +125,71 @@ fn filled(order: impl Comparator, directory: Directory, keys: &[Vec<u8>]) -> Mem
     table
 }
 
-/// Gets look at a few nodes where the order has images, and at many where it has not, or no directory is wanted.
+/// Gets look at a few nodes where the order has images, and at many where it has not, or no
+/// directory is wanted.
 #[test]
 #[cfg_attr(any(towers, miri), ignore = "no directory, or too many entries")]
 fn directories_are_used_in_orders_of_bytes_and_images() {
-    let keys: Vec<Vec<u8>> =
-        (0..4000).map(|n| [b"all keys begin so/".as_slice(), &splitmix(n).to_be_bytes()].concat()).collect();
+    let keys: Vec<Vec<u8>> = (0..4000)
+        .map(|n| [b"all keys begin so/".as_slice(), &splitmix(n).to_be_bytes()].concat())
+        .collect();
     for directory in [Directory::Auto, Directory::Off] {
-        let tables = [filled(Bytewise, directory, &keys), filled(Reverse, directory, &keys)];
+        let tables = [
+            filled(Bytewise, directory, &keys),
+            filled(Reverse, directory, &keys),
+        ];
         let nodes = tables.map(|table| nodes_per_get(&table, &keys) as u64);
-        let expected = if directory == Directory::Off { 12..40 } else { 0..6 };
-        assert!(nodes.iter().all(|nodes| expected.contains(nodes)), "{directory:?}: {nodes:?}");
+        let expected = if directory == Directory::Off {
+            12..40
+        } else {
+            0..6
+        };
+        assert!(
+            nodes.iter().all(|nodes| expected.contains(nodes)),
+            "{directory:?}: {nodes:?}"
+        );
     }
 }
 
 #[test]
 #[cfg_attr(any(towers, miri), ignore = "no directory, or too many entries")]
 fn flipped_bits_of_the_directory_cost_steps() {
-    let keys: Vec<Vec<u8>> = (0..ENTRIES).map(|n| splitmix(n).to_be_bytes().to_vec()).collect();
+    let keys: Vec<Vec<u8>> = (0..ENTRIES)
+        .map(|n| splitmix(n).to_be_bytes().to_vec())
+        .collect();
     let table = filled(Bytewise, Directory::Auto, &keys);
     let intact = nodes_per_get(&table, &keys);
     println!("{ENTRIES} entries; nodes per get: {intact:.2}");
     let search = table.core().point_search().unwrap();
     let pages: Vec<_> = search.directory().pages().collect();
-    let words: Vec<u32> =
-        pages.iter().flat_map(|at| at.page..at.page + at.units()).chain([search.directory]).collect();
+    let words: Vec<u32> = pages
+        .iter()
+        .flat_map(|at| at.page..at.page + at.units())
+        .chain([search.directory])
+        .collect();
     assert!(words.len() as u64 > ENTRIES / 4, "{} words", words.len());
     let mut flipped = 0;
     // More nodes than the towers of the worst case lead over would mean that a search has no limit.
     for (flips, most) in [(1, 2.0 * intact), (100, 150.0), (10_000, 1500.0)] {
         for flip in flipped..flips {
             let random = splitmix(0xd1ec + flip);
-            let word = search.view.word(words[(random >> 8) as usize % words.len()]).unwrap();
+            let word = search
+                .view
+                .word(words[(random >> 8) as usize % words.len()])
+                .unwrap();
             // ORDERING: Relaxed: one thread.
             word.fetch_xor(1 << (random % 64), Ordering::Relaxed);
         }
         flipped = flips;
         let nodes = nodes_per_get(&table, &keys);
-        println!("after {flips} flipped bits of {} words: {nodes:.2}", words.len());
-        assert!(nodes < most, "{nodes} nodes per get after {flips} flipped bits");
+        println!(
+            "after {flips} flipped bits of {} words: {nodes:.2}",
+            words.len()
+        );
+        assert!(
+            nodes < most,
+            "{nodes} nodes per get after {flips} flipped bits"
+        );
     }
     // Each call looks at some pages; one that finds damage builds the directory anew.
     for _ in 0..100 {
@@ -150,15 +197,22 @@ fn flipped_bits_of_the_directory_cost_steps() {
     }
     let renewed = nodes_per_get(&table, &keys);
     println!("built anew: {renewed:.2}");
-    assert!(renewed < 2.0 * intact + 1.0, "{renewed} nodes per get, {intact} before the damage");
+    assert!(
+        renewed < 2.0 * intact + 1.0,
+        "{renewed} nodes per get, {intact} before the damage"
+    );
 }
 
 /// Memory that the system backs ahead of writers: it stays within its limits, and changes no byte.
 ///
-/// `/proc/self/pagemap` tells which pages are resident. Where the system cannot back memory ahead (Linux before 5.14)
-/// only the upper limits are tested.
+/// `/proc/self/pagemap` tells which pages are resident. Where the system cannot back memory ahead
+/// (Linux before 5.14) only the upper limits are tested.
 #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
-#[allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+#[allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test that cannot go on panics"
+)]
 mod backed_ahead {
     use std::fs::File;
     use std::io::{Read, Seek, SeekFrom};
@@ -174,8 +228,13 @@ mod backed_ahead {
     const AHEAD_MAX: u64 = 8 << 20;
 
     fn table(write_buffer_size: u64) -> MemTable {
-        MemTable::new(MemTableOptions::builder().write_buffer_size(write_buffer_size).build().unwrap())
-            .unwrap()
+        MemTable::new(
+            MemTableOptions::builder()
+                .write_buffer_size(write_buffer_size)
+                .build()
+                .unwrap(),
+        )
+        .unwrap()
     }
 
     /// Number of resident bytes of a chunk.
@@ -188,7 +247,11 @@ mod backed_ahead {
         let mut words = vec![0; 8 * pages as usize];
         map.read_exact(&mut words).unwrap();
         // Bit 63 of a page's word says that the page is resident.
-        words.chunks_exact(8).filter(|word| word[7] & 0x80 != 0).count() as u64 * PAGE
+        words
+            .chunks_exact(8)
+            .filter(|word| word[7] & 0x80 != 0)
+            .count() as u64
+            * PAGE
     }
 
     /// Whether this system can back memory ahead.
@@ -200,7 +263,9 @@ mod backed_ahead {
     fn fill(table: &MemTable, from: u64, bytes: u64) -> u64 {
         let (until, mut next) = (table.stats().data_bytes + bytes, from);
         while table.stats().data_bytes < until {
-            table.put(next, next.to_be_bytes(), [next as u8; 1000]).unwrap();
+            table
+                .put(next, next.to_be_bytes(), [next as u8; 1000])
+                .unwrap();
             next += 1;
         }
         next
@@ -225,19 +290,32 @@ mod backed_ahead {
             table.maintain();
             table.maintain();
             let (after, ahead) = (resident(&table, 1), handed.min(AHEAD_MAX));
-            assert!(after <= whole(handed + ahead), "{after} of {handed} and {ahead}");
+            assert!(
+                after <= whole(handed + ahead),
+                "{after} of {handed} and {ahead}"
+            );
             assert!(after >= before);
             if is_supported() && handed >= HUGE_PAGE {
-                assert!(after + HUGE_PAGE > handed + ahead, "{after} of {handed} and {ahead}");
+                assert!(
+                    after + HUGE_PAGE > handed + ahead,
+                    "{after} of {handed} and {ahead}"
+                );
             }
             // Memory that is only backed does not count as allocated.
-            assert_eq!((table.allocated_bytes(), table.used_bytes()), (allocated, used));
+            assert_eq!(
+                (table.allocated_bytes(), table.used_bytes()),
+                (allocated, used)
+            );
         }
         table.freeze().unwrap();
         let frozen = resident(&table, 1);
         fill_is_refused(&table, next);
         table.maintain();
-        assert_eq!(resident(&table, 1), frozen, "a frozen table needs nothing ahead");
+        assert_eq!(
+            resident(&table, 1),
+            frozen,
+            "a frozen table needs nothing ahead"
+        );
     }
 
     fn fill_is_refused(table: &MemTable, sequence: u64) {
@@ -248,7 +326,15 @@ mod backed_ahead {
     fn nothing_beyond_the_chunk_is_backed() {
         let table = table(4 << 20);
         fill(&table, 1, 7 << 19);
-        assert_eq!(table.core().arena.control.get(ControlWord::base(2)).unwrap(), 0);
+        assert_eq!(
+            table
+                .core()
+                .arena
+                .control
+                .get(ControlWord::base(2))
+                .unwrap(),
+            0
+        );
         table.maintain();
         // The mapping is 2 MiB larger, to be aligned.
         assert!(resident(&table, 1) <= 4 << 20);
@@ -265,8 +351,8 @@ mod backed_ahead {
             let backed = resident(&table, chunk);
             assert!(backed <= whole(bytes) + HUGE_PAGE, "{backed} of {bytes}");
             assert!(!is_supported() || backed >= bytes, "{backed} of {bytes}");
-            // Reserved bytes count as allocated at once, and as used once they hold entries. A writer's shard takes some
-            // memory, too.
+            // Reserved bytes count as allocated at once, and as used once they hold entries. A
+            // writer's shard takes some memory, too.
             assert!(table.allocated_bytes() - allocated >= bytes);
             assert!(table.used_bytes() - used < 64 << 10);
         }
@@ -300,19 +386,33 @@ mod backed_ahead {
             assert!(ended.into_iter().all(|end| end.is_ok()));
         });
         // The table outgrew its first large chunk.
-        assert!(table.core().arena.control.get(ControlWord::base(2)).unwrap() != 0);
+        assert!(
+            table
+                .core()
+                .arena
+                .control
+                .get(ControlWord::base(2))
+                .unwrap()
+                != 0
+        );
         assert!(table.scrub(|_| ()).findings.is_empty());
         for n in 1..=3 * each {
-            let Lookup::Value(value) = table.get(n.to_be_bytes(), u64::MAX).unwrap() else { panic!("{n}") };
+            let Lookup::Value(value) = table.get(n.to_be_bytes(), u64::MAX).unwrap() else {
+                panic!("{n}")
+            };
             assert!(*value == [n as u8; 900], "{n}");
         }
     }
 }
-/// Lost writes: any one word, or any one line of 64 bytes, of the arena goes back to any value that it held before.
-/// No read gives a wrong answer, and no scan leaves an entry out without an error.
+/// Lost writes: any one word, or any one line of 64 bytes, of the arena goes back to any value that
+/// it held before. No read gives a wrong answer, and no scan leaves an entry out without an error.
 ///
 /// Debug builds take every 7th case of most shapes; `PARANOID_TEST_SEED` moves the choice.
-#[allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+#[allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test that cannot go on panics"
+)]
 mod lost_writes {
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -344,8 +444,8 @@ mod lost_writes {
         Ascending,
         Descending,
         Mixed,
-        /// Every other key, descending, then the keys between them, so that new nodes are linked between nodes that are
-        /// adjacent in memory.
+        /// Every other key, descending, then the keys between them, so that new nodes are linked
+        /// between nodes that are adjacent in memory.
         Between,
     }
 
@@ -369,7 +469,12 @@ mod lost_writes {
         let view = arena.view().unwrap();
         // ORDERING: Relaxed: one thread.
         let word = |unit: u32| view.word(unit).unwrap().load(Ordering::Relaxed);
-        let units = arena.stretches().unwrap().0.into_iter().flat_map(|(first, units)| first..first + units);
+        let units = arena
+            .stretches()
+            .unwrap()
+            .0
+            .into_iter()
+            .flat_map(|(first, units)| first..first + units);
         units.map(|unit| (unit, word(unit))).collect()
     }
 
@@ -381,9 +486,12 @@ mod lost_writes {
         }
     }
 
-    /// Builds a table. Returns it with its true content, and its memory before each write and at the end.
+    /// Builds a table. Returns it with its true content, and its memory before each write and at
+    /// the end.
     fn build(shape: Shape, seed: u64) -> (MemTable, Rows, Vec<Image>) {
-        let options = MemTableOptions::builder().write_buffer_size(64 << 10).seed(seed);
+        let options = MemTableOptions::builder()
+            .write_buffer_size(64 << 10)
+            .seed(seed);
         let table = MemTable::new(options.build().unwrap()).unwrap();
         let mut numbers: Vec<u64> = (0..shape.entries).map(|n| 2 * n).collect();
         match shape.arrival {
@@ -448,7 +556,8 @@ mod lost_writes {
         silent
     }
 
-    /// Checks a scan: without an error it shows every entry, and with an error it shows no wrong one.
+    /// Checks a scan: without an error it shows every entry, and with an error it shows no wrong
+    /// one.
     fn scan<'t>(steps: impl Iterator<Item = Result<Entry<'t>>>, rows: &Rows) -> bool {
         let (mut shown, mut silent) = (Vec::new(), true);
         for step in steps.take(4 * rows.len() + 4) {
@@ -461,13 +570,20 @@ mod lost_writes {
         }
         if silent {
             shown.sort_unstable();
-            assert_eq!(shown, rows.keys().cloned().collect::<Vec<_>>(), "a scan without an error");
+            assert_eq!(
+                shown,
+                rows.keys().cloned().collect::<Vec<_>>(),
+                "a scan without an error"
+            );
         }
         silent
     }
 
     fn reads(table: &MemTable, rows: &Rows, entries: u64) -> bool {
-        let (forward, backward) = (scan(table.range(..), rows), scan(table.range(..).rev(), rows));
+        let (forward, backward) = (
+            scan(table.range(..), rows),
+            scan(table.range(..).rev(), rows),
+        );
         gets(table, rows, entries) && forward && backward
     }
 
@@ -477,19 +593,33 @@ mod lost_writes {
             table.freeze().unwrap();
         }
         let last = image(&table);
-        assert!(reads(&table, &rows, shape.entries), "{shape:?}: an undamaged table reports damage");
-        let (stride, cases) =
-            (if shape.arrival == Arrival::Between { 1 } else { STRIDE }, cases(&past, &last));
+        assert!(
+            reads(&table, &rows, shape.entries),
+            "{shape:?}: an undamaged table reports damage"
+        );
+        let (stride, cases) = (
+            if shape.arrival == Arrival::Between {
+                1
+            } else {
+                STRIDE
+            },
+            cases(&past, &last),
+        );
         for case in cases.iter().skip(seed as usize % stride).step_by(stride) {
             put_back(&table, case.iter().copied());
             let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 reads(&table, &rows, shape.entries)
             }));
-            assert!(told.is_ok(), "{shape:?}, {stage:?}, seed {seed:#x}, put back {case:x?}");
+            assert!(
+                told.is_ok(),
+                "{shape:?}, {stage:?}, seed {seed:#x}, put back {case:x?}"
+            );
             put_back(&table, last.iter().map(|(unit, word)| (*unit, *word)));
         }
         if stage == Stage::FrozenAfter {
-            let Some(case) = cases.get(seed as usize % cases.len()) else { return };
+            let Some(case) = cases.get(seed as usize % cases.len()) else {
+                return;
+            };
             put_back(&table, case.iter().copied());
             if table.freeze().is_ok() {
                 reads(&table, &rows, shape.entries);
@@ -498,14 +628,21 @@ mod lost_writes {
     }
 
     fn seed() -> u64 {
-        std::env::var("PARANOID_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(5)
+        std::env::var("PARANOID_TEST_SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok())
+            .unwrap_or(5)
     }
 
     fn shapes() -> impl Iterator<Item = Shape> {
         let arrivals = [Arrival::Ascending, Arrival::Descending, Arrival::Mixed];
         let sizes = [(1, 100), (3, 0), (18, 8), (54, 40)];
         sizes.into_iter().flat_map(move |(entries, value_len)| {
-            arrivals.map(|arrival| Shape { entries, value_len, arrival })
+            arrivals.map(|arrival| Shape {
+                entries,
+                value_len,
+                arrival,
+            })
         })
     }
 
@@ -521,14 +658,27 @@ mod lost_writes {
     /// LAYOUT-3, although entries are short enough to share a line.
     #[test]
     fn no_link_shares_a_line_with_the_back_link_that_vouches_for_it() {
-        for arrival in [Arrival::Ascending, Arrival::Descending, Arrival::Mixed, Arrival::Between] {
-            let shape = Shape { entries: 54, value_len: 0, arrival };
+        for arrival in [
+            Arrival::Ascending,
+            Arrival::Descending,
+            Arrival::Mixed,
+            Arrival::Between,
+        ] {
+            let shape = Shape {
+                entries: 54,
+                value_len: 0,
+                arrival,
+            };
             let (table, ..) = build(shape, seed());
             let list = table.core().point_search().unwrap();
             let (mut node, mut passed) = (list.sentinel, 0);
             while let Some(next) = list.next(node).unwrap().map(|entry| entry.node().offset()) {
                 let (link, back_link) = (View::slot(node, 0), next + BACK_UNITS);
-                assert_ne!(link / LINE_UNITS, back_link / LINE_UNITS, "{arrival:?}, entry {passed}");
+                assert_ne!(
+                    link / LINE_UNITS,
+                    back_link / LINE_UNITS,
+                    "{arrival:?}, entry {passed}"
+                );
                 (node, passed) = (next, passed + 1);
             }
             assert_eq!(passed, shape.entries);
@@ -539,17 +689,32 @@ mod lost_writes {
     #[test]
     fn a_line_with_a_link_and_a_back_link_that_went_back_hides_nothing() {
         for seed in seed()..seed() + 3 {
-            every_case(Shape { entries: 18, value_len: 0, arrival: Arrival::Between }, Stage::Young, seed);
+            every_case(
+                Shape {
+                    entries: 18,
+                    value_len: 0,
+                    arrival: Arrival::Between,
+                },
+                Stage::Young,
+                seed,
+            );
         }
     }
 
-    /// A write into the gap of a lost link is refused, or linked where it belongs, and hides no entry.
+    /// A write into the gap of a lost link is refused, or linked where it belongs, and hides no
+    /// entry.
     #[test]
     fn a_write_behind_a_lost_link_buries_nothing() {
-        let shape = Shape { entries: 12, value_len: 20, arrival: Arrival::Mixed };
+        let shape = Shape {
+            entries: 12,
+            value_len: 20,
+            arrival: Arrival::Mixed,
+        };
         let (table, mut rows, past) = build(shape, seed());
         let last = image(&table);
-        let links = cases(&past, &last).into_iter().filter(|case| case.len() == 1);
+        let links = cases(&past, &last)
+            .into_iter()
+            .filter(|case| case.len() == 1);
         let links = links.skip(seed() as usize % STRIDE).step_by(STRIDE);
         let mut sequence = 1000;
         for case in links {
@@ -564,7 +729,9 @@ mod lost_writes {
                 rows.remove(&key);
                 put_back(
                     &table,
-                    image(&table).into_keys().map(|unit| (unit, last.get(&unit).copied().unwrap_or(0))),
+                    image(&table)
+                        .into_keys()
+                        .map(|unit| (unit, last.get(&unit).copied().unwrap_or(0))),
                 );
             }
         }

@@ -16,19 +16,22 @@
 //!   at 2, key g: @3 has ended        g--k [7]
 //!   at 3, key k: the last boundary
 //! ```
-//! With an empty list of snapshots a fragment keeps one number, so c--g [7] and g--k [7] are one fragment: the result is
-//! a--c [3], c--k [7].
+//! With an empty list of snapshots a fragment keeps one number, so c--g [7] and g--k [7] are one
+//! fragment: the result is a--c [3], c--k [7].
 //!
-//! * SPAN-1: start < end under the comparator of the fragmenter that the span is added to, which refuses everything else.
-//! * FRAGMENTER-1: a list of snapshots divides the sequence numbers into stripes, and a fragment keeps only the
-//!   newest number of each stripe. Readers at these snapshots cannot tell the difference. Work and size are O(n log n
-//!   + n * snapshots), however much the tombstones overlap.
-//! * FRAGMENTER-2: without a list a fragment keeps every sequence number, so n nested spans make O(n^2) pairs. A
-//!   `FragmentIter` holds the numbers of one fragment at a time, and `finish` all of them.
-//! * FRAGMENTER-3: a `FragmentIter` ends well only if its spans still have the digest that was made when they were added, and
-//!   a second sweep over them has the digest of what it returned.
+//! * SPAN-1: start < end under the comparator of the fragmenter that the span is added to, which
+//!   refuses everything else.
+//! * FRAGMENTER-1: a list of snapshots divides the sequence numbers into stripes, and a fragment
+//!   keeps only the newest number of each stripe. Readers at these snapshots cannot tell the
+//!   difference. Work and size are O(n log n + n * snapshots), however much the tombstones overlap.
+//! * FRAGMENTER-2: without a list a fragment keeps every sequence number, so n nested spans make
+//!   O(n^2) pairs. A `FragmentIter` holds the numbers of one fragment at a time, and `finish` all
+//!   of them.
+//! * FRAGMENTER-3: a `FragmentIter` ends well only if its spans still have the digest that was made
+//!   when they were added, and a second sweep over them has the digest of what it returned.
 //!
-//! Who may call what: a fragmenter belongs to one thread, and so does its iterator; `Fragments` may be shared.
+//! Who may call what: a fragmenter belongs to one thread, and so does its iterator; `Fragments` may
+//! be shared.
 
 #![forbid(unsafe_code)]
 
@@ -58,7 +61,10 @@ impl Span {
 }
 
 /// The digest over spans that had `digest` before this one.
-pub(crate) fn span_digest((start, end, sequence): (&[u8], &[u8], SequenceNumber), digest: u64) -> u64 {
+pub(crate) fn span_digest(
+    (start, end, sequence): (&[u8], &[u8], SequenceNumber),
+    digest: u64,
+) -> u64 {
     mix(sequence, hash(end, hash(start, digest)))
 }
 
@@ -86,7 +92,8 @@ pub(crate) fn span_digest((start, end, sequence): (&[u8], &[u8], SequenceNumber)
 pub struct Fragmenter {
     comparator: KeyComparator,
     spans: Vec<Span>,
-    /// Upper limits of the stripes, ascending, the last one `u64::MAX`. `None` keeps every sequence number.
+    /// Upper limits of the stripes, ascending, the last one `u64::MAX`. `None` keeps every sequence
+    /// number.
     stripes: Option<Vec<SequenceNumber>>,
     /// Over all spans, made as they were added.
     digest: u64,
@@ -112,12 +119,17 @@ impl Fragmenter {
     /// A fragmenter in an order that is known already.
     #[doc(hidden)]
     pub fn under(comparator: KeyComparator) -> Self {
-        Fragmenter { comparator, spans: Vec::new(), stripes: None, digest: 0 }
+        Fragmenter {
+            comparator,
+            spans: Vec::new(),
+            stripes: None,
+            digest: 0,
+        }
     }
 
-    /// Keeps only the sequence numbers that readers at these snapshots, or without a snapshot, can tell apart: for
-    /// ascending snapshots s1 < ... < sn the newest one in each of [0, s1], (s1, s2], ..., (sn, max]. An empty list
-    /// keeps one number per fragment.
+    /// Keeps only the sequence numbers that readers at these snapshots, or without a snapshot, can
+    /// tell apart: for ascending snapshots s1 < ... < sn the newest one in each of [0, s1], (s1,
+    /// s2], ..., (sn, max]. An empty list keeps one number per fragment.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -152,7 +164,8 @@ impl Fragmenter {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) unless `start` is before `end`; nothing is added.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) unless `start` is before `end`;
+    /// nothing is added.
     pub fn add(
         &mut self,
         start: impl Into<Vec<u8>>,
@@ -163,7 +176,11 @@ impl Fragmenter {
         if self.comparator.compare(&start, &end).is_ge() {
             return Err(not_a_range()); // SPAN-1
         }
-        let span = Span { start, end, sequence };
+        let span = Span {
+            start,
+            end,
+            sequence,
+        };
         self.digest = span.digest_after(self.digest);
         self.spans.push(span);
         Ok(())
@@ -177,9 +194,9 @@ impl Fragmenter {
         Err(Corruption::new(Place::Fragment, 0, listed, self.digest).into())
     }
 
-    /// Cuts all added tombstones into fragments. O(n log n) comparisons, and time and memory proportional to the size of the
-    /// result: without snapshots up to n numbers in each of 2n fragments, which [`finish_iter`](Self::finish_iter) returns one
-    /// by one.
+    /// Cuts all added tombstones into fragments. O(n log n) comparisons, and time and memory
+    /// proportional to the size of the result: without snapshots up to n numbers in each of 2n
+    /// fragments, which [`finish_iter`](Self::finish_iter) returns one by one.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -196,18 +213,26 @@ impl Fragmenter {
     #[must_use]
     pub fn finish(self) -> Fragments {
         let mut fragments = Fragments::new(self.comparator.clone());
-        self.spans.iter().for_each(|span| fragments.count((span.start.len() + span.end.len()) as u64));
+        self.spans
+            .iter()
+            .for_each(|span| fragments.count((span.start.len() + span.end.len()) as u64));
         let mut cut = self.finish_iter();
         while cut.sweep.step(cut.stripes.as_deref()) {
-            if let Some(Fragment { start, end, sequences }) = cut.last() {
+            if let Some(Fragment {
+                start,
+                end,
+                sequences,
+            }) = cut.last()
+            {
                 fragments.push(start, end, sequences);
             }
         }
         fragments.seal()
     }
 
-    /// Cuts all added tombstones into fragments that are returned one by one. O(n log n) comparisons and O(n) memory, however
-    /// much the tombstones overlap; time proportional to the size of all fragments together.
+    /// Cuts all added tombstones into fragments that are returned one by one. O(n log n)
+    /// comparisons and O(n) memory, however much the tombstones overlap; time proportional to the
+    /// size of all fragments together.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -225,9 +250,21 @@ impl Fragmenter {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn finish_iter(self) -> FragmentIter {
-        let Fragmenter { comparator, spans, stripes, digest } = self;
+        let Fragmenter {
+            comparator,
+            spans,
+            stripes,
+            digest,
+        } = self;
         let sweep = Sweep::new(&comparator, &spans, stripes.as_deref());
-        FragmentIter { comparator, spans, stripes, added: digest, sweep, returned: 0 }
+        FragmentIter {
+            comparator,
+            spans,
+            stripes,
+            added: digest,
+            sweep,
+            returned: 0,
+        }
     }
 }
 
@@ -256,8 +293,8 @@ pub struct FragmentIter {
 }
 
 impl FragmentIter {
-    /// The next fragment, borrowed until the next call. `None` means that all were returned and that they are what the
-    /// tombstones say. Only then may the caller keep what it made of them.
+    /// The next fragment, borrowed until the next call. `None` means that all were returned and
+    /// that they are what the tombstones say. Only then may the caller keep what it made of them.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -272,8 +309,9 @@ impl FragmentIter {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Corruption`](crate::Error::Corruption) in place of `None` if the memory of the tombstones was damaged since
-    /// they were added, or that of the iterator: what was made of the fragments must be discarded.
+    /// [`Error::Corruption`](crate::Error::Corruption) in place of `None` if the memory of the
+    /// tombstones was damaged since they were added, or that of the iterator: what was made of the
+    /// fragments must be discarded.
     #[expect(
         clippy::should_implement_trait,
         reason = "fragments are lent: it is no iterator of the standard library"
@@ -316,16 +354,28 @@ impl FragmentIter {
     /// FRAGMENTER-3.
     fn verify(&self) -> Result<(), Corruption> {
         let differs = |expected, found| Corruption::new(Place::Fragment, 0, expected, found);
-        let added = self.spans.iter().fold(0, |digest, span| span.digest_after(digest));
+        let added = self
+            .spans
+            .iter()
+            .fold(0, |digest, span| span.digest_after(digest));
         if added != self.added {
             return Err(differs(self.added, added));
         }
         let spans = black_box(&self.spans);
-        let (mut sweep, mut again) = (Sweep::new(&self.comparator, spans, self.stripes.as_deref()), 0);
+        let (mut sweep, mut again) = (
+            Sweep::new(&self.comparator, spans, self.stripes.as_deref()),
+            0,
+        );
         while sweep.step(self.stripes.as_deref()) {
-            again = sweep.fragment(&self.spans).map_or(0, |fragment| fragment.digest_after(again));
+            again = sweep
+                .fragment(&self.spans)
+                .map_or(0, |fragment| fragment.digest_after(again));
         }
-        if again == self.returned { Ok(()) } else { Err(differs(again, self.returned)) }
+        if again == self.returned {
+            Ok(())
+        } else {
+            Err(differs(again, self.returned))
+        }
     }
 }
 
@@ -365,17 +415,29 @@ impl Sweep {
     /// A sweep that has not come to the first fragment.
     fn new(comparator: &KeyComparator, spans: &[Span], stripes: Option<&[SequenceNumber]>) -> Self {
         let (bounds, numbers) = cut(comparator, spans);
-        let mut coming: Vec<_> =
-            numbers.into_iter().zip(spans).map(|(numbers, span)| (numbers, span.sequence)).collect();
+        let mut coming: Vec<_> = numbers
+            .into_iter()
+            .zip(spans)
+            .map(|(numbers, span)| (numbers, span.sequence))
+            .collect();
         coming.sort_unstable();
         let (active, coming) = (BTreeMap::new(), coming.into_iter().peekable());
         let (sequences, ahead) = (Vec::new(), Vec::new());
-        let mut sweep = Sweep { bounds, now: 0, coming, active, last: [0, 0], sequences, ahead };
+        let mut sweep = Sweep {
+            bounds,
+            now: 0,
+            coming,
+            active,
+            last: [0, 0],
+            sequences,
+            ahead,
+        };
         sweep.look_ahead(stripes);
         sweep
     }
 
-    /// Goes to the next fragment, and returns whether there is one. Its end is where the sequence numbers change (FRAGMENTS-3).
+    /// Goes to the next fragment, and returns whether there is one. Its end is where the sequence
+    /// numbers change (FRAGMENTS-3).
     fn step(&mut self, stripes: Option<&[SequenceNumber]>) -> bool {
         while self.ahead.is_empty() {
             if self.now >= self.bounds.len() {
@@ -400,10 +462,13 @@ impl Sweep {
         false
     }
 
-    /// Collects the sequence numbers from the boundary `now` on. There are none from the last boundary on.
+    /// Collects the sequence numbers from the boundary `now` on. There are none from the last
+    /// boundary on.
     fn look_ahead(&mut self, stripes: Option<&[SequenceNumber]>) {
         self.ahead.clear();
-        while let Some(([_, end], sequence)) = self.coming.next_if(|([start, _], _)| *start == self.now) {
+        while let Some(([_, end], sequence)) =
+            self.coming.next_if(|([start, _], _)| *start == self.now)
+        {
             let last = self.active.entry(sequence).or_insert(end);
             *last = end.max(*last);
         }
@@ -415,30 +480,46 @@ impl Sweep {
         let key = |number: usize| self.bounds.get(number)?.key(spans);
         let [start, end] = self.last;
         let sequences = &self.sequences;
-        (!sequences.is_empty()).then_some(Fragment { start: key(start)?, end: key(end)?, sequences })
+        (!sequences.is_empty()).then_some(Fragment {
+            start: key(start)?,
+            end: key(end)?,
+            sequences,
+        })
     }
 }
 
-/// The distinct boundaries of the spans in key order, and the numbers of each span's start and end among these.
+/// The distinct boundaries of the spans in key order, and the numbers of each span's start and end
+/// among these.
 fn cut(comparator: &KeyComparator, spans: &[Span]) -> (Vec<Bound>, Vec<[usize; 2]>) {
-    let bounds = spans.iter().enumerate().flat_map(|(at, span)| [(&*span.start, at, 0), (&*span.end, at, 1)]);
+    let bounds = spans
+        .iter()
+        .enumerate()
+        .flat_map(|(at, span)| [(&*span.start, at, 0), (&*span.end, at, 1)]);
     let mut all: Vec<(&[u8], usize, usize)> = bounds.collect();
     let compare = |(left, ..): &(&[u8], usize, usize), (right, ..): &(&[u8], usize, usize)| {
         let images = comparator.image(left, 0).cmp(&comparator.image(right, 0));
         images.then_with(|| comparator.compare(left, right))
     };
-    all.sort_unstable_by(|left, right| compare(left, right).then((left.1, left.2).cmp(&(right.1, right.2))));
+    all.sort_unstable_by(|left, right| {
+        compare(left, right).then((left.1, left.2).cmp(&(right.1, right.2)))
+    });
     let (mut keys, mut numbers) = (Vec::new(), vec![[0; 2]; spans.len()]);
     for same in all.chunk_by(|left, right| compare(left, right).is_eq()) {
-        same.iter().for_each(|&(_, span, side)| numbers[span][side] = keys.len());
+        same.iter()
+            .for_each(|&(_, span, side)| numbers[span][side] = keys.len());
         let (_, span, side) = same[0];
-        keys.push(if side == 0 { Bound::Start(span) } else { Bound::End(span) });
+        keys.push(if side == 0 {
+            Bound::Start(span)
+        } else {
+            Bound::End(span)
+        });
     }
     (keys, numbers)
 }
 
-/// Collects the sequence numbers of the fragment that starts at boundary `now`, newest first, and removes spans that
-/// have ended. `active` has the number of the boundary where the span of each sequence number ends.
+/// Collects the sequence numbers of the fragment that starts at boundary `now`, newest first, and
+/// removes spans that have ended. `active` has the number of the boundary where the span of each
+/// sequence number ends.
 fn visible(
     active: &mut BTreeMap<SequenceNumber, usize>,
     stripes: Option<&[SequenceNumber]>,
@@ -474,15 +555,20 @@ mod tests {
         if let Some(snapshots) = snapshots {
             fragmenter = fragmenter.with_snapshots(snapshots);
         }
-        for (start, end, sequence) in
-            [("a", "m", 9), ("c", "k", 4), ("k", "p", 4), ("c", "k", 7), ("r", "s", 2)]
-        {
+        for (start, end, sequence) in [
+            ("a", "m", 9),
+            ("c", "k", 4),
+            ("k", "p", 4),
+            ("c", "k", 7),
+            ("r", "s", 2),
+        ] {
             fragmenter.add(start, end, sequence).unwrap();
         }
         fragmenter
     }
 
-    /// Whether the pass ends well if `damage` is done before the fragment of this number is asked for.
+    /// Whether the pass ends well if `damage` is done before the fragment of this number is asked
+    /// for.
     fn passes(
         snapshots: Option<&[SequenceNumber]>,
         before: usize,
@@ -497,7 +583,10 @@ mod tests {
                 Ok(Some(_)) => assert!(number < 20, "the pass does not end"),
                 Ok(None) => return true,
                 Err(error) => {
-                    assert_eq!(error.corruption().map(|found| found.place), Some(Place::Fragment));
+                    assert_eq!(
+                        error.corruption().map(|found| found.place),
+                        Some(Place::Fragment)
+                    );
                     assert!(fragments.next().is_err(), "the error is final");
                     return false;
                 }
@@ -514,14 +603,19 @@ mod tests {
             for before in 0..3 {
                 for span in 0..5 {
                     for bit in 0..8 {
-                        assert!(!passes(snapshots, before, |fragments| fragments.spans[span].start[0] ^=
+                        assert!(!passes(snapshots, before, |fragments| fragments.spans
+                            [span]
+                            .start[0] ^=
                             1 << bit));
-                        assert!(
-                            !passes(snapshots, before, |fragments| fragments.spans[span].end[0] ^= 1 << bit)
-                        );
+                        assert!(!passes(snapshots, before, |fragments| fragments.spans
+                            [span]
+                            .end[0] ^=
+                            1 << bit));
                     }
                     for bit in 0..64 {
-                        assert!(!passes(snapshots, before, |fragments| fragments.spans[span].sequence ^=
+                        assert!(!passes(snapshots, before, |fragments| fragments.spans
+                            [span]
+                            .sequence ^=
                             1 << bit));
                     }
                 }
@@ -532,7 +626,11 @@ mod tests {
             for bit in 0..64 {
                 assert!(!passes(snapshots, 1, |fragments| fragments.returned ^= 1 << bit));
                 assert!(!passes(snapshots, 1, |fragments| {
-                    fragments.sweep.ahead.iter_mut().for_each(|number| *number ^= 1 << bit);
+                    fragments
+                        .sweep
+                        .ahead
+                        .iter_mut()
+                        .for_each(|number| *number ^= 1 << bit);
                 }));
             }
         }

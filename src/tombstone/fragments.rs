@@ -5,12 +5,15 @@
 //!                  c-----------k@7                    c--g  [7, 3]
 //!                                                     g--k  [7]
 //! ```
-//! * FRAGMENTS-1: fragments ascend and do not overlap; start < end; every fragment has at least one sequence number.
+//! * FRAGMENTS-1: fragments ascend and do not overlap; start < end; every fragment has at least one
+//!   sequence number.
 //! * FRAGMENTS-2: the sequence numbers of a fragment strictly descend.
 //! * FRAGMENTS-3: touching fragments differ in their sequence numbers.
-//! * FRAGMENTS-4: fragments never change once they are built; `verify` compares a digest over all of them.
+//! * FRAGMENTS-4: fragments never change once they are built; `verify` compares a digest over all
+//!   of them.
 //!
-//! Who may call what: everything, any thread. Not promised: that the digest's value stays the same in other versions.
+//! Who may call what: everything, any thread. Not promised: that the digest's value stays the same
+//! in other versions.
 
 #![forbid(unsafe_code)]
 
@@ -82,7 +85,10 @@ impl<'a> Fragment<'a> {
     /// The digest over fragments that had `digest` before this one.
     pub(crate) fn digest_after(&self, digest: u64) -> u64 {
         let keys = hash(self.end, hash(self.start, digest));
-        let all = self.sequences.iter().fold(keys, |digest, &sequence| mix(sequence, digest));
+        let all = self
+            .sequences
+            .iter()
+            .fold(keys, |digest, &sequence| mix(sequence, digest));
         mix(self.sequences.len() as u64, all)
     }
 }
@@ -95,7 +101,8 @@ struct Row {
     sequences: (u64, u64),
 }
 
-/// The fragments of a set of range tombstones, made by [`Fragmenter`](crate::tombstone::Fragmenter).
+/// The fragments of a set of range tombstones, made by
+/// [`Fragmenter`](crate::tombstone::Fragmenter).
 ///
 /// Searches take O(log fragments) comparisons. Shared freely between threads.
 ///
@@ -142,8 +149,9 @@ impl Fragments {
     /// Bytes of heap memory that the fragments take.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        (self.keys.capacity() + self.rows.capacity() * size_of::<Row>() + self.sequences.capacity() * 8)
-            as u64
+        (self.keys.capacity()
+            + self.rows.capacity() * size_of::<Row>()
+            + self.sequences.capacity() * 8) as u64
     }
 
     /// The fragment number `index` in key order, with all its sequence numbers.
@@ -177,7 +185,9 @@ impl Fragments {
     /// assert_eq!(starts, [b"a", b"b", b"c"]);
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Fragment<'_>> + ExactSizeIterator + FusedIterator {
+    pub fn iter(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = Fragment<'_>> + ExactSizeIterator + FusedIterator {
         self.rows.iter().map(|row| self.fragment(row))
     }
 
@@ -218,10 +228,13 @@ impl Fragments {
             return None;
         }
         let newest = self.get(index)?.sequences;
-        newest.get(newest.partition_point(|&sequence| sequence > snapshot)).copied()
+        newest
+            .get(newest.partition_point(|&sequence| sequence > snapshot))
+            .copied()
     }
 
-    /// Recomputes the digest over all keys and sequence numbers and compares it with the stored one. O(bytes).
+    /// Recomputes the digest over all keys and sequence numbers and compares it with the stored
+    /// one. O(bytes).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -234,8 +247,8 @@ impl Fragments {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Corruption`](crate::Error::Corruption) if the memory of the fragments was damaged since they were
-    /// built.
+    /// [`Error::Corruption`](crate::Error::Corruption) if the memory of the fragments was damaged
+    /// since they were built.
     pub fn verify(&self) -> Result<()> {
         let digest = self.compute_digest();
         if digest == self.digest {
@@ -247,18 +260,27 @@ impl Fragments {
     fn compute_digest(&self) -> u64 {
         let sums = (self.unfragmented_len, self.unfragmented_bytes);
         let begin = mix(self.rows.len() as u64, 0x6672_6167) ^ mix(sums.0, sums.1);
-        self.iter().fold(begin, |digest, fragment| fragment.digest_after(digest))
+        self.iter()
+            .fold(begin, |digest, fragment| fragment.digest_after(digest))
     }
 
-    /// Number of fragments that end at or before `key`, which is the index of the first one that covers `key` or
-    /// starts after it.
+    /// Number of fragments that end at or before `key`, which is the index of the first one that
+    /// covers `key` or starts after it.
     pub(crate) fn ended_before(&self, key: &[u8]) -> usize {
-        self.rows.partition_point(|row| self.comparator.compare(run(&self.keys, row.end), key).is_le())
+        self.rows.partition_point(|row| {
+            self.comparator
+                .compare(run(&self.keys, row.end), key)
+                .is_le()
+        })
     }
 
     /// Number of fragments that start at or before `key`.
     pub(crate) fn started_by(&self, key: &[u8]) -> usize {
-        self.rows.partition_point(|row| self.comparator.compare(run(&self.keys, row.start), key).is_le())
+        self.rows.partition_point(|row| {
+            self.comparator
+                .compare(run(&self.keys, row.start), key)
+                .is_le()
+        })
     }
 }
 
@@ -269,11 +291,20 @@ fn run<T>(items: &[T], (from, to): (u64, u64)) -> &[T] {
     }
 }
 
-/// What collects fragments in key order, and joins adjacent ones with equal sequence numbers (FRAGMENTS-3).
+/// What collects fragments in key order, and joins adjacent ones with equal sequence numbers
+/// (FRAGMENTS-3).
 impl Fragments {
     pub(crate) fn new(comparator: KeyComparator) -> Self {
         let (keys, rows, sequences) = (Vec::new(), Vec::new(), Vec::new());
-        Fragments { comparator, keys, rows, sequences, unfragmented_len: 0, unfragmented_bytes: 0, digest: 0 }
+        Fragments {
+            comparator,
+            keys,
+            rows,
+            sequences,
+            unfragmented_len: 0,
+            unfragmented_bytes: 0,
+            digest: 0,
+        }
     }
 
     fn store(&mut self, key: &[u8]) -> (u64, u64) {
@@ -282,14 +313,20 @@ impl Fragments {
         (from, self.keys.len() as u64)
     }
 
-    /// Appends the next fragment; `sequences` descend strictly. It touches the one before it if it starts with the
-    /// bytes where that one ends.
+    /// Appends the next fragment; `sequences` descend strictly. It touches the one before it if it
+    /// starts with the bytes where that one ends.
     pub(crate) fn push(&mut self, start: &[u8], end: &[u8], sequences: &[SequenceNumber]) {
-        let last = self.rows.last().copied().filter(|last| run(&self.keys, last.end) == start);
+        let last = self
+            .rows
+            .last()
+            .copied()
+            .filter(|last| run(&self.keys, last.end) == start);
         let start = match last {
             Some(last) if run(&self.sequences, last.sequences) == sequences => {
-                // The end of the last fragment is the last key that was stored, and no other fragment uses it yet.
-                self.keys.truncate(usize::try_from(last.end.0).unwrap_or(usize::MAX));
+                // The end of the last fragment is the last key that was stored, and no other
+                // fragment uses it yet.
+                self.keys
+                    .truncate(usize::try_from(last.end.0).unwrap_or(usize::MAX));
                 let end = self.store(end);
                 self.rows.pop();
                 return self.rows.push(Row { end, ..last });
@@ -300,7 +337,11 @@ impl Fragments {
         let end = self.store(end);
         let from = self.sequences.len() as u64;
         self.sequences.extend_from_slice(sequences);
-        self.rows.push(Row { start, end, sequences: (from, self.sequences.len() as u64) });
+        self.rows.push(Row {
+            start,
+            end,
+            sequences: (from, self.sequences.len() as u64),
+        });
     }
 
     /// Counts a tombstone with so many bytes of keys.
@@ -351,9 +392,15 @@ mod tests {
         });
         (0..64 * 5).for_each(|bit| flip(bit, |damaged| damaged.sequences.iter_mut().collect()));
         (0..64 * 3).for_each(|bit| {
-            flip(bit, |Fragments { unfragmented_len, unfragmented_bytes, digest, .. }| {
-                vec![unfragmented_len, unfragmented_bytes, digest]
-            });
+            flip(
+                bit,
+                |Fragments {
+                     unfragmented_len,
+                     unfragmented_bytes,
+                     digest,
+                     ..
+                 }| { vec![unfragmented_len, unfragmented_bytes, digest] },
+            );
         });
         for bit in 0..8 * 5 {
             let mut damaged = whole.clone();

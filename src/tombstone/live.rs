@@ -1,5 +1,5 @@
-//! The tombstone index of a mutable table: tombstones may be added at any time, and answers are exact at any
-//! snapshot.
+//! The tombstone index of a mutable table: tombstones may be added at any time, and answers are
+//! exact at any snapshot.
 //!
 //! ```text
 //!   insert -> log (arrival order) -> merge steps, if nobody else is merging
@@ -8,15 +8,18 @@
 //! * LIVE-INDEX-1: a tombstone is visible to every query that begins after its `insert` returned.
 //! * LIVE-INDEX-2: answers do not depend on how many nodes have been merged.
 //! * LIVE-INDEX-3: nothing is freed before the index is dropped, so readers need no guard.
-//! * LIVE-INDEX-4: a word or line that goes back to an earlier value hides no tombstone whose `insert` has returned,
-//!   unless another `insert` is running. The tally of records vouches for records, segments and tree, and its two
-//!   counters vouch for each other. Nodes and summary nodes are derived: a query that misses one uses the records.
+//! * LIVE-INDEX-4: a word or line that goes back to an earlier value hides no tombstone whose
+//!   `insert` has returned, unless another `insert` is running. The tally of records vouches for
+//!   records, segments and tree, and its two counters vouch for each other. Nodes and summary nodes
+//!   are derived: a query that misses one uses the records.
 //!
-//! Costs: `insert` amortised O(log n), at most four steps of merging unless the merge is far behind; a query O(log^2 n) at
-//! worst, usually one or two searches in a sorted array. Memory: about 21 bytes * 2 * log4(n / 2) per tombstone at worst, and summary nodes.
+//! Costs: `insert` amortised O(log n), at most four steps of merging unless the merge is far
+//! behind; a query O(log^2 n) at worst, usually one or two searches in a sorted array. Memory:
+//! about 21 bytes * 2 * log4(n / 2) per tombstone at worst, and summary nodes.
 //!
-//! Who may call what: everything, any thread, always with the same comparator. Readers never wait; writers wait only
-//! for a new segment of memory. Not promised: that a tombstone whose `insert` is still running is seen.
+//! Who may call what: everything, any thread, always with the same comparator. Readers never wait;
+//! writers wait only for a new segment of memory. Not promised: that a tombstone whose `insert` is
+//! still running is seen.
 
 #![forbid(unsafe_code)]
 
@@ -30,22 +33,24 @@ use crate::key::{KeyComparator, SequenceNumber};
 use crate::sync::{Mutex, Published};
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::log::{
-    COUNTS, Checked, CommonPrefix, End, Extent, KeyCopy, Lift, Log, NOBODY, Probe, Record, Tally, boundary,
-    damage, high, low, pair,
+    COUNTS, Checked, CommonPrefix, End, Extent, KeyCopy, Lift, Log, NOBODY, Probe, Record, Tally,
+    boundary, damage, high, low, pair,
 };
 use crate::tombstone::node::{
-    BLOCK, Builder, Child, CoverageNode, Head, NodeId, Piece, Pieces, SUMMARY_RECORDS_MAX, SummaryNode, Tree,
+    BLOCK, Builder, Child, CoverageNode, Head, NodeId, Piece, Pieces, SUMMARY_RECORDS_MAX,
+    SummaryNode, Tree,
 };
 
-/// At most so many merge steps per `insert`, unless others ran ahead while the system held up the writer that merged.
+/// At most so many merge steps per `insert`, unless others ran ahead while the system held up the
+/// writer that merged.
 const STEPS_MAX: u32 = 4;
 /// At most so many while `BLOCKS_BEHIND` blocks have no node.
 const CATCH_UP_STEPS_MAX: u32 = 1024;
 const BLOCKS_BEHIND: u32 = 16;
 
-/// An interval that one tombstone covers: at every key in `start..end`, `end` exclusive, the newest visible covering
-/// sequence number is at least `sequence`. A cursor inside may skip all entries with smaller sequence numbers, in
-/// both directions.
+/// An interval that one tombstone covers: at every key in `start..end`, `end` exclusive, the newest
+/// visible covering sequence number is at least `sequence`. A cursor inside may skip all entries
+/// with smaller sequence numbers, in both directions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CoveringRun {
     pub(crate) sequence: SequenceNumber,
@@ -71,11 +76,16 @@ pub(crate) struct LiveIndex {
 impl LiveIndex {
     pub(crate) fn new(secret: Secret) -> Self {
         let (checks, tree) = (Checks::new(secret), Published::new());
-        LiveIndex { checks, tally: Tally::new(checks, COUNTS), tree, merger: Mutex::default() }
+        LiveIndex {
+            checks,
+            tally: Tally::new(checks, COUNTS),
+            tree,
+            merger: Mutex::default(),
+        }
     }
 
-    /// Adds a tombstone. After an error the index may have all of it, a part or nothing: the caller asks the list from then
-    /// on. What the log took stays taken.
+    /// Adds a tombstone. After an error the index may have all of it, a part or nothing: the caller
+    /// asks the list from then on. What the log took stays taken.
     pub(crate) fn insert(
         &self,
         comparator: &KeyComparator,
@@ -85,7 +95,8 @@ impl LiveIndex {
     ) -> Result<()> {
         let tree = self.append(comparator, start, end, sequence)?;
         if let Some(mut merger) = self.merger.try_lock() {
-            // One step per insert keeps up with one writer. The others catch up on inserts that found the lock taken.
+            // One step per insert keeps up with one writer. The others catch up on inserts that
+            // found the lock taken.
             for steps in 1..=CATCH_UP_STEPS_MAX {
                 let waiting = self.step(tree, comparator, &mut merger);
                 if waiting.is_none_or(|blocks| steps >= STEPS_MAX && blocks < BLOCKS_BEHIND) {
@@ -112,15 +123,17 @@ impl LiveIndex {
             None => {
                 self.known()?;
                 let common_prefix = || CommonPrefix::new(self.checks, comparator, [start, end]);
-                self.tree.get_or_publish(|| Box::new(Tree::new(self.checks, common_prefix())), |_| ())
+                self.tree
+                    .get_or_publish(|| Box::new(Tree::new(self.checks, common_prefix())), |_| ())
             }
         };
-        tree.log.push(comparator, &self.tally, [start, end], sequence)?;
+        tree.log
+            .push(comparator, &self.tally, [start, end], sequence)?;
         Ok(tree)
     }
 
-    /// The tree and the length of its log. The tree may be missing only until the first `insert` has returned
-    /// (LIVE-INDEX-4).
+    /// The tree and the length of its log. The tree may be missing only until the first `insert`
+    /// has returned (LIVE-INDEX-4).
     #[inline(always)]
     fn known(&self) -> Checked<(Option<&Tree>, Extent)> {
         let extent = self.tally.extent()?;
@@ -131,11 +144,13 @@ impl LiveIndex {
         }
     }
 
-    /// Takes one step of merging. Returns the number of blocks that still have no node; `None` if there was nothing to do.
+    /// Takes one step of merging. Returns the number of blocks that still have no node; `None` if
+    /// there was nothing to do.
     fn step(&self, tree: &Tree, comparator: &KeyComparator, merger: &mut Merger) -> Option<u32> {
         let extent = self.tally.extent().ok()?;
         let progress = merger.step(tree, comparator, extent, STEP_PIECES);
-        (progress == Progress::Worked).then(|| (extent.count / BLOCK).saturating_sub(merger.next_block))
+        (progress == Progress::Worked)
+            .then(|| (extent.count / BLOCK).saturating_sub(merger.next_block))
     }
 
     /// The sequence number of the tombstone that the question is about. It is never 0.
@@ -146,11 +161,12 @@ impl LiveIndex {
         question: Question<'_>,
     ) -> Checked<Option<SequenceNumber>> {
         let mut asked = [Asked::new(comparator, question.key, question.floor)];
-        self.ask(comparator, question.snapshot, &mut asked).map(|()| asked[0].answer())
+        self.ask(comparator, question.snapshot, &mut asked)
+            .map(|()| asked[0].answer())
     }
 
-    /// Finds the newest tombstone over each of several keys, in any order. Every word read is verified once for all
-    /// keys.
+    /// Finds the newest tombstone over each of several keys, in any order. Every word read is
+    /// verified once for all keys.
     #[inline(never)]
     pub(crate) fn ask(
         &self,
@@ -159,12 +175,19 @@ impl LiveIndex {
         asked: &mut [Asked<'_>],
     ) -> Checked<()> {
         match self.known()? {
-            (Some(tree), extent) => Search { tree, comparator, snapshot, extent }.newest(asked),
+            (Some(tree), extent) => Search {
+                tree,
+                comparator,
+                snapshot,
+                extent,
+            }
+            .newest(asked),
             (None, _) => Ok(()),
         }
     }
 
-    /// Writes the interval of the tombstone that the question is about. Without one, `run` is unchanged.
+    /// Writes the interval of the tombstone that the question is about. Without one, `run` is
+    /// unchanged.
     pub(crate) fn covering_run(
         &self,
         comparator: &KeyComparator,
@@ -175,7 +198,9 @@ impl LiveIndex {
         self.ask(comparator, question.snapshot, &mut asked)?;
         if let (Some(index), Some(tree)) = (asked[0].found, self.tree.get()) {
             for (end, buffer) in [(End::Start, &mut run.start), (End::Stop, &mut run.end)] {
-                tree.log.boundary_key(boundary(index, end), &mut KeyCopy::new())?.clone_into(buffer);
+                tree.log
+                    .boundary_key(boundary(index, end), &mut KeyCopy::new())?
+                    .clone_into(buffer);
             }
             run.sequence = asked[0].best;
         }
@@ -191,11 +216,13 @@ impl LiveIndex {
     /// Bytes of heap memory.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         let fixed = (size_of::<Tree>() - size_of::<Log>()) as u64;
-        self.tree.get().map_or(0, |tree| fixed + tree.log.allocated_bytes())
+        self.tree
+            .get()
+            .map_or(0, |tree| fixed + tree.log.allocated_bytes())
     }
 
-    /// Merges everything that can be merged, step by step, unless another thread is merging. Meant for a background
-    /// thread.
+    /// Merges everything that can be merged, step by step, unless another thread is merging. Meant
+    /// for a background thread.
     pub(crate) fn maintain(&self, comparator: &KeyComparator) {
         let Some(tree) = self.tree.get() else { return };
         while let Some(mut merger) = self.merger.try_lock() {
@@ -205,7 +232,8 @@ impl LiveIndex {
         }
     }
 
-    /// Merges everything and builds one node over all records. Waits for a step that is running on another thread.
+    /// Merges everything and builds one node over all records. Waits for a step that is running on
+    /// another thread.
     pub(crate) fn finish(&self, comparator: &KeyComparator) {
         let mut merger = self.merger.lock();
         if let Ok((Some(tree), extent)) = self.known() {
@@ -213,20 +241,28 @@ impl LiveIndex {
         }
     }
 
-    /// The fragments of all tombstones, each with its newest sequence number, verified piece by piece. `None` before
-    /// the freeze, and if a tombstone is newer than `snapshot` or has sequence number 0. O(tombstones).
+    /// The fragments of all tombstones, each with its newest sequence number, verified piece by
+    /// piece. `None` before the freeze, and if a tombstone is newer than `snapshot` or has sequence
+    /// number 0. O(tombstones).
     pub(crate) fn fragments(
         &self,
         comparator: &KeyComparator,
         snapshot: SequenceNumber,
     ) -> Checked<Option<Fragments>> {
-        let (Some(tree), Extent { count, complete }) = self.known()? else { return Ok(None) };
-        let Some((node, records)) = tree.whole(count).filter(|_| count == complete) else { return Ok(None) };
+        let (Some(tree), Extent { count, complete }) = self.known()? else {
+            return Ok(None);
+        };
+        let Some((node, records)) = tree.whole(count).filter(|_| count == complete) else {
+            return Ok(None);
+        };
         let head = node.verify(self.checks, records)?;
         if head.max > snapshot || head.min == 0 {
             return Ok(None);
         }
-        let cover = Cover { records, skip: head.skip };
+        let cover = Cover {
+            records,
+            skip: head.skip,
+        };
         let mut fragments = Fragments::new(comparator.clone());
         for index in 0..count {
             fragments.count(tree.log.key_bytes(&tree.log.named(index)?)?);
@@ -236,27 +272,35 @@ impl LiveIndex {
         let (mut start, mut end) = (Vec::new(), Vec::new());
         for at in (0..head.len).map_while(|at| usize::try_from(at).ok()) {
             let (piece, _) = node.piece(self.checks, cover, at)?;
-            tree.log.boundary_key(piece.name, &mut KeyCopy::new())?.clone_into(&mut end);
+            tree.log
+                .boundary_key(piece.name, &mut KeyCopy::new())?
+                .clone_into(&mut end);
             if let Some(sequence) = newest {
                 fragments.push(&start, &end, &[sequence]);
             }
-            let painter = (piece.painter != NOBODY).then(|| tree.log.named(piece.painter)).transpose()?;
+            let painter = (piece.painter != NOBODY)
+                .then(|| tree.log.named(piece.painter))
+                .transpose()?;
             newest = painter.map(|record| record.sequence);
             std::mem::swap(&mut start, &mut end);
         }
         Ok(Some(fragments.seal()))
     }
 
-    /// Number of readable tombstones while no `insert` is running, for a comparison with the entries in the arena. It
-    /// is 0 if the two counters of the tally differ.
+    /// Number of readable tombstones while no `insert` is running, for a comparison with the
+    /// entries in the arena. It is 0 if the two counters of the tally differ.
     pub(crate) fn held(&self) -> u64 {
-        let Ok((Some(tree), Extent { complete, .. })) = self.known() else { return 0 };
+        let Ok((Some(tree), Extent { complete, .. })) = self.known() else {
+            return 0;
+        };
         let records = (0..complete).take_while(|&index| tree.log.has_place(index));
-        records.filter(|&index| tree.log.named(index).is_ok()).count() as u64
+        records
+            .filter(|&index| tree.log.named(index).is_ok())
+            .count() as u64
     }
 
-    /// Verifies every stored word and reports each finding. `wait` waits until all writers that are at work when it
-    /// is called have left.
+    /// Verifies every stored word and reports each finding. `wait` waits until all writers that are
+    /// at work when it is called have left.
     pub(crate) fn scrub(&self, wait: &mut dyn FnMut(), report: &mut dyn FnMut(Corruption)) {
         let mut check = |checked: Checked<()>| checked.err().into_iter().for_each(&mut *report);
         check(self.tally.verify(wait));
@@ -291,7 +335,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Passes each published cell to `visit`, as a function that makes the cell read as unpublished.
+    /// Passes each published cell to `visit`, as a function that makes the cell read as
+    /// unpublished.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn FnMut())) {
         if let Some(tree) = self.tree.get_mut() {
@@ -300,9 +345,13 @@ impl LiveIndex {
         }
     }
 
-    /// Passes every region of stored words to `visit`, in an order that stays the same while no thread inserts.
+    /// Passes every region of stored words to `visit`, in an order that stays the same while no
+    /// thread inserts.
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
-    pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [crate::sync::AtomicU64])) {
+    pub(crate) fn regions<'a>(
+        &'a self,
+        visit: &mut dyn FnMut(&'static str, &'a [crate::sync::AtomicU64]),
+    ) {
         for words in self.tally.words() {
             visit("tombstone counter", words);
         }
@@ -312,7 +361,8 @@ impl LiveIndex {
     }
 }
 
-// Queries of the tombstone index: the newest tombstone that covers a key and is visible at a snapshot.
+// Queries of the tombstone index: the newest tombstone that covers a key and is visible at a
+// snapshot.
 //
 // ```text
 //   oldest                                                     newest
@@ -328,7 +378,8 @@ impl LiveIndex {
 //                  if painter <= snapshot: best = max(best, painter)      QUERY-3
 //                  else: newest(key, snapshot, best) over its children    QUERY-4, QUERY-5
 // ```
-// The four cases of a node, where `min` and `max` are the smallest and largest sequence number of its records:
+// The four cases of a node, where `min` and `max` are the smallest and largest sequence number of
+// its records:
 //
 // * QUERY-1: max <= best so far, or min > snapshot: the node cannot improve the answer.
 // * QUERY-2: the key has no painter: no record of the node covers it, at any snapshot.
@@ -338,7 +389,8 @@ impl LiveIndex {
 //
 // Who may call what: a `Search` belongs to one call. It never waits.
 
-/// What is asked of range tombstones: the newest one that covers a key, up to a snapshot and above a floor.
+/// What is asked of range tombstones: the newest one that covers a key, up to a snapshot and above
+/// a floor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Question<'k> {
     pub(crate) key: &'k [u8],
@@ -350,7 +402,11 @@ pub(crate) struct Question<'k> {
 impl<'k> Question<'k> {
     #[inline(always)]
     pub(crate) fn new(key: &'k [u8], snapshot: SequenceNumber) -> Self {
-        Question { key, snapshot, floor: 0 }
+        Question {
+            key,
+            snapshot,
+            floor: 0,
+        }
     }
 
     /// The question about tombstones that are newer than `floor`.
@@ -373,7 +429,11 @@ impl<'k> Asked<'k> {
     /// A query for sequence numbers above `floor`.
     #[inline]
     pub(crate) fn new(comparator: &KeyComparator, key: &'k [u8], floor: SequenceNumber) -> Self {
-        Asked { probe: Probe::new(comparator, key), best: floor, found: None }
+        Asked {
+            probe: Probe::new(comparator, key),
+            best: floor,
+            found: None,
+        }
     }
 
     /// The largest sequence number found.
@@ -403,13 +463,19 @@ impl Search<'_> {
     /// Finds, for each key, the newest record that covers it and is visible at the snapshot.
     #[inline]
     pub(crate) fn newest(&self, asked: &mut [Asked<'_>]) -> Checked<()> {
-        let Some(SummaryNode { coverage_node, covered }) = self.tree.summary() else {
+        let Some(SummaryNode {
+            coverage_node,
+            covered,
+        }) = self.tree.summary()
+        else {
             return self.range(0, self.extent.count, asked);
         };
         self.range(*covered, self.extent.count, asked)?;
         // Records from `count` on were begun after the question, whatever the summary node says.
         let known = self.extent.count.min(*covered);
-        self.consult(coverage_node, pair(0, *covered), asked, |asked| self.range(0, known, asked))
+        self.consult(coverage_node, pair(0, *covered), asked, |asked| {
+            self.range(0, known, asked)
+        })
     }
 
     /// Asks about records `from..to`, newest first.
@@ -426,7 +492,11 @@ impl Search<'_> {
         for node in NodeId::decompose(lead / BLOCK, tail / BLOCK) {
             self.node(node, asked)?;
         }
-        if from < lead { self.scan(from, lead, asked) } else { Ok(()) }
+        if from < lead {
+            self.scan(from, lead, asked)
+        } else {
+            Ok(())
+        }
     }
 
     /// Asks a node, unless no key can get a newer answer.
@@ -447,10 +517,13 @@ impl Search<'_> {
         if id.level == 0 {
             return self.scan(id.first(), id.last(), asked);
         }
-        id.children().rev().try_for_each(|child| self.node(child, asked))
+        id.children()
+            .rev()
+            .try_for_each(|child| self.node(child, asked))
     }
 
-    /// Asks a node about every key, and calls `otherwise` for keys that it does not decide (QUERY-4, QUERY-5).
+    /// Asks a node about every key, and calls `otherwise` for keys that it does not decide
+    /// (QUERY-4, QUERY-5).
     #[inline(always)]
     fn consult(
         &self,
@@ -459,11 +532,15 @@ impl Search<'_> {
         asked: &mut [Asked<'_>],
         otherwise: impl Fn(&mut [Asked<'_>]) -> Checked<()>,
     ) -> Checked<()> {
-        // QUERY-1. The head is verified only when it seems to exclude a key; a lookup in the node needs no head.
+        // QUERY-1. The head is verified only when it seems to exclude a key; a lookup in the node
+        // needs no head.
         let hint = node.hint();
         let mut known: Option<Head> = None;
         for one in asked.iter_mut().filter(|one| one.best < self.snapshot) {
-            let begins = one.probe.leave_out(&self.tree.log.common_prefix, self.comparator, hint.skip).ok();
+            let begins = one
+                .probe
+                .leave_out(&self.tree.log.common_prefix, self.comparator, hint.skip)
+                .ok();
             if begins != Some(true) || hint.excludes(&one.probe, one.best, self.snapshot) {
                 if known.is_none() {
                     known = node.head(self.tree.checks, cover).ok();
@@ -475,7 +552,10 @@ impl Search<'_> {
                     continue;
                 }
             }
-            let cover = Cover { records: cover, skip: hint.skip };
+            let cover = Cover {
+                records: cover,
+                skip: hint.skip,
+            };
             if begins != Some(true) || !self.decides(node, cover, one) {
                 otherwise(std::slice::from_mut(one))?;
             }
@@ -499,15 +579,22 @@ impl Search<'_> {
         }
     }
 
-    /// The painter at the probe's key: the index of a record, or [`NOBODY`]. On an error this node must not be used.
+    /// The painter at the probe's key: the index of a record, or [`NOBODY`]. On an error this node
+    /// must not be used.
     #[inline(always)]
-    pub(crate) fn painter(&self, node: &CoverageNode, cover: Cover, probe: &Probe<'_>) -> Checked<u32> {
+    pub(crate) fn painter(
+        &self,
+        node: &CoverageNode,
+        cover: Cover,
+        probe: &Probe<'_>,
+    ) -> Checked<u32> {
         let checks = self.tree.checks;
         let mut reach = node.before(probe.prefix);
         if node.prefix(reach) == probe.prefix {
             reach = self.rank_among_ties(node, cover, probe, reach)?;
         }
-        // COVERAGE-NODE-3: verifies the piece that begins at or before the key, and where the next one begins.
+        // COVERAGE-NODE-3: verifies the piece that begins at or before the key, and where the next
+        // one begins.
         let Some(at) = reach.checked_sub(1) else {
             let (first, _) = node.piece(checks, cover, 0)?;
             return match self.place(first, probe)? {
@@ -522,19 +609,32 @@ impl Search<'_> {
                 Order::Less => false,
                 Order::Equal => self.is_before(node, cover, probe, reach)?,
             };
-        if is_inside { Ok(piece.painter) } else { Err(damage(reach as u64, 0, 0)) }
+        if is_inside {
+            Ok(piece.painter)
+        } else {
+            Err(damage(reach as u64, 0, 0))
+        }
     }
 
     /// Compares the boundary of a verified piece with the probe's key.
     #[inline(always)]
     fn place(&self, piece: Piece, probe: &Probe<'_>) -> Checked<Order> {
-        self.tree.log.order(self.comparator, (piece.prefix, piece.name), probe)
+        self.tree
+            .log
+            .order(self.comparator, (piece.prefix, piece.name), probe)
     }
 
-    /// Whether the key is before the piece at `reach`, which has the key's prefix, or after all pieces.
+    /// Whether the key is before the piece at `reach`, which has the key's prefix, or after all
+    /// pieces.
     #[cold]
     #[inline(never)]
-    fn is_before(&self, node: &CoverageNode, cover: Cover, probe: &Probe<'_>, reach: usize) -> Checked<bool> {
+    fn is_before(
+        &self,
+        node: &CoverageNode,
+        cover: Cover,
+        probe: &Probe<'_>,
+        reach: usize,
+    ) -> Checked<bool> {
         let checks = self.tree.checks;
         if probe.prefix == u64::MAX && node.head(checks, cover.records)?.len == reach as u64 {
             return Ok(true);
@@ -542,8 +642,8 @@ impl Search<'_> {
         Ok(self.place(node.piece(checks, cover, reach)?.0, probe)? == Order::Greater)
     }
 
-    /// Number of boundaries at or before the key, where the first `from` have smaller prefixes and the next one has
-    /// the key's prefix. Compares whole keys.
+    /// Number of boundaries at or before the key, where the first `from` have smaller prefixes and
+    /// the next one has the key's prefix. Compares whole keys.
     #[cold]
     #[inline(never)]
     fn rank_among_ties(
@@ -557,11 +657,17 @@ impl Search<'_> {
         while reach < end {
             let middle = reach.midpoint(end);
             let is_after = match node.prefix(middle).cmp(&probe.prefix) {
-                Order::Equal => self.place(node.piece(self.tree.checks, cover, middle)?.0, probe)?.is_gt(),
+                Order::Equal => self
+                    .place(node.piece(self.tree.checks, cover, middle)?.0, probe)?
+                    .is_gt(),
                 // A hint, as all prefixes that lead to the piece which proves the answer.
                 order => order.is_gt(),
             };
-            (reach, end) = if is_after { (reach, middle) } else { (middle + 1, end) };
+            (reach, end) = if is_after {
+                (reach, middle)
+            } else {
+                (middle + 1, end)
+            };
         }
         Ok(reach)
     }
@@ -573,13 +679,18 @@ impl Search<'_> {
         for index in (from..to).rev() {
             let record = match run.get((index - from) as usize) {
                 Some(stored) => log.decode(stored, index, complete)?,
-                // A processor that errs counts on below 0: records that are not there are no damage, and no end.
+                // A processor that errs counts on below 0: records that are not there are no
+                // damage, and no end.
                 None if index >= black_box(to) => break,
                 None => log.record(index, complete)?,
             };
-            let Some(record) = record.filter(|record| record.sequence <= self.snapshot) else { continue };
+            let Some(record) = record.filter(|record| record.sequence <= self.snapshot) else {
+                continue;
+            };
             for one in &mut *asked {
-                if record.sequence > one.best && log.covers(self.comparator, &record, &mut one.probe)? {
+                if record.sequence > one.best
+                    && log.covers(self.comparator, &record, &mut one.probe)?
+                {
                     one.take(&record);
                 }
             }
@@ -588,24 +699,27 @@ impl Search<'_> {
     }
 }
 
-// The merger: makes nodes over blocks of records, and merges nodes into their parents and into summary nodes.
+// The merger: makes nodes over blocks of records, and merges nodes into their parents and into
+// summary nodes.
 //
 // ```text
 //   older   ----aaaa----cccc--      a node, or a record: a piece from its start to its end
 //   newer   --bbbbb-----------
 //   parent  --bbbbba----cccc--      piece by piece the larger sequence number; equal neighbours become one
 // ```
-// * MERGE-1: a merge computes a digest over the pieces of each child as it reads them, and compares it with the
-//   digest in the child's verified head before it publishes the parent. A damaged child therefore gets no parent,
-//   and readers use its other descendants (TREE-1).
+// * MERGE-1: a merge computes a digest over the pieces of each child as it reads them, and compares
+//   it with the digest in the child's verified head before it publishes the parent. A damaged child
+//   therefore gets no parent, and readers use its other descendants (TREE-1).
 // * MERGE-2: one step reads at most `STEP_PIECES` pieces, or makes a node over one block.
-// * MERGE-3: a block with a damaged record, or in which the comparator panicked, is skipped and not tried again.
-// * MERGE-4: a summary node is built only when a ninth of the records is new, and only up to a number of records, so
-//   that summary nodes stay small beside the other nodes; and once by `finish`. It ends where a large node ends, so that
-//   few nodes cover the records behind it.
-// * MERGE-5: every record is verified. Keys are read only where prefixes are equal, and are verified then.
-// * MERGE-6: the prefixes of a node leave out as many bytes as those of the child that leaves out fewest. Prefixes of
-//   other children get bytes of the common prefix back.
+// * MERGE-3: a block with a damaged record, or in which the comparator panicked, is skipped and not
+//   tried again.
+// * MERGE-4: a summary node is built only when a ninth of the records is new, and only up to a
+//   number of records, so that summary nodes stay small beside the other nodes; and once by
+//   `finish`. It ends where a large node ends, so that few nodes cover the records behind it.
+// * MERGE-5: every record is verified. Keys are read only where prefixes are equal, and are
+//   verified then.
+// * MERGE-6: the prefixes of a node leave out as many bytes as those of the child that leaves out
+//   fewest. Prefixes of other children get bytes of the common prefix back.
 //
 // Who may call what: a lock of the index guards its `Merger`. Readers never use it.
 
@@ -622,14 +736,17 @@ pub(crate) enum Progress {
 /// A child of a running merge that still has pieces to read.
 struct Side {
     child: usize,
-    /// Whether the sequence numbers of the children overlap. If not, the later child has the newer tombstone.
+    /// Whether the sequence numbers of the children overlap. If not, the later child has the newer
+    /// tombstone.
     overlaps: bool,
-    /// Position of the next piece; `refs` are its name and painter. The prefix where it begins is in `Job::nexts`.
+    /// Position of the next piece; `refs` are its name and painter. The prefix where it begins is
+    /// in `Job::nexts`.
     at: u32,
     refs: u64,
     /// Digest over the stored pieces up to and including the next one.
     digest: u64,
-    /// What the head says: the number of pieces, the digest over all of them, and how much their prefixes leave out.
+    /// What the head says: the number of pieces, the digest over all of them, and how much their
+    /// prefixes leave out.
     len: u64,
     whole: u64,
     skip: u32,
@@ -653,8 +770,8 @@ impl Side {
 /// A merge of nodes and records, done in steps.
 pub(crate) struct Job {
     children: Vec<Child>,
-    /// The children that have pieces left, oldest first; `nexts` holds the prefix where the next piece of each
-    /// begins.
+    /// The children that have pieces left, oldest first; `nexts` holds the prefix where the next
+    /// piece of each begins.
     sides: Vec<Side>,
     nexts: Vec<u64>,
     /// By child: its painter at the current key with its rank. The largest one wins.
@@ -673,7 +790,11 @@ const fn painter_of(paint: u128) -> u32 {
 
 impl Job {
     /// Begins a merge of at most 64 children over adjacent runs of records, oldest first.
-    pub(crate) fn start(tree: &Tree, children: Vec<Child>, target: Option<NodeId>) -> Checked<Box<Job>> {
+    pub(crate) fn start(
+        tree: &Tree,
+        children: Vec<Child>,
+        target: Option<NodeId>,
+    ) -> Checked<Box<Job>> {
         let len = children.len();
         let (mut sides, mut nexts) = (Vec::with_capacity(len), Vec::with_capacity(len));
         let (mut first, mut last, mut pieces, mut overlaps) = (None, 0, 0, false);
@@ -693,8 +814,23 @@ impl Job {
             let (prefix, refs) = stored.stored(0).ok_or_else(|| damage(0, 0, 0))?;
             nexts.push(prefix);
             let digest = tree.checks.digest(0, prefix, refs);
-            let Head { len, digest: whole, skip, .. } = head;
-            sides.push(Side { child, overlaps, at: 0, refs, digest, len, whole, skip, lift: Lift::NONE });
+            let Head {
+                len,
+                digest: whole,
+                skip,
+                ..
+            } = head;
+            sides.push(Side {
+                child,
+                overlaps,
+                at: 0,
+                refs,
+                digest,
+                len,
+                whole,
+                skip,
+                lift: Lift::NONE,
+            });
         }
         for (side, next) in sides.iter_mut().zip(&mut nexts) {
             side.overlaps = overlaps;
@@ -704,20 +840,50 @@ impl Job {
             }
         }
         let cover = pair(first.ok_or_else(|| damage(0, 0, 0))?, last);
-        let out = Builder::new(tree.checks, Cover { records: cover, skip }, sequences, pieces);
-        Ok(Box::new(Job { children, sides, nexts, paints: vec![UNPAINTED; len], out, target }))
+        let out = Builder::new(
+            tree.checks,
+            Cover {
+                records: cover,
+                skip,
+            },
+            sequences,
+            pieces,
+        );
+        Ok(Box::new(Job {
+            children,
+            sides,
+            nexts,
+            paints: vec![UNPAINTED; len],
+            out,
+            target,
+        }))
     }
 
-    /// Merges up to `budget` pieces, or a few more if several begin at one key. `Idle` if none are left.
-    fn advance(&mut self, tree: &Tree, comparator: &KeyComparator, mut budget: u32) -> Checked<Progress> {
+    /// Merges up to `budget` pieces, or a few more if several begin at one key. `Idle` if none are
+    /// left.
+    fn advance(
+        &mut self,
+        tree: &Tree,
+        comparator: &KeyComparator,
+        mut budget: u32,
+    ) -> Checked<Progress> {
         let children = std::mem::take(&mut self.children);
-        let pieces = children.iter().map(|child| Ok(child.read(tree)?.0)).collect::<Checked<Vec<_>>>()?;
+        let pieces = children
+            .iter()
+            .map(|child| Ok(child.read(tree)?.0))
+            .collect::<Checked<Vec<_>>>()?;
         // Sides wait in memory between two calls.
-        if self.sides.iter().any(|side| side.child >= pieces.len().min(self.paints.len())) {
+        if self
+            .sides
+            .iter()
+            .any(|side| side.child >= pieces.len().min(self.paints.len()))
+        {
             return Err(damage(0, 0, 0));
         }
         while budget > 0 {
-            let Some(lead) = Lead::of(&self.nexts) else { return Ok(Progress::Idle) };
+            let Some(lead) = Lead::of(&self.nexts) else {
+                return Ok(Progress::Idle);
+            };
             let read = if lead.next == lead.prefix {
                 self.enter_together(tree, comparator, lead, &pieces)?
             } else {
@@ -731,7 +897,13 @@ impl Job {
 
     /// Merges pieces of the leading child while its next key is the smallest. Returns how many.
     #[inline(always)]
-    fn enter_run(&mut self, tree: &Tree, lead: Lead, budget: u32, pieces: &[Pieces<'_>]) -> Checked<u32> {
+    fn enter_run(
+        &mut self,
+        tree: &Tree,
+        lead: Lead,
+        budget: u32,
+        pieces: &[Pieces<'_>],
+    ) -> Checked<u32> {
         let side = &mut self.sides[lead.at];
         let (child, stored) = (side.child, pieces[side.child]);
         self.paints[child] = UNPAINTED;
@@ -740,7 +912,11 @@ impl Job {
         let (mut refs, mut digest) = (side.refs, side.digest);
         let (paint, is_over) = loop {
             let paint = side.paint(&tree.log, refs)?;
-            self.out.push(Piece { prefix, name: high(refs), painter: painter_of(others.max(paint)) });
+            self.out.push(Piece {
+                prefix,
+                name: high(refs),
+                painter: painter_of(others.max(paint)),
+            });
             read += 1;
             match stored.stored(side.at + read) {
                 Some((next, next_refs)) if u64::from(side.at + read) < side.len => {
@@ -791,14 +967,24 @@ impl Job {
             }
         }
         let winner = self.paints.iter().copied().fold(UNPAINTED, u128::max);
-        self.out.push(Piece { prefix: lead.prefix, name, painter: painter_of(winner) });
+        self.out.push(Piece {
+            prefix: lead.prefix,
+            name,
+            painter: painter_of(winner),
+        });
         Ok(read)
     }
 
-    /// Among the children with the smallest prefix, those with the smallest key, as one bit per child.
+    /// Among the children with the smallest prefix, those with the smallest key, as one bit per
+    /// child.
     fn ties(&self, log: &Log, comparator: &KeyComparator, lead: Lead) -> Checked<u64> {
         let (mut first, mut copies) = (0u64, [KeyCopy::new(), KeyCopy::new()]);
-        for (other, side) in self.sides.iter().enumerate().filter(|(at, _)| self.nexts[*at] == lead.prefix) {
+        for (other, side) in self
+            .sides
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| self.nexts[*at] == lead.prefix)
+        {
             let order = match self.sides.get(first.trailing_zeros() as usize) {
                 Some(known) => {
                     let [left, right] = &mut copies;
@@ -836,14 +1022,22 @@ struct Lead {
 }
 
 impl Lead {
-    /// Written without branches that depend on prefixes, because the processor cannot predict which child is next.
+    /// Written without branches that depend on prefixes, because the processor cannot predict which
+    /// child is next.
     #[inline(always)]
     fn of(nexts: &[u64]) -> Option<Lead> {
         let (&first, others) = nexts.split_first()?;
-        let mut lead = Lead { at: 0, prefix: first, next: u64::MAX };
+        let mut lead = Lead {
+            at: 0,
+            prefix: first,
+            next: u64::MAX,
+        };
         for (at, &prefix) in (1..).zip(others) {
-            let (before, smaller, larger) =
-                (prefix < lead.prefix, prefix.min(lead.prefix), prefix.max(lead.prefix));
+            let (before, smaller, larger) = (
+                prefix < lead.prefix,
+                prefix.min(lead.prefix),
+                prefix.max(lead.prefix),
+            );
             lead.at = if before { at } else { lead.at };
             lead.next = lead.next.min(larger);
             lead.prefix = smaller;
@@ -857,8 +1051,8 @@ impl Lead {
 pub(crate) struct Merger {
     /// Blocks before this one have a node or are skipped.
     next_block: u32,
-    /// Number of records that the newest summary node covers, even if building it failed, so that the attempt is not
-    /// repeated.
+    /// Number of records that the newest summary node covers, even if building it failed, so that
+    /// the attempt is not repeated.
     summarized: u32,
     job: Option<Box<Job>>,
 }
@@ -878,19 +1072,30 @@ impl Merger {
         }
     }
 
-    /// Takes one step of the running merge, or makes the next node over records, if all of them are complete.
-    fn grow(&mut self, tree: &Tree, comparator: &KeyComparator, extent: Extent, budget: u32) -> Progress {
+    /// Takes one step of the running merge, or makes the next node over records, if all of them are
+    /// complete.
+    fn grow(
+        &mut self,
+        tree: &Tree,
+        comparator: &KeyComparator,
+        extent: Extent,
+        budget: u32,
+    ) -> Progress {
         if let Some(job) = self.job.take() {
             self.advance(tree, comparator, job, budget);
             return Progress::Worked;
         }
-        let id = NodeId { level: 0, index: self.next_block };
+        let id = NodeId {
+            level: 0,
+            index: self.next_block,
+        };
         if id.last() > extent.count {
             return Progress::Idle;
         }
         let job = match records(tree, id.first()..id.last(), extent.complete) {
             Ok(Some(records)) => Job::start(tree, records, Some(id)),
-            // A record is still being written. Its writer calls this function again once the record is complete.
+            // A record is still being written. Its writer calls this function again once the record
+            // is complete.
             Ok(None) => return Progress::Idle,
             Err(corruption) => Err(corruption),
         };
@@ -901,8 +1106,8 @@ impl Merger {
         Progress::Worked
     }
 
-    /// Merges everything over a log of this extent, and at last builds one node over all records, without summary
-    /// nodes in between.
+    /// Merges everything over a log of this extent, and at last builds one node over all records,
+    /// without summary nodes in between.
     pub(crate) fn finish(&mut self, tree: &Tree, comparator: &KeyComparator, extent: Extent) {
         while self.grow(tree, comparator, extent, u32::MAX) == Progress::Worked {}
         let Extent { count, complete } = extent;
@@ -911,7 +1116,9 @@ impl Merger {
             return;
         }
         let mut children = tree.children(blocks);
-        let Ok(Some(tail)) = records(tree, blocks * BLOCK..count, complete) else { return };
+        let Ok(Some(tail)) = records(tree, blocks * BLOCK..count, complete) else {
+            return;
+        };
         children.extend(tail);
         self.start_summary(tree, children, count);
         while self.grow(tree, comparator, extent, u32::MAX) == Progress::Worked {}
@@ -939,8 +1146,8 @@ impl Merger {
         self.job = Job::start(tree, children, None).ok();
     }
 
-    /// Takes one step of a merge. Publishes the node that is made, and begins its parent if all children of the parent
-    /// are there.
+    /// Takes one step of a merge. Publishes the node that is made, and begins its parent if all
+    /// children of the parent are there.
     fn advance(&mut self, tree: &Tree, comparator: &KeyComparator, mut job: Box<Job>, budget: u32) {
         match job.advance(tree, comparator, budget) {
             Ok(Progress::Worked) => return self.job = Some(job),
@@ -950,23 +1157,33 @@ impl Merger {
         let (target, records) = (job.target, job.out.cover.records);
         let coverage_node = job.out.finish();
         let Some(id) = target else {
-            return tree.publish_summary(SummaryNode { coverage_node, covered: low(records) });
+            return tree.publish_summary(SummaryNode {
+                coverage_node,
+                covered: low(records),
+            });
         };
         tree.publish_node(id, coverage_node);
         if let Some(parent) = id.completes()
             && parent.children().all(|child| tree.node(child).is_some())
         {
-            self.job = Job::start(tree, parent.children().map(Child::Node).collect(), Some(parent)).ok();
+            self.job = Job::start(
+                tree,
+                parent.children().map(Child::Node).collect(),
+                Some(parent),
+            )
+            .ok();
         }
     }
 }
 
-/// The verified records of a range. `None` if one of them is still being written, which only those at or after
-/// `complete` may be.
+/// The verified records of a range. `None` if one of them is still being written, which only those
+/// at or after `complete` may be.
 fn records(tree: &Tree, range: Range<u32>, complete: u32) -> Checked<Option<Vec<Child>>> {
     let mut records = Vec::with_capacity(range.len());
     for index in range {
-        let Some(record) = tree.log.record(index, complete)? else { return Ok(None) };
+        let Some(record) = tree.log.record(index, complete)? else {
+            return Ok(None);
+        };
         records.push(Child::Record(record));
     }
     Ok(Some(records))

@@ -1,5 +1,5 @@
-//! The log: every tombstone of an index in order of arrival, with its keys. The nodes of the index are derived from
-//! it. What all of them are checked with stands here too.
+//! The log: every tombstone of an index in order of arrival, with its keys. The nodes of the index
+//! are derived from it. What all of them are checked with stands here too.
 //!
 //! ```text
 //!   tallies   of records, and of words of keys           two counters each: what was begun, what has ended
@@ -7,19 +7,23 @@
 //!   record    sequence | start prefix | end prefix | keys: check (32), place (32) | skip (8), lengths (24 each) | check
 //!   keys      start bytes, padded to words | hash | end bytes, padded to words | hash
 //! ```
-//! * LOG-1: the check word of a record is stored last and holds the record's pending mark until then. Any other value
-//!   that is not the check is damage, so zeroed memory is never taken for a record that is still missing.
+//! * LOG-1: the check word of a record is stored last and holds the record's pending mark until
+//!   then. Any other value that is not the check is damage, so zeroed memory is never taken for a
+//!   record that is still missing.
 //! * LOG-2: keys are written before the record that names them is complete, and never change.
 //! * LOG-3: key bytes are copied, and the copy is used only after its hash was verified.
-//! * LOG-4: place and lengths of keys are used only after their check was verified, and only inside their segment.
-//! * LOG-5: a record with the pending mark, or without a segment, is being written only if the tally says that a
-//!   writer is at work. Otherwise it was lost, because a word went back to an earlier value, and that is damage.
-//!   Tally and records are in different cache lines.
+//! * LOG-4: place and lengths of keys are used only after their check was verified, and only inside
+//!   their segment.
+//! * LOG-5: a record with the pending mark, or without a segment, is being written only if the
+//!   tally says that a writer is at work. Otherwise it was lost, because a word went back to an
+//!   earlier value, and that is damage. Tally and records are in different cache lines.
 //! * LOG-6: a record is written only over its pending mark.
-//! * LOG-7: the prefix of a bound is that of its bytes after the first `skip`, which are those of the common prefix.
+//! * LOG-7: the prefix of a bound is that of its bytes after the first `skip`, which are those of
+//!   the common prefix.
 //!
-//! Who may call what: everything, any thread. Readers never wait. Writers contend for the two tallies only. Not
-//! promised: that a record whose `push` is still running is seen, and LOG-5 while a `push` is running.
+//! Who may call what: everything, any thread. Readers never wait. Writers contend for the two
+//! tallies only. Not promised: that a record whose `push` is still running is seen, and LOG-5 while
+//! a `push` is running.
 
 #![forbid(unsafe_code)]
 
@@ -35,14 +39,16 @@ pub(crate) type Checked<T> = std::result::Result<T, Corruption>;
 
 /// Longest key of a tombstone, in bytes.
 pub(crate) const KEY_LEN_MAX: usize = (1 << 24) - 1;
-/// Most records of a log. One bit of a boundary's name says whether it is a start or an end, and the largest name
-/// stands for no boundary.
+/// Most records of a log. One bit of a boundary's name says whether it is a start or an end, and
+/// the largest name stands for no boundary.
 pub(crate) const RECORDS_MAX: u32 = (1 << 31) - 1;
-/// A word holds the lengths of start and end, each in the low 24 bits of a half. The top byte of the first half is
-/// the number of bytes left out.
+/// A word holds the lengths of start and end, each in the low 24 bits of a half. The top byte of
+/// the first half is the number of bytes left out.
 const LEN_BITS: u32 = 0xff_ffff;
-const _: () =
-    assert!(KEY_LEN_MAX == LEN_BITS as usize && RECORDS_MAX == u32::MAX / 2, "what the fields hold");
+const _: () = assert!(
+    KEY_LEN_MAX == LEN_BITS as usize && RECORDS_MAX == u32::MAX / 2,
+    "what the fields hold"
+);
 const RECORD_WORDS: usize = 6;
 const RECORD_BYTES: u64 = 8 * RECORD_WORDS as u64;
 /// Records of the first segments. A multiple of a block, so that no block straddles segments.
@@ -52,7 +58,8 @@ pub(crate) const FIRST_KEY_WORDS: u32 = if cfg!(loom) { 8 } else { 64 };
 pub(crate) const COUNTS: u32 = 1;
 const KEY_WORDS: u32 = 2;
 
-/// The start and the end of a tombstone: it covers the keys from the first one on and before the second one.
+/// The start and the end of a tombstone: it covers the keys from the first one on and before the
+/// second one.
 pub(crate) type Keys<'k> = [&'k [u8]; 2];
 
 /// One of a tombstone's two bounds.
@@ -71,7 +78,8 @@ pub(crate) const fn boundary(index: u32, end: End) -> u32 {
     index << 1 | end as u32
 }
 
-/// A complete record whose check was verified. Its keys are verified when a query needs them, which is rare.
+/// A complete record whose check was verified. Its keys are verified when a query needs them, which
+/// is rare.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record {
     pub(crate) sequence: SequenceNumber,
@@ -139,7 +147,8 @@ impl Log {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Appends a tombstone and returns its index. The caller has checked that it starts before it ends.
+    /// Appends a tombstone and returns its index. The caller has checked that it starts before it
+    /// ends.
     pub(crate) fn push(
         &self,
         comparator: &KeyComparator,
@@ -152,13 +161,21 @@ impl Log {
         let lengths = [key_len(range[0])?, key_len(range[1])?];
         let place = self.write_keys(range, lengths)?;
         let (index, one) = tally.begin(|count| match count {
-            RECORDS_MAX.. => Err(Error::MemTableFull { needed: RECORD_BYTES, remaining: 0 }),
+            RECORDS_MAX.. => Err(Error::MemTableFull {
+                needed: RECORD_BYTES,
+                remaining: 0,
+            }),
             _ => Ok((count, count + 1)),
         })?;
         let lengths = pair(skip << (SKIP_SHIFT - 32) | lengths[0], lengths[1]);
         let keys = pair(self.checks.keys(pair(index, place), lengths), place);
         let check = self.checks.record(index, sequence, prefixes, lengths);
-        let slot = self.records.ensure_run(index, 1, |index| self.pending(index), |bytes| self.grown(bytes));
+        let slot = self.records.ensure_run(
+            index,
+            1,
+            |index| self.pending(index),
+            |bytes| self.grown(bytes),
+        );
         let Some([slot]) = slot else {
             return Err(damage(u64::from(index) * RECORD_BYTES, 0, 0).into());
         };
@@ -167,18 +184,23 @@ impl Log {
         if found != pending {
             return Err(damage(u64::from(index) * RECORD_BYTES, pending, found).into()); // LOG-6
         }
-        for (stored, word) in slot.iter().zip([sequence, prefixes[0], prefixes[1], keys, lengths]) {
+        for (stored, word) in slot
+            .iter()
+            .zip([sequence, prefixes[0], prefixes[1], keys, lengths])
+        {
             // ORDERING: relaxed; published by the check word below.
             stored.store(word, Ordering::Relaxed);
         }
-        // ORDERING: release; partner: the acquire load of the check word in `decode`. Publishes record and keys.
+        // ORDERING: release; partner: the acquire load of the check word in `decode`. Publishes
+        // record and keys.
         slot[5].store(check, Ordering::Release);
         tally.end(one)?;
         self.compare(comparator, index, black_box(range))?;
         Ok(index)
     }
 
-    /// Compares a record with what it was made of: a processor that erred has made its check of what it got wrong.
+    /// Compares a record with what it was made of: a processor that erred has made its check of
+    /// what it got wrong.
     fn compare(&self, comparator: &KeyComparator, index: u32, range: Keys<'_>) -> Checked<()> {
         let (record, mut copy) = (self.named(index)?, KeyCopy::new());
         for (end, key) in [End::Start, End::Stop].into_iter().zip(range) {
@@ -190,15 +212,18 @@ impl Log {
         Ok(())
     }
 
-    /// Number of bytes that the prefixes of a new tombstone leave out: at most as many as those of the latest record,
-    /// so that the number seldom changes.
+    /// Number of bytes that the prefixes of a new tombstone leave out: at most as many as those of
+    /// the latest record, so that the number seldom changes.
     fn skip_for(&self, range: Keys<'_>) -> Result<u32> {
         // ORDERING: relaxed; a hint.
         let last = self.skip.load(Ordering::Relaxed);
         if last == 0 {
             return Ok(0);
         }
-        let shared = self.common_prefix.shared(range[0])?.min(self.common_prefix.shared(range[1])?);
+        let shared = self
+            .common_prefix
+            .shared(range[0])?
+            .min(self.common_prefix.shared(range[1])?);
         let skip = u64::from(if shared < SKIP_MIN { 0 } else { shared }).min(last);
         // ORDERING: relaxed; a hint.
         self.skip.store(skip, Ordering::Relaxed);
@@ -206,7 +231,13 @@ impl Log {
     }
 
     fn pending(&self, index: u32) -> RecordWords {
-        let pending = |word| if word + 1 == RECORD_WORDS { self.checks.pending(index) } else { 0 };
+        let pending = |word| {
+            if word + 1 == RECORD_WORDS {
+                self.checks.pending(index)
+            } else {
+                0
+            }
+        };
         std::array::from_fn(|word| AtomicU64::new(pending(word)))
     }
 
@@ -214,17 +245,26 @@ impl Log {
     fn write_keys(&self, [start, end]: Keys<'_>, lengths: [u32; 2]) -> Result<u32> {
         let [middle, rest] = lengths.map(span_words);
         let total = u64::from(middle) + u64::from(rest);
-        let full = || Error::MemTableFull { needed: total * 8, remaining: 0 };
+        let full = || Error::MemTableFull {
+            needed: total * 8,
+            remaining: 0,
+        };
         let (place, claimed) = self.key_words.begin(|used| {
             let at = Segments::<AtomicU64, FIRST_KEY_WORDS>::fit(used, total).ok_or_else(full)?;
             let after = u64::from(at) + total;
             Ok((at, u32::try_from(after).map_err(|_| full())?))
         })?;
         let len = usize::try_from(total).map_err(|_| full())?;
-        let run = self.keys.ensure_run(place, len, |_| AtomicU64::new(0), |bytes| self.grown(bytes));
+        let run =
+            self.keys
+                .ensure_run(place, len, |_| AtomicU64::new(0), |bytes| self.grown(bytes));
         if let Some(run) = run {
             self.write_key(run, place, start);
-            self.write_key(run.get(middle as usize..).unwrap_or_default(), place + middle, end);
+            self.write_key(
+                run.get(middle as usize..).unwrap_or_default(),
+                place + middle,
+                end,
+            );
         }
         self.key_words.end(claimed)?;
         run.map(|_| place).ok_or_else(full)
@@ -232,16 +272,22 @@ impl Log {
 
     fn write_key(&self, run: &[AtomicU64], place: u32, key: &[u8]) {
         let (words, rest) = key.as_chunks::<8>();
-        let last = rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        let last = rest
+            .iter()
+            .rev()
+            .fold(0, |word, &byte| word << 8 | u64::from(byte));
         let words = words.iter().map(|word| u64::from_le_bytes(*word));
-        let words = words.chain((!rest.is_empty()).then_some(last)).chain([self.checks.key(place, key)]);
+        let words = words
+            .chain((!rest.is_empty()).then_some(last))
+            .chain([self.checks.key(place, key)]);
         let mut slots = run.iter();
         // ORDERING: relaxed; published by the record's check word.
         let mut store = |word| slots.next().map(|slot| slot.store(word, Ordering::Relaxed));
         words.map_while(&mut store).for_each(|()| ());
     }
 
-    /// The record at `index`; `None` if its push is still running, which it cannot be before `complete` (LOG-5).
+    /// The record at `index`; `None` if its push is still running, which it cannot be before
+    /// `complete` (LOG-5).
     #[inline(always)]
     pub(crate) fn record(&self, index: u32, complete: u32) -> Checked<Option<Record>> {
         match self.records.get(index) {
@@ -250,7 +296,8 @@ impl Log {
         }
     }
 
-    /// Whether there is a segment for a record: where counting ends if a processor that errs has missed the end.
+    /// Whether there is a segment for a record: where counting ends if a processor that errs has
+    /// missed the end.
     pub(crate) fn has_place(&self, index: u32) -> bool {
         self.records.get(index).is_some()
     }
@@ -263,7 +310,12 @@ impl Log {
 
     /// Decodes and verifies `stored`, the record at `index`; see [`record`](Self::record).
     #[inline(always)]
-    pub(crate) fn decode(&self, stored: &RecordWords, index: u32, complete: u32) -> Checked<Option<Record>> {
+    pub(crate) fn decode(
+        &self,
+        stored: &RecordWords,
+        index: u32,
+        complete: u32,
+    ) -> Checked<Option<Record>> {
         // ORDERING: acquire; partner: the release store in `push`.
         let check = stored[5].load(Ordering::Acquire);
         // ORDERING: relaxed; ordered by the check word's acquire.
@@ -274,7 +326,13 @@ impl Log {
         if check != expected {
             return self.unfinished(index, complete, sequence, expected, check);
         }
-        Ok(Some(Record { sequence, index, prefixes, keys, lengths }))
+        Ok(Some(Record {
+            sequence,
+            index,
+            prefixes,
+            keys,
+            lengths,
+        }))
     }
 
     /// Decides whether a record whose check fails is still being written (LOG-5) or damaged.
@@ -298,18 +356,32 @@ impl Log {
     #[inline(always)]
     pub(crate) fn named(&self, index: u32) -> Checked<Record> {
         let record = self.record(index, u32::MAX)?;
-        record.ok_or_else(|| damage(u64::from(index) * RECORD_BYTES, 0, self.checks.pending(index)))
+        record.ok_or_else(|| {
+            damage(
+                u64::from(index) * RECORD_BYTES,
+                0,
+                self.checks.pending(index),
+            )
+        })
     }
 
-    /// The first record from number `from` on that does not read as unwritten, with the report if nobody has begun it.
+    /// The first record from number `from` on that does not read as unwritten, with the report if
+    /// nobody has begun it.
     pub(crate) fn first_written(&self, from: u32) -> Option<(u32, Corruption)> {
         let unwritten = self.records.items().filter(|(index, _)| *index >= from);
         for (index, words) in unwritten {
             for (word, expected) in words.iter().zip(self.pending(index)) {
-                // ORDERING: relaxed; the caller waits for writers before it believes that nobody has begun the record.
-                let (found, expected) = (word.load(Ordering::Relaxed), expected.load(Ordering::Relaxed));
+                // ORDERING: relaxed; the caller waits for writers before it believes that nobody
+                // has begun the record.
+                let (found, expected) = (
+                    word.load(Ordering::Relaxed),
+                    expected.load(Ordering::Relaxed),
+                );
                 if found != expected {
-                    return Some((index, damage(u64::from(index) * RECORD_BYTES, expected, found)));
+                    return Some((
+                        index,
+                        damage(u64::from(index) * RECORD_BYTES, expected, found),
+                    ));
                 }
             }
         }
@@ -324,16 +396,23 @@ impl Log {
         let found = high(record.keys);
         if expected != found {
             let offset = u64::from(record.index) * RECORD_BYTES;
-            return Err(damage(offset, u64::from(expected), u64::from(found)).with_sequence(record.sequence));
+            return Err(damage(offset, u64::from(expected), u64::from(found))
+                .with_sequence(record.sequence));
         }
         Ok(place)
     }
 
     /// Copies one key of `record` and verifies the copy: all keys are read here.
-    pub(crate) fn key<'c>(&self, record: &Record, end: End, copy: &'c mut KeyCopy) -> Checked<&'c [u8]> {
+    pub(crate) fn key<'c>(
+        &self,
+        record: &Record,
+        end: End,
+        copy: &'c mut KeyCopy,
+    ) -> Checked<&'c [u8]> {
         let (place, len) = key_at(end, self.place(record)?, record.lengths);
-        let damage =
-            |expected, found| damage(u64::from(place) * 8, expected, found).with_sequence(record.sequence);
+        let damage = |expected, found| {
+            damage(u64::from(place) * 8, expected, found).with_sequence(record.sequence)
+        };
         let words = span_words(len) as usize;
         let Some((hash, words)) = self.keys.run(place, words).and_then(<[_]>::split_last) else {
             return Err(damage(u64::from(len), 0));
@@ -343,11 +422,18 @@ impl Log {
             // ORDERING: relaxed; ordered by the acquire load of the record that names the place.
             *bytes = word.load(Ordering::Relaxed).to_le_bytes();
         }
-        let key = buffer.as_flattened().get(..len as usize).unwrap_or_default();
+        let key = buffer
+            .as_flattened()
+            .get(..len as usize)
+            .unwrap_or_default();
         let expected = self.checks.key(place, key);
         // ORDERING: relaxed; ordered by the acquire load of the record that names the place.
         let found = hash.load(Ordering::Relaxed);
-        if found == expected { Ok(key) } else { Err(damage(expected, found)) }
+        if found == expected {
+            Ok(key)
+        } else {
+            Err(damage(expected, found))
+        }
     }
 
     /// Copies the key of a boundary and verifies the copy.
@@ -359,19 +445,25 @@ impl Log {
 
     /// Verifies a record and its keys, unless its push is still running.
     pub(crate) fn verify(&self, index: u32, complete: u32) -> Checked<()> {
-        let Some(record) = self.record(index, complete)? else { return Ok(()) };
+        let Some(record) = self.record(index, complete)? else {
+            return Ok(());
+        };
         self.key(&record, End::Start, &mut KeyCopy::new())?;
-        self.key(&record, End::Stop, &mut KeyCopy::new()).map(|_| ())
+        self.key(&record, End::Stop, &mut KeyCopy::new())
+            .map(|_| ())
     }
 
     /// Bytes of both keys of `record`.
     pub(crate) fn key_bytes(&self, record: &Record) -> Checked<u64> {
         let place = self.place(record)?;
-        Ok([End::Start, End::Stop].map(|end| u64::from(key_at(end, place, record.lengths).1)).iter().sum())
+        Ok([End::Start, End::Stop]
+            .map(|end| u64::from(key_at(end, place, record.lengths).1))
+            .iter()
+            .sum())
     }
 
-    /// Compares a boundary, of which the prefix is known, with the probe's key. Both prefixes must leave out equally
-    /// many bytes.
+    /// Compares a boundary, of which the prefix is known, with the probe's key. Both prefixes must
+    /// leave out equally many bytes.
     #[inline(always)]
     pub(crate) fn order(
         &self,
@@ -380,7 +472,9 @@ impl Log {
         probe: &Probe<'_>,
     ) -> Checked<Order> {
         match prefix.cmp(&probe.prefix) {
-            Order::Equal => Ok(comparator.compare(self.boundary_key(name, &mut KeyCopy::new())?, probe.key)),
+            Order::Equal => {
+                Ok(comparator.compare(self.boundary_key(name, &mut KeyCopy::new())?, probe.key))
+            }
             order => Ok(order),
         }
     }
@@ -403,10 +497,12 @@ impl Log {
         Ok(before_end && self.order(comparator, bound(End::Start), probe)? != Order::Greater)
     }
 
-    /// Passes each published cell to `visit`, as a function that makes the cell read as unpublished.
+    /// Passes each published cell to `visit`, as a function that makes the cell read as
+    /// unpublished.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn FnMut())) {
-        self.records.cells(&mut |lose| visit("segment of records", lose));
+        self.records
+            .cells(&mut |lose| visit("segment of records", lose));
         self.keys.cells(&mut |lose| visit("segment of keys", lose));
     }
 
@@ -418,9 +514,13 @@ impl Log {
         }
         visit("skip of later records", std::slice::from_ref(&self.skip));
         self.common_prefix.regions(visit);
-        self.keys.segments().for_each(|segment| visit("tombstone keys", segment));
+        self.keys
+            .segments()
+            .for_each(|segment| visit("tombstone keys", segment));
         for segment in self.records.segments() {
-            segment.iter().for_each(|words| visit("tombstone record", words));
+            segment
+                .iter()
+                .for_each(|words| visit("tombstone record", words));
         }
     }
 }
@@ -433,7 +533,10 @@ pub(crate) struct KeyCopy {
 
 impl KeyCopy {
     pub(crate) fn new() -> Self {
-        KeyCopy { short: [[0; 8]; 16], long: Vec::new() }
+        KeyCopy {
+            short: [[0; 8]; 16],
+            long: Vec::new(),
+        }
     }
 
     fn room(&mut self, words: usize) -> &mut [[u8; 8]] {
@@ -456,18 +559,25 @@ const fn span_words(len: u32) -> u32 {
 const fn key_at(end: End, place: u32, lengths: u64) -> (u32, u32) {
     match end {
         End::Start => (place, high(lengths) & LEN_BITS),
-        End::Stop => (place.wrapping_add(span_words(high(lengths) & LEN_BITS)), low(lengths)),
+        End::Stop => (
+            place.wrapping_add(span_words(high(lengths) & LEN_BITS)),
+            low(lengths),
+        ),
     }
 }
 
 fn key_len(key: &[u8]) -> Result<u32> {
     match u32::try_from(key.len()) {
         Ok(len) if key.len() <= KEY_LEN_MAX => Ok(len),
-        _ => Err(Error::KeyTooLarge { len: key.len() as u64, max: KEY_LEN_MAX as u64 }),
+        _ => Err(Error::KeyTooLarge {
+            len: key.len() as u64,
+            max: KEY_LEN_MAX as u64,
+        }),
     }
 }
 
-// An array that grows at its end and whose items never move, so that readers may keep references to them.
+// An array that grows at its end and whose items never move, so that readers may keep references to
+// them.
 //
 // ```text
 //   group 0: 4 segments of F items | group 1: 4 of 2F | group 2: 4 of 4F | ...      at most a quarter is unused
@@ -475,8 +585,8 @@ fn key_len(key: &[u8]) -> Result<u32> {
 // * SEGMENTS-1: a segment is filled with items before it is published, and never replaced.
 // * SEGMENTS-2: every index is compared with the bounds of its segment; one outside gives `None`.
 //
-// Who may call what: everything through `&self`, any thread. Readers never wait; if two writers build one segment at
-// a time, one of the two is dropped.
+// Who may call what: everything through `&self`, any thread. Readers never wait; if two writers
+// build one segment at a time, one of the two is dropped.
 
 const GROUPS: usize = if cfg!(loom) { 2 } else { 26 };
 const SLOTS: usize = 4 * GROUPS;
@@ -498,7 +608,9 @@ struct SegmentSpan {
 
 impl<T, const FIRST: u32> Segments<T, FIRST> {
     pub(crate) fn new() -> Self {
-        Segments { slots: std::array::from_fn(|_| Published::new()) }
+        Segments {
+            slots: std::array::from_fn(|_| Published::new()),
+        }
     }
 
     #[inline(always)]
@@ -509,7 +621,11 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
         let quarter = (unit - group_first) >> group;
         let first = (group_first + (quarter << group)) * u64::from(FIRST);
         let slot = 4 * group as usize + usize::from(quarter.to_le_bytes()[0]);
-        SegmentSpan { slot, first, len: u64::from(FIRST) << group }
+        SegmentSpan {
+            slot,
+            first,
+            len: u64::from(FIRST) << group,
+        }
     }
 
     /// The item at `index`, if its segment is published.
@@ -523,11 +639,13 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
     pub(crate) fn run(&self, index: u32, len: usize) -> Option<&[T]> {
         let span = Self::span(index);
         let segment = self.slots.get(span.slot)?.get()?;
-        segment.get(usize::try_from(u64::from(index) - span.first).ok()?..)?.get(..len)
+        segment
+            .get(usize::try_from(u64::from(index) - span.first).ok()?..)?
+            .get(..len)
     }
 
-    /// The `len` cells from `index` on. Publishes their segment if it is missing: `make` fills it, index by index,
-    /// and `grown` is told how many bytes were added.
+    /// The `len` cells from `index` on. Publishes their segment if it is missing: `make` fills it,
+    /// index by index, and `grown` is told how many bytes were added.
     pub(crate) fn ensure_run(
         &self,
         index: u32,
@@ -551,12 +669,15 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
 
     /// Bytes of the segments of the first `items` items.
     pub(crate) fn bytes_max(items: u64) -> u64 {
-        let last = u32::try_from(items).unwrap_or(u32::MAX).checked_sub(1).map(Self::span);
+        let last = u32::try_from(items)
+            .unwrap_or(u32::MAX)
+            .checked_sub(1)
+            .map(Self::span);
         last.map_or(0, |span| (span.first + span.len) * size_of::<T>() as u64)
     }
 
-    /// The first place at or after `index` where `len` items fit into one segment: `index` itself, or the start of a
-    /// later segment.
+    /// The first place at or after `index` where `len` items fit into one segment: `index` itself,
+    /// or the start of a later segment.
     pub(crate) fn fit(index: u32, len: u64) -> Option<u32> {
         let mut at = u64::from(index);
         loop {
@@ -574,13 +695,20 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
             let (group, quarter) = (slot / 4, slot % 4);
             u64::from(FIRST) * (4 * ((1 << group) - 1) + (quarter << group))
         });
-        let segments = self.slots.iter().zip(firsts).filter_map(|(slot, first)| Some((slot.get()?, first)));
+        let segments = self
+            .slots
+            .iter()
+            .zip(firsts)
+            .filter_map(|(slot, first)| Some((slot.get()?, first)));
         segments.flat_map(|(segment, first)| {
-            (first..).map_while(|index| u32::try_from(index).ok()).zip(segment.iter())
+            (first..)
+                .map_while(|index| u32::try_from(index).ok())
+                .zip(segment.iter())
         })
     }
 
-    /// Passes each published cell to `visit`, as a function that makes the cell read as unpublished.
+    /// Passes each published cell to `visit`, as a function that makes the cell read as
+    /// unpublished.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&mut dyn FnMut())) {
         for slot in self.slots.iter_mut().filter(|slot| slot.get().is_some()) {
@@ -590,7 +718,9 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
 
     /// Iterates over the published segments, in order.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &[T]> {
-        self.slots.iter().filter_map(|slot| slot.get().map(|segment| &**segment))
+        self.slots
+            .iter()
+            .filter_map(|slot| slot.get().map(|segment| &**segment))
     }
 }
 
@@ -629,15 +759,16 @@ pub(crate) fn damage(offset: u64, expected: u64, found: u64) -> Corruption {
 //   ended   value (32) | check (32)     incremented once everything is stored       another line
 // ```
 // * COUNTER-1: one word holds value and check, so a reader never sees half of a change.
-// * COUNTER-2: readers load `ended` before `begun`, so `ended` <= `begun`. If `ended` is larger, `begun` went back
-//   to an earlier value.
-// * COUNTER-3: if both are equal, no writer is at work, so everything that was begun is stored, and what is missing
-//   was lost.
-// * COUNTER-4: an `ended` that went back hides no record. It looks as if a writer were at work, until a scrub waits
-//   for all writers and finds that the two still differ.
+// * COUNTER-2: readers load `ended` before `begun`, so `ended` <= `begun`. If `ended` is larger,
+//   `begun` went back to an earlier value.
+// * COUNTER-3: if both are equal, no writer is at work, so everything that was begun is stored, and
+//   what is missing was lost.
+// * COUNTER-4: an `ended` that went back hides no record. It looks as if a writer were at work,
+//   until a scrub waits for all writers and finds that the two still differ.
 //
-// Who may call what: everything, any thread. Not promised while a writer is at work: that a `begun` that went back
-// to `ended` or more is noticed, or that a lost record is told from one that is being written.
+// Who may call what: everything, any thread. Not promised while a writer is at work: that a `begun`
+// that went back to `ended` or more is noticed, or that a lost record is told from one that is
+// being written.
 
 /// A counter (COUNTER-1) in a cache line of its own.
 #[repr(align(64))]
@@ -649,18 +780,27 @@ pub(crate) struct Counter {
 
 impl Counter {
     pub(crate) fn new(checks: Checks, which: u32) -> Self {
-        Counter { word: AtomicU64::new(sealed(checks, which, 0)), which, checks }
+        Counter {
+            word: AtomicU64::new(sealed(checks, which, 0)),
+            which,
+            checks,
+        }
     }
 
     #[inline(always)]
     fn value(&self, word: u64) -> Checked<u32> {
         let expected = sealed(self.checks, self.which, high(word));
-        if word == expected { Ok(high(word)) } else { Err(damage(0, expected, word)) }
+        if word == expected {
+            Ok(high(word))
+        } else {
+            Err(damage(0, expected, word))
+        }
     }
 
     pub(crate) fn load(&self) -> Checked<u32> {
-        // ORDERING: relaxed; what the count makes findable is published by its own word (records, nodes), and a
-        // caller that is ordered after a push reads at least that push's count (coherence).
+        // ORDERING: relaxed; what the count makes findable is published by its own word (records,
+        // nodes), and a caller that is ordered after a push reads at least that push's count
+        // (coherence).
         self.value(self.word.load(Ordering::Relaxed))
     }
 
@@ -671,8 +811,8 @@ impl Counter {
         high(self.word.load(Ordering::Relaxed))
     }
 
-    /// Calls `next` with the counter's value v, sets the counter to the second number of the result, and returns v
-    /// and the first.
+    /// Calls `next` with the counter's value v, sets the counter to the second number of the
+    /// result, and returns v and the first.
     pub(crate) fn advance(&self, next: impl Fn(u32) -> Result<(u32, u32)>) -> Result<(u32, u32)> {
         loop {
             // ORDERING: relaxed; as in `load`.
@@ -688,9 +828,12 @@ impl Counter {
     /// Sets the counter to `after` if its word is `seen` still.
     fn replace(&self, seen: u64, after: u32) -> bool {
         let sealed = sealed(self.checks, self.which, after);
-        // ORDERING: release; partner: the acquire load of `ended` in `Tally::read`: what a writer stored before its
-        // larger `ended` is visible after it. Relaxed on failure: the word is read again.
-        self.word.compare_exchange_weak(seen, sealed, Ordering::Release, Ordering::Relaxed).is_ok()
+        // ORDERING: release; partner: the acquire load of `ended` in `Tally::read`: what a writer
+        // stored before its larger `ended` is visible after it. Relaxed on failure: the word is
+        // read again.
+        self.word
+            .compare_exchange_weak(seen, sealed, Ordering::Release, Ordering::Relaxed)
+            .is_ok()
     }
 
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
@@ -722,7 +865,10 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn new(checks: Checks, which: u32) -> Self {
-        Tally { begun: Counter::new(checks, which), ended: Counter::new(checks, which) }
+        Tally {
+            begun: Counter::new(checks, which),
+            ended: Counter::new(checks, which),
+        }
     }
 
     #[inline(always)]
@@ -738,8 +884,14 @@ impl Tally {
         // ORDERING: relaxed; ordered after the acquire load above.
         let begun = self.begun.word.load(Ordering::Relaxed);
         let count = self.begun.value(begun)?;
-        let extent =
-            if begun == ended { Extent { count, complete: count } } else { self.apart(count, ended)? };
+        let extent = if begun == ended {
+            Extent {
+                count,
+                complete: count,
+            }
+        } else {
+            self.apart(count, ended)?
+        };
         Ok((begun, extent))
     }
 
@@ -754,8 +906,8 @@ impl Tally {
         Ok(Extent { count, complete: 0 })
     }
 
-    /// Claims the range that `next` returns, from the first number up to the second. Returns the first number, and
-    /// the amount to pass to [`end`](Self::end).
+    /// Claims the range that `next` returns, from the first number up to the second. Returns the
+    /// first number, and the amount to pass to [`end`](Self::end).
     pub(crate) fn begin(&self, next: impl Fn(u32) -> Result<(u32, u32)>) -> Result<(u32, u32)> {
         loop {
             let (begun, Extent { count, .. }) = self.read()?;
@@ -768,10 +920,13 @@ impl Tally {
 
     /// Reports that a claimed range is stored, or given up.
     pub(crate) fn end(&self, by: u32) -> Result<()> {
-        self.ended.advance(|value| Ok((value, value.wrapping_add(by)))).map(|_| ())
+        self.ended
+            .advance(|value| Ok((value, value.wrapping_add(by))))
+            .map(|_| ())
     }
 
-    /// Compares both counters once all writers at work have left, for which `wait` waits (COUNTER-4).
+    /// Compares both counters once all writers at work have left, for which `wait` waits
+    /// (COUNTER-4).
     pub(crate) fn verify(&self, wait: &mut dyn FnMut()) -> Checked<()> {
         let Extent { count, complete } = self.extent()?;
         if complete == count {
@@ -781,7 +936,11 @@ impl Tally {
         self.extent()?;
         // ORDERING: relaxed; every writer that had begun has left.
         let ended = self.ended.value(self.ended.word.load(Ordering::Relaxed))?;
-        if ended < count { Err(damage(0, u64::from(count), u64::from(ended))) } else { Ok(()) }
+        if ended < count {
+            Err(damage(0, u64::from(count), u64::from(ended)))
+        } else {
+            Ok(())
+        }
     }
 
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
@@ -790,29 +949,32 @@ impl Tally {
     }
 }
 
-// The common prefix: bytes that all bounds of an index begin with, and which their prefixes therefore leave out.
+// The common prefix: bytes that all bounds of an index begin with, and which their prefixes
+// therefore leave out.
 //
 // ```text
 //   common prefix     tenant-7/users/              what start and end of the first tombstone share; it never changes
 //   bound    tenant-7/users/00417x        leaves out 15 bytes: its prefix is 00417x\0\0
 //   bound    tenant-7/groups/a            leaves out  9 bytes: its prefix is groups/a
 // ```
-// The prefixes of a record or node leave out `skip` bytes if all its bounds begin with the first `skip` bytes of the
-// common prefix. A record leaves out at most as many as the one before it.
+// The prefixes of a record or node leave out `skip` bytes if all its bounds begin with the first
+// `skip` bytes of the common prefix. A record leaves out at most as many as the one before it.
 //
 // * COMMON-PREFIX-1: the common prefix is empty unless the comparator orders keys by their bytes.
-// * COMMON-PREFIX-2: a key that begins with the bytes left out is compared with a bound by what follows these bytes
-//   in both. Any other key is before all such bounds or after all of them, so no tombstone between them covers it.
-// * COMMON-PREFIX-3: bytes of the common prefix are used only if its check holds. How much a record or node leaves
-//   out is believed only after the check of the record, piece or head that is read with it.
+// * COMMON-PREFIX-2: a key that begins with the bytes left out is compared with a bound by what
+//   follows these bytes in both. Any other key is before all such bounds or after all of them, so
+//   no tombstone between them covers it.
+// * COMMON-PREFIX-3: bytes of the common prefix are used only if its check holds. How much a record
+//   or node leaves out is believed only after the check of the record, piece or head that is read
+//   with it.
 //
 // Who may call what: everything, any thread. A common prefix never changes.
 
 /// Length limit of a common prefix, in bytes.
 const COMMON_PREFIX_LEN_MAX: usize = 128;
 const WORDS: usize = COMMON_PREFIX_LEN_MAX / 8;
-/// With fewer shared bytes than this there is no common prefix, because eight bytes of prefix still differ early
-/// enough.
+/// With fewer shared bytes than this there is no common prefix, because eight bytes of prefix still
+/// differ early enough.
 const SKIP_MIN: u32 = 6;
 
 /// Bytes that all bounds begin with.
@@ -832,14 +994,22 @@ fn load(word: &AtomicU64) -> u64 {
 impl CommonPrefix {
     /// The common prefix of an index whose first tombstone has these bounds.
     pub(crate) fn new(checks: Checks, comparator: &KeyComparator, [start, end]: Keys<'_>) -> Self {
-        let shared =
-            start.iter().zip(end).take(COMMON_PREFIX_LEN_MAX).take_while(|(left, right)| left == right);
-        let len = if comparator.key_order() == KeyOrder::Bytes { shared.count() } else { 0 };
+        let shared = start
+            .iter()
+            .zip(end)
+            .take(COMMON_PREFIX_LEN_MAX)
+            .take_while(|(left, right)| left == right);
+        let len = if comparator.key_order() == KeyOrder::Bytes {
+            shared.count()
+        } else {
+            0
+        };
         let bytes = start.get(..len).unwrap_or_default();
         let words: [u64; WORDS] = std::array::from_fn(|at| bytes_at(bytes, 8 * at).swap_bytes());
         let used = words.iter().take(len.div_ceil(8));
-        let check =
-            used.fold(checks.common_prefix(len as u64), |sum, word| checks.common_prefix_word(sum, *word));
+        let check = used.fold(checks.common_prefix(len as u64), |sum, word| {
+            checks.common_prefix_word(sum, *word)
+        });
         CommonPrefix {
             len: AtomicU64::new(len as u64),
             check: AtomicU64::new(check),
@@ -848,7 +1018,8 @@ impl CommonPrefix {
         }
     }
 
-    /// Passes each word of the common prefix to `visit`, and returns the length if the check holds (COMMON-PREFIX-3).
+    /// Passes each word of the common prefix to `visit`, and returns the length if the check holds
+    /// (COMMON-PREFIX-3).
     #[inline(always)]
     fn read(&self, mut visit: impl FnMut(usize, u64)) -> Checked<u32> {
         let len = load(&self.len);
@@ -878,7 +1049,8 @@ impl CommonPrefix {
         Ok(u32::try_from(same.min(key.len())).unwrap_or(len).min(len))
     }
 
-    /// What turns a prefix that leaves out `from` bytes into one that leaves out `to` bytes, at most as many.
+    /// What turns a prefix that leaves out `from` bytes into one that leaves out `to` bytes, at
+    /// most as many.
     pub(crate) fn lift(&self, from: u32, to: u32) -> Checked<Lift> {
         let mut bytes = [0; COMMON_PREFIX_LEN_MAX];
         let len = self.read(|at, word| {
@@ -886,10 +1058,16 @@ impl CommonPrefix {
                 place.copy_from_slice(&word.to_le_bytes());
             }
         })?;
-        let left_out = bytes.get(to as usize..from as usize).filter(|_| from <= len);
-        let left_out = left_out.ok_or_else(|| damage(u64::from(len), u64::from(from), u64::from(to)))?;
+        let left_out = bytes
+            .get(to as usize..from as usize)
+            .filter(|_| from <= len);
+        let left_out =
+            left_out.ok_or_else(|| damage(u64::from(len), u64::from(from), u64::from(to)))?;
         let shift = 8 * (from - to).min(8);
-        Ok(Lift { bytes: bytes_at(left_out, 0), shift })
+        Ok(Lift {
+            bytes: bytes_at(left_out, 0),
+            shift,
+        })
     }
 
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
@@ -931,11 +1109,16 @@ pub(crate) struct Probe<'k> {
 impl<'k> Probe<'k> {
     #[inline(always)]
     pub(crate) fn new(comparator: &KeyComparator, key: &'k [u8]) -> Self {
-        Probe { key, prefix: comparator.image(key, 0), skip: 0, shared: None }
+        Probe {
+            key,
+            prefix: comparator.image(key, 0),
+            skip: 0,
+            shared: None,
+        }
     }
 
-    /// Changes the prefix to one that leaves out `skip` bytes, if the key begins with these. If not, no tombstone
-    /// between such bounds covers the key (COMMON-PREFIX-2).
+    /// Changes the prefix to one that leaves out `skip` bytes, if the key begins with these. If
+    /// not, no tombstone between such bounds covers the key (COMMON-PREFIX-2).
     #[inline(always)]
     pub(crate) fn leave_out(
         &mut self,
@@ -943,11 +1126,20 @@ impl<'k> Probe<'k> {
         comparator: &KeyComparator,
         skip: u32,
     ) -> Checked<bool> {
-        if self.skip == skip { Ok(true) } else { self.turn(common_prefix, comparator, skip) }
+        if self.skip == skip {
+            Ok(true)
+        } else {
+            self.turn(common_prefix, comparator, skip)
+        }
     }
 
     #[inline(never)]
-    fn turn(&mut self, common_prefix: &CommonPrefix, comparator: &KeyComparator, skip: u32) -> Checked<bool> {
+    fn turn(
+        &mut self,
+        common_prefix: &CommonPrefix,
+        comparator: &KeyComparator,
+        skip: u32,
+    ) -> Checked<bool> {
         if skip > 0 {
             let shared = match self.shared {
                 Some(shared) => shared,
@@ -965,7 +1157,11 @@ impl<'k> Probe<'k> {
 }
 
 #[cfg(all(test, not(loom)))]
-#[allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+#[allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test that cannot go on panics"
+)]
 mod tests {
     use super::*;
     use crate::key::BYTEWISE;
@@ -998,13 +1194,21 @@ mod tests {
     fn a_full_log_refuses() {
         let (start, end) = (vec![1; 8], vec![2; 2210]);
         let words = 2 + 278;
-        for (used, needed) in
-            [(u32::MAX - 300, Some(8 * words)), (u32::MAX - 255, Some(8 * words)), (0, None)]
-        {
+        for (used, needed) in [
+            (u32::MAX - 300, Some(8 * words)),
+            (u32::MAX - 255, Some(8 * words)),
+            (0, None),
+        ] {
             let log = log(b"a", b"b");
             log.0.key_words.begin(|_| Ok((0, used))).unwrap();
             match (push(&log, &start, &end), needed) {
-                (Err(Error::MemTableFull { needed, remaining: 0 }), Some(expected)) => {
+                (
+                    Err(Error::MemTableFull {
+                        needed,
+                        remaining: 0,
+                    }),
+                    Some(expected),
+                ) => {
                     assert_eq!(needed, expected)
                 }
                 (found, needed) => assert_eq!((found.ok(), needed), (Some(0), None), "{used}"),
@@ -1014,7 +1218,16 @@ mod tests {
         let log = log(b"a", b"b");
         log.1.begin(|_| Ok((0, RECORDS_MAX))).unwrap();
         let full = log.0.push(&BYTEWISE, &log.1, [b"a", b"b"], 1);
-        assert!(matches!(full, Err(Error::MemTableFull { needed: RECORD_BYTES, remaining: 0 })), "{full:?}");
+        assert!(
+            matches!(
+                full,
+                Err(Error::MemTableFull {
+                    needed: RECORD_BYTES,
+                    remaining: 0
+                })
+            ),
+            "{full:?}"
+        );
     }
 
     /// Where a record is damaged: at its own offset, with its sequence number if that was read.
@@ -1025,19 +1238,35 @@ mod tests {
         for index in 0..40 {
             let words = log.records.get(index).unwrap();
             let at = u64::from(index) * 48;
-            for (word, bit) in [0, 1, 2, 5].into_iter().flat_map(|word| [(word, 0), (word, 63)]) {
+            for (word, bit) in [0, 1, 2, 5]
+                .into_iter()
+                .flat_map(|word| [(word, 0), (word, 63)])
+            {
                 flip(&words[word], bit);
                 let report = log.record(index, 40).unwrap_err();
-                assert_eq!((report.place, report.offset), (Place::Fragment, at), "word {word}");
+                assert_eq!(
+                    (report.place, report.offset),
+                    (Place::Fragment, at),
+                    "word {word}"
+                );
                 flip(&words[word], bit);
             }
             let record = log.record(index, 40).unwrap().unwrap();
-            assert_eq!((record.sequence, record.index), (1000 + u64::from(index), index));
+            assert_eq!(
+                (record.sequence, record.index),
+                (1000 + u64::from(index), index)
+            );
             for (word, bit) in [(3, 0), (3, 63), (4, 0), (4, 33)] {
                 flip(&words[word], bit);
                 let record = log.record(index, 40).unwrap().unwrap();
-                let report = log.key(&record, End::Start, &mut KeyCopy::new()).unwrap_err();
-                assert_eq!((report.offset, report.sequence), (at, Some(record.sequence)), "word {word}");
+                let report = log
+                    .key(&record, End::Start, &mut KeyCopy::new())
+                    .unwrap_err();
+                assert_eq!(
+                    (report.offset, report.sequence),
+                    (at, Some(record.sequence)),
+                    "word {word}"
+                );
                 flip(&words[word], bit);
             }
         }
@@ -1046,8 +1275,17 @@ mod tests {
         flip(&words[5], 9);
         let report = *push(&filled, b"a", b"b").unwrap_err().corruption().unwrap();
         let pending = CHECKS.pending(40);
-        assert_eq!((report.offset, report.expected, report.found), (40 * 48, pending, pending ^ 1 << 9));
-        assert_eq!(tally.extent(), Ok(Extent { count: 41, complete: 0 }));
+        assert_eq!(
+            (report.offset, report.expected, report.found),
+            (40 * 48, pending, pending ^ 1 << 9)
+        );
+        assert_eq!(
+            tally.extent(),
+            Ok(Extent {
+                count: 41,
+                complete: 0
+            })
+        );
     }
 
     /// Where a key is damaged or lost: at its own offset, with the sequence number of its record.
@@ -1057,19 +1295,30 @@ mod tests {
         let records: Vec<Record> = (0..40).map(|index| log.named(index).unwrap()).collect();
         let mut place = 0;
         for record in &records {
-            for (end, len) in
-                [(End::Start, high(record.lengths) & LEN_BITS), (End::Stop, low(record.lengths))]
-            {
+            for (end, len) in [
+                (End::Start, high(record.lengths) & LEN_BITS),
+                (End::Stop, low(record.lengths)),
+            ] {
                 let words = len.div_ceil(8) + 1;
                 // No key lies across two segments.
-                place = if end == End::Start { low(record.keys) } else { place };
+                place = if end == End::Start {
+                    low(record.keys)
+                } else {
+                    place
+                };
                 let key = log.key(record, end, &mut KeyCopy::new()).unwrap().to_vec();
-                assert_eq!(key, vec![if end == End::Start { b'a' } else { b'z' }; len as usize]);
+                assert_eq!(
+                    key,
+                    vec![if end == End::Start { b'a' } else { b'z' }; len as usize]
+                );
                 for word in place..place + words {
                     flip(log.keys.get(word).unwrap(), 3);
                     let report = log.key(record, end, &mut KeyCopy::new()).unwrap_err();
                     let found = (report.place, report.offset, report.sequence);
-                    assert_eq!(found, (Place::Fragment, 8 * u64::from(place), Some(record.sequence)));
+                    assert_eq!(
+                        found,
+                        (Place::Fragment, 8 * u64::from(place), Some(record.sequence))
+                    );
                     flip(log.keys.get(word).unwrap(), 3);
                 }
                 place += words;
@@ -1081,10 +1330,15 @@ mod tests {
             }
         });
         for record in &records {
-            let report = log.key(record, End::Start, &mut KeyCopy::new()).unwrap_err();
+            let report = log
+                .key(record, End::Start, &mut KeyCopy::new())
+                .unwrap_err();
             let found = (report.offset, report.expected, report.sequence);
             let len = u64::from(high(record.lengths) & LEN_BITS);
-            assert_eq!(found, (8 * u64::from(low(record.keys)), len, Some(record.sequence)));
+            assert_eq!(
+                found,
+                (8 * u64::from(low(record.keys)), len, Some(record.sequence))
+            );
         }
     }
 }

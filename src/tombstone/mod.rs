@@ -1,5 +1,5 @@
-//! Range tombstones: the fragments that overlapping ones are cut into, and the index that finds the newest one over a
-//! key. The index is a log of all tombstones, and coverage nodes over it.
+//! Range tombstones: the fragments that overlapping ones are cut into, and the index that finds the
+//! newest one over a key. The index is a log of all tombstones, and coverage nodes over it.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,8 @@
-//! Loom models: `RUSTFLAGS="--cfg loom" cargo test --lib --release loom_`. Under loom a block has two records.
+//! Loom models: `RUSTFLAGS="--cfg loom" cargo test --lib --release loom_`. Under loom a block has
+//! two records.
 //!
-//! The planted bug `log_publishes_before_fill` turns the first model red, `paint_skips_pending` the last one.
+//! The planted bug `log_publishes_before_fill` turns the first model red, `paint_skips_pending` the
+//! last one.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
@@ -11,8 +13,8 @@ use crate::sync::model::{Arc, check, spawn};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tombstone::live::{LiveIndex, Question};
 
-/// A reader beside a writer sees no tombstone or the whole one, never damage, and sees it once the insert has
-/// returned.
+/// A reader beside a writer sees no tombstone or the whole one, never damage, and sees it once the
+/// insert has returned.
 #[test]
 fn loom_record_is_published_whole() {
     check(|| {
@@ -29,16 +31,27 @@ fn loom_record_is_published_whole() {
         let reader = spawn(move || {
             // ORDERING: acquire; partner: the writer's store above.
             let must = returned.load(Ordering::Acquire) == 1;
-            let found = index.max_covering(&BYTEWISE, Question::new(b"c", u64::MAX)).unwrap();
-            assert!(found == Some(7) || (found.is_none() && !must), "must see: {must}, saw {found:?}");
-            assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"d", u64::MAX)).unwrap(), None);
+            let found = index
+                .max_covering(&BYTEWISE, Question::new(b"c", u64::MAX))
+                .unwrap();
+            assert!(
+                found == Some(7) || (found.is_none() && !must),
+                "must see: {must}, saw {found:?}"
+            );
+            assert_eq!(
+                index
+                    .max_covering(&BYTEWISE, Question::new(b"d", u64::MAX))
+                    .unwrap(),
+                None
+            );
         });
         writer.join().unwrap();
         reader.join().unwrap();
     });
 }
 
-/// A reader gets one answer whether or not it sees the node that another thread paints and publishes meanwhile.
+/// A reader gets one answer whether or not it sees the node that another thread paints and
+/// publishes meanwhile.
 #[test]
 fn loom_node_is_published_whole() {
     check(|| {
@@ -50,15 +63,26 @@ fn loom_node_is_published_whole() {
             spawn(move || index.maintain(&BYTEWISE))
         };
         let reader = spawn(move || {
-            assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"c", u64::MAX)).unwrap(), Some(9));
-            assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"c", 8)).unwrap(), Some(7));
+            assert_eq!(
+                index
+                    .max_covering(&BYTEWISE, Question::new(b"c", u64::MAX))
+                    .unwrap(),
+                Some(9)
+            );
+            assert_eq!(
+                index
+                    .max_covering(&BYTEWISE, Question::new(b"c", 8))
+                    .unwrap(),
+                Some(7)
+            );
         });
         merger.join().unwrap();
         reader.join().unwrap();
     });
 }
 
-/// With two writers, one of which merges, a block is not painted before both of its records are complete.
+/// With two writers, one of which merges, a block is not painted before both of its records are
+/// complete.
 #[test]
 fn loom_two_writers_lose_nothing() {
     check(|| {
@@ -73,8 +97,23 @@ fn loom_two_writers_lose_nothing() {
         };
         other.join().unwrap();
         merging.join().unwrap();
-        assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"d", 9)).unwrap(), Some(3));
-        assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"c", 4)).unwrap(), Some(3));
-        assert_eq!(index.max_covering(&BYTEWISE, Question::new(b"c", 9)).unwrap(), Some(5));
+        assert_eq!(
+            index
+                .max_covering(&BYTEWISE, Question::new(b"d", 9))
+                .unwrap(),
+            Some(3)
+        );
+        assert_eq!(
+            index
+                .max_covering(&BYTEWISE, Question::new(b"c", 4))
+                .unwrap(),
+            Some(3)
+        );
+        assert_eq!(
+            index
+                .max_covering(&BYTEWISE, Question::new(b"c", 9))
+                .unwrap(),
+            Some(5)
+        );
     });
 }

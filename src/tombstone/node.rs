@@ -1,5 +1,5 @@
-//! Coverage nodes. A node tells for every key which tombstone of a run of log records is the newest one that covers
-//! it.
+//! Coverage nodes. A node tells for every key which tombstone of a run of log records is the newest
+//! one that covers it.
 //!
 //! ```text
 //!   sequence
@@ -8,24 +8,27 @@
 //!     2                      ======
 //!            b     e    h    m    p       a piece reaches from its own boundary to the next one
 //! ```
-//! Pieces are stored in blocks of `RUN`, each with three columns: the prefix of the boundary; the boundary's name
-//! (record and end) with the painter's record; and the checks, two per word. Fences hold the last prefix of each
-//! block but the last, and of each group of `RUN` blocks, so that a search touches few cache lines and one block.
-//! Padding with the largest prefix follows the last piece.
+//! Pieces are stored in blocks of `RUN`, each with three columns: the prefix of the boundary; the
+//! boundary's name (record and end) with the painter's record; and the checks, two per word. Fences
+//! hold the last prefix of each block but the last, and of each group of `RUN` blocks, so that a
+//! search touches few cache lines and one block. Padding with the largest prefix follows the last
+//! piece.
 //!
-//! * COVERAGE-NODE-1: boundaries ascend strictly. A node has at least two pieces, and the last one has no painter.
-//! * COVERAGE-NODE-2: min and max are those of the sequence numbers of all records that the node covers, even of
-//!   those that no piece names.
-//! * COVERAGE-NODE-3: an answer is proved by the check of the piece that contains the key. This check covers node,
-//!   position, and where the next piece begins. Fences, bounds and other prefixes, which led the search there, are
-//!   hints.
-//! * COVERAGE-NODE-4: all prefixes of a node leave out one number of bytes of the common prefix. The head stores this
-//!   number, and both its check and that of each piece cover it, so an answer needs no check of the head.
-//! * COVERAGE-NODE-5: a node never changes once it is built. A reader that finds it damaged uses the nodes or records
-//!   that it was built from.
+//! * COVERAGE-NODE-1: boundaries ascend strictly. A node has at least two pieces, and the last one
+//!   has no painter.
+//! * COVERAGE-NODE-2: min and max are those of the sequence numbers of all records that the node
+//!   covers, even of those that no piece names.
+//! * COVERAGE-NODE-3: an answer is proved by the check of the piece that contains the key. This
+//!   check covers node, position, and where the next piece begins. Fences, bounds and other
+//!   prefixes, which led the search there, are hints.
+//! * COVERAGE-NODE-4: all prefixes of a node leave out one number of bytes of the common prefix.
+//!   The head stores this number, and both its check and that of each piece cover it, so an answer
+//!   needs no check of the head.
+//! * COVERAGE-NODE-5: a node never changes once it is built. A reader that finds it damaged uses
+//!   the nodes or records that it was built from.
 //!
-//! Who may call what: a `Builder` belongs to one thread; any thread may read a `CoverageNode` or a `Tree`; only the
-//! merger adds nodes to a tree, under its lock.
+//! Who may call what: a `Builder` belongs to one thread; any thread may read a `CoverageNode` or a
+//! `Tree`; only the merger adds nodes to a tree, under its lock.
 
 #![forbid(unsafe_code)]
 
@@ -34,8 +37,8 @@ use crate::key::SequenceNumber;
 use crate::prefetch::prefetch_lines;
 use crate::sync::{AtomicU64, Ordering, Published};
 use crate::tombstone::log::{
-    Checked, CommonPrefix, Counter, FIRST_KEY_WORDS, FIRST_RECORDS, Log, NOBODY, Probe, Record, RecordWords,
-    Segments, damage, high, low, pair,
+    Checked, CommonPrefix, Counter, FIRST_KEY_WORDS, FIRST_RECORDS, Log, NOBODY, Probe, Record,
+    RecordWords, Segments, damage, high, low, pair,
 };
 
 const HEAD_WORDS: usize = 7;
@@ -43,7 +46,8 @@ const HEAD_WORDS: usize = 7;
 const RUN: usize = 16;
 const BLOCK_WORDS: usize = 2 * RUN + RUN / 2;
 
-// ORDERING (whole file): relaxed; a node is published by the release store of the cell that holds it.
+// ORDERING (whole file): relaxed; a node is published by the release store of the cell that holds
+// it.
 #[inline(always)]
 fn load(word: &AtomicU64) -> u64 {
     // ORDERING: relaxed; a node is published by the release store of the cell that holds it.
@@ -60,15 +64,19 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    const NONE: Piece = Piece { prefix: 0, name: 0, painter: NOBODY };
+    const NONE: Piece = Piece {
+        prefix: 0,
+        name: 0,
+        painter: NOBODY,
+    };
 
     fn refs(self) -> u64 {
         pair(self.name, self.painter)
     }
 }
 
-/// What the head of a node says: the sequence numbers and prefixes for which it can have an answer, how many bytes
-/// all its prefixes leave out, the number of its pieces, and the digest over these.
+/// What the head of a node says: the sequence numbers and prefixes for which it can have an answer,
+/// how many bytes all its prefixes leave out, the number of its pieces, and the digest over these.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     pub(crate) min: SequenceNumber,
@@ -83,8 +91,19 @@ pub(crate) struct Head {
 impl Head {
     #[inline(always)]
     fn of([min, max, first_prefix, last_prefix, shape, digest]: [u64; 6]) -> Head {
-        let (skip, len) = (u32::from(shape.to_be_bytes()[0]), shape & ((1 << SKIP_SHIFT) - 1));
-        Head { min, max, first_prefix, last_prefix, skip, len, digest }
+        let (skip, len) = (
+            u32::from(shape.to_be_bytes()[0]),
+            shape & ((1 << SKIP_SHIFT) - 1),
+        );
+        Head {
+            min,
+            max,
+            first_prefix,
+            last_prefix,
+            skip,
+            len,
+            digest,
+        }
     }
 
     /// The head of a node that would have the start and the end of one record as its two pieces.
@@ -96,12 +115,21 @@ impl Head {
         Head::of([sequence, sequence, first, last, shape, digest])
     }
 
-    /// Whether the node cannot improve the answer: the probe is outside its prefixes, or no sequence number is above
-    /// `best` and visible at `snapshot`. Probe and node must leave out equally many bytes.
+    /// Whether the node cannot improve the answer: the probe is outside its prefixes, or no
+    /// sequence number is above `best` and visible at `snapshot`. Probe and node must leave out
+    /// equally many bytes.
     #[inline(always)]
-    pub(crate) fn excludes(&self, probe: &Probe<'_>, best: SequenceNumber, snapshot: SequenceNumber) -> bool {
+    pub(crate) fn excludes(
+        &self,
+        probe: &Probe<'_>,
+        best: SequenceNumber,
+        snapshot: SequenceNumber,
+    ) -> bool {
         let prefix = probe.prefix;
-        self.max <= best || self.min > snapshot || prefix < self.first_prefix || prefix > self.last_prefix
+        self.max <= best
+            || self.min > snapshot
+            || prefix < self.first_prefix
+            || prefix > self.last_prefix
     }
 }
 
@@ -110,7 +138,10 @@ impl Head {
 struct Block([AtomicU64; BLOCK_WORDS]);
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Block>() == 5 * 64, "two lines of prefixes, two of names, one of checks");
+const _: () = assert!(
+    size_of::<Block>() == 5 * 64,
+    "two lines of prefixes, two of names, one of checks"
+);
 
 impl Block {
     const PADDING: [u64; BLOCK_WORDS] = {
@@ -136,13 +167,19 @@ impl Block {
     #[inline(always)]
     fn check(&self, at: usize) -> u32 {
         let both = load(&self.0[2 * RUN + at % RUN / 2]);
-        if at.is_multiple_of(2) { low(both) } else { high(both) }
+        if at.is_multiple_of(2) {
+            low(both)
+        } else {
+            high(both)
+        }
     }
 
     /// Number of its prefixes that are less than `prefix`.
     #[inline(always)]
     fn before(&self, prefix: u64) -> usize {
-        self.0.first_chunk().map_or(0, |run| run_before(run, prefix))
+        self.0
+            .first_chunk()
+            .map_or(0, |run| run_before(run, prefix))
     }
 }
 
@@ -170,20 +207,26 @@ impl CoverageNode {
     #[inline(always)]
     fn fences(&self) -> (&[AtomicU64], &[AtomicU64]) {
         let inner = self.blocks.len().saturating_sub(1);
-        self.fences.split_at_checked(inner / RUN).unwrap_or_default()
+        self.fences
+            .split_at_checked(inner / RUN)
+            .unwrap_or_default()
     }
 
-    /// The stored prefix, and name with painter, of a piece. Not verified: a merge verifies the digest over all
-    /// pieces.
+    /// The stored prefix, and name with painter, of a piece. Not verified: a merge verifies the
+    /// digest over all pieces.
     #[inline(always)]
     pub(crate) fn stored(&self, position: u32) -> Option<(u64, u64)> {
         let at = position as usize;
-        self.blocks.get(at / RUN).map(|block| (block.prefix(at), block.refs(at)))
+        self.blocks
+            .get(at / RUN)
+            .map(|block| (block.prefix(at), block.refs(at)))
     }
 
     #[inline(always)]
     pub(crate) fn prefix(&self, at: usize) -> u64 {
-        self.blocks.get(at / RUN).map_or(u64::MAX, |block| block.prefix(at))
+        self.blocks
+            .get(at / RUN)
+            .map_or(u64::MAX, |block| block.prefix(at))
     }
 
     /// Number of prefixes that are less than `prefix`: a hint.
@@ -200,7 +243,9 @@ impl CoverageNode {
                 None => inner.partition_point(is_before),
             };
         }
-        let Some(block) = self.blocks.get(number) else { return 0 };
+        let Some(block) = self.blocks.get(number) else {
+            return 0;
+        };
         // Prefetches the other lines of the block that the answer is in.
         prefetch_lines(std::ptr::from_ref(&block.0[RUN]).addr(), 3);
         number * RUN + block.before(prefix)
@@ -209,13 +254,25 @@ impl CoverageNode {
     /// The verified piece at `position`, and the prefix where the next one begins.
     #[inline(always)]
     pub(crate) fn piece(&self, checks: Checks, cover: Cover, at: usize) -> Checked<(Piece, u64)> {
-        let Some(block) = self.blocks.get(at / RUN) else { return Err(damage(at as u64, 0, 0)) };
+        let Some(block) = self.blocks.get(at / RUN) else {
+            return Err(damage(at as u64, 0, 0));
+        };
         let (prefix, refs, next) = (block.prefix(at), block.refs(at), self.prefix(at + 1));
-        let (expected, found) = (checks.piece(cover, at as u64, [prefix, next], refs), block.check(at));
+        let (expected, found) = (
+            checks.piece(cover, at as u64, [prefix, next], refs),
+            block.check(at),
+        );
         if found != expected {
             return Err(damage(at as u64, u64::from(expected), u64::from(found)));
         }
-        Ok((Piece { prefix, name: high(refs), painter: low(refs) }, next))
+        Ok((
+            Piece {
+                prefix,
+                name: high(refs),
+                painter: low(refs),
+            },
+            next,
+        ))
     }
 
     /// The head, verified for a node that covers `cover`.
@@ -223,7 +280,11 @@ impl CoverageNode {
     pub(crate) fn head(&self, checks: Checks, cover: u64) -> Checked<Head> {
         let words: [u64; 6] = std::array::from_fn(|word| load(&self.head[word]));
         let (expected, found) = (checks.head(cover, &words), load(&self.head[6]));
-        if expected == found { Ok(Head::of(words)) } else { Err(damage(cover, expected, found)) }
+        if expected == found {
+            Ok(Head::of(words))
+        } else {
+            Err(damage(cover, expected, found))
+        }
     }
 
     /// The stored head: a hint that is not verified.
@@ -234,7 +295,9 @@ impl CoverageNode {
 
     /// Number of pieces: a hint.
     pub(crate) fn len(&self) -> usize {
-        usize::try_from(self.hint().len).unwrap_or(0).min(self.blocks.len() * RUN)
+        usize::try_from(self.hint().len)
+            .unwrap_or(0)
+            .min(self.blocks.len() * RUN)
     }
 
     /// Verifies every piece, the digest over them, padding and fences. Returns the head.
@@ -246,7 +309,14 @@ impl CoverageNode {
         };
         let (len, mut digest) = (usize::try_from(head.len).unwrap_or(usize::MAX), 0);
         for at in 0..len {
-            let (piece, _) = self.piece(checks, Cover { records: cover, skip: head.skip }, at)?;
+            let (piece, _) = self.piece(
+                checks,
+                Cover {
+                    records: cover,
+                    skip: head.skip,
+                },
+                at,
+            )?;
             digest = checks.digest(digest, piece.prefix, piece.refs());
         }
         compare(digest, head.digest)?;
@@ -284,7 +354,11 @@ impl CoverageNode {
 fn run_before(run: &[AtomicU64; RUN], prefix: u64) -> usize {
     let mut base = 0;
     for half in [RUN / 2, RUN / 4, RUN / 8, RUN / 16] {
-        base += if load(&run[(base + half - 1) % RUN]) < prefix { half } else { 0 };
+        base += if load(&run[(base + half - 1) % RUN]) < prefix {
+            half
+        } else {
+            0
+        };
     }
     base + usize::from(load(&run[base % RUN]) < prefix)
 }
@@ -305,10 +379,25 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    pub(crate) fn new(checks: Checks, cover: Cover, sequences: [SequenceNumber; 2], len_max: usize) -> Self {
+    pub(crate) fn new(
+        checks: Checks,
+        cover: Cover,
+        sequences: [SequenceNumber; 2],
+        len_max: usize,
+    ) -> Self {
         let blocks = Vec::with_capacity(len_max.div_ceil(RUN));
         let (words, last) = (Block::PADDING, Piece::NONE);
-        Builder { blocks, words, len: 0, checks, cover, sequences, digest: 0, first_prefix: 0, last }
+        Builder {
+            blocks,
+            words,
+            len: 0,
+            checks,
+            cover,
+            sequences,
+            digest: 0,
+            first_prefix: 0,
+            last,
+        }
     }
 
     /// Appends a boundary. Does nothing if the painter is that of the piece before.
@@ -335,7 +424,12 @@ impl Builder {
     #[inline(always)]
     fn check_last(&mut self, next: u64) {
         let at = self.len - 1;
-        let check = self.checks.piece(self.cover, at as u64, [self.last.prefix, next], self.last.refs());
+        let check = self.checks.piece(
+            self.cover,
+            at as u64,
+            [self.last.prefix, next],
+            self.last.refs(),
+        );
         self.words[2 * RUN + at % RUN / 2] |= u64::from(check) << (at % 2 * 32);
         if at % RUN == RUN - 1 {
             self.close_block();
@@ -360,14 +454,28 @@ impl Builder {
         let outer = inner.chunks_exact(RUN).filter_map(<[Block]>::last);
         let mut fences = Vec::with_capacity(inner.len() / RUN + inner.len());
         fences.extend(outer.chain(inner).map(fence));
-        let Cover { records: cover, skip } = self.cover;
+        let Cover {
+            records: cover,
+            skip,
+        } = self.cover;
         let shape = u64::from(skip) << SKIP_SHIFT | self.len as u64;
         let [min, max] = self.sequences;
-        let words = [min, max, self.first_prefix, self.last.prefix, shape, self.digest];
+        let words = [
+            min,
+            max,
+            self.first_prefix,
+            self.last.prefix,
+            shape,
+            self.digest,
+        ];
         let check = AtomicU64::new(self.checks.head(cover, &words));
         let [min, max, first, last, shape, digest] = words.map(AtomicU64::new);
         let head = [min, max, first, last, shape, digest, check];
-        CoverageNode { head, blocks: self.blocks.into_boxed_slice(), fences: fences.into_boxed_slice() }
+        CoverageNode {
+            head,
+            blocks: self.blocks.into_boxed_slice(),
+            fences: fences.into_boxed_slice(),
+        }
     }
 }
 
@@ -378,11 +486,12 @@ impl Builder {
 //   level 0    [0,8) [8,16) [16,24) [24,32)   [32,40) ... [56,64)   [64,72)   tail: log records
 //   summary    [0,                                                   72)
 // ```
-// A node has four children, so the tree has half the levels, and takes half the memory, of a binary tree.
+// A node has four children, so the tree has half the levels, and takes half the memory, of a binary
+// tree.
 //
 // * TREE-1: where a node is missing, its children are used, and below level 0 the records.
-// * TREE-2: nodes are never removed. A summary node covers all records before some index; queries use the newest
-//   one.
+// * TREE-2: nodes are never removed. A summary node covers all records before some index; queries
+//   use the newest one.
 // * TREE-3: a node that fails a check counts as missing.
 
 /// Records of a block.
@@ -393,10 +502,12 @@ const RADIX: u32 = 1 << RADIX_BITS;
 const SUMMARIES: u32 = 3;
 /// Above so many records only a merge that is the last one builds a summary node.
 pub(crate) const SUMMARY_RECORDS_MAX: u32 = 1 << 14;
-/// More summary nodes than an index of so many records gets, each a ninth larger than the one before.
+/// More summary nodes than an index of so many records gets, each a ninth larger than the one
+/// before.
 const SUMMARY_NODES_MAX: u64 = 80;
 
-/// The name of a node: number `index` of its level, over records from `index * RADIX^level * BLOCK` on.
+/// The name of a node: number `index` of its level, over records from `index * RADIX^level * BLOCK`
+/// on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeId {
     pub(crate) level: u32,
@@ -416,7 +527,8 @@ impl NodeId {
         pair(self.first(), self.last())
     }
 
-    /// Where a node is kept: its in-order number in a binary tree in which every second level is empty.
+    /// Where a node is kept: its in-order number in a binary tree in which every second level is
+    /// empty.
     fn kept_at(self) -> u32 {
         let level = RADIX_BITS * self.level;
         (self.index << (level + 1)) + (1 << level) - 1
@@ -424,18 +536,27 @@ impl NodeId {
 
     fn from_kept_at(kept_at: u32) -> NodeId {
         let level = kept_at.trailing_ones();
-        NodeId { level: level / RADIX_BITS, index: kept_at >> (level + 1) }
+        NodeId {
+            level: level / RADIX_BITS,
+            index: kept_at >> (level + 1),
+        }
     }
 
     /// The children of a node above level 0, oldest first.
     pub(crate) fn children(self) -> impl DoubleEndedIterator<Item = NodeId> {
         let level = self.level.saturating_sub(1);
-        (0..RADIX).map(move |child| NodeId { level, index: self.index * RADIX + child })
+        (0..RADIX).map(move |child| NodeId {
+            level,
+            index: self.index * RADIX + child,
+        })
     }
 
     /// The parent, if this is its youngest child.
     pub(crate) fn completes(self) -> Option<NodeId> {
-        let parent = NodeId { level: self.level + 1, index: self.index / RADIX };
+        let parent = NodeId {
+            level: self.level + 1,
+            index: self.index / RADIX,
+        };
         (self.index % RADIX == RADIX - 1).then_some(parent)
     }
 
@@ -454,7 +575,10 @@ impl NodeId {
         std::iter::from_fn(move || {
             let room = to.checked_sub(from).filter(|&room| room > 0)?;
             let level = to.trailing_zeros().min(room.ilog2()) / RADIX_BITS;
-            let node = NodeId { level, index: (to >> (RADIX_BITS * level)) - 1 };
+            let node = NodeId {
+                level,
+                index: (to >> (RADIX_BITS * level)) - 1,
+            };
             to -= 1 << (RADIX_BITS * level);
             Some(node)
         })
@@ -472,11 +596,17 @@ impl Load {
     /// One tombstone.
     pub(crate) fn of(start_len: u64, end_len: u64) -> Load {
         // Each key with its hash.
-        Load { records: 1, key_words: start_len.div_ceil(8) + end_len.div_ceil(8) + 2 }
+        Load {
+            records: 1,
+            key_words: start_len.div_ceil(8) + end_len.div_ceil(8) + 2,
+        }
     }
 
     pub(crate) fn plus(self, more: Load) -> Load {
-        Load { records: self.records + more.records, key_words: self.key_words + more.key_words }
+        Load {
+            records: self.records + more.records,
+            key_words: self.key_words + more.key_words,
+        }
     }
 
     /// This and `more`, and the most bytes that an index of both allocates.
@@ -488,7 +618,10 @@ impl Load {
     /// What is left without `less`.
     pub(crate) fn without(self, less: Load) -> Load {
         let records = self.records.saturating_sub(less.records);
-        Load { records, key_words: self.key_words.saturating_sub(less.key_words) }
+        Load {
+            records,
+            key_words: self.key_words.saturating_sub(less.key_words),
+        }
     }
 
     /// What `room` lacks for this much; `None` if it is large enough.
@@ -496,28 +629,34 @@ impl Load {
         Some(self.without(room)).filter(|missing| *missing != Load::default())
     }
 
-    /// The most bytes that the freeze adds to an index of so much: one summary node over everything.
+    /// The most bytes that the freeze adds to an index of so much: one summary node over
+    /// everything.
     pub(crate) fn finish_bytes_max(self) -> u64 {
         CoverageNode::bytes_max(self.records)
     }
 
-    /// The most bytes that an index of so much allocates: nodes of all levels, summary nodes again and again, and what
-    /// the freeze adds.
+    /// The most bytes that an index of so much allocates: nodes of all levels, summary nodes again
+    /// and again, and what the freeze adds.
     pub(crate) fn bytes_max(self) -> u64 {
         let Load { records, key_words } = self;
         if records == 0 {
             return 0;
         }
         let block = u64::from(BLOCK);
-        // A pair of keys that does not fit into the rest of a segment begins the next one, which may be twice as long.
+        // A pair of keys that does not fit into the rest of a segment begins the next one, which
+        // may be twice as long.
         let keys = 3 * key_words + u64::from(FIRST_KEY_WORDS);
         let stored = size_of::<Tree>() as u64
             + Segments::<RecordWords, FIRST_RECORDS>::bytes_max(records)
             + keys * size_of::<AtomicU64>() as u64
             + Segments::<Published<CoverageNode>, 4>::bytes_max(2 * records / block)
             + Segments::<Published<SummaryNode>, 4>::bytes_max(SUMMARY_NODES_MAX);
-        let spans = (0..).map(|level| block << (RADIX_BITS * level)).take_while(|span| *span <= records);
-        let nodes: u64 = spans.map(|span| records / span * CoverageNode::bytes_max(span)).sum();
+        let spans = (0..)
+            .map(|level| block << (RADIX_BITS * level))
+            .take_while(|span| *span <= records);
+        let nodes: u64 = spans
+            .map(|span| records / span * CoverageNode::bytes_max(span))
+            .sum();
         // Each covers at least a ninth more than the one before.
         let summaries = 9 * CoverageNode::bytes_max(records.min(SUMMARY_RECORDS_MAX.into()));
         stored + nodes + summaries + self.finish_bytes_max()
@@ -556,19 +695,20 @@ impl Tree {
         self.nodes.get(id.kept_at())?.get()
     }
 
-    /// The newest summary node. The count of summary nodes is a hint, because an answer does not depend on which
-    /// summary node is used, if any.
+    /// The newest summary node. The count of summary nodes is a hint, because an answer does not
+    /// depend on which summary node is used, if any.
     #[inline(always)]
     pub(crate) fn summary(&self) -> Option<&SummaryNode> {
         let count = self.summary_count.hint();
         self.summaries.get(count.checked_sub(1)?)?.get()
     }
 
-    /// The fewest nodes that cover the first `blocks` blocks, oldest first. The newest summary node comes first if it
-    /// ends at a block.
+    /// The fewest nodes that cover the first `blocks` blocks, oldest first. The newest summary node
+    /// comes first if it ends at a block.
     pub(crate) fn children(&self, blocks: u32) -> Vec<Child> {
         let summarized = self.summary().map_or(0, |summary| summary.covered);
-        // Beyond these records the other nodes are few enough, and the summary node beside them would make too many children.
+        // Beyond these records the other nodes are few enough, and the summary node beside them
+        // would make too many children.
         let is_usable = summarized > 0
             && summarized.is_multiple_of(BLOCK)
             && summarized / BLOCK <= blocks
@@ -584,7 +724,10 @@ impl Tree {
     pub(crate) fn whole(&self, count: u32) -> Option<(&CoverageNode, u64)> {
         let blocks = count / BLOCK;
         if count.is_multiple_of(BLOCK) && NodeId::one_covers(blocks) {
-            let id = NodeId { level: blocks.trailing_zeros() / RADIX_BITS, index: 0 };
+            let id = NodeId {
+                level: blocks.trailing_zeros() / RADIX_BITS,
+                index: 0,
+            };
             return Some((self.node(id)?, id.cover()));
         }
         let summary = self.summary().filter(|summary| summary.covered == count)?;
@@ -596,10 +739,12 @@ impl Tree {
         self.publish(&self.nodes, id.kept_at(), node, bytes);
     }
 
-    /// Publishes a summary node. Its place is claimed before: a reader in between finds no summary node there, and uses
-    /// nodes.
+    /// Publishes a summary node. Its place is claimed before: a reader in between finds no summary
+    /// node there, and uses nodes.
     pub(crate) fn publish_summary(&self, summary: SummaryNode) {
-        let claimed = self.summary_count.advance(|count| Ok((count, count.saturating_add(1))));
+        let claimed = self
+            .summary_count
+            .advance(|count| Ok((count, count.saturating_add(1))));
         if let Ok((place, _)) = claimed {
             let bytes = summary.coverage_node.allocated_bytes();
             self.publish(&self.summaries, place, summary, bytes);
@@ -617,7 +762,11 @@ impl Tree {
 
     /// Verifies the counters, which only writers depend on. `wait` waits for writers at work.
     pub(crate) fn verify_counters(&self, wait: &mut dyn FnMut()) -> Checked<()> {
-        let summarized = self.summaries.items().filter(|(_, slot)| slot.get().is_some()).last();
+        let summarized = self
+            .summaries
+            .items()
+            .filter(|(_, slot)| slot.get().is_some())
+            .last();
         let count = self.summary_count.load()?;
         // A summary node is published after it is counted.
         if let Some((last, _)) = summarized.filter(|(last, _)| *last >= count) {
@@ -629,26 +778,36 @@ impl Tree {
     /// Iterates over all nodes and summary nodes, with the records that each covers.
     pub(crate) fn coverage_nodes(&self) -> impl Iterator<Item = (&CoverageNode, u64)> {
         let nodes = self.nodes.items();
-        let nodes = nodes.filter_map(|(at, slot)| Some((slot.get()?, NodeId::from_kept_at(at).cover())));
-        let summaries = self.summaries.segments().flatten().filter_map(Published::get);
+        let nodes =
+            nodes.filter_map(|(at, slot)| Some((slot.get()?, NodeId::from_kept_at(at).cover())));
+        let summaries = self
+            .summaries
+            .segments()
+            .flatten()
+            .filter_map(Published::get);
         nodes.chain(summaries.map(|summary| (&summary.coverage_node, pair(0, summary.covered))))
     }
 
-    /// Passes each published cell to `visit`, as a function that makes the cell read as unpublished.
+    /// Passes each published cell to `visit`, as a function that makes the cell read as
+    /// unpublished.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn FnMut())) {
         self.log.cells(visit);
         self.nodes.items_cells(&mut |lose| visit("node", lose));
-        self.nodes.cells(&mut |lose| visit("segment of nodes", lose));
-        self.summaries.items_cells(&mut |lose| visit("summary node", lose));
-        self.summaries.cells(&mut |lose| visit("segment of summary nodes", lose));
+        self.nodes
+            .cells(&mut |lose| visit("segment of nodes", lose));
+        self.summaries
+            .items_cells(&mut |lose| visit("summary node", lose));
+        self.summaries
+            .cells(&mut |lose| visit("segment of summary nodes", lose));
     }
 
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [AtomicU64])) {
         visit("summary node counter", self.summary_count.words());
         self.log.regions(visit);
-        self.coverage_nodes().for_each(|(coverage_node, _)| coverage_node.regions(visit));
+        self.coverage_nodes()
+            .for_each(|(coverage_node, _)| coverage_node.regions(visit));
     }
 }
 
@@ -664,10 +823,15 @@ impl Child {
     pub(crate) fn read<'a>(&'a self, tree: &'a Tree) -> Checked<(Pieces<'a>, u64)> {
         let found = match self {
             Child::Node(id) => tree.node(*id).map(|node| (Pieces::Node(node), id.cover())),
-            Child::Summary => {
-                tree.summary().map(|summary| (Pieces::Node(&summary.coverage_node), pair(0, summary.covered)))
+            Child::Summary => tree.summary().map(|summary| {
+                (
+                    Pieces::Node(&summary.coverage_node),
+                    pair(0, summary.covered),
+                )
+            }),
+            Child::Record(record) => {
+                Some((Pieces::Record(record), pair(record.index, record.index + 1)))
             }
-            Child::Record(record) => Some((Pieces::Record(record), pair(record.index, record.index + 1))),
         };
         found.ok_or_else(|| damage(0, 0, 0))
     }

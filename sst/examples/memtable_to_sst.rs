@@ -1,9 +1,10 @@
-//! Any directory or trace into a memtable, the memtable into a table file, the file read back and compared:
+//! Any directory or trace into a memtable, the memtable into a table file, the file read back and
+//! compared:
 //! `cargo run --release -p paranoid-sst --example memtable_to_sst -- [SOURCE] [--out FILE]`.
 //!
-//! A directory: each path is a key, the beginning of the file its value. A file: a block-I/O trace (CSV; the fields
-//! of a line are split at commas), a line's last field is the key, the line its value. Without a source: the Rust
-//! toolchain.
+//! A directory: each path is a key, the beginning of the file its value. A file: a block-I/O trace
+//! (CSV; the fields of a line are split at commas), a line's last field is the key, the line its
+//! value. Without a source: the Rust toolchain.
 
 use std::error::Error as StdError;
 use std::fs;
@@ -45,7 +46,9 @@ const VALUE_LEN_MAX: u64 = 1024;
 fn put_tree(table: &MemTable, root: &Path, max: u64) -> Anything<()> {
     let mut left = vec![root.to_path_buf()];
     while let Some(folder) = left.pop() {
-        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        let Ok(entries) = fs::read_dir(&folder) else {
+            continue;
+        };
         for entry in entries.flatten() {
             if table.len() as u64 >= max {
                 return Ok(());
@@ -54,7 +57,8 @@ fn put_tree(table: &MemTable, root: &Path, max: u64) -> Anything<()> {
             let mut value = vec![];
             if kind.is_dir() {
                 left.push(path.clone());
-            } else if let Some(file) = kind.is_file().then(|| fs::File::open(&path).ok()).flatten() {
+            } else if let Some(file) = kind.is_file().then(|| fs::File::open(&path).ok()).flatten()
+            {
                 file.take(VALUE_LEN_MAX).read_to_end(&mut value)?;
             }
             let key = path.strip_prefix(root)?.as_os_str().as_encoded_bytes();
@@ -79,7 +83,9 @@ fn put_trace(table: &MemTable, trace: &Path, max: u64) -> Anything<()> {
 
 /// The toolchain that built this program.
 fn toolchain() -> Anything<PathBuf> {
-    let output = Command::new("rustc").args(["--print", "sysroot"]).output()?;
+    let output = Command::new("rustc")
+        .args(["--print", "sysroot"])
+        .output()?;
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }
 
@@ -108,7 +114,11 @@ fn compare(table: &ImmutableMemTable, file: &SortedTable) -> Anything<u64> {
         entries += 1;
         cursor.next()?;
     }
-    if cursor.is_valid() { Err("the file holds more".into()) } else { Ok(entries) }
+    if cursor.is_valid() {
+        Err("the file holds more".into())
+    } else {
+        Ok(entries)
+    }
 }
 
 fn speed(bytes: u64, since: Instant) -> String {
@@ -126,21 +136,40 @@ fn run(arguments: &Arguments) -> Anything<()> {
     }
     let (entries, bytes) = (table.len(), table.stats().data_bytes);
     println!("source          {}", source.display());
-    println!("memtable        {entries} entries, {bytes} bytes: {}", speed(bytes, start));
+    println!(
+        "memtable        {entries} entries, {bytes} bytes: {}",
+        speed(bytes, start)
+    );
     let frozen: ImmutableMemTable = table.freeze()?;
     let folder = tempfile::tempdir()?;
-    let path = arguments.out.clone().unwrap_or_else(|| folder.path().join("000001.sst"));
+    let path = arguments
+        .out
+        .clone()
+        .unwrap_or_else(|| folder.path().join("000001.sst"));
     let new = || {
-        SortedTableOptions::builder().checksum(arguments.checksum).format_version(arguments.format_version)
+        SortedTableOptions::builder()
+            .checksum(arguments.checksum)
+            .format_version(arguments.format_version)
     };
     let start = Instant::now();
-    write(&frozen, &folder.path().join("000000.sst"), new().verify_after_write(false).build()?)?;
+    write(
+        &frozen,
+        &folder.path().join("000000.sst"),
+        new().verify_after_write(false).build()?,
+    )?;
     println!("flush           {}", speed(bytes, start));
     let start = Instant::now();
     let written = write(&frozen, &path, new().build()?)?;
     println!("and read back   {}", speed(bytes, start));
-    println!("file            {}, {} bytes", written.path.display(), written.file_size);
-    println!("  data blocks   {} in {} bytes", written.data_blocks, written.data_size);
+    println!(
+        "file            {}, {} bytes",
+        written.path.display(),
+        written.file_size
+    );
+    println!(
+        "  data blocks   {} in {} bytes",
+        written.data_blocks, written.data_size
+    );
     println!("  filter        {} bytes", written.filter_size);
     println!("  index         {} bytes", written.index_size);
     let start = Instant::now();
@@ -155,7 +184,10 @@ fn run(arguments: &Arguments) -> Anything<()> {
 /// The text of an error, and of what caused it.
 fn told(error: &(dyn StdError + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 fn main() -> ExitCode {

@@ -1,7 +1,9 @@
-//! What `sst_dump` shows, without RocksDB, of LevelDB's tables too: `cargo run --release -p paranoid-sst --example sst_info -- FILE.. [--scan]`.
+//! What `sst_dump` shows, without RocksDB, of LevelDB's tables too:
+//! `cargo run --release -p paranoid-sst --example sst_info -- FILE.. [--scan]`.
 //!
-//! Verifies each file first. One file is shown whole; of several, or of the files in a folder, each has a line, and a
-//! summary ends them. Ends with 0 if all are intact, with 1 if one is damaged, with 2 if one cannot be read.
+//! Verifies each file first. One file is shown whole; of several, or of the files in a folder, each
+//! has a line, and a summary ends them. Ends with 0 if all are intact, with 1 if one is damaged,
+//! with 2 if one cannot be read.
 
 use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use paranoid_sst::{BlockKind, Error, SortedTable};
 
-/// Shows a table file: footer, blocks, properties, range deletions, and on demand every entry. Of several: a line each.
+/// Shows a table file: footer, blocks, properties, range deletions, and on demand every entry. Of
+/// several: a line each.
 #[derive(Parser)]
 struct Arguments {
     /// Files of RocksDB or LevelDB; a folder stands for the .sst and .ldb files in it
@@ -25,9 +28,20 @@ fn show(file: &Path, arguments: &Arguments) -> Result<(), Error> {
     let table = SortedTable::open(file)?;
     let report = table.verify()?;
     let footer = table.footer();
-    println!("file             {} ({} bytes)", file.display(), report.file_size);
-    println!("format           {}, checksum {}", format_of(&table), footer.checks().kind());
-    println!("entries          {} in {} data blocks", report.entries, report.data_blocks);
+    println!(
+        "file             {} ({} bytes)",
+        file.display(),
+        report.file_size
+    );
+    println!(
+        "format           {}, checksum {}",
+        format_of(&table),
+        footer.checks().kind()
+    );
+    println!(
+        "entries          {} in {} data blocks",
+        report.entries, report.data_blocks
+    );
     println!("range deletions  {}", report.range_deletions);
     if let Some((low, high)) = report.sequences {
         println!("sequences        {low} to {high}");
@@ -36,18 +50,31 @@ fn show(file: &Path, arguments: &Arguments) -> Result<(), Error> {
     println!("\nblock              offset       size");
     println!("{:<16} {:>8} {:>10}", "Data", 0, report.data_size);
     for (kind, handle) in table.blocks() {
-        println!("{:<16} {:>8} {:>10}", format!("{kind:?}"), handle.offset, handle.size);
+        println!(
+            "{:<16} {:>8} {:>10}",
+            format!("{kind:?}"),
+            handle.offset,
+            handle.size
+        );
     }
     println!("\nproperties");
     for (name, value) in table.properties().iter() {
         let name = String::from_utf8_lossy(name);
-        match table.properties().number(&name).filter(|_| !value.iter().all(u8::is_ascii_graphic)) {
+        match table
+            .properties()
+            .number(&name)
+            .filter(|_| !value.iter().all(u8::is_ascii_graphic))
+        {
             Some(number) => println!("  {name} = {number}"),
             None => println!("  {name} = {}", value.escape_ascii()),
         }
     }
     for (start, end, sequence) in table.range_tombstones() {
-        println!("range [{}, {}) @ {sequence}", start.escape_ascii(), end.escape_ascii());
+        println!(
+            "range [{}, {}) @ {sequence}",
+            start.escape_ascii(),
+            end.escape_ascii()
+        );
     }
     if arguments.scan {
         scan(&table)?;
@@ -86,7 +113,10 @@ fn files_of(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = vec![];
     for entry in std::fs::read_dir(path)? {
         let file = entry?.path();
-        if file.extension().is_some_and(|end| end == "sst" || end == "ldb") {
+        if file
+            .extension()
+            .is_some_and(|end| end == "sst" || end == "ldb")
+        {
             files.push(file);
         }
     }
@@ -103,15 +133,33 @@ fn list(files: &[PathBuf]) -> u8 {
                 intact += 1;
                 entries += report.entries;
                 let format = format_of(&table);
-                let compression = table.properties().get("rocksdb.compression").unwrap_or_default();
+                let compression = table
+                    .properties()
+                    .get("rocksdb.compression")
+                    .unwrap_or_default();
                 let (points, ranges) = (report.entries, report.range_deletions);
-                print!("ok            {}: {} bytes, {format}, ", file.display(), report.file_size);
-                println!("{} {points} entries, {ranges} range deletions", compression.escape_ascii());
+                print!(
+                    "ok            {}: {} bytes, {format}, ",
+                    file.display(),
+                    report.file_size
+                );
+                println!(
+                    "{} {points} entries, {ranges} range deletions",
+                    compression.escape_ascii()
+                );
             }
             Err(error) => {
                 let is_damage = error.corruption().is_some();
                 *if is_damage { &mut damaged } else { &mut unread } += 1;
-                println!("{} {}", if is_damage { "DAMAGED      " } else { "not read     " }, told(&error));
+                println!(
+                    "{} {}",
+                    if is_damage {
+                        "DAMAGED      "
+                    } else {
+                        "not read     "
+                    },
+                    told(&error)
+                );
             }
         }
     }
@@ -129,7 +177,10 @@ fn list(files: &[PathBuf]) -> u8 {
 /// The text of an error, and of what caused it.
 fn told(error: &(dyn StdError + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 fn main() -> ExitCode {

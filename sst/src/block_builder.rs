@@ -6,8 +6,9 @@
 //! ```
 //! * SST-BLOCK-BUILDER-1: bytes are those of RocksDB for the same entries and restart interval.
 //! * SST-BLOCK-BUILDER-2: the first entry of each restart shares nothing.
-//! * SST-BLOCK-BUILDER-3: in the index of format versions 4 and up the value length is left out. A value that stands
-//!   after a key with a shared prefix is the short form (`after`), any other the whole one.
+//! * SST-BLOCK-BUILDER-3: in the index of format versions 4 and up the value length is left out. A
+//!   value that stands after a key with a shared prefix is the short form (`after`), any other the
+//!   whole one.
 //!
 //! One owner. Not promised: that keys ascend, which the caller checks.
 
@@ -20,7 +21,8 @@ use crate::options::{IndexShortening, SortedTableOptions};
 pub(crate) enum ValueForm {
     /// Length, then bytes.
     Plain,
-    /// Block handles without a length, relative to the one before where the key shares a prefix (SST-BLOCK-BUILDER-3).
+    /// Block handles without a length, relative to the one before where the key shares a prefix
+    /// (SST-BLOCK-BUILDER-3).
     DeltaHandles,
 }
 
@@ -38,7 +40,14 @@ pub(crate) struct BlockBuilder {
 
 impl BlockBuilder {
     pub(crate) fn new(interval: u32, form: ValueForm) -> Self {
-        BlockBuilder { buffer: vec![], restarts: vec![0], interval, counter: 0, last_key: vec![], form }
+        BlockBuilder {
+            buffer: vec![],
+            restarts: vec![0],
+            interval,
+            counter: 0,
+            last_key: vec![],
+            form,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -67,11 +76,13 @@ impl BlockBuilder {
         self.add_either(key, value, value);
     }
 
-    /// Adds an entry whose value is `after` if the key shares a prefix with the one before, else `whole`.
+    /// Adds an entry whose value is `after` if the key shares a prefix with the one before, else
+    /// `whole`.
     pub(crate) fn add_either(&mut self, key: &[u8], whole: &[u8], after: &[u8]) {
         let shared = if self.counter >= self.interval {
             // Blocks over 4 GiB were refused before.
-            self.restarts.push(u32::try_from(self.buffer.len()).unwrap_or(u32::MAX));
+            self.restarts
+                .push(u32::try_from(self.buffer.len()).unwrap_or(u32::MAX));
             self.counter = 0;
             0
         } else {
@@ -113,18 +124,27 @@ impl BlockBuilder {
 /// Bytes that two keys have in common at their start, eight at a time.
 fn shared_len(left: &[u8], right: &[u8]) -> usize {
     let (left_words, right_words) = (left.as_chunks::<8>().0, right.as_chunks::<8>().0);
-    let words = left_words.iter().zip(right_words).take_while(|(left, right)| left == right).count();
+    let words = left_words
+        .iter()
+        .zip(right_words)
+        .take_while(|(left, right)| left == right)
+        .count();
     let start = 8 * words;
-    start + left[start..].iter().zip(&right[start..]).take_while(|(left, right)| left == right).count()
+    start
+        + left[start..]
+            .iter()
+            .zip(&right[start..])
+            .take_while(|(left, right)| left == right)
+            .count()
 }
 
 // Builds the index: a separator and a handle for each data block.
 //
-// * SST-INDEX-BUILDER-1: the index holds user keys where the format version allows it (3 and up), and internal keys
-//   as soon as one user key stands at the end of a block and at the start of the next. Both forms are possible until
-//   the end, so separators are kept whole.
-// * SST-INDEX-BUILDER-2: from format version 4 on handles are stored without a length, and relative where a key
-//   shares a prefix.
+// * SST-INDEX-BUILDER-1: the index holds user keys where the format version allows it (3 and up),
+//   and internal keys as soon as one user key stands at the end of a block and at the start of the
+//   next. Both forms are possible until the end, so separators are kept whole.
+// * SST-INDEX-BUILDER-2: from format version 4 on handles are stored without a length, and relative
+//   where a key shares a prefix.
 //
 // One owner.
 
@@ -148,9 +168,16 @@ pub(crate) struct IndexBuilder {
 
 impl IndexBuilder {
     pub(crate) fn new(options: &SortedTableOptions) -> Self {
-        let values = if options.format_version >= 4 { ValueForm::DeltaHandles } else { ValueForm::Plain };
+        let values = if options.format_version >= 4 {
+            ValueForm::DeltaHandles
+        } else {
+            ValueForm::Plain
+        };
         IndexBuilder {
-            form: IndexForm { user_keys: options.format_version >= 3, values },
+            form: IndexForm {
+                user_keys: options.format_version >= 3,
+                values,
+            },
             interval: options.index_block_restart_interval,
             shortening: options.index_shortening,
             keys: vec![],
@@ -188,11 +215,23 @@ impl IndexBuilder {
         let (mut whole, mut after) = (vec![], vec![]);
         for (end, handle) in self.rows {
             let key = &self.keys[start..end];
-            let key = if self.form.user_keys { user_key(key) } else { key };
+            let key = if self.form.user_keys {
+                user_key(key)
+            } else {
+                key
+            };
             whole.clear();
             put_handle(&mut whole, handle);
             after.clear();
-            put_varint(&mut after, zigzag(handle.size.cast_signed().wrapping_sub(before.size.cast_signed())));
+            put_varint(
+                &mut after,
+                zigzag(
+                    handle
+                        .size
+                        .cast_signed()
+                        .wrapping_sub(before.size.cast_signed()),
+                ),
+            );
             match self.form.values {
                 ValueForm::Plain => block.add(key, &whole),
                 ValueForm::DeltaHandles => block.add_either(key, &whole, &after),
@@ -211,7 +250,8 @@ impl IndexBuilder {
 // ```
 // Pure functions; any thread.
 
-/// A user key from `from` on and before `to`, shorter than `from` or equal to it. `None`: `from` itself must do.
+/// A user key from `from` on and before `to`, shorter than `from` or equal to it. `None`: `from`
+/// itself must do.
 fn short_separator(from: &[u8], to: &[u8]) -> Option<Vec<u8>> {
     let first = from.iter().zip(to).position(|(from, to)| from != to)?;
     let (low, high) = (from[first], to[first]);
@@ -237,7 +277,8 @@ fn short_successor(key: &[u8]) -> Option<Vec<u8>> {
     Some(cut)
 }
 
-/// The internal key `last`, or one that is shorter and still before `next` (after all keys, if there is no next one).
+/// The internal key `last`, or one that is shorter and still before `next` (after all keys, if
+/// there is no next one).
 pub(crate) fn separator(last: &[u8], next: Option<&[u8]>) -> Vec<u8> {
     let from = user_key(last);
     let short = match next {
@@ -278,9 +319,16 @@ mod tests {
             (b"", b"d", None),
         ];
         for (from, to, want) in cases {
-            assert_eq!(short_separator(from, to).as_deref(), want, "{from:?} {to:?}");
+            assert_eq!(
+                short_separator(from, to).as_deref(),
+                want,
+                "{from:?} {to:?}"
+            );
         }
-        assert_eq!(short_successor(b"\xff\xffabc").as_deref(), Some(&b"\xff\xffb"[..]));
+        assert_eq!(
+            short_successor(b"\xff\xffabc").as_deref(),
+            Some(&b"\xff\xffb"[..])
+        );
         assert_eq!(short_successor(b"\xff\xff"), None);
     }
 }

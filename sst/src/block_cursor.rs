@@ -5,19 +5,25 @@
 //!   block:  entries | hash index (optional) | restart offsets (4 each) | packed word (4)
 //!   packed word: restarts (28 bits) | values stored apart (1) | hint (1) | 0 (1) | hash index present (1)
 //! ```
-//! * SST-BLOCK-CURSOR-1: every length and offset is checked against the bytes that are there before it is used.
-//! * SST-BLOCK-CURSOR-2: no key is longer than the block, and the keys of a walk together have at most 128 bytes for each
-//!   byte of the block. A restart interval up to 128 cannot make more of them, and writers here have no longer one.
-//! * SST-BLOCK-CURSOR-3: each step goes on in the block or ends; a search reads each restart at most once. A walk back
-//!   reads each entry twice: what lies between a restart and the place is kept, within the same bound.
+//! * SST-BLOCK-CURSOR-1: every length and offset is checked against the bytes that are there before
+//!   it is used.
+//! * SST-BLOCK-CURSOR-2: no key is longer than the block, and the keys of a walk together have at
+//!   most 128 bytes for each byte of the block. A restart interval up to 128 cannot make more of
+//!   them, and writers here have no longer one.
+//! * SST-BLOCK-CURSOR-3: each step goes on in the block or ends; a search reads each restart at
+//!   most once. A walk back reads each entry twice: what lies between a restart and the place is
+//!   kept, within the same bound.
 //!
 //! One owner at a time. Not promised: that keys ascend; callers that need it check it.
 
 use crate::block_builder::ValueForm;
-use crate::coding::{BlockHandle, TRAILER_LEN, take_handle, take_varint, take_varint32, u32_at, unzigzag};
+use crate::coding::{
+    BlockHandle, TRAILER_LEN, take_handle, take_varint, take_varint32, u32_at, unzigzag,
+};
 use crate::error::Damage;
 
-/// Most entries from one whole key to the next that a block may have so that its keys are within the bound.
+/// Most entries from one whole key to the next that a block may have so that its keys are within
+/// the bound.
 pub(crate) const RESTART_INTERVAL_MAX: u32 = 128;
 const EXPANSION_MAX: usize = RESTART_INTERVAL_MAX as usize;
 const EXPANSION_BASE: usize = 4096;
@@ -37,7 +43,9 @@ struct Parts {
 
 fn parts(bytes: &[u8]) -> Result<Parts, Damage> {
     let damage = |what| Err(Damage(what));
-    let Some(word_at) = bytes.len().checked_sub(4) else { return damage("too short for a block") };
+    let Some(word_at) = bytes.len().checked_sub(4) else {
+        return damage("too short for a block");
+    };
     let word = u32_at(bytes, word_at).unwrap_or(0);
     if word & RESERVED != 0 {
         return damage("reserved bits of the restart count are set");
@@ -47,9 +55,15 @@ fn parts(bytes: &[u8]) -> Result<Parts, Damage> {
     }
     let mut end = word_at;
     if word & HASH_INDEX != 0 {
-        let buckets = end.checked_sub(2).and_then(|at| bytes.get(at..)?.first_chunk::<2>());
-        let taken = buckets.map_or(usize::MAX, |count| 2 + usize::from(u16::from_le_bytes(*count)));
-        let Some(before) = end.checked_sub(taken) else { return damage("the hash index does not fit") };
+        let buckets = end
+            .checked_sub(2)
+            .and_then(|at| bytes.get(at..)?.first_chunk::<2>());
+        let taken = buckets.map_or(usize::MAX, |count| {
+            2 + usize::from(u16::from_le_bytes(*count))
+        });
+        let Some(before) = end.checked_sub(taken) else {
+            return damage("the hash index does not fit");
+        };
         end = before;
     }
     let restarts = (word & RESTARTS_MASK) as usize;
@@ -59,7 +73,11 @@ fn parts(bytes: &[u8]) -> Result<Parts, Damage> {
     if restarts == 0 {
         return damage("no restart");
     }
-    Ok(Parts { entries_end: restarts_at, restarts_at, restarts })
+    Ok(Parts {
+        entries_end: restarts_at,
+        restarts_at,
+        restarts,
+    })
 }
 
 /// The fixed part of an entry.
@@ -96,7 +114,8 @@ pub(crate) struct BlockCursor<B> {
     key: Vec<u8>,
     /// Whether it stands at an entry.
     pub(crate) valid: bool,
-    /// The entries from a restart up to the one that the last step back left, each with the place of its key in `passed_keys`.
+    /// The entries from a restart up to the one that the last step back left, each with the place
+    /// of its key in `passed_keys`.
     passed: Vec<(Stand, usize)>,
     passed_keys: Vec<u8>,
 }
@@ -106,7 +125,17 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
     pub(crate) fn new(bytes: B, form: ValueForm, key_len_min: usize) -> Result<Self, Damage> {
         let (parts, stand, key) = (parts(bytes.as_ref())?, Stand::default(), vec![]);
         let (passed, passed_keys) = (vec![], vec![]);
-        Ok(BlockCursor { bytes, parts, form, key_len_min, stand, key, valid: false, passed, passed_keys })
+        Ok(BlockCursor {
+            bytes,
+            parts,
+            form,
+            key_len_min,
+            stand,
+            key,
+            valid: false,
+            passed,
+            passed_keys,
+        })
     }
 
     /// The entry's key.
@@ -116,7 +145,10 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
 
     /// The entry's value; of a handle without length, its bytes.
     pub(crate) fn value(&self) -> &[u8] {
-        self.bytes.as_ref().get(self.stand.value.0..self.stand.value.1).unwrap_or_default()
+        self.bytes
+            .as_ref()
+            .get(self.stand.value.0..self.stand.value.1)
+            .unwrap_or_default()
     }
 
     /// Where the entry's value lies in the block.
@@ -128,30 +160,41 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
     pub(crate) fn handle(&self) -> Result<BlockHandle, Damage> {
         match self.form {
             ValueForm::DeltaHandles => Ok(self.stand.handle),
-            ValueForm::Plain => {
-                take_handle(self.value()).map(|(handle, _)| handle).ok_or(Damage("no handle"))
-            }
+            ValueForm::Plain => take_handle(self.value())
+                .map(|(handle, _)| handle)
+                .ok_or(Damage("no handle")),
         }
     }
 
     /// Reads the lengths of the entry at `at`.
     fn head(&self, at: usize) -> Result<Head, Damage> {
         let entries = &self.bytes.as_ref()[..self.parts.entries_end];
-        let rest = entries.get(at..).ok_or(Damage("an entry that starts after the last one"))?;
+        let rest = entries
+            .get(at..)
+            .ok_or(Damage("an entry that starts after the last one"))?;
         let (shared, rest) = take_varint32(rest).ok_or(Damage("the shared length is no number"))?;
-        let (not_shared, rest) = take_varint32(rest).ok_or(Damage("the key length is no number"))?;
+        let (not_shared, rest) =
+            take_varint32(rest).ok_or(Damage("the key length is no number"))?;
         let (value_len, rest) = match self.form {
-            ValueForm::Plain => take_varint32(rest).ok_or(Damage("the value length is no number"))?,
+            ValueForm::Plain => {
+                take_varint32(rest).ok_or(Damage("the value length is no number"))?
+            }
             ValueForm::DeltaHandles => (0, rest),
         };
         let key_at = entries.len() - rest.len();
         let (not_shared, value_len) = (not_shared as usize, value_len as usize);
-        let fits = not_shared.checked_add(value_len).is_some_and(|len| len <= rest.len());
+        let fits = not_shared
+            .checked_add(value_len)
+            .is_some_and(|len| len <= rest.len());
         if !fits {
             return Err(Damage("an entry that ends after the last one"));
         }
         let value_at = key_at + not_shared;
-        Ok(Head { shared: shared as usize, key: (key_at, value_at), value: (value_at, value_at + value_len) })
+        Ok(Head {
+            shared: shared as usize,
+            key: (key_at, value_at),
+            value: (value_at, value_at + value_len),
+        })
     }
 
     /// Goes to the entry at `next`. `false`: there is none.
@@ -167,7 +210,8 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         }
         self.stand.shared = head.shared;
         self.key.truncate(head.shared);
-        self.key.extend_from_slice(&self.bytes.as_ref()[head.key.0..head.key.1]);
+        self.key
+            .extend_from_slice(&self.bytes.as_ref()[head.key.0..head.key.1]);
         if self.key.len() < self.key_len_min {
             return Err(Damage("a key that is too short"));
         }
@@ -193,10 +237,14 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         } else {
             let (delta, left) = take_varint(rest).ok_or(damage)?;
             let BlockHandle { offset, size } = self.stand.handle;
-            let next = offset.checked_add(size).and_then(|end| end.checked_add(TRAILER_LEN));
+            let next = offset
+                .checked_add(size)
+                .and_then(|end| end.checked_add(TRAILER_LEN));
             let offset = next.ok_or(damage)?;
-            self.stand.handle =
-                BlockHandle { offset, size: size.checked_add_signed(unzigzag(delta)).ok_or(damage)? };
+            self.stand.handle = BlockHandle {
+                offset,
+                size: size.checked_add_signed(unzigzag(delta)).ok_or(damage)?,
+            };
             left.len()
         };
         self.stand.next = self.parts.entries_end - left;
@@ -238,8 +286,8 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         Ok(true)
     }
 
-    /// Goes to the first entry whose key is not `before` the wanted place. Those before it must come first.
-    /// O(log restarts + restart interval).
+    /// Goes to the first entry whose key is not `before` the wanted place. Those before it must
+    /// come first. O(log restarts + restart interval).
     pub(crate) fn seek(&mut self, before: impl Fn(&[u8]) -> bool) -> Result<bool, Damage> {
         self.valid = false;
         if self.parts.entries_end == 0 {
@@ -258,7 +306,11 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
             if key.len() < self.key_len_min {
                 return Err(Damage("a key that is too short"));
             }
-            if before(key) { low = middle + 1 } else { high = middle }
+            if before(key) {
+                low = middle + 1
+            } else {
+                high = middle
+            }
         }
         self.rewind(low.saturating_sub(1));
         while self.advance()? {
@@ -269,15 +321,19 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         Ok(false)
     }
 
-    /// Goes to the entry before the one at which the cursor stands. O(log restarts + restart interval), and O(1) if the
-    /// last step went back as well.
+    /// Goes to the entry before the one at which the cursor stands. O(log restarts + restart
+    /// interval), and O(1) if the last step went back as well.
     pub(crate) fn prev(&mut self) -> Result<bool, Damage> {
         let end = self.stand.at;
         self.valid = false;
         if end == 0 {
             return Ok(false);
         }
-        if self.passed.last().is_none_or(|(stand, _)| stand.next != end) {
+        if self
+            .passed
+            .last()
+            .is_none_or(|(stand, _)| stand.next != end)
+        {
             self.pass_up_to(end)?;
         }
         match self.passed.pop() {
@@ -298,7 +354,11 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
         let (mut low, mut high) = (0, self.parts.restarts);
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.restart(middle) < end { low = middle + 1 } else { high = middle }
+            if self.restart(middle) < end {
+                low = middle + 1
+            } else {
+                high = middle
+            }
         }
         self.rewind(low.saturating_sub(1));
         self.passed.clear();
@@ -312,8 +372,8 @@ impl<B: AsRef<[u8]>> BlockCursor<B> {
     }
 }
 
-/// Checks, during a walk over all entries, that the restarts ascend and that each is the start of an entry whose key
-/// is stored whole.
+/// Checks, during a walk over all entries, that the restarts ascend and that each is the start of
+/// an entry whose key is stored whole.
 #[derive(Debug, Default)]
 pub(crate) struct RestartCheck {
     next: usize,
@@ -376,14 +436,19 @@ mod tests {
             more = cursor.prev().unwrap();
         }
         assert!(!more && !cursor.valid);
-        assert!(looks.get() < 20 * ENTRIES, "{} looks at {ENTRIES} entries", looks.get());
+        assert!(
+            looks.get() < 20 * ENTRIES,
+            "{} looks at {ENTRIES} entries",
+            looks.get()
+        );
     }
 
     #[test]
     fn keys_are_bounded_by_their_block() {
         for (entries, holds) in [(100, true), (3000, false)] {
             let mut builder = BlockBuilder::new(u32::MAX, ValueForm::Plain);
-            (0..entries).for_each(|n| builder.add(format!("{}{n:05}", "k".repeat(2000)).as_bytes(), b""));
+            (0..entries)
+                .for_each(|n| builder.add(format!("{}{n:05}", "k".repeat(2000)).as_bytes(), b""));
             let mut cursor = BlockCursor::new(builder.finish(), ValueForm::Plain, 0).unwrap();
             let mut step = cursor.first();
             while step == Ok(true) {

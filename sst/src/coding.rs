@@ -1,7 +1,9 @@
-//! Numbers as RocksDB encodes them: little-endian words, varints, zigzag; and the place of a block, which is two of them.
+//! Numbers as RocksDB encodes them: little-endian words, varints, zigzag; and the place of a block,
+//! which is two of them.
 //!
-//! Varints have seven bits per byte, lowest first; the high bit says that more follow. Encodings that are longer than
-//! needed are refused: no writer makes them, and a flipped continuation bit before a zero byte would go unnoticed.
+//! Varints have seven bits per byte, lowest first; the high bit says that more follow. Encodings
+//! that are longer than needed are refused: no writer makes them, and a flipped continuation bit
+//! before a zero byte would go unnoticed.
 //!
 //! Pure functions; any thread.
 
@@ -26,7 +28,9 @@ pub struct BlockHandle {
 impl BlockHandle {
     /// Offset of the first byte after block and trailer; `u64::MAX` if it does not fit.
     pub(crate) fn end(&self) -> u64 {
-        self.offset.saturating_add(self.size).saturating_add(TRAILER_LEN)
+        self.offset
+            .saturating_add(self.size)
+            .saturating_add(TRAILER_LEN)
     }
 }
 
@@ -61,7 +65,11 @@ pub(crate) fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
         number |= bits << (7 * index);
         if byte & 0x80 == 0 {
             let longer_than_need_be = byte == 0 && index > 0;
-            return if longer_than_need_be { None } else { Some((number, &bytes[index + 1..])) };
+            return if longer_than_need_be {
+                None
+            } else {
+                Some((number, &bytes[index + 1..]))
+            };
         }
     }
     None

@@ -4,12 +4,14 @@
 //!   type 0: the block        1 (snappy): a snappy block, which begins with its raw size
 //!   4, 5 (lz4): raw size (varint32; 8 bytes in format version 1) | lz4 block        7 (zstd): raw size (varint32) | frame
 //! ```
-//! * SST-COMPRESSION-1: a compressed block is kept only if it is at most 7/8 of the raw one, as RocksDB does.
-//! * SST-COMPRESSION-2: the raw size that a block states is believed only as far as its format can reach, before memory
-//!   is taken: snappy 22 times, lz4 255 times, zstd 2^15 times (four bytes are a block of 128 KiB).
+//! * SST-COMPRESSION-1: a compressed block is kept only if it is at most 7/8 of the raw one, as
+//!   RocksDB does.
+//! * SST-COMPRESSION-2: the raw size that a block states is believed only as far as its format can
+//!   reach, before memory is taken: snappy 22 times, lz4 255 times, zstd 2^15 times (four bytes are
+//!   a block of 128 KiB).
 //!
-//! Pure functions; any thread. Not promised: that zstd's decoder takes no more than that. A frame that lies about its
-//! size makes it take up to 2^17 times the stored bytes before it is refused.
+//! Pure functions; any thread. Not promised: that zstd's decoder takes no more than that. A frame
+//! that lies about its size makes it take up to 2^17 times the stored bytes before it is refused.
 
 use std::borrow::Cow;
 
@@ -26,7 +28,8 @@ const ZSTD: u8 = 7;
 /// The first format version whose lz4 blocks are those of [`Compression::compress`].
 pub(crate) const PORTABLE_VERSION: u32 = 2;
 
-/// RocksDB's types, their names in the properties block, and whether they are read: the features decide.
+/// RocksDB's types, their names in the properties block, and whether they are read: the features
+/// decide.
 const TYPES: [(u8, &str, bool); 8] = [
     (RAW, "NoCompression", true),
     (SNAPPY, "Snappy", cfg!(feature = "snappy")),
@@ -66,9 +69,10 @@ impl Compression {
         let packed: Option<(Vec<u8>, u8)> = match self {
             Compression::None => None,
             #[cfg(feature = "snappy")]
-            Compression::Snappy => {
-                snap::raw::Encoder::new().compress_vec(raw).ok().map(|stored| (stored, SNAPPY))
-            }
+            Compression::Snappy => snap::raw::Encoder::new()
+                .compress_vec(raw)
+                .ok()
+                .map(|stored| (stored, SNAPPY)),
             #[cfg(feature = "lz4")]
             Compression::Lz4 => Some((after_size(raw, &lz4_flex::block::compress(raw)), LZ4)),
             #[cfg(feature = "zstd")]
@@ -94,13 +98,18 @@ fn after_size(raw: &[u8], packed: &[u8]) -> Vec<u8> {
 }
 
 fn is_readable(compression: u8) -> bool {
-    TYPES.iter().any(|(kind, _, is_readable)| *kind == compression && *is_readable)
+    TYPES
+        .iter()
+        .any(|(kind, _, is_readable)| *kind == compression && *is_readable)
 }
 
 /// A type of compression as messages name it.
 pub(crate) fn name(compression: u8) -> String {
     let known = TYPES.iter().find(|(kind, ..)| *kind == compression);
-    format!("compression {} (type {compression})", known.map_or("of another kind", |(_, name, _)| name))
+    format!(
+        "compression {} (type {compression})",
+        known.map_or("of another kind", |(_, name, _)| name)
+    )
 }
 
 /// A type that LevelDB's tables have and that is not read, as messages name it.
@@ -111,11 +120,14 @@ pub(crate) fn foreign_to_leveldb(compression: u8) -> Option<String> {
         4 => "Minecraft's raw Zlib",
         _ => "of another kind",
     };
-    Some(format!("compression {name} (type {compression} of a LevelDB table)"))
+    Some(format!(
+        "compression {name} (type {compression} of a LevelDB table)"
+    ))
 }
 
-/// What a file's property says of its blocks that is not read here. RocksDB writes one of its names or, from format
-/// version 7 on, who compresses and the types in hexadecimal digits: `BuiltinV2;0407;`.
+/// What a file's property says of its blocks that is not read here. RocksDB writes one of its names
+/// or, from format version 7 on, who compresses and the types in hexadecimal digits:
+/// `BuiltinV2;0407;`.
 pub(crate) fn unreadable(property: &str) -> Option<String> {
     let kinds: Vec<u8> = match property.split_once(';') {
         Some(("" | "BuiltinV2", kinds)) => {
@@ -133,15 +145,22 @@ pub(crate) fn unreadable(property: &str) -> Option<String> {
     kinds.into_iter().find(|kind| !is_readable(*kind)).map(name)
 }
 
-/// Decompresses a stored block of this type, from a file of this format version (SST-COMPRESSION-2).
-pub(crate) fn decompress(stored: &[u8], compression: u8, version: u32) -> Result<Cow<'_, [u8]>, Refusal> {
+/// Decompresses a stored block of this type, from a file of this format version
+/// (SST-COMPRESSION-2).
+pub(crate) fn decompress(
+    stored: &[u8],
+    compression: u8,
+    version: u32,
+) -> Result<Cow<'_, [u8]>, Refusal> {
     if compression == RAW {
         return Ok(Cow::Borrowed(stored));
     }
     if !is_readable(compression) {
         return Err(Refusal::Unknown);
     }
-    expand(stored, compression, version).map(Cow::Owned).ok_or(Refusal::Damaged)
+    expand(stored, compression, version)
+        .map(Cow::Owned)
+        .ok_or(Refusal::Damaged)
 }
 
 fn expand(stored: &[u8], compression: u8, version: u32) -> Option<Vec<u8>> {
@@ -154,7 +173,9 @@ fn expand(stored: &[u8], compression: u8, version: u32) -> Option<Vec<u8>> {
         ZSTD => (rest, 1 << 15),
         _ => (rest, 255),
     };
-    let len = usize::try_from(len).ok().filter(|len| *len <= packed.len().saturating_mul(reach))?;
+    let len = usize::try_from(len)
+        .ok()
+        .filter(|len| *len <= packed.len().saturating_mul(reach))?;
     let mut raw = vec![0; len];
     let written: Option<usize> = match compression {
         #[cfg(feature = "snappy")]

@@ -4,9 +4,10 @@
 //!   index: | block 0 | block 1 | block 2 |          one block is in memory; it was verified when it was fetched
 //!                         `-> entry, entry, [entry], entry
 //! ```
-//! * SST-CURSOR-1: blocks ascend in the file as their entries do: a walk visits no byte twice and therefore ends.
-//! * SST-CURSOR-2: after an error the cursor stands nowhere, and may seek again. On an entry of a kind that is not read
-//!   it stands unseen: the move there is refused, a step from there goes on.
+//! * SST-CURSOR-1: blocks ascend in the file as their entries do: a walk visits no byte twice and
+//!   therefore ends.
+//! * SST-CURSOR-2: after an error the cursor stands nowhere, and may seek again. On an entry of a
+//!   kind that is not read it stands unseen: the move there is refused, a step from there goes on.
 //!
 //! One owner at a time; `Send`. A cursor holds its table.
 
@@ -32,14 +33,16 @@ pub struct TableEntry<'a> {
     pub value: &'a [u8],
 }
 
-/// A position in a table file, among entries as they are stored: every version, range deletions not applied.
+/// A position in a table file, among entries as they are stored: every version, range deletions not
+/// applied.
 ///
-/// It shares its table, so it is `'static` and `Send`, and an engine can keep it as a source of a merging cursor: user
-/// keys ascend, sequence numbers descend within a key, and [`SortedTable::covering_tombstone`] says what range deletions
-/// of the file hide: a cursor is a [`SortedSource`](paranoid_memtable::scan::SortedSource) of a set's merging cursor. It
-/// stands at one entry or nowhere; one thread at a time moves it. One block is in memory, verified
-/// when it was fetched. A step costs O(entry) within a block; the first step of a block reads and verifies it. Steps
-/// back cost O(log restarts + restart interval).
+/// It shares its table, so it is `'static` and `Send`, and an engine can keep it as a source of a
+/// merging cursor: user keys ascend, sequence numbers descend within a key, and
+/// [`SortedTable::covering_tombstone`] says what range deletions of the file hide: a cursor is a
+/// [`SortedSource`](paranoid_memtable::scan::SortedSource) of a set's merging cursor. It stands at
+/// one entry or nowhere; one thread at a time moves it. One block is in memory, verified when it
+/// was fetched. A step costs O(entry) within a block; the first step of a block reads and verifies
+/// it. Steps back cost O(log restarts + restart interval).
 ///
 /// ```
 /// use paranoid_memtable::Kind;
@@ -96,7 +99,9 @@ struct Place<'k> {
 impl Place<'_> {
     /// Whether an internal key stands before the place.
     fn is_after(&self, key: &[u8], global: Option<SequenceNumber>) -> bool {
-        let Some((user_key, packed)) = split(key) else { return true };
+        let Some((user_key, packed)) = split(key) else {
+            return true;
+        };
         let sequence = || global.unwrap_or(sequence_of(packed));
         match user_key.cmp(self.user_key) {
             std::cmp::Ordering::Less => true,
@@ -109,7 +114,11 @@ impl Place<'_> {
 
 impl TableCursor {
     pub(crate) fn new(table: SortedTable) -> Self {
-        TableCursor { table, index: None, data: None }
+        TableCursor {
+            table,
+            index: None,
+            data: None,
+        }
     }
 
     /// The table that it moves in.
@@ -120,20 +129,32 @@ impl TableCursor {
     /// The entry at which the cursor stands. O(1): nothing is copied.
     #[must_use]
     pub fn entry(&self) -> Option<TableEntry<'_>> {
-        self.stored().filter(|entry| DATA_KINDS.contains(&entry.kind))
+        self.stored()
+            .filter(|entry| DATA_KINDS.contains(&entry.kind))
     }
 
     /// The entry at which the cursor stands, of whatever kind.
     pub(crate) fn stored(&self) -> Option<TableEntry<'_>> {
         let cursor = &self.data.as_ref().filter(|data| data.cursor.valid)?.cursor;
         let (user_key, packed) = split(cursor.key())?;
-        let sequence = self.table.inner.global_sequence.unwrap_or(sequence_of(packed));
-        Some(TableEntry { user_key, sequence, kind: kind_of(packed), value: cursor.value() })
+        let sequence = self
+            .table
+            .inner
+            .global_sequence
+            .unwrap_or(sequence_of(packed));
+        Some(TableEntry {
+            user_key,
+            sequence,
+            kind: kind_of(packed),
+            value: cursor.value(),
+        })
     }
 
     /// The end of a move: refuses an entry of a kind that is not read.
     fn shown(&self) -> Result<()> {
-        let foreign = self.stored().filter(|entry| !DATA_KINDS.contains(&entry.kind));
+        let foreign = self
+            .stored()
+            .filter(|entry| !DATA_KINDS.contains(&entry.kind));
         foreign.map_or(Ok(()), |entry| Err(self.table.inner.not_read(entry.kind)))
     }
 
@@ -143,7 +164,8 @@ impl TableCursor {
         self.entry().is_some()
     }
 
-    /// The block in which the cursor stands: its offset and size in the file in bytes, without the trailer.
+    /// The block in which the cursor stands: its offset and size in the file in bytes, without the
+    /// trailer.
     #[must_use]
     pub fn block(&self) -> Option<BlockHandle> {
         self.data.as_ref().map(|data| data.handle)
@@ -152,8 +174,8 @@ impl TableCursor {
     /// Goes to the first entry, or nowhere if there is none. One block is read and verified.
     ///
     /// # Errors
-    /// `Corruption`, `Io`: the cursor stands nowhere then. `NotSupported`, with number and name, at an entry of a kind that
-    /// is not read: a step goes on from there.
+    /// `Corruption`, `Io`: the cursor stands nowhere then. `NotSupported`, with number and name, at
+    /// an entry of a kind that is not read: a step goes on from there.
     pub fn first(&mut self) -> Result<()> {
         self.enter(BlockCursor::first, Way::Forward, None)?;
         self.shown()
@@ -168,8 +190,9 @@ impl TableCursor {
         self.shown()
     }
 
-    /// Goes to the first entry of `user_key` with at most this sequence number, or to the first entry of a later key.
-    /// O(log blocks + log entries of a block); one block is read and verified, two if the place is between them.
+    /// Goes to the first entry of `user_key` with at most this sequence number, or to the first
+    /// entry of a later key. O(log blocks + log entries of a block); one block is read and
+    /// verified, two if the place is between them.
     ///
     /// # Errors
     /// As [`first`](Self::first).
@@ -180,25 +203,44 @@ impl TableCursor {
 
     /// As [`seek`](Self::seek), to an entry of whatever kind.
     pub(crate) fn find(&mut self, user_key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        self.seek_place(&Place { user_key, sequence: sequence.min(SEQUENCE_MAX), after_equal: false })
+        self.seek_place(&Place {
+            user_key,
+            sequence: sequence.min(SEQUENCE_MAX),
+            after_equal: false,
+        })
     }
 
-    /// Goes to the last entry of `user_key` with at least this sequence number, or to the last entry of an earlier key.
-    /// Costs a [`seek`](Self::seek) and a step.
+    /// Goes to the last entry of `user_key` with at least this sequence number, or to the last
+    /// entry of an earlier key. Costs a [`seek`](Self::seek) and a step.
     ///
     /// # Errors
     /// As [`first`](Self::first).
-    pub fn seek_for_prev(&mut self, user_key: impl AsRef<[u8]>, sequence: SequenceNumber) -> Result<()> {
+    pub fn seek_for_prev(
+        &mut self,
+        user_key: impl AsRef<[u8]>,
+        sequence: SequenceNumber,
+    ) -> Result<()> {
         let user_key = user_key.as_ref();
-        self.seek_place(&Place { user_key, sequence, after_equal: true })?;
-        if self.stored().is_some() { self.prev() } else { self.last() }
+        self.seek_place(&Place {
+            user_key,
+            sequence,
+            after_equal: true,
+        })?;
+        if self.stored().is_some() {
+            self.prev()
+        } else {
+            self.last()
+        }
     }
 
     /// Goes to the next entry, or nowhere after the last one.
     ///
     /// # Errors
     /// As [`first`](Self::first).
-    #[expect(clippy::should_implement_trait, reason = "a cursor: the entry is asked for apart from the step")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a cursor: the entry is asked for apart from the step"
+    )]
     pub fn next(&mut self) -> Result<()> {
         self.step()?;
         self.shown()
@@ -240,7 +282,8 @@ impl TableCursor {
             return Ok(());
         }
         self.load(before)?;
-        let found = self.in_data(|data| data.seek(|key| place.is_after(key, inner.global_sequence)))?;
+        let found =
+            self.in_data(|data| data.seek(|key| place.is_after(key, inner.global_sequence)))?;
         if found {
             return Ok(());
         }
@@ -248,8 +291,8 @@ impl TableCursor {
         self.enter(BlockCursor::advance, Way::Forward, left)
     }
 
-    /// Takes a step in the index and goes to the near end of the block there, or of the next one that holds anything.
-    /// `left` is the block that the walk comes from.
+    /// Takes a step in the index and goes to the near end of the block there, or of the next one
+    /// that holds anything. `left` is the block that the walk comes from.
     fn enter(&mut self, step: Step, way: Way, mut left: Option<BlockHandle>) -> Result<()> {
         let mut more = self.in_index(step)?;
         let mut before = self.data.take();
@@ -274,9 +317,17 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Checks that the walk from one block to the next keeps its direction in the file (SST-CURSOR-1).
-    fn check_way(&mut self, left: Option<BlockHandle>, here: Option<BlockHandle>, way: Way) -> Result<()> {
-        let (Some(left), Some(here)) = (left, here) else { return Ok(()) };
+    /// Checks that the walk from one block to the next keeps its direction in the file
+    /// (SST-CURSOR-1).
+    fn check_way(
+        &mut self,
+        left: Option<BlockHandle>,
+        here: Option<BlockHandle>,
+        way: Way,
+    ) -> Result<()> {
+        let (Some(left), Some(here)) = (left, here) else {
+            return Ok(());
+        };
         let end = |handle: BlockHandle| handle.end();
         let goes_on = match way {
             Way::Forward => here.offset >= end(left),
@@ -286,16 +337,24 @@ impl TableCursor {
             return Ok(());
         }
         self.data = None;
-        Err(self.table.inner.index_damaged()(Damage("blocks that do not ascend in the file")))
+        Err(self.table.inner.index_damaged()(Damage(
+            "blocks that do not ascend in the file",
+        )))
     }
 
-    /// Fetches the block at which the index stands, unless that is `before`, the block that was loaded.
+    /// Fetches the block at which the index stands, unless that is `before`, the block that was
+    /// loaded.
     fn load(&mut self, before: Option<Loaded>) -> Result<()> {
-        let Some(index) = &self.index else { return Ok(()) };
+        let Some(index) = &self.index else {
+            return Ok(());
+        };
         let handle = index.handle().map_err(self.table.inner.index_damaged())?;
         self.data = match before {
             Some(before) if before.handle == handle => Some(before),
-            _ => Some(Loaded { cursor: self.table.inner.data(handle)?, handle }),
+            _ => Some(Loaded {
+                cursor: self.table.inner.data(handle)?,
+                handle,
+            }),
         };
         Ok(())
     }
@@ -307,7 +366,9 @@ impl TableCursor {
         let inner = &self.table.inner;
         let result = match &mut self.index {
             Some(index) => act(index),
-            None => inner.index_cursor().and_then(|index| act(self.index.insert(index))),
+            None => inner
+                .index_cursor()
+                .and_then(|index| act(self.index.insert(index))),
         };
         if result.is_err() {
             self.data = None;
@@ -319,7 +380,9 @@ impl TableCursor {
         &mut self,
         act: impl FnOnce(&mut BlockCursor<BlockBytes>) -> Result<bool, Damage>,
     ) -> Result<bool> {
-        let Some(loaded) = &mut self.data else { return Ok(false) };
+        let Some(loaded) = &mut self.data else {
+            return Ok(false);
+        };
         let result = act(&mut loaded.cursor).and_then(|found| match split(loaded.cursor.key()) {
             Some((_, packed)) if found => self.table.inner.check_sequence(packed).map(|()| found),
             _ => Ok(found),
@@ -329,7 +392,9 @@ impl TableCursor {
             Err(damage) => {
                 let handle = loaded.handle;
                 self.data = None;
-                Err(self.table.inner.base.damaged(BlockKind::Data, handle)(damage))
+                Err(self.table.inner.base.damaged(BlockKind::Data, handle)(
+                    damage,
+                ))
             }
         }
     }

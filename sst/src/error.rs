@@ -21,7 +21,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An option that makes no sense, or an entry that RocksDB's files cannot hold. The text names it.
+    /// An option that makes no sense, or an entry that RocksDB's files cannot hold. The text names
+    /// it.
     #[error("invalid argument: {0}")]
     InvalidArgument(String),
     /// An intact file that uses a feature which this reader does not know. The text names it.
@@ -61,7 +62,11 @@ impl Error {
     }
 
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-        move |source| Error::Io { action, path: path.to_path_buf(), source }
+        move |source| Error::Io {
+            action,
+            path: path.to_path_buf(),
+            source,
+        }
     }
 }
 
@@ -103,7 +108,8 @@ pub struct Corruption {
     pub what: &'static str,
     /// The value that was computed, and the one that the file holds, if two values differ.
     pub values: Option<(u64, u64)>,
-    /// If flipping one single bit explains the damage: that bit, counted from the block's start (byte * 8 + bit).
+    /// If flipping one single bit explains the damage: that bit, counted from the block's start
+    /// (byte * 8 + bit).
     pub flipped_bit: Option<u64>,
 }
 
@@ -121,7 +127,12 @@ impl fmt::Display for Corruption {
             write!(f, ": {found:#x} stored, {expected:#x} computed")?;
         }
         if let Some(bit) = self.flipped_bit {
-            write!(f, "; one flipped bit explains it: byte {} bit {}", bit / 8, bit % 8)?;
+            write!(
+                f,
+                "; one flipped bit explains it: byte {} bit {}",
+                bit / 8,
+                bit % 8
+            )?;
         }
         Ok(())
     }
@@ -138,6 +149,13 @@ impl Damage {
     #[cold]
     pub(crate) fn in_file(self, file: &Arc<Path>, block: BlockKind, offset: u64) -> Error {
         let (file, what) = (Arc::clone(file), self.0);
-        Error::Corruption(Corruption { file, block, offset, what, values: None, flipped_bit: None })
+        Error::Corruption(Corruption {
+            file,
+            block,
+            offset,
+            what,
+            values: None,
+            flipped_bit: None,
+        })
     }
 }

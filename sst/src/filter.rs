@@ -1,4 +1,5 @@
-//! RocksDB's full Bloom filters, which read one cache line per key: two forms, and the trailer says which.
+//! RocksDB's full Bloom filters, which read one cache line per key: two forms, and the trailer says
+//! which.
 //!
 //! ```text
 //!   format version 5 and up:  line | line | .. (64 bytes each) | ff 00 probes 00 00
@@ -6,12 +7,15 @@
 //!   format versions 2 to 4:   line | line | .. (a power of two) | probes | lines (4)
 //!     line of a key: `BloomHash` mod lines; bits in it: the hash, and its rotation added a probe
 //! ```
-//! * SST-FILTER-1: a filter block is never shorter than one line: RocksDB reads 0 to 5 bytes as "matches nothing".
+//! * SST-FILTER-1: a filter block is never shorter than one line: RocksDB reads 0 to 5 bytes as
+//!   "matches nothing".
 //! * SST-FILTER-2: an unknown or damaged filter answers "maybe".
-//! * SST-FILTER-3: a file gets the form that the oldest reader of its format version knows. One that does not know
-//!   the form takes its marker for a number of probes, and denies keys that are there.
+//! * SST-FILTER-3: a file gets the form that the oldest reader of its format version knows. One
+//!   that does not know the form takes its marker for a number of probes, and denies keys that are
+//!   there.
 //!
-//! A builder has one owner; queries are pure functions. Not promised: resistance against chosen keys.
+//! A builder has one owner; queries are pure functions. Not promised: resistance against chosen
+//! keys.
 
 use crate::coding::u32_at;
 
@@ -51,9 +55,17 @@ fn bloom_hash(key: &[u8]) -> u32 {
     let start = SEED ^ (key.len() as u32).wrapping_mul(M);
     let words = key.chunks_exact(4);
     let rest = words.remainder();
-    let hash = words.filter_map(|word| u32_at(word, 0)).fold(start, |hash, word| mix(hash, word, 16));
-    let add = |word: u32, byte: &u8| (word << 8).wrapping_add(i32::from(byte.cast_signed()).cast_unsigned());
-    if rest.is_empty() { hash } else { mix(hash, rest.iter().rev().fold(0, add), 24) }
+    let hash = words
+        .filter_map(|word| u32_at(word, 0))
+        .fold(start, |hash, word| mix(hash, word, 16));
+    let add = |word: u32, byte: &u8| {
+        (word << 8).wrapping_add(i32::from(byte.cast_signed()).cast_unsigned())
+    };
+    if rest.is_empty() {
+        hash
+    } else {
+        mix(hash, rest.iter().rev().fold(0, add), 24)
+    }
 }
 
 /// Probes by thousandths of bits per key: RocksDB's table.
@@ -93,7 +105,15 @@ impl Shape {
         };
         let line_len = bits.len().checked_div(lines)?;
         let whole = line_len.is_power_of_two() && line_len * lines == bits.len();
-        whole.then_some((Shape { form, probes: probes.into(), lines, line_len }, bits))
+        whole.then_some((
+            Shape {
+                form,
+                probes: probes.into(),
+                lines,
+                line_len,
+            },
+            bits,
+        ))
     }
 
     fn trailer(&self) -> [u8; TRAILER] {
@@ -113,12 +133,18 @@ impl Shape {
     fn visit_bits(&self, hash: u64, mut visit: impl FnMut(usize, u8) -> bool) -> bool {
         let (line, mut word) = match self.form {
             Form::Old => (hash as usize % self.lines, hash as u32),
-            Form::New => (((u64::from(hash as u32) * self.lines as u64) >> 32) as usize, (hash >> 32) as u32),
+            Form::New => (
+                ((u64::from(hash as u32) * self.lines as u64) >> 32) as usize,
+                (hash >> 32) as u32,
+            ),
         };
         let delta = word.rotate_right(17);
         for _ in 0..self.probes {
             let (bit, next) = match self.form {
-                Form::Old => (u64::from(word) & (8 * self.line_len as u64 - 1), word.wrapping_add(delta)),
+                Form::Old => (
+                    u64::from(word) & (8 * self.line_len as u64 - 1),
+                    word.wrapping_add(delta),
+                ),
                 Form::New => (u64::from(word >> 23), word.wrapping_mul(FACTOR)),
             };
             if !visit(line * self.line_len + (bit >> 3) as usize, 1 << (bit & 7)) {
@@ -141,8 +167,16 @@ pub(crate) struct FilterBuilder {
 impl FilterBuilder {
     /// A filter for a file of this format version (SST-FILTER-3).
     pub(crate) fn new(millibits: u32, format_version: u32) -> Self {
-        let form = if format_version < 5 { Form::Old } else { Form::New };
-        FilterBuilder { form, millibits, hashes: vec![] }
+        let form = if format_version < 5 {
+            Form::Old
+        } else {
+            Form::New
+        };
+        FilterBuilder {
+            form,
+            millibits,
+            hashes: vec![],
+        }
     }
 
     /// Adds a user key. Versions of one key come one after the other and count once.
@@ -170,15 +204,29 @@ impl FilterBuilder {
                 // RocksDB counts in 32 bits.
                 let bits = (self.len() * u64::from(bits_per_key)).min(0xffff_0000);
                 // An odd number, so that all bits of a hash decide about its line.
-                (bits.div_ceil(LINE_BITS) | 1, (bits_per_key * 69 / 100).clamp(1, 30))
+                (
+                    bits.div_ceil(LINE_BITS) | 1,
+                    (bits_per_key * 69 / 100).clamp(1, 30),
+                )
             }
             Form::New => {
-                let lines = self.len().saturating_mul(self.millibits.into()).div_ceil(1000 * LINE_BITS);
-                (lines.clamp(1, u64::from(u32::MAX) / LINE as u64), probes(self.millibits))
+                let lines = self
+                    .len()
+                    .saturating_mul(self.millibits.into())
+                    .div_ceil(1000 * LINE_BITS);
+                (
+                    lines.clamp(1, u64::from(u32::MAX) / LINE as u64),
+                    probes(self.millibits),
+                )
             }
         };
         let lines = usize::try_from(lines).unwrap_or(1);
-        let shape = Shape { form: self.form, probes, lines, line_len: LINE };
+        let shape = Shape {
+            form: self.form,
+            probes,
+            lines,
+            line_len: LINE,
+        };
         let mut block = vec![0; lines * LINE];
         for hash in self.hashes {
             shape.visit_bits(hash, |byte, bit| {
@@ -193,14 +241,16 @@ impl FilterBuilder {
 
 /// Whether the file of this filter block may hold a user key.
 pub(crate) fn may_hold(block: &[u8], user_key: &[u8]) -> bool {
-    let Some((shape, bits)) = Shape::of(block) else { return true };
+    let Some((shape, bits)) = Shape::of(block) else {
+        return true;
+    };
     shape.visit_bits(shape.form.hash(user_key), |byte, bit| bits[byte] & bit != 0)
 }
 
 // XXPH3: the preview of XXH3 that RocksDB's Bloom filters hash keys with. 64 bits, seed 0.
 //
-// Its hashes differ from those of the final XXH3 at all lengths. A filter made with the wrong one passes its
-// checksum and denies keys that are there.
+// Its hashes differ from those of the final XXH3 at all lengths. A filter made with the wrong one
+// passes its checksum and denies keys that are there.
 //
 // Pure functions; any thread.
 
@@ -236,18 +286,27 @@ const STRIPES_A_BLOCK: usize = 16;
 /// The word at `at`; zero beyond the end, which no caller reaches.
 #[inline(always)]
 fn r64(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_le_bytes(*word))
+    bytes
+        .get(at..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |word| u64::from_le_bytes(*word))
 }
 
 #[inline(always)]
 fn r32(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from(u32::from_le_bytes(*word)))
+    bytes
+        .get(at..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |word| u64::from(u32::from_le_bytes(*word)))
 }
 
 #[inline(always)]
 fn fold(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
-    #[expect(clippy::cast_possible_truncation, reason = "the two halves are folded together")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the two halves are folded together"
+    )]
     let folded = (product as u64) ^ ((product >> 64) as u64);
     folded
 }
@@ -260,7 +319,10 @@ fn avalanche(hash: u64) -> u64 {
 
 #[inline(always)]
 fn mix(data: &[u8], at: usize, secret: usize) -> u64 {
-    fold(r64(data, at) ^ r64(&SECRET, secret), r64(data, at + 8) ^ r64(&SECRET, secret + 8))
+    fold(
+        r64(data, at) ^ r64(&SECRET, secret),
+        r64(data, at + 8) ^ r64(&SECRET, secret + 8),
+    )
 }
 
 /// The hash of `data`. O(length).
@@ -293,7 +355,11 @@ fn short(data: &[u8]) -> u64 {
         _ => {
             let left = r64(data, 0) ^ r64(&SECRET, 0);
             let right = r64(data, len - 8) ^ r64(&SECRET, 8);
-            avalanche(n.wrapping_add(left).wrapping_add(right).wrapping_add(fold(left, right)))
+            avalanche(
+                n.wrapping_add(left)
+                    .wrapping_add(right)
+                    .wrapping_add(fold(left, right)),
+            )
         }
     }
 }
@@ -310,10 +376,12 @@ fn medium(data: &[u8]) -> u64 {
 
 fn longer(data: &[u8]) -> u64 {
     let len = data.len();
-    let first =
-        (0..8).fold((len as u64).wrapping_mul(P1), |sum, i| sum.wrapping_add(mix(data, 16 * i, 16 * i)));
-    let rest =
-        (8..len / 16).fold(avalanche(first), |sum, i| sum.wrapping_add(mix(data, 16 * i, 16 * (i - 8) + 3)));
+    let first = (0..8).fold((len as u64).wrapping_mul(P1), |sum, i| {
+        sum.wrapping_add(mix(data, 16 * i, 16 * i))
+    });
+    let rest = (8..len / 16).fold(avalanche(first), |sum, i| {
+        sum.wrapping_add(mix(data, 16 * i, 16 * (i - 8) + 3))
+    });
     avalanche(rest.wrapping_add(mix(data, len - 16, 119)))
 }
 
@@ -335,7 +403,8 @@ fn long(data: &[u8]) -> u64 {
             stripe(&mut accumulators, part, 8 * i);
         }
         for (i, accumulator) in accumulators.iter_mut().enumerate() {
-            *accumulator = (*accumulator ^ (*accumulator >> 47) ^ r64(&SECRET, 128 + 8 * i)).wrapping_mul(Q1);
+            *accumulator =
+                (*accumulator ^ (*accumulator >> 47) ^ r64(&SECRET, 128 + 8 * i)).wrapping_mul(Q1);
         }
     }
     for (i, part) in tail.chunks_exact(STRIPE).enumerate() {
@@ -376,16 +445,25 @@ mod tests {
 
     #[test]
     fn keys_that_are_there_are_never_denied() {
-        for (keys, millibits) in
-            [(1usize, 10_000), (7, 1_000), (5_000, 10_000), (3_000, 60_000), (900, 24_000)]
-        {
+        for (keys, millibits) in [
+            (1usize, 10_000),
+            (7, 1_000),
+            (5_000, 10_000),
+            (3_000, 60_000),
+            (900, 24_000),
+        ] {
             for version in [4, 5] {
                 let mut builder = FilterBuilder::new(millibits, version);
                 (0..keys).for_each(|key| builder.add(&key.to_le_bytes()));
                 let block = builder.finish().unwrap();
                 assert!((0..keys).all(|key| may_hold(&block, &key.to_le_bytes())));
-                let denied = (keys..keys + 2000).filter(|key| !may_hold(&block, &key.to_le_bytes())).count();
-                assert!(denied > 0 && (millibits < 10_000 || denied > 1900), "{denied} of 2000");
+                let denied = (keys..keys + 2000)
+                    .filter(|key| !may_hold(&block, &key.to_le_bytes()))
+                    .count();
+                assert!(
+                    denied > 0 && (millibits < 10_000 || denied > 1900),
+                    "{denied} of 2000"
+                );
             }
         }
         assert!(FilterBuilder::new(10_000, 5).finish().is_none());
@@ -395,7 +473,15 @@ mod tests {
     fn what_is_not_known_says_maybe() {
         let no_line = [&[0; 64][..], &[6, 0, 0, 0, 0]].concat();
         let odd_lines = [&[0; 96][..], &[6, 1, 0, 0, 0]].concat();
-        for block in [&[][..], &[0; 5], &[0; 69], &[0xff; 4], &[1; 70], &no_line, &odd_lines] {
+        for block in [
+            &[][..],
+            &[0; 5],
+            &[0; 69],
+            &[0xff; 4],
+            &[1; 70],
+            &no_line,
+            &odd_lines,
+        ] {
             assert!(may_hold(block, b"key"), "{block:?}");
         }
     }
@@ -421,7 +507,12 @@ mod tests {
     fn lines_of_other_processors() {
         let (lines, line_len, probes) = (3usize, 128usize, 6);
         let mut block = vec![0; lines * line_len];
-        let shape = Shape { form: Form::Old, probes, lines, line_len };
+        let shape = Shape {
+            form: Form::Old,
+            probes,
+            lines,
+            line_len,
+        };
         let set = |key: u32| {
             shape.visit_bits(Form::Old.hash(&key.to_le_bytes()), |byte, bit| {
                 block[byte] |= bit;
@@ -431,6 +522,11 @@ mod tests {
         (0..200).map(set).for_each(drop);
         block.extend_from_slice(&shape.trailer());
         assert!((0..200u32).all(|key| may_hold(&block, &key.to_le_bytes())));
-        assert!((200..400u32).filter(|key| !may_hold(&block, &key.to_le_bytes())).count() > 190);
+        assert!(
+            (200..400u32)
+                .filter(|key| !may_hold(&block, &key.to_le_bytes()))
+                .count()
+                > 190
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! Completes a file: filter, index, range deletions, properties, metaindex, footer; then sync, read back, rename.
+//! Completes a file: filter, index, range deletions, properties, metaindex, footer; then sync, read
+//! back, rename.
 //!
-//! * SST-FINISH-1: the file has its name only once it is whole, synced, and (if asked for) read back and found equal:
-//!   every block verified, every entry counted and its digest added up, the sums compared with those of the entries
-//!   that came in.
+//! * SST-FINISH-1: the file has its name only once it is whole, synced, and (if asked for) read
+//!   back and found equal: every block verified, every entry counted and its digest added up, the
+//!   sums compared with those of the entries that came in.
 //!
 //! One owner.
 
@@ -40,7 +41,8 @@ pub(crate) const DICTIONARY: &[u8] = b"rocksdb.compression_dict";
 const COMPRESSION_OPTIONS: &str = "window_bits=-14; level=32767; strategy=0; max_dict_bytes=0; \
     zstd_max_train_bytes=0; enabled=0; max_dict_buffer_bytes=0; use_zstd_dict_trainer=1; ";
 
-/// What was written, as [`SortedTableWriter::finish`] returns it: all that a manifest needs. Sizes are bytes.
+/// What was written, as [`SortedTableWriter::finish`] returns it: all that a manifest needs. Sizes
+/// are bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Written {
@@ -62,9 +64,9 @@ pub struct Written {
     pub filter_size: u64,
     /// Smallest and largest sequence number.
     pub sequences: Option<(SequenceNumber, SequenceNumber)>,
-    /// Smallest user key, and the end: the largest user key of an entry (`Included`) or, if that is before it, the last end of a range
-    /// deletion, which deletes up to it (`Excluded`). What `LevelSource` of `paranoid-set` takes; a manifest stores the kind of the end
-    /// in a byte.
+    /// Smallest user key, and the end: the largest user key of an entry (`Included`) or, if that is
+    /// before it, the last end of a range deletion, which deletes up to it (`Excluded`). What
+    /// `LevelSource` of `paranoid-set` takes; a manifest stores the kind of the end in a byte.
     pub bounds: Option<(Vec<u8>, Bound<Vec<u8>>)>,
 }
 
@@ -79,16 +81,18 @@ struct Sizes {
 }
 
 impl<S: Storage> SortedTableWriter<S> {
-    /// Ends the file: the blocks after the data, sync, read back unless that was switched off, and its name
-    /// (SST-FINISH-1).
+    /// Ends the file: the blocks after the data, sync, read back unless that was switched off, and
+    /// its name (SST-FINISH-1).
     ///
     /// # Errors
-    /// `InvalidArgument` for a file without any entry; `Corruption` if a block, or what was read back, is not what came
-    /// in; `Io`. There is no file then.
+    /// `InvalidArgument` for a file without any entry; `Corruption` if a block, or what was read
+    /// back, is not what came in; `Io`. There is no file then.
     pub fn finish(mut self) -> Result<Written> {
         self.end_data()?;
         if self.counts.points + self.counts.range_deletions == 0 {
-            return Err(Error::InvalidArgument("a table file without any entry".into()));
+            return Err(Error::InvalidArgument(
+                "a table file without any entry".into(),
+            ));
         }
         let mut names: BTreeMap<&[u8], BlockHandle> = BTreeMap::new();
         let data = self.out.offset;
@@ -110,7 +114,13 @@ impl<S: Storage> SortedTableWriter<S> {
         if self.counts.range_deletions > 0 {
             names.insert(RANGE_DELETIONS, self.append_ranges()?);
         }
-        let sizes = Sizes { data, blocks, index: block.len() as u64 + TRAILER_LEN, filter, filter_keys };
+        let sizes = Sizes {
+            data,
+            blocks,
+            index: block.len() as u64 + TRAILER_LEN,
+            filter,
+            filter_keys,
+        };
         let block = self.properties(&sizes, form).encode();
         names.insert(PROPERTIES, self.append_block(&block)?);
         let metaindex = self.append_block(&metaindex(&names))?;
@@ -123,20 +133,36 @@ impl<S: Storage> SortedTableWriter<S> {
         let trailer = self.checks.trailer(block, RAW, offset);
         self.out.append(block)?;
         self.out.append(&trailer)?;
-        Ok(BlockHandle { offset, size: block.len() as u64 })
+        Ok(BlockHandle {
+            offset,
+            size: block.len() as u64,
+        })
     }
 
     fn append_ranges(&mut self) -> Result<BlockHandle> {
         let offset = self.out.offset;
         let raw = self.ranges.finish();
-        let sealed = seal(raw, Compression::None, &self.checks, &self.range_digests, offset);
+        let sealed = seal(
+            raw,
+            Compression::None,
+            &self.checks,
+            &self.range_digests,
+            offset,
+        );
         let (stored, trailer, sum) = sealed.map_err(|damage| {
-            damage.in_file(&Arc::from(self.out.name.as_path()), BlockKind::RangeDeletions, offset)
+            damage.in_file(
+                &Arc::from(self.out.name.as_path()),
+                BlockKind::RangeDeletions,
+                offset,
+            )
         })?;
         self.out.append(&stored)?;
         self.out.append(&trailer)?;
         self.counts.digests = self.counts.digests.wrapping_add(sum);
-        Ok(BlockHandle { offset, size: stored.len() as u64 })
+        Ok(BlockHandle {
+            offset,
+            size: stored.len() as u64,
+        })
     }
 
     fn append_footer(&mut self, metaindex: BlockHandle, index: BlockHandle) -> Result<()> {
@@ -149,7 +175,11 @@ impl<S: Storage> SortedTableWriter<S> {
     fn properties(&self, sizes: &Sizes, form: IndexForm) -> Properties {
         let (options, counts) = (&self.options, &self.counts);
         let mut all = Properties::default();
-        let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let now = || {
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs())
+        };
         let time = options.creation_time.unwrap_or_else(now);
         let (least, greatest) = counts.sequences.unwrap_or((0, 0));
         let unknown = ColumnFamily::unknown();
@@ -229,7 +259,8 @@ impl<S: Storage> SortedTableWriter<S> {
         })
     }
 
-    /// Reads every block of the sealed file and compares sums with those of the entries that came in.
+    /// Reads every block of the sealed file and compares sums with those of the entries that came
+    /// in.
     fn read_back(&self) -> Result<()> {
         let table = SortedTable::from_source(&self.out.name, self.out.read_back()?)?;
         let read = table.verify()?;
@@ -244,7 +275,13 @@ impl<S: Storage> SortedTableWriter<S> {
             None => Ok(()),
             Some(values) => {
                 let file = Arc::from(self.out.name.as_path());
-                Err(report(&file, BlockKind::Data, 0, "what was read back is not what was written", values))
+                Err(report(
+                    &file,
+                    BlockKind::Data,
+                    0,
+                    "what was read back is not what was written",
+                    values,
+                ))
             }
         }
     }

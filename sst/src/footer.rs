@@ -7,17 +7,19 @@
 //!                  | reserved (16) | must be zero (8)                              | version (4) | magic (8)
 //! ```
 //! * SST-FOOTER-1: the bytes are those of RocksDB and never change. All numbers are little-endian.
-//! * SST-FOOTER-2: a decoded footer of versions 1 to 5 encodes to the same bytes: varints are as short as possible, and
-//!   padding is zero, in version 0 too. These footers have no checksum, and without this rule one flipped bit of the version turns a
-//!   footer of version 6 into one of version 4 with other handles.
-//! * SST-FOOTER-3: a block that a decoded handle names, with its trailer, ends at or before the footer. In versions 6 and
-//!   7 the metaindex block ends exactly at the footer; in LevelDB's tables the metaindex, the index and the footer follow
-//!   each other without a gap, and a flipped bit of a handle shows.
-//! * SST-FOOTER-4: the checksum of versions 6 and 7 covers all 53 bytes with the checksum itself as zero, plus the
-//!   modifier of the footer's own offset.
+//! * SST-FOOTER-2: a decoded footer of versions 1 to 5 encodes to the same bytes: varints are as
+//!   short as possible, and padding is zero, in version 0 too. These footers have no checksum, and
+//!   without this rule one flipped bit of the version turns a footer of version 6 into one of
+//!   version 4 with other handles.
+//! * SST-FOOTER-3: a block that a decoded handle names, with its trailer, ends at or before the
+//!   footer. In versions 6 and 7 the metaindex block ends exactly at the footer; in LevelDB's
+//!   tables the metaindex, the index and the footer follow each other without a gap, and a flipped
+//!   bit of a handle shows.
+//! * SST-FOOTER-4: the checksum of versions 6 and 7 covers all 53 bytes with the checksum itself as
+//!   zero, plus the modifier of the footer's own offset.
 //!
-//! Plain data and pure functions; any thread. Not promised: the value of the reserved bytes, which are written as
-//! zero. Version 0 is only read.
+//! Plain data and pure functions; any thread. Not promised: the value of the reserved bytes, which
+//! are written as zero. Version 0 is only read.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -43,7 +45,10 @@ const OTHERS: [(u64, &str); 4] = [
     (0x8242_2296_63bf_9564, "plain tables"),
     (0x4f34_18eb_7a8f_13b8, "plain tables"),
     (0x9267_89d0_c5f1_7873, "cuckoo tables"),
-    (u64::from_le_bytes([0xf0, 0x9f, 0xaa, 0xb3, 0xf0, 0x9f, 0xaa, 0xb3]), "tables of Pebble's own formats"),
+    (
+        u64::from_le_bytes([0xf0, 0x9f, 0xaa, 0xb3, 0xf0, 0x9f, 0xaa, 0xb3]),
+        "tables of Pebble's own formats",
+    ),
 ];
 const EXTENDED_MAGIC: u32 = u32::from_le_bytes([0x3e, 0x00, 0x7a, 0x00]);
 
@@ -56,11 +61,12 @@ const MAGIC_AT: usize = 45;
 /// Where the shorter footer of version 0 begins.
 const LEVELDB_AT: usize = 5;
 
-const _: () =
-    assert!(METAINDEX_SIZE_AT + 4 + 16 == ZEROS_AT && ZEROS_AT + 8 == VERSION_AT && MAGIC_AT + 8 == LEN);
+const _: () = assert!(
+    METAINDEX_SIZE_AT + 4 + 16 == ZEROS_AT && ZEROS_AT + 8 == VERSION_AT && MAGIC_AT + 8 == LEN
+);
 
-/// The last 53 bytes of a table file, 48 of a LevelDB table: the format version, how its blocks are checked, and where its
-/// metaindex block is.
+/// The last 53 bytes of a table file, 48 of a LevelDB table: the format version, how its blocks are
+/// checked, and where its metaindex block is.
 ///
 /// ```
 /// use std::{num::NonZeroU32, path::Path, sync::Arc};
@@ -90,15 +96,17 @@ pub struct Footer {
 }
 
 impl Footer {
-    /// Length in bytes of a footer that is written, and of those that [`decode`](Self::decode) takes.
+    /// Length in bytes of a footer that is written, and of those that [`decode`](Self::decode)
+    /// takes.
     pub const LEN: usize = 53;
 
-    /// A footer of format version 1 to 5, which names the index block, or of version 6 or 7, whose checks have a context and whose
-    /// metaindex block, the last one of the file, names the index.
+    /// A footer of format version 1 to 5, which names the index block, or of version 6 or 7, whose
+    /// checks have a context and whose metaindex block, the last one of the file, names the index.
     ///
     /// # Errors
-    /// `InvalidArgument` for another version, for an index or a context that the version has not, for a kind of checksum that
-    /// RocksDB has not, and for a metaindex block of 4 GiB or more in versions 6 and 7.
+    /// `InvalidArgument` for another version, for an index or a context that the version has not,
+    /// for a kind of checksum that RocksDB has not, and for a metaindex block of 4 GiB or more in
+    /// versions 6 and 7.
     pub fn new(
         format_version: u32,
         checks: BlockChecks,
@@ -120,14 +128,20 @@ impl Footer {
             None
         };
         match refused {
-            Some(text) => {
-                Err(Error::InvalidArgument(format!("footer of format version {format_version}: {text}")))
-            }
-            None => Ok(Footer { format_version, checks, metaindex, index }),
+            Some(text) => Err(Error::InvalidArgument(format!(
+                "footer of format version {format_version}: {text}"
+            ))),
+            None => Ok(Footer {
+                format_version,
+                checks,
+                metaindex,
+                index,
+            }),
         }
     }
 
-    /// The format version: 1 to 7, or 0 for the format of LevelDB, which RocksDB's first releases wrote, too.
+    /// The format version: 1 to 7, or 0 for the format of LevelDB, which RocksDB's first releases
+    /// wrote, too.
     #[must_use]
     pub const fn format_version(&self) -> u32 {
         self.format_version
@@ -145,7 +159,8 @@ impl Footer {
         self.metaindex
     }
 
-    /// The place of the index block; `None` from format version 6 on, where the metaindex block names it.
+    /// The place of the index block; `None` from format version 6 on, where the metaindex block
+    /// names it.
     #[must_use]
     pub const fn index(&self) -> Option<BlockHandle> {
         self.index
@@ -153,27 +168,39 @@ impl Footer {
 
     /// Length of this footer in its file, in bytes.
     pub(crate) const fn stored_len(&self) -> u64 {
-        if self.format_version == LEVELDB_VERSION { (LEN - LEVELDB_AT) as u64 } else { LEN as u64 }
+        if self.format_version == LEVELDB_VERSION {
+            (LEN - LEVELDB_AT) as u64
+        } else {
+            LEN as u64
+        }
     }
 
-    /// Whether metaindex, index and this footer are the end of the file, as LevelDB writes them (SST-FOOTER-3).
+    /// Whether metaindex, index and this footer are the end of the file, as LevelDB writes them
+    /// (SST-FOOTER-3).
     pub(crate) fn is_last_of_leveldb(&self, footer_offset: u64) -> bool {
-        self.index.is_some_and(|index| self.metaindex.end() == index.offset && index.end() == footer_offset)
+        self.index.is_some_and(|index| {
+            self.metaindex.end() == index.offset && index.end() == footer_offset
+        })
     }
 
     /// The bytes to write at `footer_offset` of the file.
     ///
     /// # Errors
-    /// `InvalidArgument` for a footer that was decoded from a LevelDB table; if a block with its trailer would end after `footer_offset`, or, in versions 6 and 7, if the
-    /// metaindex block does not end exactly there.
+    /// `InvalidArgument` for a footer that was decoded from a LevelDB table; if a block with its
+    /// trailer would end after `footer_offset`, or, in versions 6 and 7, if the metaindex block
+    /// does not end exactly there.
     pub fn encode(&self, footer_offset: u64) -> Result<[u8; LEN]> {
         if self.format_version == LEVELDB_VERSION {
-            return Err(Error::InvalidArgument("a footer of LevelDB is not written".into()));
+            return Err(Error::InvalidArgument(
+                "a footer of LevelDB is not written".into(),
+            ));
         }
         for handle in std::iter::once(self.metaindex).chain(self.index) {
-            if handle.end() > footer_offset || self.index.is_none() && handle.end() != footer_offset {
+            if handle.end() > footer_offset || self.index.is_none() && handle.end() != footer_offset
+            {
                 let BlockHandle { offset, size } = handle;
-                let text = format!("a block of {size} bytes at {offset} and a footer at {footer_offset}");
+                let text =
+                    format!("a block of {size} bytes at {offset} and a footer at {footer_offset}");
                 return Err(Error::InvalidArgument(text));
             }
         }
@@ -184,7 +211,12 @@ impl Footer {
         } else {
             bytes.extend(EXTENDED_MAGIC.to_le_bytes());
             bytes.extend([0; 4]);
-            bytes.extend(self.checks.context_base().map_or(0, NonZeroU32::get).to_le_bytes());
+            bytes.extend(
+                self.checks
+                    .context_base()
+                    .map_or(0, NonZeroU32::get)
+                    .to_le_bytes(),
+            );
             // `new` admits only sizes that fit four bytes.
             bytes.extend(&self.metaindex.size.to_le_bytes()[..4]);
         }
@@ -200,18 +232,26 @@ impl Footer {
         Ok(all)
     }
 
-    /// Reads the last 53 bytes of a file, which are at `footer_offset`; `file` is its name in reports. The footer of a LevelDB
-    /// table is the last 48 of these bytes. Arbitrary bytes are safe. O(1).
+    /// Reads the last 53 bytes of a file, which are at `footer_offset`; `file` is its name in
+    /// reports. The footer of a LevelDB table is the last 48 of these bytes. Arbitrary bytes are
+    /// safe. O(1).
     ///
     /// # Errors
-    /// `Corruption` for: an unknown magic number, format version (also a later one that one flipped bit explains) or checksum
-    /// kind, a malformed handle, a block that ends after the footer, padding that is not zero; in versions 6 and 7 also a wrong
-    /// extended magic, a base of zero, and a checksum that does not agree. `offset` is that of the field, or for the checksum that of the
-    /// footer; `flipped_bit` names the one bit whose flip explains the damage, if there is one. `NotSupported` for plain and
-    /// cuckoo tables, tables of Pebble's own formats, for versions 8 to 255 and for reserved bytes that a later
-    /// format sets.
+    /// `Corruption` for: an unknown magic number, format version (also a later one that one flipped
+    /// bit explains) or checksum kind, a malformed handle, a block that ends after the footer,
+    /// padding that is not zero; in versions 6 and 7 also a wrong extended magic, a base of zero,
+    /// and a checksum that does not agree. `offset` is that of the field, or for the checksum that
+    /// of the footer; `flipped_bit` names the one bit whose flip explains the damage, if there is
+    /// one. `NotSupported` for plain and cuckoo tables, tables of Pebble's own formats, for
+    /// versions 8 to 255 and for reserved bytes that a later format sets.
     pub fn decode(file: &Arc<Path>, bytes: &[u8; LEN], footer_offset: u64) -> Result<Footer> {
-        Tail { file, bytes, at: footer_offset, start: footer_offset }.decode()
+        Tail {
+            file,
+            bytes,
+            at: footer_offset,
+            start: footer_offset,
+        }
+        .decode()
     }
 }
 
@@ -232,11 +272,16 @@ impl Tail<'_> {
             return Err(self.not_supported(name));
         }
         if magic == LEVELDB {
-            let tail = Tail { start: self.at.saturating_add(LEVELDB_AT as u64), ..self };
+            let tail = Tail {
+                start: self.at.saturating_add(LEVELDB_AT as u64),
+                ..self
+            };
             return tail.decode_plain(LEVELDB_VERSION, ChecksumKind::Crc32c, LEVELDB_AT..MAGIC_AT);
         }
         if magic != BLOCK_BASED {
-            let near = [BLOCK_BASED, LEVELDB].into_iter().find(|known| (magic ^ known).is_power_of_two());
+            let near = [BLOCK_BASED, LEVELDB]
+                .into_iter()
+                .find(|known| (magic ^ known).is_power_of_two());
             let bit = near.map(|known| u64::from((magic ^ known).trailing_zeros()));
             let values = (near.unwrap_or(BLOCK_BASED), magic);
             return Err(self.damaged("no magic number of a table file", MAGIC_AT, values, bit));
@@ -245,8 +290,9 @@ impl Tail<'_> {
         if !is_known(version) {
             return Err(self.unknown_version(version));
         }
-        let Some(kind) =
-            ChecksumKind::try_from(self.bytes[0]).ok().filter(|kind| *kind <= ChecksumKind::Xxh3)
+        let Some(kind) = ChecksumKind::try_from(self.bytes[0])
+            .ok()
+            .filter(|kind| *kind <= ChecksumKind::Xxh3)
         else {
             let values = (ChecksumKind::Xxh3.as_u8().into(), self.bytes[0].into());
             return Err(self.damaged("a checksum kind that RocksDB has not", 0, values, None));
@@ -258,14 +304,29 @@ impl Tail<'_> {
     }
 
     /// The two handles in these bytes, and zeros up to their end (SST-FOOTER-2).
-    fn decode_plain(self, format_version: u32, kind: ChecksumKind, place: Range<usize>) -> Result<Footer> {
+    fn decode_plain(
+        self,
+        format_version: u32,
+        kind: ChecksumKind,
+        place: Range<usize>,
+    ) -> Result<Footer> {
         let (metaindex, rest) = self.handle(place.clone())?;
         let (index, rest) = self.handle(rest)?;
         if let Some(found) = self.bytes[rest.clone()].iter().position(|&byte| byte != 0) {
             let at = rest.start + found;
-            return Err(self.damaged("padding that is not zero", at, (0, self.bytes[at].into()), None));
+            return Err(self.damaged(
+                "padding that is not zero",
+                at,
+                (0, self.bytes[at].into()),
+                None,
+            ));
         }
-        Ok(Footer { format_version, checks: BlockChecks::new(kind), metaindex, index: Some(index) })
+        Ok(Footer {
+            format_version,
+            checks: BlockChecks::new(kind),
+            metaindex,
+            index: Some(index),
+        })
     }
 
     fn decode_with_context(self, version: u32, kind: ChecksumKind) -> Result<Footer> {
@@ -278,7 +339,10 @@ impl Tail<'_> {
             return Err(self.damaged("a context base of zero", BASE_AT, (1, 0), None));
         };
         let checks = BlockChecks::with_context(kind, base);
-        let (expected, found) = (own_checksum(self.bytes, &checks, self.at), self.word(CHECKSUM_AT));
+        let (expected, found) = (
+            own_checksum(self.bytes, &checks, self.at),
+            self.word(CHECKSUM_AT),
+        );
         if expected != found {
             let holds = |bit: &usize| own_checksum_holds(&with_flip(self.bytes, *bit), self.at);
             let bit = (0..LEN * 8).find(holds).map(|bit| bit as u64);
@@ -319,7 +383,13 @@ impl Tail<'_> {
     fn unknown_version(self, version: u32) -> Error {
         let is_footer = |bit: &usize| {
             let bytes = with_flip(self.bytes, VERSION_AT * 8 + bit);
-            is_known(version ^ 1 << bit) && Tail { bytes: &bytes, ..self }.decode().is_ok()
+            is_known(version ^ 1 << bit)
+                && Tail {
+                    bytes: &bytes,
+                    ..self
+                }
+                .decode()
+                .is_ok()
         };
         let bit = (0..32).find(is_footer);
         if bit.is_none() && (VERSION_MAX + 1..=u8::MAX.into()).contains(&version) {
@@ -327,19 +397,40 @@ impl Tail<'_> {
         }
         let expected = bit.map_or(VERSION_MAX, |bit| version ^ 1 << bit);
         let bit = bit.map(|bit| bit as u64);
-        self.damaged("an unknown format version", VERSION_AT, (expected.into(), version.into()), bit)
+        self.damaged(
+            "an unknown format version",
+            VERSION_AT,
+            (expected.into(), version.into()),
+            bit,
+        )
     }
 
     #[cold]
-    fn damaged(&self, what: &'static str, at: usize, values: (u64, u64), flipped_bit: Option<u64>) -> Error {
+    fn damaged(
+        &self,
+        what: &'static str,
+        at: usize,
+        values: (u64, u64),
+        flipped_bit: Option<u64>,
+    ) -> Error {
         let (file, block) = (Arc::clone(self.file), BlockKind::Footer);
         let (offset, values) = (self.at.saturating_add(at as u64), Some(values));
-        Error::Corruption(Corruption { file, block, offset, what, values, flipped_bit })
+        Error::Corruption(Corruption {
+            file,
+            block,
+            offset,
+            what,
+            values,
+            flipped_bit,
+        })
     }
 
     #[cold]
     fn not_supported(&self, feature: &str) -> Error {
-        Error::NotSupported { file: Arc::clone(self.file), feature: feature.into() }
+        Error::NotSupported {
+            file: Arc::clone(self.file),
+            feature: feature.into(),
+        }
     }
 }
 
@@ -347,7 +438,10 @@ impl Tail<'_> {
 fn own_checksum(bytes: &[u8; LEN], checks: &BlockChecks, at: u64) -> u32 {
     let mut copy = *bytes;
     copy[CHECKSUM_AT..BASE_AT].fill(0);
-    checks.kind().checksum(&copy).wrapping_add(checks.modifier(at))
+    checks
+        .kind()
+        .checksum(&copy)
+        .wrapping_add(checks.modifier(at))
 }
 
 /// Whether the checksum of `bytes`, taken as a footer with context, agrees.
@@ -357,7 +451,11 @@ fn own_checksum_holds(bytes: &[u8; LEN], at: u64) -> bool {
     let (Some(kind), Some(base)) = (kind, u32_at(bytes, BASE_AT).and_then(NonZeroU32::new)) else {
         return false;
     };
-    Some(own_checksum(bytes, &BlockChecks::with_context(kind, base), at)) == u32_at(bytes, CHECKSUM_AT)
+    Some(own_checksum(
+        bytes,
+        &BlockChecks::with_context(kind, base),
+        at,
+    )) == u32_at(bytes, CHECKSUM_AT)
 }
 
 fn with_flip(bytes: &[u8; LEN], bit: usize) -> [u8; LEN] {

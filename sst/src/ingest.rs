@@ -8,9 +8,10 @@
 //!                  several merge operands over nothing        the operator's partial answer, a merge
 //!                  single delete                              a delete
 //! ```
-//! * SST-INGEST-1: merge operands that cannot be combined are an error that names them, and no file is made.
-//! * SST-INGEST-2: puts, deletes and lone operands keep the digests that their table stored: sequence number and kind
-//!   are exchanged by XOR. What an operator made starts a new chain.
+//! * SST-INGEST-1: merge operands that cannot be combined are an error that names them, and no file
+//!   is made.
+//! * SST-INGEST-2: puts, deletes and lone operands keep the digests that their table stored:
+//!   sequence number and kind are exchanged by XOR. What an operator made starts a new chain.
 //!
 //! One owner.
 
@@ -29,8 +30,9 @@ use crate::options::{BLOCK_SIZE_MAX, SortedTableOptions};
 use crate::storage::{Disk, Storage};
 use crate::writer::{Purpose, SortedTableWriter};
 
-/// Combines merge operands, as the database that ingests the file does. Called by the thread that writes the file, for
-/// one key after the other. What it answers begins a new chain of trust: its digest is computed from the answer.
+/// Combines merge operands, as the database that ingests the file does. Called by the thread that
+/// writes the file, for one key after the other. What it answers begins a new chain of trust: its
+/// digest is computed from the answer.
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
@@ -55,19 +57,26 @@ use crate::writer::{Purpose, SortedTableWriter};
 /// # Ok(()) }
 /// ```
 pub trait MergeOperator {
-    /// Applies `operands` (oldest first) to `base`, which is `None` for a key without a value. `None`: they cannot be
-    /// combined.
-    fn full_merge(&self, user_key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>>;
+    /// Applies `operands` (oldest first) to `base`, which is `None` for a key without a value.
+    /// `None`: they cannot be combined.
+    fn full_merge(
+        &self,
+        user_key: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Option<Vec<u8>>;
 
-    /// One operand that does what `operands` (oldest first) do one after the other. `None` (default): there is none.
+    /// One operand that does what `operands` (oldest first) do one after the other. `None`
+    /// (default): there is none.
     fn partial_merge(&self, user_key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let _ = (user_key, operands);
         None
     }
 }
 
-/// Writes a frozen table to a file for RocksDB's `IngestExternalFile`: the newest state of each key, at sequence 0.
-/// Older versions do not survive that. Verifies the table once, and twice if it holds range deletions.
+/// Writes a frozen table to a file for RocksDB's `IngestExternalFile`: the newest state of each
+/// key, at sequence 0. Older versions do not survive that. Verifies the table once, and twice if it
+/// holds range deletions.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -87,8 +96,8 @@ pub trait MergeOperator {
 /// ```
 ///
 /// # Errors
-/// `InvalidArgument`, which names the entry, for merge operands that cannot be combined and for what RocksDB cannot
-/// hold; `Corruption` and `Memtable` for damage; `Io`. There is no file then.
+/// `InvalidArgument`, which names the entry, for merge operands that cannot be combined and for
+/// what RocksDB cannot hold; `Corruption` and `Memtable` for damage; `Io`. There is no file then.
 pub fn ingestible(
     table: &ImmutableMemTable,
     path: impl AsRef<Path>,
@@ -114,7 +123,14 @@ pub fn ingestible_in<S: Storage>(
         table.flush(Versions::SeenBy(&[]), &mut ranges)?;
     }
     let writer = SortedTableWriter::begin(storage, path.as_ref(), options, Purpose::Ingestible)?;
-    let mut sink = Newest { writer, ranges, at: 0, operator, key: None, refused: None };
+    let mut sink = Newest {
+        writer,
+        ranges,
+        at: 0,
+        operator,
+        key: None,
+        refused: None,
+    };
     if let Err(error) = table.flush(Versions::SeenBy(&[]), &mut sink) {
         return Err(sink.refused.unwrap_or_else(|| error.into()));
     }
@@ -132,7 +148,11 @@ impl FlushSink for Ranges {
     }
 
     fn fragment(&mut self, fragment: Fragment<'_>) -> std::result::Result<(), SinkError> {
-        self.0.push((fragment.start().to_vec(), fragment.end().to_vec(), fragment.newest()));
+        self.0.push((
+            fragment.start().to_vec(),
+            fragment.end().to_vec(),
+            fragment.newest(),
+        ));
         Ok(())
     }
 }
@@ -169,7 +189,11 @@ impl<S: Storage> Newest<'_, S> {
     }
 
     fn meet(&mut self, entry: FlushEntry<'_>) -> Result<()> {
-        if self.key.as_ref().is_none_or(|key| key.user_key != entry.user_key) {
+        if self
+            .key
+            .as_ref()
+            .is_none_or(|key| key.user_key != entry.user_key)
+        {
             self.end_key()?;
             self.key = Some(Current {
                 user_key: entry.user_key.to_vec(),
@@ -178,8 +202,12 @@ impl<S: Storage> Newest<'_, S> {
                 answered: false,
             });
         }
-        let covered = self.covering(entry.user_key).is_some_and(|range| range > entry.sequence);
-        let Some(key) = self.key.as_mut().filter(|key| !key.answered) else { return Ok(()) };
+        let covered = self
+            .covering(entry.user_key)
+            .is_some_and(|range| range > entry.sequence);
+        let Some(key) = self.key.as_mut().filter(|key| !key.answered) else {
+            return Ok(());
+        };
         if entry.kind == Kind::MERGE && !covered {
             key.operands.push(entry.value.to_vec());
             return Ok(());
@@ -192,7 +220,9 @@ impl<S: Storage> Newest<'_, S> {
         }
         if !key.operands.is_empty() {
             let base = (entry.kind == Kind::PUT && !covered).then_some(entry.value);
-            let Some(key) = self.key.take() else { return Ok(()) };
+            let Some(key) = self.key.take() else {
+                return Ok(());
+            };
             self.merge_over(&key, base)?;
             self.key = Some(key);
             return Ok(());
@@ -200,15 +230,29 @@ impl<S: Storage> Newest<'_, S> {
         if covered {
             return Ok(());
         }
-        let kind = if entry.kind == Kind::SINGLE_DELETE { Kind::DELETE } else { entry.kind };
-        let protection = entry.protection.rewritten((entry.sequence, entry.kind), (0, kind));
-        self.writer.add_entry(FlushEntry { sequence: 0, kind, protection, ..entry })
+        let kind = if entry.kind == Kind::SINGLE_DELETE {
+            Kind::DELETE
+        } else {
+            entry.kind
+        };
+        let protection = entry
+            .protection
+            .rewritten((entry.sequence, entry.kind), (0, kind));
+        self.writer.add_entry(FlushEntry {
+            sequence: 0,
+            kind,
+            protection,
+            ..entry
+        })
     }
 
     /// The newest range deletion of the table over a key. Keys ascend from call to call.
     fn covering(&mut self, user_key: &[u8]) -> Option<SequenceNumber> {
         let ranges = &self.ranges.0;
-        while ranges.get(self.at).is_some_and(|(_, end, _)| end.as_slice() <= user_key) {
+        while ranges
+            .get(self.at)
+            .is_some_and(|(_, end, _)| end.as_slice() <= user_key)
+        {
             self.at += 1;
         }
         let (start, _, sequence) = ranges.get(self.at)?;
@@ -217,8 +261,11 @@ impl<S: Storage> Newest<'_, S> {
 
     /// Ends the current key. What is left are operands without a base in this table.
     fn end_key(&mut self) -> Result<()> {
-        let Some(key) = self.key.take().filter(|key| !key.answered) else { return Ok(()) };
-        // A range deletion of this table that is older than the operands deletes what older tables hold.
+        let Some(key) = self.key.take().filter(|key| !key.answered) else {
+            return Ok(());
+        };
+        // A range deletion of this table that is older than the operands deletes what older tables
+        // hold.
         if self.operator.is_some() && self.covering(&key.user_key).is_some() {
             return self.merge_over(&key, None);
         }
@@ -226,17 +273,37 @@ impl<S: Storage> Newest<'_, S> {
         if let [value] = key.operands.as_slice() {
             let (user_key, kind) = (key.user_key.as_slice(), Kind::MERGE);
             let protection = protection.rewritten((sequence, kind), (0, kind));
-            return self.writer.add_entry(FlushEntry { user_key, sequence: 0, kind, value, protection });
+            return self.writer.add_entry(FlushEntry {
+                user_key,
+                sequence: 0,
+                kind,
+                value,
+                protection,
+            });
         }
         let operands = key.oldest_first();
-        let merged = self.operator.and_then(|operator| operator.partial_merge(&key.user_key, &operands));
-        self.writer.add(&key.user_key, 0, Kind::MERGE, &merged.ok_or_else(|| no_answer(&key))?)
+        let merged = self
+            .operator
+            .and_then(|operator| operator.partial_merge(&key.user_key, &operands));
+        self.writer.add(
+            &key.user_key,
+            0,
+            Kind::MERGE,
+            &merged.ok_or_else(|| no_answer(&key))?,
+        )
     }
 
     fn merge_over(&mut self, key: &Current, base: Option<&[u8]>) -> Result<()> {
         let operands = key.oldest_first();
-        let merged = self.operator.and_then(|operator| operator.full_merge(&key.user_key, base, &operands));
-        self.writer.add(&key.user_key, 0, Kind::PUT, &merged.ok_or_else(|| no_answer(key))?)
+        let merged = self
+            .operator
+            .and_then(|operator| operator.full_merge(&key.user_key, base, &operands));
+        self.writer.add(
+            &key.user_key,
+            0,
+            Kind::PUT,
+            &merged.ok_or_else(|| no_answer(key))?,
+        )
     }
 }
 
@@ -249,7 +316,11 @@ impl Current {
 /// The error for operands that cannot be combined (SST-INGEST-1).
 #[cold]
 fn no_answer(key: &Current) -> Error {
-    let name = EntryName { user_key: &key.user_key, sequence: key.newest.0, kind: Kind::MERGE };
+    let name = EntryName {
+        user_key: &key.user_key,
+        sequence: key.newest.0,
+        kind: Kind::MERGE,
+    };
     Error::InvalidArgument(format!(
         "entry {name}: no merge operator combines its {} operands",
         key.operands.len()
@@ -262,16 +333,20 @@ impl<S: Storage> FlushSink for Newest<'_, S> {
     }
 
     fn fragment(&mut self, fragment: Fragment<'_>) -> std::result::Result<(), SinkError> {
-        let added = self.end_key().and_then(|()| self.writer.add_range(fragment.start(), fragment.end(), 0));
+        let added = self
+            .end_key()
+            .and_then(|()| self.writer.add_range(fragment.start(), fragment.end(), 0));
         added.map_err(|error| self.refuse(error))
     }
 }
 
-// What RocksDB's table files can hold: so that an engine refuses the rest before it acknowledges a write.
+// What RocksDB's table files can hold: so that an engine refuses the rest before it acknowledges a
+// write.
 //
 // Plain data and pure functions; any thread.
 
-/// What a file can hold. A table whose entries all pass [`Limits::check`] can always be written to one.
+/// What a file can hold. A table whose entries all pass [`Limits::check`] can always be written to
+/// one.
 ///
 /// ```
 /// use paranoid_memtable::Kind;
@@ -296,10 +371,20 @@ pub struct Limits {
 /// What a file can hold.
 #[must_use]
 pub const fn limits() -> Limits {
-    const KINDS: &[Kind] = &[Kind::DELETE, Kind::PUT, Kind::MERGE, Kind::SINGLE_DELETE, Kind::RANGE_DELETE];
+    const KINDS: &[Kind] = &[
+        Kind::DELETE,
+        Kind::PUT,
+        Kind::MERGE,
+        Kind::SINGLE_DELETE,
+        Kind::RANGE_DELETE,
+    ];
     // A block that is not full yet, and what is stored beside the entry.
     let beside = BLOCK_SIZE_MAX as u64 + 4096;
-    Limits { sequence_max: SEQUENCE_MAX, entry_len_max: u32::MAX as u64 - beside, kinds: KINDS }
+    Limits {
+        sequence_max: SEQUENCE_MAX,
+        entry_len_max: u32::MAX as u64 - beside,
+        kinds: KINDS,
+    }
 }
 
 impl Limits {
@@ -308,12 +393,23 @@ impl Limits {
     /// # Errors
     /// `InvalidArgument`, which names the entry.
     #[inline]
-    pub fn check(&self, user_key: &[u8], sequence: SequenceNumber, kind: Kind, value_len: u64) -> Result<()> {
+    pub fn check(
+        &self,
+        user_key: &[u8],
+        sequence: SequenceNumber,
+        kind: Kind,
+        value_len: u64,
+    ) -> Result<()> {
         let fits = (user_key.len() as u64).saturating_add(value_len) <= self.entry_len_max;
         if sequence <= self.sequence_max && fits && self.kinds.contains(&kind) {
             return Ok(());
         }
-        Err(EntryName { user_key, sequence, kind }.refused(if sequence > self.sequence_max {
+        Err(EntryName {
+            user_key,
+            sequence,
+            kind,
+        }
+        .refused(if sequence > self.sequence_max {
             "the sequence number needs more than 56 bits"
         } else if fits {
             "RocksDB has no such kind"
@@ -342,14 +438,28 @@ impl EntryName<'_> {
 
 impl<'a> From<&FlushEntry<'a>> for EntryName<'a> {
     fn from(entry: &FlushEntry<'a>) -> Self {
-        EntryName { user_key: entry.user_key, sequence: entry.sequence, kind: entry.kind }
+        EntryName {
+            user_key: entry.user_key,
+            sequence: entry.sequence,
+            kind: entry.kind,
+        }
     }
 }
 
 impl fmt::Display for EntryName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = &self.user_key[..self.user_key.len().min(SHOWN_MAX)];
-        let dots = if shown.len() < self.user_key.len() { ".." } else { "" };
-        write!(f, "\"{}{dots}\" @ {} {:?}", shown.escape_ascii(), self.sequence, self.kind)
+        let dots = if shown.len() < self.user_key.len() {
+            ".."
+        } else {
+            ""
+        };
+        write!(
+            f,
+            "\"{}{dots}\" @ {} {:?}",
+            shown.escape_ascii(),
+            self.sequence,
+            self.kind
+        )
     }
 }

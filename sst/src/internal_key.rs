@@ -16,11 +16,13 @@ pub(crate) const TAIL_LEN: usize = 8;
 /// Largest sequence number that fits into 56 bits.
 pub(crate) const SEQUENCE_MAX: SequenceNumber = (1 << 56) - 1;
 
-/// The kind of shortened separators: RocksDB's type for seeks, the largest of the kinds in data blocks.
+/// The kind of shortened separators: RocksDB's type for seeks, the largest of the kinds in data
+/// blocks.
 pub(crate) const SEEK_KIND: u8 = 0x18;
 
 /// The kinds of data blocks that are read and written.
-pub(crate) const DATA_KINDS: [Kind; 4] = [Kind::DELETE, Kind::PUT, Kind::MERGE, Kind::SINGLE_DELETE];
+pub(crate) const DATA_KINDS: [Kind; 4] =
+    [Kind::DELETE, Kind::PUT, Kind::MERGE, Kind::SINGLE_DELETE];
 
 /// The name of a kind that a data block of RocksDB or Pebble may hold and that is not read.
 pub(crate) const fn foreign_name(kind: Kind) -> &'static str {

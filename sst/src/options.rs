@@ -1,7 +1,7 @@
 //! Options of a table file.
 //!
-//! Plain data; any thread. An option that the files of its format version cannot have is `InvalidArgument` from
-//! `build`.
+//! Plain data; any thread. An option that the files of its format version cannot have is
+//! `InvalidArgument` from `build`.
 
 use std::num::NonZeroU32;
 
@@ -43,7 +43,8 @@ pub enum IndexShortening {
     SeparatorsAndSuccessor,
 }
 
-/// The column family that a file belongs to. Repair believes it: a file of another one is moved away.
+/// The column family that a file belongs to. Repair believes it: a file of another one is moved
+/// away.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ColumnFamily {
     /// Its number.
@@ -56,14 +57,20 @@ impl ColumnFamily {
     /// No column family in particular: what files to be ingested say.
     #[must_use]
     pub fn unknown() -> Self {
-        ColumnFamily { id: 0x7fff_ffff, name: String::new() }
+        ColumnFamily {
+            id: 0x7fff_ffff,
+            name: String::new(),
+        }
     }
 }
 
 impl Default for ColumnFamily {
     /// Number 0, `default`.
     fn default() -> Self {
-        ColumnFamily { id: 0, name: "default".into() }
+        ColumnFamily {
+            id: 0,
+            name: "default".into(),
+        }
     }
 }
 
@@ -117,7 +124,9 @@ impl Default for SortedTableOptions {
 impl SortedTableOptions {
     /// Defaults to change.
     pub fn builder() -> SortedTableOptionsBuilder {
-        SortedTableOptionsBuilder { options: SortedTableOptions::default() }
+        SortedTableOptionsBuilder {
+            options: SortedTableOptions::default(),
+        }
     }
 }
 
@@ -141,8 +150,9 @@ macro_rules! setters {
 }
 
 setters! {
-    /// RocksDB's format version, 2 to 6. Default 5: every RocksDB since 6.27 opens it, since 6.6 if the checksum is not XXH3.
-    /// Older readers need a lower version and the checksum `Crc32c`; Pebble, in stores of its oldest format, version 2.
+    /// RocksDB's format version, 2 to 6. Default 5: every RocksDB since 6.27 opens it, since 6.6 if
+    /// the checksum is not XXH3. Older readers need a lower version and the checksum `Crc32c`;
+    /// Pebble, in stores of its oldest format, version 2.
     format_version: u32 => format_version;
     /// The checksum of every block. Default XXH3; `Crc32` is refused: RocksDB does not have it.
     checksum: ChecksumKind => checksum;
@@ -150,11 +160,14 @@ setters! {
     compression: Compression => compression;
     /// Bytes of a data block, about. Default 4096.
     block_size: u32 => block_size;
-    /// A block ends early, this many per cent before its size, if the next entry would make it larger. Default 10.
+    /// A block ends early, this many per cent before its size, if the next entry would make it
+    /// larger. Default 10.
     block_size_deviation: u32 => block_size_deviation;
-    /// Number of entries of a data block from one key that is stored whole to the next, 1 to 128. Default 16.
+    /// Number of entries of a data block from one key that is stored whole to the next, 1 to 128.
+    /// Default 16.
     block_restart_interval: u32 => block_restart_interval;
-    /// Number of entries of the index from one key that is stored whole to the next, 1 to 128. Default 1.
+    /// Number of entries of the index from one key that is stored whole to the next, 1 to 128.
+    /// Default 1.
     index_block_restart_interval: u32 => index_block_restart_interval;
     /// How separators are shortened.
     index_shortening: IndexShortening => index_shortening;
@@ -162,10 +175,11 @@ setters! {
     bloom_millibits_per_key: u32 => bloom_millibits;
     /// The column family. Default 0, `default`.
     column_family: ColumnFamily => column_family;
-    /// Seconds since 1970 to be stored as the time of creation. Default: the clock when the file is begun.
+    /// Seconds since 1970 to be stored as the time of creation. Default: the clock when the file is
+    /// begun.
     creation_time: u64 => creation_time;
-    /// What the checksums of format version 6 are bound to; older versions have none. Default: at random, another for
-    /// each file.
+    /// What the checksums of format version 6 are bound to; older versions have none. Default: at
+    /// random, another for each file.
     context_base: NonZeroU32 => context_base;
     /// Whether the file is read back, every byte of it, before it gets its name. Default yes.
     verify_after_write: bool => verify_after_write;
@@ -179,12 +193,29 @@ impl SortedTableOptionsBuilder {
     pub fn build(self) -> Result<SortedTableOptions> {
         let options = self.options;
         let (bits, percent) = (options.bloom_millibits, options.block_size_deviation);
-        let intervals = [options.block_restart_interval, options.index_block_restart_interval];
-        let wrong = intervals.into_iter().find(|interval| !(1..=RESTART_INTERVAL_MAX).contains(interval));
+        let intervals = [
+            options.block_restart_interval,
+            options.index_block_restart_interval,
+        ];
+        let wrong = intervals
+            .into_iter()
+            .find(|interval| !(1..=RESTART_INTERVAL_MAX).contains(interval));
         for (holds, what, value) in [
-            ((2..=6).contains(&options.format_version), "format version", options.format_version),
-            (options.checksum <= ChecksumKind::Xxh3, "checksum kind", options.checksum.as_u8().into()),
-            ((1..=BLOCK_SIZE_MAX).contains(&options.block_size), "block size", options.block_size),
+            (
+                (2..=6).contains(&options.format_version),
+                "format version",
+                options.format_version,
+            ),
+            (
+                options.checksum <= ChecksumKind::Xxh3,
+                "checksum kind",
+                options.checksum.as_u8().into(),
+            ),
+            (
+                (1..=BLOCK_SIZE_MAX).contains(&options.block_size),
+                "block size",
+                options.block_size,
+            ),
             (percent <= 100, "block size deviation", percent),
             (wrong.is_none(), "restart interval", wrong.unwrap_or(0)),
             (
@@ -192,7 +223,11 @@ impl SortedTableOptionsBuilder {
                 "a context base with format version",
                 options.format_version,
             ),
-            (bits == 0 || (1000..=1_000_000).contains(&bits), "thousandths of bits per key", bits),
+            (
+                bits == 0 || (1000..=1_000_000).contains(&bits),
+                "thousandths of bits per key",
+                bits,
+            ),
         ] {
             if !holds {
                 return Err(Error::InvalidArgument(format!("{what} {value}")));

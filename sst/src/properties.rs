@@ -1,6 +1,7 @@
 //! The properties block: names and values, in order of names.
 //!
-//! * SST-PROPERTIES-1: names ascend and differ. A number is a varint of 64 bits, a `fixed` one is little-endian.
+//! * SST-PROPERTIES-1: names ascend and differ. A number is a varint of 64 bits, a `fixed` one is
+//!   little-endian.
 //! * SST-PROPERTIES-2: memory is bounded by the block (SST-BLOCK-CURSOR-2).
 //!
 //! Plain data; any thread.
@@ -73,15 +74,21 @@ impl Properties {
 
     /// All names and values, in order of names.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.values.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))
+        self.values
+            .iter()
+            .map(|(name, value)| (name.as_slice(), value.as_slice()))
     }
 
     pub(crate) fn fixed32(&self, name: &str) -> Option<u32> {
-        self.get(name).filter(|value| value.len() == 4).and_then(|value| u32_at(value, 0))
+        self.get(name)
+            .filter(|value| value.len() == 4)
+            .and_then(|value| u32_at(value, 0))
     }
 
     pub(crate) fn fixed64(&self, name: &str) -> Option<u64> {
-        self.get(name).filter(|value| value.len() == 8).and_then(|value| u64_at(value, 0))
+        self.get(name)
+            .filter(|value| value.len() == 8)
+            .and_then(|value| u64_at(value, 0))
     }
 
     pub(crate) fn put(&mut self, name: &str, value: impl Into<Vec<u8>>) {
@@ -110,7 +117,10 @@ impl Properties {
         let mut more = cursor.first()?;
         while more {
             let (name, value) = (cursor.key(), cursor.value());
-            let ascends = properties.values.last_key_value().is_none_or(|(last, _)| last.as_slice() < name);
+            let ascends = properties
+                .values
+                .last_key_value()
+                .is_none_or(|(last, _)| last.as_slice() < name);
             if !ascends {
                 return Err(Damage("names that do not ascend"));
             }

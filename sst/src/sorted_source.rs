@@ -1,8 +1,8 @@
 //! A table file as a source of a set's merging cursor: [`TableCursor`] is a
 //! [`SortedSource`](paranoid_memtable::scan::SortedSource).
 //!
-//! What a file's range deletions hide the merging cursor asks by `cover`. After damage the cursor stands nowhere, so a walk
-//! shows nothing more of the file until the next seek.
+//! What a file's range deletions hide the merging cursor asks by `cover`. After damage the cursor
+//! stands nowhere, so a walk shows nothing more of the file until the next seek.
 //!
 //! One thread at a time moves a cursor.
 
@@ -35,7 +35,18 @@ impl SortedSource for TableCursor {
             SourceMove::SeekBefore(key) => self.seek_for_prev(key, SequenceNumber::MAX),
         }?;
         let here = self.entry();
-        Ok(here.map(|TableEntry { user_key, sequence, kind, .. }| SourceKey { user_key, sequence, kind }))
+        Ok(here.map(
+            |TableEntry {
+                 user_key,
+                 sequence,
+                 kind,
+                 ..
+             }| SourceKey {
+                user_key,
+                sequence,
+                kind,
+            },
+        ))
     }
 
     fn value_into(&self, value: &mut Vec<u8>) -> Result<()> {
@@ -49,7 +60,10 @@ impl SortedSource for TableCursor {
         take: &mut dyn FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
     ) -> Result<()> {
         // A file may have empty ranges, which delete nothing.
-        let mut ranges = self.table().range_tombstones().filter(|(start, end, _)| start < end);
+        let mut ranges = self
+            .table()
+            .range_tombstones()
+            .filter(|(start, end, _)| start < end);
         ranges.try_for_each(|(start, end, sequence)| take(start, end, sequence))
     }
 
@@ -60,7 +74,11 @@ impl SortedSource for TableCursor {
         snapshot: SequenceNumber,
     ) -> Result<Option<Cover<'_>>> {
         let covering = self.table().covering_tombstone(key, snapshot)?;
-        Ok(covering.map(|sequence| Cover { sequence, span: None, hides_own: false }))
+        Ok(covering.map(|sequence| Cover {
+            sequence,
+            span: None,
+            hides_own: false,
+        }))
     }
 
     fn may_hold(&mut self, key: &[u8]) -> Result<bool> {

@@ -1,4 +1,5 @@
-//! Where files are stored: the file system calls of a writer as a trait, which tests implement, too.
+//! Where files are stored: the file system calls of a writer as a trait, which tests implement,
+//! too.
 //!
 //! ```text
 //!   create NAME.N.tmp -> write.. -> sync -> (read back) -> rename to NAME -> sync the directory
@@ -13,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, fs, io};
 
-/// A file that is being written. Nothing of it needs to survive a crash before [`sync`](StorageFile::sync) returned.
+/// A file that is being written. Nothing of it needs to survive a crash before
+/// [`sync`](StorageFile::sync) returned.
 pub trait StorageFile: Write {
     /// All bytes written so far survive a crash once this returns.
     ///
@@ -22,9 +24,9 @@ pub trait StorageFile: Write {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// What a writer asks of a file system, in this order: `exists`, `create_new`, writes, `sync`, `open` (to read back),
-/// `exists`, `rename`, `sync_directory`; `remove` after a failure. [`Disk`] is the machine's; that of
-/// the tests loses what was not synced.
+/// What a writer asks of a file system, in this order: `exists`, `create_new`, writes, `sync`,
+/// `open` (to read back), `exists`, `rename`, `sync_directory`; `remove` after a failure. [`Disk`]
+/// is the machine's; that of the tests loses what was not synced.
 pub trait Storage {
     /// A file being written.
     type File: StorageFile + fmt::Debug;
@@ -97,7 +99,11 @@ impl Storage for Disk {
 
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
         // Elsewhere directories cannot be opened, and names survive by themselves.
-        if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
+        if cfg!(unix) {
+            File::open(directory)?.sync_all()
+        } else {
+            Ok(())
+        }
     }
 
     fn open(&self, path: &Path) -> io::Result<TableSource> {
@@ -113,13 +119,14 @@ pub(crate) fn directory_of(path: &Path) -> PathBuf {
     }
 }
 
-// Where a reader takes its bytes from: a file by positioned reads, or memory that the caller mapped or filled.
+// Where a reader takes its bytes from: a file by positioned reads, or memory that the caller mapped
+// or filled.
 //
 // Any thread; reads of one source do not disturb each other.
 
-/// Memory that a reader shares: a `Vec<u8>`, or a mapping of a file by the crate of the caller's choice. It must stay as
-/// it is while a table or cursor uses it: the index and the filter are verified once, when the table is opened, and a block
-/// while it is fetched.
+/// Memory that a reader shares: a `Vec<u8>`, or a mapping of a file by the crate of the caller's
+/// choice. It must stay as it is while a table or cursor uses it: the index and the filter are
+/// verified once, when the table is opened, and a block while it is fetched.
 pub type SharedMemory = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// The bytes of a table file. Any number of threads read it at once.
@@ -154,21 +161,32 @@ enum Kind {
 }
 
 impl TableSource {
-    /// A file, read at positions: its cursor is not moved. Its length is asked once, and each block that is fetched is one
-    /// read into new memory.
+    /// A file, read at positions: its cursor is not moved. Its length is asked once, and each block
+    /// that is fetched is one read into new memory.
     ///
     /// # Errors
     /// Those of the operating system.
     pub fn file(file: File) -> io::Result<Self> {
         let len = file.metadata()?.len();
-        Ok(TableSource { kind: Kind::File(file), len })
+        Ok(TableSource {
+            kind: Kind::File(file),
+            len,
+        })
     }
 
-    /// Memory. Blocks that are not compressed are verified and read where they lie, without a copy. O(1).
+    /// Memory. Blocks that are not compressed are verified and read where they lie, without a copy.
+    /// O(1).
     #[must_use]
     pub fn memory(bytes: SharedMemory) -> Self {
         let len = (*bytes).as_ref().len() as u64;
-        TableSource { kind: Kind::Memory(BlockBytes { end: usize::MAX, all: bytes, start: 0 }), len }
+        TableSource {
+            kind: Kind::Memory(BlockBytes {
+                end: usize::MAX,
+                all: bytes,
+                start: 0,
+            }),
+            len,
+        }
     }
 
     /// Length of the whole source in bytes.
@@ -192,7 +210,11 @@ impl TableSource {
                 if (*memory.all).as_ref().get(start..end).is_none() {
                     return Err(too_large());
                 }
-                Ok(BlockBytes { all: Arc::clone(&memory.all), start, end })
+                Ok(BlockBytes {
+                    all: Arc::clone(&memory.all),
+                    start,
+                    end,
+                })
             }
         }
     }
@@ -232,14 +254,21 @@ impl fmt::Debug for BlockBytes {
 
 impl From<Vec<u8>> for BlockBytes {
     fn from(bytes: Vec<u8>) -> Self {
-        BlockBytes { end: bytes.len(), all: Arc::new(bytes), start: 0 }
+        BlockBytes {
+            end: bytes.len(),
+            all: Arc::new(bytes),
+            start: 0,
+        }
     }
 }
 
 impl AsRef<[u8]> for BlockBytes {
     #[inline]
     fn as_ref(&self) -> &[u8] {
-        (*self.all).as_ref().get(self.start..self.end).unwrap_or_default()
+        (*self.all)
+            .as_ref()
+            .get(self.start..self.end)
+            .unwrap_or_default()
     }
 }
 

@@ -4,13 +4,14 @@
 //!   footer -> metaindex -> properties -> range deletions, index, filter (kept in memory)
 //!   block: handle compared with the file's length -> bytes read -> checksum -> decompressed
 //! ```
-//! * SST-TABLE-1: every length is compared with what is there before it is used; memory is bounded by a multiple of
-//!   the file.
+//! * SST-TABLE-1: every length is compared with what is there before it is used; memory is bounded
+//!   by a multiple of the file.
 //! * SST-TABLE-2: every block is verified each time it is fetched, before a byte of it is believed.
-//! * SST-TABLE-3: a filter that is damaged or of an unknown kind says "maybe"; `verify` reports the damaged one.
+//! * SST-TABLE-3: a filter that is damaged or of an unknown kind says "maybe"; `verify` reports the
+//!   damaged one.
 //!
-//! Any thread: a table is immutable, and a clone shares it. Not promised: that blocks which were fetched and verified,
-//! the index among them, stay intact in the reader's own memory.
+//! Any thread: a table is immutable, and a clone shares it. Not promised: that blocks which were
+//! fetched and verified, the index among them, stay intact in the reader's own memory.
 
 use std::iter::FusedIterator;
 use std::path::Path;
@@ -24,7 +25,9 @@ use crate::block_cursor::BlockCursor;
 use crate::coding::{BlockHandle, take_handle};
 use crate::cursor::TableCursor;
 use crate::error::{BlockKind, Damage, Error, Result};
-use crate::finish::{DICTIONARY, FILTER, FILTERS, INDEX, OLD_PROPERTIES, PROPERTIES, RANGE_DELETIONS};
+use crate::finish::{
+    DICTIONARY, FILTER, FILTERS, INDEX, OLD_PROPERTIES, PROPERTIES, RANGE_DELETIONS,
+};
 use crate::footer::Footer;
 use crate::internal_key::{SEQUENCE_MAX, TAIL_LEN, foreign_name, sequence_of};
 use crate::properties::Properties;
@@ -33,9 +36,10 @@ use crate::table_file::{TableFile, report};
 use crate::tombstones::Tombstones;
 use crate::{compression, filter, properties, tombstones};
 
-/// A table file that is open for reading: RocksDB's, LevelDB's, or one of [`SortedTableWriter`](crate::SortedTableWriter). Any
-/// number of threads use it at once; a clone shares it. Index, filter, properties and range deletions are in memory, verified once;
-/// data blocks are read and verified each time they are needed.
+/// A table file that is open for reading: RocksDB's, LevelDB's, or one of
+/// [`SortedTableWriter`](crate::SortedTableWriter). Any number of threads use it at once; a clone
+/// shares it. Index, filter, properties and range deletions are in memory, verified once; data
+/// blocks are read and verified each time they are needed.
 ///
 /// ```
 /// # use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
@@ -95,27 +99,32 @@ impl Names {
             (BlockKind::RangeDeletions, self.range_deletions),
             (BlockKind::Filter, self.filter),
         ];
-        let known = known.into_iter().filter_map(|(kind, handle)| Some((kind, handle?)));
+        let known = known
+            .into_iter()
+            .filter_map(|(kind, handle)| Some((kind, handle?)));
         known.chain(self.others.iter().copied()).collect()
     }
 }
 
 impl SortedTable {
-    /// Opens a file. Reads all of it but the data blocks: O(bytes of index, filter, properties and range deletions).
+    /// Opens a file. Reads all of it but the data blocks: O(bytes of index, filter, properties and
+    /// range deletions).
     ///
-    /// The property `rocksdb.comparator` names the order of keys. A file without it, as old ones and all of LevelDB are, is
-    /// taken for one in the order of bytes: in another order gets would miss keys, and `verify` says that they do not ascend.
+    /// The property `rocksdb.comparator` names the order of keys. A file without it, as old ones
+    /// and all of LevelDB are, is taken for one in the order of bytes: in another order gets would
+    /// miss keys, and `verify` says that they do not ascend.
     ///
     /// # Errors
-    /// `Io`; `Corruption` with file, offset and block; `NotSupported`, by name, for an intact file of another table format
-    /// (Pebble's, a later version), order of keys or index, and for one whose properties state a compression
-    /// that this build does not read.
+    /// `Io`; `Corruption` with file, offset and block; `NotSupported`, by name, for an intact file
+    /// of another table format (Pebble's, a later version), order of keys or index, and for one
+    /// whose properties state a compression that this build does not read.
     pub fn open(path: impl AsRef<Path>) -> Result<SortedTable> {
         let path = path.as_ref();
         SortedTable::from_source(path, Disk.open(path).map_err(Error::io("open", path))?)
     }
 
-    /// Opens a table whose bytes lie in memory or in a file that is open already. `name` is for reports.
+    /// Opens a table whose bytes lie in memory or in a file that is open already. `name` is for
+    /// reports.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -123,9 +132,9 @@ impl SortedTable {
         SortedTable::with_global_sequence(name, source, None)
     }
 
-    /// As [`from_source`](Self::from_source) for an ingested file whose sequence number is stored elsewhere (in the
-    /// manifest of its database): every entry has `global_sequence`. Files that were not made for ingestion ignore
-    /// it.
+    /// As [`from_source`](Self::from_source) for an ingested file whose sequence number is stored
+    /// elsewhere (in the manifest of its database): every entry has `global_sequence`. Files that
+    /// were not made for ingestion ignore it.
     ///
     /// # Errors
     /// As [`open`](Self::open); `InvalidArgument` if the file states another sequence number.
@@ -135,7 +144,9 @@ impl SortedTable {
         global_sequence: Option<SequenceNumber>,
     ) -> Result<SortedTable> {
         let inner = TableFile::new(name.as_ref(), source)?.open(global_sequence)?;
-        Ok(SortedTable { inner: Arc::new(inner) })
+        Ok(SortedTable {
+            inner: Arc::new(inner),
+        })
     }
 
     /// What the file says about itself. A LevelDB table has no properties.
@@ -150,8 +161,8 @@ impl SortedTable {
         &self.inner.base.footer
     }
 
-    /// All blocks but the data blocks, the index among them: what each is, its offset and its size in bytes, without
-    /// the trailer.
+    /// All blocks but the data blocks, the index among them: what each is, its offset and its size
+    /// in bytes, without the trailer.
     pub fn blocks(&self) -> impl FusedIterator<Item = (BlockKind, BlockHandle)> {
         let index = (BlockKind::Index, self.inner.index_handle);
         self.inner.named.iter().copied().chain([index])
@@ -162,8 +173,8 @@ impl SortedTable {
         self.inner.tombstones.iter()
     }
 
-    /// The largest sequence number up to `snapshot` of a range deletion over `user_key`. O(log^2 n) for n range deletions;
-    /// the first question builds an index over them.
+    /// The largest sequence number up to `snapshot` of a range deletion over `user_key`. O(log^2 n)
+    /// for n range deletions; the first question builds an index over them.
     ///
     /// # Errors
     /// `Memtable` if the memory that holds them is damaged.
@@ -175,17 +186,22 @@ impl SortedTable {
         self.inner.tombstones.covering(user_key.as_ref(), snapshot)
     }
 
-    /// A cursor over entries as they are stored: every version, range deletions not applied. It stands nowhere.
+    /// A cursor over entries as they are stored: every version, range deletions not applied. It
+    /// stands nowhere.
     #[must_use]
     pub fn cursor(&self) -> TableCursor {
         TableCursor::new(self.clone())
     }
 
-    /// Whether there may be entries of this user key, by the filter alone: O(key length), one cache line of the filter.
-    /// `false` is certain as long as the filter in memory is intact; without a filter the answer is `true`.
+    /// Whether there may be entries of this user key, by the filter alone: O(key length), one cache
+    /// line of the filter. `false` is certain as long as the filter in memory is intact; without a
+    /// filter the answer is `true`.
     #[must_use]
     pub fn may_hold(&self, user_key: impl AsRef<[u8]>) -> bool {
-        self.inner.filter.as_ref().is_none_or(|block| filter::may_hold(block.as_ref(), user_key.as_ref()))
+        self.inner
+            .filter
+            .as_ref()
+            .is_none_or(|block| filter::may_hold(block.as_ref(), user_key.as_ref()))
     }
 }
 
@@ -203,9 +219,11 @@ impl TableFile {
             return Err(self.missing("the metaindex names no index"));
         };
         let named = names.blocks(self.footer.metaindex());
-        // Before format version 6 no checksum covers this handle: a flipped bit may name another block of the same size.
+        // Before format version 6 no checksum covers this handle: a flipped bit may name another
+        // block of the same size.
         let data_end = properties.number(properties::DATA_SIZE).unwrap_or(0);
-        if index_handle.offset < data_end || named.iter().any(|(_, handle)| *handle == index_handle) {
+        if index_handle.offset < data_end || named.iter().any(|(_, handle)| *handle == index_handle)
+        {
             return Err(self.damaged(BlockKind::Index, index_handle)(Damage(
                 "another block in place of the index",
             )));
@@ -217,7 +235,9 @@ impl TableFile {
             let read = tombstones::read(block.as_ref(), global_sequence);
             list = read.map_err(self.damaged(BlockKind::RangeDeletions, handle))?;
         }
-        let whole_keys = properties.get(properties::WHOLE_KEY_FILTERING).is_none_or(|value| value == b"1");
+        let whole_keys = properties
+            .get(properties::WHOLE_KEY_FILTERING)
+            .is_none_or(|value| value == b"1");
         // SST-TABLE-3: damage is left to `verify`.
         let filter = names.filter.filter(|_| whole_keys);
         let filter = filter.and_then(|handle| self.fetch(BlockKind::Filter, handle).ok());
@@ -245,13 +265,17 @@ impl TableFile {
         read_names(block.as_ref()).map_err(self.damaged(BlockKind::Metaindex, handle))
     }
 
-    /// Properties are read although their checksum differs if it agrees once the global sequence number is zero:
-    /// databases overwrite it in place.
+    /// Properties are read although their checksum differs if it agrees once the global sequence
+    /// number is zero: databases overwrite it in place.
     fn properties(&self, names: &Names) -> Result<Properties> {
         let Some(handle) = names.properties else {
             return match self.is_leveldb {
-                true if self.footer.is_last_of_leveldb(self.footer_offset()) => Ok(Properties::default()),
-                true => Err(self.missing("metaindex, index and footer are not one after the other")),
+                true if self.footer.is_last_of_leveldb(self.footer_offset()) => {
+                    Ok(Properties::default())
+                }
+                true => {
+                    Err(self.missing("metaindex, index and footer are not one after the other"))
+                }
                 false => Err(self.missing("no properties are named")),
             };
         };
@@ -261,7 +285,8 @@ impl TableFile {
 
     fn index_form(&self, properties: &Properties) -> Result<IndexForm> {
         let is_other = |name: &&[u8]| {
-            name.strip_prefix(properties::INTERNAL_COMPARATOR).unwrap_or(name)
+            name.strip_prefix(properties::INTERNAL_COMPARATOR)
+                .unwrap_or(name)
                 != properties::BYTEWISE.as_bytes()
         };
         if let Some(comparator) = properties.get(properties::COMPARATOR).filter(is_other) {
@@ -283,7 +308,13 @@ impl TableFile {
         let stored = u64::from(self.footer.format_version());
         if version != 0 && version != stored {
             let what = "the format version is not the one that the properties state";
-            return Err(report(&self.file, BlockKind::Footer, self.footer_offset(), what, (version, stored)));
+            return Err(report(
+                &self.file,
+                BlockKind::Footer,
+                self.footer_offset(),
+                what,
+                (version, stored),
+            ));
         }
         let flag = |name| properties.number(name).unwrap_or(0) != 0;
         Ok(IndexForm {
@@ -311,11 +342,13 @@ impl TableFile {
         if !holds {
             return Err(self.missing("properties of an ingested file that contradict each other"));
         }
-        let (Some(2), Some(stated)) = (version, stated) else { return Ok(None) };
+        let (Some(2), Some(stated)) = (version, stated) else {
+            return Ok(None);
+        };
         match wanted {
-            Some(wanted) if stated != 0 && stated != wanted => {
-                Err(Error::InvalidArgument(format!("global sequence {wanted}: the file states {stated}")))
-            }
+            Some(wanted) if stated != 0 && stated != wanted => Err(Error::InvalidArgument(
+                format!("global sequence {wanted}: the file states {stated}"),
+            )),
             wanted => Ok(Some(wanted.unwrap_or(stated))),
         }
     }
@@ -330,7 +363,9 @@ fn read_names(block: &[u8]) -> Result<Names, Damage> {
         if last.as_deref().is_some_and(|last| last >= cursor.key()) {
             return Err(Damage("names that do not ascend"));
         }
-        let Some((handle, [])) = take_handle(cursor.value()) else { return Err(Damage("no handle")) };
+        let Some((handle, [])) = take_handle(cursor.value()) else {
+            return Err(Damage("no handle"));
+        };
         match cursor.key() {
             FILTER => names.filter = Some(handle),
             INDEX => names.index = Some(handle),
@@ -361,20 +396,31 @@ impl Inner {
 
     /// A cursor over the index.
     pub(crate) fn index_cursor(&self) -> Result<BlockCursor<BlockBytes>, Damage> {
-        let key_len_min = if self.index_form.user_keys { 0 } else { TAIL_LEN };
+        let key_len_min = if self.index_form.user_keys {
+            0
+        } else {
+            TAIL_LEN
+        };
         BlockCursor::new(self.index.clone(), self.index_form.values, key_len_min)
     }
 
     /// Refuses an entry that is none of [`DATA_KINDS`](crate::internal_key::DATA_KINDS).
     #[cold]
     pub(crate) fn not_read(&self, kind: Kind) -> Error {
-        self.base.not_supported(format!("an entry of kind {} ({})", kind.as_u8(), foreign_name(kind)))
+        self.base.not_supported(format!(
+            "an entry of kind {} ({})",
+            kind.as_u8(),
+            foreign_name(kind)
+        ))
     }
 
-    /// Refuses an entry of an ingested file that has a sequence number of its own: all of them have the global one.
+    /// Refuses an entry of an ingested file that has a sequence number of its own: all of them have
+    /// the global one.
     pub(crate) fn check_sequence(&self, packed: u64) -> Result<(), Damage> {
         match self.global_sequence {
-            Some(_) if sequence_of(packed) != 0 => Err(Damage("a sequence number in an ingested file")),
+            Some(_) if sequence_of(packed) != 0 => {
+                Err(Damage("a sequence number in an ingested file"))
+            }
             _ => Ok(()),
         }
     }
@@ -387,7 +433,11 @@ impl Inner {
     /// Reads the footer and every named block again.
     pub(crate) fn fetch_named(&self) -> Result<()> {
         if self.base.read_footer()? != self.base.footer {
-            return Err(Damage("another footer than before").in_file(&self.base.file, BlockKind::Footer, 0));
+            return Err(Damage("another footer than before").in_file(
+                &self.base.file,
+                BlockKind::Footer,
+                0,
+            ));
         }
         for &(kind, handle) in &self.named {
             match kind {
@@ -395,15 +445,19 @@ impl Inner {
                 _ => self.base.fetch(kind, handle)?,
             };
         }
-        self.base.fetch(BlockKind::Index, self.index_handle).map(|_| ())
+        self.base
+            .fetch(BlockKind::Index, self.index_handle)
+            .map(|_| ())
     }
 }
 
 // Gets: what a table says about a key at a snapshot.
 //
-// Range deletions are asked before the filter: they may delete a key that the filter denies. Any thread.
+// Range deletions are asked before the filter: they may delete a key that the filter denies. Any
+// thread.
 
-/// The merge operands that a table has of a key, newest first, each with its sequence number, and what they stand on.
+/// The merge operands that a table has of a key, newest first, each with its sequence number, and
+/// what they stand on.
 ///
 /// ```
 /// use paranoid_memtable::{Kind, Lookup};
@@ -433,17 +487,19 @@ pub struct MergeOperands {
     pub base: Base<Vec<u8>>,
 }
 
-/// What a table says about a key: a copy of the value with its sequence number, or copies of merge operands.
+/// What a table says about a key: a copy of the value with its sequence number, or copies of merge
+/// operands.
 type Found = Lookup<(SequenceNumber, Vec<u8>), MergeOperands>;
 
 impl SortedTable {
-    /// What the table says about `user_key` to a reader at `snapshot`, with copies of the value or the operands: range deletions first, then the filter, which answers
-    /// most absent keys, then the newest entry up to the snapshot. O(log blocks), and one block read and verified, more
+    /// What the table says about `user_key` to a reader at `snapshot`, with copies of the value or
+    /// the operands: range deletions first, then the filter, which answers most absent keys, then
+    /// the newest entry up to the snapshot. O(log blocks), and one block read and verified, more
     /// only where merge operands go on in the next one. Any thread.
     ///
     /// # Errors
-    /// `Corruption` with file, offset and block; `Io`; `NotSupported`, with number and name, for an entry of a kind that is
-    /// not read (blob index, wide columns, Pebble's own kinds).
+    /// `Corruption` with file, offset and block; `Io`; `NotSupported`, with number and name, for an
+    /// entry of a kind that is not read (blob index, wide columns, Pebble's own kinds).
     pub fn get(&self, user_key: impl AsRef<[u8]>, snapshot: SequenceNumber) -> Result<Found> {
         self.find(user_key.as_ref(), snapshot)
     }
@@ -451,7 +507,10 @@ impl SortedTable {
     fn find(&self, user_key: &[u8], snapshot: SequenceNumber) -> Result<Found> {
         let covering = self.covering_tombstone(user_key, snapshot)?;
         let none = match covering {
-            Some(sequence) => Lookup::Deleted { sequence, by: DeletedBy::Range },
+            Some(sequence) => Lookup::Deleted {
+                sequence,
+                by: DeletedBy::Range,
+            },
             None => Lookup::NotFound,
         };
         if !self.may_hold(user_key) {
@@ -462,7 +521,8 @@ impl SortedTable {
         cursor.find(user_key, snapshot)?;
         let mut operands = vec![];
         while let Some(entry) = cursor.stored().filter(|entry| entry.user_key == user_key) {
-            // In an ingested file range deletions have the sequence number of the entries and delete none of them.
+            // In an ingested file range deletions have the sequence number of the entries and
+            // delete none of them.
             if covering.is_some_and(|covering| covering > entry.sequence) {
                 break;
             }
@@ -475,23 +535,41 @@ impl SortedTable {
                     continue;
                 }
                 Kind::PUT if operands.is_empty() => Lookup::Value((sequence, value())),
-                Kind::PUT => Lookup::Merge(MergeOperands { operands, base: Base::Value(value()) }),
+                Kind::PUT => Lookup::Merge(MergeOperands {
+                    operands,
+                    base: Base::Value(value()),
+                }),
                 Kind::DELETE => answer(operands, Base::Deleted, deleted(DeletedBy::Point)),
                 Kind::SINGLE_DELETE => answer(operands, Base::Deleted, deleted(DeletedBy::Single)),
                 kind => return Err(self.inner.not_read(kind)),
             });
         }
-        let base = if covering.is_some() { Base::Deleted } else { Base::Below };
+        let base = if covering.is_some() {
+            Base::Deleted
+        } else {
+            Base::Below
+        };
         Ok(answer(operands, base, none))
     }
 
-    /// Looks up each of `keys`, in their order, as [`get`](Self::get) does. Damage under one key fails no other.
-    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K], snapshot: SequenceNumber) -> Vec<Result<Found>> {
-        keys.iter().map(|key| self.find(key.as_ref(), snapshot)).collect()
+    /// Looks up each of `keys`, in their order, as [`get`](Self::get) does. Damage under one key
+    /// fails no other.
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        snapshot: SequenceNumber,
+    ) -> Vec<Result<Found>> {
+        keys.iter()
+            .map(|key| self.find(key.as_ref(), snapshot))
+            .collect()
     }
 }
 
 /// `alone` without operands, else the operands on `base`.
 fn answer(operands: Vec<(SequenceNumber, Vec<u8>)>, base: Base<Vec<u8>>, alone: Found) -> Found {
-    if operands.is_empty() { alone } else { Lookup::Merge(MergeOperands { operands, base }) }
+    if operands.is_empty() {
+        alone
+    } else {
+        Lookup::Merge(MergeOperands { operands, base })
+    }
 }

@@ -3,9 +3,10 @@
 //! ```text
 //!   handle -> compared with the file's length -> bytes read -> checksum -> decompressed
 //! ```
-//! * SST-TABLE-FILE-1: every length is compared with what is there before it is used; memory is bounded by a multiple
-//!   of the file.
-//! * SST-TABLE-FILE-2: every block is verified each time it is fetched, before a byte of it is believed.
+//! * SST-TABLE-FILE-1: every length is compared with what is there before it is used; memory is
+//!   bounded by a multiple of the file.
+//! * SST-TABLE-FILE-2: every block is verified each time it is fetched, before a byte of it is
+//!   believed.
 //!
 //! Any thread.
 
@@ -36,7 +37,12 @@ impl TableFile {
         let file: Arc<Path> = Arc::from(name);
         let footer = read_footer(&file, &source)?;
         let is_leveldb = footer.format_version() == LEVELDB_VERSION;
-        Ok(TableFile { file, source, footer, is_leveldb })
+        Ok(TableFile {
+            file,
+            source,
+            footer,
+            is_leveldb,
+        })
     }
 
     /// Reads the footer again.
@@ -50,21 +56,37 @@ impl TableFile {
 
     #[cold]
     pub(crate) fn not_supported(&self, feature: impl Into<String>) -> Error {
-        Error::NotSupported { file: Arc::clone(&self.file), feature: feature.into() }
+        Error::NotSupported {
+            file: Arc::clone(&self.file),
+            feature: feature.into(),
+        }
     }
 
     /// Makes reports about a block.
-    pub(crate) fn damaged(&self, kind: BlockKind, handle: BlockHandle) -> impl Fn(Damage) -> Error + '_ {
+    pub(crate) fn damaged(
+        &self,
+        kind: BlockKind,
+        handle: BlockHandle,
+    ) -> impl Fn(Damage) -> Error + '_ {
         move |damage| damage.in_file(&self.file, kind, handle.offset)
     }
 
-    /// A block's bytes with their trailer, once they are known to lie in the file (SST-TABLE-FILE-1).
+    /// A block's bytes with their trailer, once they are known to lie in the file
+    /// (SST-TABLE-FILE-1).
     fn stored(&self, kind: BlockKind, handle: BlockHandle) -> Result<BlockBytes> {
         if handle.end() > self.footer_offset() {
             let values = (self.footer_offset(), handle.end());
-            return Err(report(&self.file, kind, handle.offset, "a block that ends in the footer", values));
+            return Err(report(
+                &self.file,
+                kind,
+                handle.offset,
+                "a block that ends in the footer",
+                values,
+            ));
         }
-        self.source.read(handle.offset, handle.size + TRAILER_LEN).map_err(Error::io("read", &self.file))
+        self.source
+            .read(handle.offset, handle.size + TRAILER_LEN)
+            .map_err(Error::io("read", &self.file))
     }
 
     /// A verified block, decompressed (SST-TABLE-FILE-2).
@@ -83,14 +105,14 @@ impl TableFile {
             }
             Ok(Cow::Owned(raw)) => Ok(raw.into()),
             Err(Refusal::Unknown) => Err(self.not_supported(compression::name(packing))),
-            Err(Refusal::Damaged) => {
-                Err(self.damaged(kind, handle)(Damage("a block that does not decompress")))
-            }
+            Err(Refusal::Damaged) => Err(self.damaged(kind, handle)(Damage(
+                "a block that does not decompress",
+            ))),
         }
     }
 
-    /// The properties, although their checksum differs, if it agrees once the global sequence number is zero: databases
-    /// overwrite it in place.
+    /// The properties, although their checksum differs, if it agrees once the global sequence
+    /// number is zero: databases overwrite it in place.
     pub(crate) fn fetch_properties(&self, handle: BlockHandle) -> Result<BlockBytes> {
         let error = match self.fetch(BlockKind::Properties, handle) {
             Ok(block) => return Ok(block),
@@ -100,7 +122,9 @@ impl TableFile {
         let size = usize::try_from(handle.size).unwrap_or(usize::MAX);
         let mut zeroed = bytes.as_ref().to_vec();
         // The block is not believed yet: all that is taken from it is a place for eight zeros.
-        let properties = zeroed.get(..size).and_then(|block| Properties::decode(block).ok());
+        let properties = zeroed
+            .get(..size)
+            .and_then(|block| Properties::decode(block).ok());
         let at = properties.and_then(|properties| properties.global_sequence_at);
         let field = at.and_then(|at| zeroed.get_mut(at..)?.first_chunk_mut::<8>());
         *field.ok_or(error)? = [0; 8];
@@ -114,11 +138,16 @@ impl TableFile {
 fn read_footer(file: &Arc<Path>, source: &TableSource) -> Result<Footer> {
     let Some(at) = source.len().checked_sub(Footer::LEN as u64) else {
         let is_empty = source.len() == 0;
-        let what =
-            if is_empty { "a file of 0 bytes is too short" } else { "a file that is too short for a footer" };
+        let what = if is_empty {
+            "a file of 0 bytes is too short"
+        } else {
+            "a file that is too short for a footer"
+        };
         return Err(Damage(what).in_file(file, BlockKind::Footer, 0));
     };
-    let tail = source.read(at, Footer::LEN as u64).map_err(Error::io("read", file))?;
+    let tail = source
+        .read(at, Footer::LEN as u64)
+        .map_err(Error::io("read", file))?;
     match tail.as_ref().first_chunk() {
         Some(bytes) => Footer::decode(file, bytes, at),
         None => Err(Damage("a file that ends early").in_file(file, BlockKind::Footer, at)),
@@ -135,14 +164,30 @@ pub(crate) fn report(
     values: (u64, u64),
 ) -> Error {
     let file = Arc::clone(file);
-    Error::Corruption(Corruption { file, block, offset, what, values: Some(values), flipped_bit: None })
+    Error::Corruption(Corruption {
+        file,
+        block,
+        offset,
+        what,
+        values: Some(values),
+        flipped_bit: None,
+    })
 }
 
 /// Turns an error of a block's trailer into a report that names the file.
 #[cold]
 fn mismatch(file: &Arc<Path>, block: BlockKind, error: paranoid_memtable::Error) -> Error {
-    let Some(found) = error.corruption().copied() else { return error.into() };
+    let Some(found) = error.corruption().copied() else {
+        return error.into();
+    };
     let (file, values) = (Arc::clone(file), Some((found.expected, found.found)));
     let (offset, flipped_bit) = (found.offset, found.flipped_bit);
-    Error::Corruption(Corruption { file, block, offset, what: "checksum mismatch", values, flipped_bit })
+    Error::Corruption(Corruption {
+        file,
+        block,
+        offset,
+        what: "checksum mismatch",
+        values,
+        flipped_bit,
+    })
 }

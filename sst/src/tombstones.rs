@@ -1,7 +1,7 @@
 //! Range deletions of a file: as they are stored, and the newest one over a key.
 //!
-//! Lookups ask a memtable that holds nothing else: it answers in bounded time and memory whatever the ranges are
-//! (overlapping, nested, unsorted), and verifies its memory at every lookup.
+//! Lookups ask a memtable that holds nothing else: it answers in bounded time and memory whatever
+//! the ranges are (overlapping, nested, unsorted), and verifies its memory at every lookup.
 //!
 //! Any thread: immutable.
 
@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::iter::FusedIterator;
 use std::sync::OnceLock;
 
-use paranoid_memtable::{ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions, SequenceNumber};
+use paranoid_memtable::{
+    ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions, SequenceNumber,
+};
 
 use crate::block_builder::ValueForm;
 use crate::block_cursor::BlockCursor;
@@ -34,18 +36,24 @@ pub(crate) struct Tombstones {
 impl Tombstones {
     /// The tombstones of a block.
     pub(crate) fn new(list: Vec<Tombstone>) -> Self {
-        Tombstones { list, index: OnceLock::new() }
+        Tombstones {
+            list,
+            index: OnceLock::new(),
+        }
     }
 
     /// A memtable that holds nothing else.
     fn build(&self) -> Result<ImmutableMemTable> {
-        // Of two with equal start and sequence number the longer one covers the other; empty ones cover nothing.
+        // Of two with equal start and sequence number the longer one covers the other; empty ones
+        // cover nothing.
         let mut ranges: BTreeMap<(&[u8], SequenceNumber), &[u8]> = BTreeMap::new();
         for (start, end, sequence) in self.list.iter().filter(|(start, end, _)| start < end) {
             let longest = ranges.entry((start, *sequence)).or_insert(end);
             *longest = (*longest).max(end);
         }
-        let options = MemTableOptions::builder().write_buffer_size(WRITE_BUFFER_SIZE).build()?;
+        let options = MemTableOptions::builder()
+            .write_buffer_size(WRITE_BUFFER_SIZE)
+            .build()?;
         let index = MemTable::new(options)?;
         for ((start, sequence), end) in ranges {
             index.delete_range(sequence, start, end)?;
@@ -54,11 +62,17 @@ impl Tombstones {
     }
 
     pub(crate) fn iter(&self) -> impl FusedIterator<Item = (&[u8], &[u8], SequenceNumber)> {
-        self.list.iter().map(|(start, end, sequence)| (&**start, &**end, *sequence))
+        self.list
+            .iter()
+            .map(|(start, end, sequence)| (&**start, &**end, *sequence))
     }
 
     /// The newest one over a key that a snapshot sees.
-    pub(crate) fn covering(&self, key: &[u8], snapshot: SequenceNumber) -> Result<Option<SequenceNumber>> {
+    pub(crate) fn covering(
+        &self,
+        key: &[u8],
+        snapshot: SequenceNumber,
+    ) -> Result<Option<SequenceNumber>> {
         if self.list.is_empty() {
             return Ok(None);
         }
@@ -66,7 +80,12 @@ impl Tombstones {
             // If another thread was first, its memtable holds what this one holds.
             let _ = self.index.set(self.build()?);
         }
-        match self.index.get().map(|index| index.get(key, snapshot)).transpose()? {
+        match self
+            .index
+            .get()
+            .map(|index| index.get(key, snapshot))
+            .transpose()?
+        {
             Some(Lookup::Deleted { sequence, .. }) => Ok(Some(sequence)),
             _ => Ok(None),
         }

@@ -1,13 +1,16 @@
 //! `verify`: every block of a file, every entry, and what the blocks say about each other.
 //!
-//! * SST-VERIFY-1: all blocks are read from the source again and their checksums compared, also those whose names say
-//!   nothing to this reader.
-//! * SST-VERIFY-2: keys strictly ascend inside and between blocks; separators stand between; restarts are where
-//!   entries begin; an index of user keys has no user key on both sides of a separator.
-//! * SST-VERIFY-3: the filter denies no key; counts and sums of lengths are those of the properties.
+//! * SST-VERIFY-1: all blocks are read from the source again and their checksums compared, also
+//!   those whose names say nothing to this reader.
+//! * SST-VERIFY-2: keys strictly ascend inside and between blocks; separators stand between;
+//!   restarts are where entries begin; an index of user keys has no user key on both sides of a
+//!   separator.
+//! * SST-VERIFY-3: the filter denies no key; counts and sums of lengths are those of the
+//!   properties.
 //! * SST-VERIFY-4: blocks do not overlap. Bytes outside of all blocks are counted, not checked.
 //!
-//! Any thread. O(bytes of all keys and values), which shared prefixes may make more than the file has, 128 times at most.
+//! Any thread. O(bytes of all keys and values), which shared prefixes may make more than the file
+//! has, 128 times at most.
 
 use paranoid_memtable::SequenceNumber;
 use paranoid_memtable::integrity::Protected;
@@ -22,7 +25,8 @@ use crate::table::SortedTable;
 use crate::table_file::report;
 use crate::{internal_key, properties};
 
-/// What a whole pass over a file found in order: [`SortedTable::verify`] makes it. Sizes are bytes of the file.
+/// What a whole pass over a file found in order: [`SortedTable::verify`] makes it. Sizes are bytes
+/// of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct VerifyReport {
@@ -40,8 +44,8 @@ pub struct VerifyReport {
     pub unaccounted_bytes: u64,
     /// Smallest and largest sequence number of entries and range deletions.
     pub sequences: Option<(SequenceNumber, SequenceNumber)>,
-    /// Sum of the digests of all entries and range deletions. The digest is this version's own: good for comparing what
-    /// was written with what was read, not for keeping.
+    /// Sum of the digests of all entries and range deletions. The digest is this version's own:
+    /// good for comparing what was written with what was read, not for keeping.
     pub digest_sum: u64,
     raw_key_bytes: u64,
     raw_value_bytes: u64,
@@ -49,8 +53,9 @@ pub struct VerifyReport {
 
 impl VerifyReport {
     fn meet(&mut self, user_key: &[u8], packed: u64, value: &[u8], sequence: SequenceNumber) {
-        let digest =
-            Protected::of(user_key, value, kind_of(packed)).with_sequence(sequence_of(packed)).to_bits();
+        let digest = Protected::of(user_key, value, kind_of(packed))
+            .with_sequence(sequence_of(packed))
+            .to_bits();
         self.digest_sum = self.digest_sum.wrapping_add(digest);
         self.raw_key_bytes += (user_key.len() + TAIL_LEN) as u64;
         self.raw_value_bytes += value.len() as u64;
@@ -71,8 +76,9 @@ struct Pass<'a> {
 }
 
 impl SortedTable {
-    /// Reads and verifies every block, and compares what the blocks say about each other: order of keys, separators,
-    /// restarts, the filter, counts and sums of lengths in the properties. O(bytes of all keys and values). Any thread.
+    /// Reads and verifies every block, and compares what the blocks say about each other: order of
+    /// keys, separators, restarts, the filter, counts and sums of lengths in the properties.
+    /// O(bytes of all keys and values). Any thread.
     ///
     /// ```
     /// # use paranoid_sst::{Error, SortedTable, SortedTableOptions, SortedTableWriter, TableSource};
@@ -94,18 +100,22 @@ impl SortedTable {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` for the first thing that does not hold, with file, offset and block; `Io`; `NotSupported` at an entry of
-    /// a kind that is not read, with number and name.
+    /// `Corruption` for the first thing that does not hold, with file, offset and block; `Io`;
+    /// `NotSupported` at an entry of a kind that is not read, with number and name.
     pub fn verify(&self) -> Result<VerifyReport> {
         let inner = &self.inner;
         let mut pass = Pass {
             table: self,
-            report: VerifyReport { file_size: inner.base.source.len(), ..VerifyReport::default() },
+            report: VerifyReport {
+                file_size: inner.base.source.len(),
+                ..VerifyReport::default()
+            },
             last: vec![],
             separator: None,
             handles: self.blocks().map(|(_, handle)| handle).collect(),
         };
-        // Before they are read: many names of one block would make that take the square of the file.
+        // Before they are read: many names of one block would make that take the square of the
+        // file.
         pass.account()?;
         inner.fetch_named()?;
         let index_damaged = inner.index_damaged();
@@ -135,7 +145,8 @@ impl Pass<'_> {
     fn block(&mut self, handle: BlockHandle, separator: &[u8]) -> Result<()> {
         let table = self.table;
         let previous_end = self.handles.last().filter(|_| self.report.data_blocks > 0);
-        let ascends = previous_end.is_none_or(|last| last.offset.saturating_add(last.size) < handle.offset);
+        let ascends =
+            previous_end.is_none_or(|last| last.offset.saturating_add(last.size) < handle.offset);
         if !ascends {
             return Err(self.index_error("blocks that do not ascend in the file"));
         }
@@ -176,16 +187,24 @@ impl Pass<'_> {
 
     /// Checks that the separator before a block is before the block's first key.
     fn check_separator(&self, first: &[u8]) -> Result<()> {
-        let Some(separator) = &self.separator else { return Ok(()) };
+        let Some(separator) = &self.separator else {
+            return Ok(());
+        };
         let user_keys = self.table.inner.index_form.user_keys;
         if user_keys && same_user_key(&self.last, first) {
-            return Err(self.index_error("an index of user keys over a key on both sides of a separator"));
+            return Err(
+                self.index_error("an index of user keys over a key on both sides of a separator")
+            );
         }
         let stands_before = match user_keys {
             true => separator.as_slice() < user_key(first),
             false => internal_key::compare(separator, first).is_lt(),
         };
-        if stands_before { Ok(()) } else { Err(self.index_error("a separator not before the next block")) }
+        if stands_before {
+            Ok(())
+        } else {
+            Err(self.index_error("a separator not before the next block"))
+        }
     }
 
     fn entry(&mut self, data: &BlockCursor<BlockBytes>) -> Result<(), Damage> {
@@ -197,7 +216,11 @@ impl Pass<'_> {
         if !self.table.may_hold(user_key) {
             return Err(Damage("a key that the filter denies"));
         }
-        let sequence = self.table.inner.global_sequence.unwrap_or(sequence_of(packed));
+        let sequence = self
+            .table
+            .inner
+            .global_sequence
+            .unwrap_or(sequence_of(packed));
         self.report.meet(user_key, packed, data.value(), sequence);
         self.report.entries += 1;
         self.last.clear();
@@ -208,7 +231,8 @@ impl Pass<'_> {
     fn ranges(&mut self) {
         for (start, end, sequence) in self.table.inner.tombstones.iter() {
             let kind = paranoid_memtable::Kind::RANGE_DELETE.as_u8();
-            self.report.meet(start, internal_key::pack(sequence, kind), end, sequence);
+            self.report
+                .meet(start, internal_key::pack(sequence, kind), end, sequence);
             self.report.range_deletions += 1;
         }
     }
@@ -218,7 +242,8 @@ impl Pass<'_> {
         let (inner, found) = (&self.table.inner, &self.report);
         let bounds = found.sequences.filter(|_| inner.global_sequence.is_none());
         let stated = |name| inner.properties.number(name);
-        // RocksDB 5.15 to 5.18 count range deletions only under their own name, which earlier releases do not write.
+        // RocksDB 5.15 to 5.18 count range deletions only under their own name, which earlier
+        // releases do not write.
         let is_apart = stated(properties::NUM_RANGE_DELETIONS).is_some()
             && stated(properties::NUM_ENTRIES) == Some(found.entries);
         let among_entries = if is_apart { 0 } else { found.range_deletions };
@@ -236,7 +261,13 @@ impl Pass<'_> {
             {
                 let offset = self.offset_of(BlockKind::Properties);
                 let what = "a count that the file does not hold";
-                return Err(report(&inner.base.file, BlockKind::Properties, offset, what, (found, stated)));
+                return Err(report(
+                    &inner.base.file,
+                    BlockKind::Properties,
+                    offset,
+                    what,
+                    (found, stated),
+                ));
             }
         }
         Ok(())
@@ -254,7 +285,13 @@ impl Pass<'_> {
         for handle in &self.handles {
             let Some(gap) = handle.offset.checked_sub(end) else {
                 let (file, values) = (&self.table.inner.base.file, (end, handle.offset));
-                return Err(report(file, BlockKind::Data, handle.offset, "blocks that overlap", values));
+                return Err(report(
+                    file,
+                    BlockKind::Data,
+                    handle.offset,
+                    "blocks that overlap",
+                    values,
+                ));
             };
             unaccounted += gap;
             end = handle.end();

@@ -5,9 +5,11 @@
 //!   entry -> limits, order -> block cut if it is due -> entry added, its digests kept
 //!   cut   -> compress -> checksum -> entries compared with their digests (chain) -> file
 //! ```
-//! * SST-WRITER-1: an entry that is refused (`InvalidArgument`) changes nothing; the next one may go on.
+//! * SST-WRITER-1: an entry that is refused (`InvalidArgument`) changes nothing; the next one may
+//!   go on.
 //! * SST-WRITER-2: after any other error every call fails; the writer can only be dropped.
-//! * SST-WRITER-3: bytes of data and index blocks are those that RocksDB writes for the same entries and options.
+//! * SST-WRITER-3: bytes of data and index blocks are those that RocksDB writes for the same
+//!   entries and options.
 //!
 //! One owner. Dropped before `finish`, it leaves nothing.
 
@@ -75,9 +77,9 @@ impl Counts {
     }
 }
 
-/// Writes a table file that RocksDB opens. Entries come in order: user keys ascend bytewise, sequence numbers descend
-/// within a key. It is a [`FlushSink`]. One thread at a time uses it. Memory: one block, a hash of 8 bytes per key for
-/// the filter, the index, the range deletions.
+/// Writes a table file that RocksDB opens. Entries come in order: user keys ascend bytewise,
+/// sequence numbers descend within a key. It is a [`FlushSink`]. One thread at a time uses it.
+/// Memory: one block, a hash of 8 bytes per key for the filter, the index, the range deletions.
 ///
 /// ```
 /// use paranoid_memtable::flush::Versions;
@@ -124,7 +126,8 @@ pub struct SortedTableWriter<S: Storage = Disk> {
 }
 
 impl SortedTableWriter<Disk> {
-    /// Begins a file that does not exist yet. Nothing has its name before [`finish`](Self::finish) returns.
+    /// Begins a file that does not exist yet. Nothing has its name before [`finish`](Self::finish)
+    /// returns.
     ///
     /// # Errors
     /// `Io`, also if the file exists.
@@ -138,12 +141,17 @@ impl<S: Storage> SortedTableWriter<S> {
     ///
     /// # Errors
     /// `Io`, also if the file exists.
-    pub fn create_in(storage: S, path: impl AsRef<Path>, options: SortedTableOptions) -> Result<Self> {
+    pub fn create_in(
+        storage: S,
+        path: impl AsRef<Path>,
+        options: SortedTableOptions,
+    ) -> Result<Self> {
         Self::begin(storage, path.as_ref(), options, Purpose::Plain)
     }
 
-    /// As [`create_in`](Self::create_in), for a file that RocksDB ingests: user keys strictly ascend, every sequence
-    /// number is 0, and there are no single deletes. [`ingestible`](crate::ingestible) makes one from a table.
+    /// As [`create_in`](Self::create_in), for a file that RocksDB ingests: user keys strictly
+    /// ascend, every sequence number is 0, and there are no single deletes.
+    /// [`ingestible`](crate::ingestible) makes one from a table.
     ///
     /// # Errors
     /// `Io`, also if the file exists.
@@ -163,9 +171,10 @@ impl<S: Storage> SortedTableWriter<S> {
     ) -> Result<Self> {
         let out = NewFile::create(storage, path)?;
         let checks = match options.format_version {
-            6.. => {
-                BlockChecks::with_context(options.checksum, options.context_base.unwrap_or_else(random_base))
-            }
+            6.. => BlockChecks::with_context(
+                options.checksum,
+                options.context_base.unwrap_or_else(random_base),
+            ),
             _ => BlockChecks::new(options.checksum),
         };
         Ok(SortedTableWriter {
@@ -189,8 +198,8 @@ impl<S: Storage> SortedTableWriter<S> {
         })
     }
 
-    /// Adds an entry from somewhere else than a flush; its digests are computed from the caller's bytes. O(length),
-    /// amortised: where a block ends, it is verified and written.
+    /// Adds an entry from somewhere else than a flush; its digests are computed from the caller's
+    /// bytes. O(length), amortised: where a block ends, it is verified and written.
     ///
     /// # Errors
     /// As [`add_entry`](Self::add_entry).
@@ -201,21 +210,28 @@ impl<S: Storage> SortedTableWriter<S> {
         kind: Kind,
         value: impl AsRef<[u8]>,
     ) -> Result<()> {
-        self.add_entry(FlushEntry::new(user_key.as_ref(), sequence, kind, value.as_ref()))
+        self.add_entry(FlushEntry::new(
+            user_key.as_ref(),
+            sequence,
+            kind,
+            value.as_ref(),
+        ))
     }
 
-    /// Adds an entry. Once its block ends, the bytes of the block are compared with the entry's stored digests.
-    /// O(length), amortised.
+    /// Adds an entry. Once its block ends, the bytes of the block are compared with the entry's
+    /// stored digests. O(length), amortised.
     ///
     /// # Errors
-    /// `InvalidArgument`, which names the entry: what [`limits`] refuses, an entry not after the last one,
-    /// a range deletion (see [`add_range`](Self::add_range)). Nothing has changed then. `Corruption` if an entry of the
-    /// block that ends here is not the one whose digests came with it; `Io`.
+    /// `InvalidArgument`, which names the entry: what [`limits`] refuses, an entry not after the
+    /// last one, a range deletion (see [`add_range`](Self::add_range)). Nothing has changed then.
+    /// `Corruption` if an entry of the block that ends here is not the one whose digests came with
+    /// it; `Io`.
     pub fn add_entry(&mut self, entry: FlushEntry<'_>) -> Result<()> {
         self.check(&entry)?;
         self.key.clear();
         self.key.extend_from_slice(entry.user_key);
-        self.key.extend_from_slice(&pack(entry.sequence, entry.kind.as_u8()).to_le_bytes());
+        self.key
+            .extend_from_slice(&pack(entry.sequence, entry.kind.as_u8()).to_le_bytes());
         let follows = match self.purpose {
             Purpose::Plain => internal_key::compare(&self.last_key, &self.key).is_lt(),
             Purpose::Ingestible => internal_key::user_key(&self.last_key) < entry.user_key,
@@ -234,7 +250,12 @@ impl<S: Storage> SortedTableWriter<S> {
         if let Some(filter) = &mut self.filter {
             filter.add(entry.user_key);
         }
-        self.counts.meet(entry.kind, entry.sequence, entry.user_key.len(), entry.value.len());
+        self.counts.meet(
+            entry.kind,
+            entry.sequence,
+            entry.user_key.len(),
+            entry.value.len(),
+        );
         if self.counts.points == 1 {
             self.bound(entry.user_key, Bound::Included(entry.user_key));
         }
@@ -242,12 +263,13 @@ impl<S: Storage> SortedTableWriter<S> {
         Ok(())
     }
 
-    /// Adds a range deletion: the keys from `start` on and before `end`. They come in order of starts, the newest first
-    /// where starts are equal, before or after the entries. O(length); all of them stay in memory until `finish`.
+    /// Adds a range deletion: the keys from `start` on and before `end`. They come in order of
+    /// starts, the newest first where starts are equal, before or after the entries. O(length); all
+    /// of them stay in memory until `finish`.
     ///
     /// # Errors
-    /// `InvalidArgument`, which names it: what [`limits`] refuses, an empty or inverted range, one not after
-    /// the last one.
+    /// `InvalidArgument`, which names it: what [`limits`] refuses, an empty or inverted range, one
+    /// not after the last one.
     pub fn add_range(
         &mut self,
         start: impl AsRef<[u8]>,
@@ -260,7 +282,11 @@ impl<S: Storage> SortedTableWriter<S> {
     fn add_tombstone(&mut self, start: &[u8], end: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.check_alive()?;
         limits().check(start, sequence, Kind::RANGE_DELETE, end.len() as u64)?;
-        let name = EntryName { user_key: start, sequence, kind: Kind::RANGE_DELETE };
+        let name = EntryName {
+            user_key: start,
+            sequence,
+            kind: Kind::RANGE_DELETE,
+        };
         if start >= end {
             return Err(name.refused("the range is empty or inverted"));
         }
@@ -273,8 +299,14 @@ impl<S: Storage> SortedTableWriter<S> {
             return Err(name.refused("over 4 GiB of range deletions"));
         }
         self.ranges.add(&key, end);
-        self.range_digests.push(StoredProtection::of(start, end, sequence, Kind::RANGE_DELETE));
-        self.counts.meet(Kind::RANGE_DELETE, sequence, start.len(), end.len());
+        self.range_digests.push(StoredProtection::of(
+            start,
+            end,
+            sequence,
+            Kind::RANGE_DELETE,
+        ));
+        self.counts
+            .meet(Kind::RANGE_DELETE, sequence, start.len(), end.len());
         self.bound(start, Bound::Excluded(end));
         Ok(())
     }
@@ -288,7 +320,12 @@ impl<S: Storage> SortedTableWriter<S> {
 
     fn check(&self, entry: &FlushEntry<'_>) -> Result<()> {
         self.check_alive()?;
-        limits().check(entry.user_key, entry.sequence, entry.kind, entry.value.len() as u64)?;
+        limits().check(
+            entry.user_key,
+            entry.sequence,
+            entry.kind,
+            entry.value.len() as u64,
+        )?;
         let refuse = |reason| Err(EntryName::from(entry).refused(reason));
         match (self.purpose, entry.kind) {
             (_, Kind::RANGE_DELETE) => refuse("range deletions come through `add_range`"),
@@ -300,9 +337,12 @@ impl<S: Storage> SortedTableWriter<S> {
         }
     }
 
-    /// Takes the first key and the end of what was added. Of an end at the last key of an entry the key is inside.
+    /// Takes the first key and the end of what was added. Of an end at the last key of an entry the
+    /// key is inside.
     fn bound(&mut self, low: &[u8], high: Bound<&[u8]>) {
-        let (least, end) = self.bounds.get_or_insert_with(|| (low.to_vec(), high.map(<[u8]>::to_vec)));
+        let (least, end) = self
+            .bounds
+            .get_or_insert_with(|| (low.to_vec(), high.map(<[u8]>::to_vec)));
         if low < least.as_slice() {
             *least = low.to_vec();
         }
@@ -329,12 +369,22 @@ impl<S: Storage> SortedTableWriter<S> {
         }
         self.failed = true;
         let (compression, offset) = (self.options.compression, self.out.offset);
-        let sealed = seal(self.data.finish(), compression, &self.checks, &self.digests, offset);
-        let (stored, trailer, sum) = sealed
-            .map_err(|damage| damage.in_file(&Arc::from(self.out.name.as_path()), BlockKind::Data, offset))?;
+        let sealed = seal(
+            self.data.finish(),
+            compression,
+            &self.checks,
+            &self.digests,
+            offset,
+        );
+        let (stored, trailer, sum) = sealed.map_err(|damage| {
+            damage.in_file(&Arc::from(self.out.name.as_path()), BlockKind::Data, offset)
+        })?;
         self.out.append(&stored)?;
         self.out.append(&trailer)?;
-        self.ended = Some(BlockHandle { offset, size: stored.len() as u64 });
+        self.ended = Some(BlockHandle {
+            offset,
+            size: stored.len() as u64,
+        });
         self.counts.digests = self.counts.digests.wrapping_add(sum);
         drop(stored);
         self.data.reset();
@@ -368,7 +418,8 @@ fn rank(end: Bound<&[u8]>) -> Option<(&[u8], bool)> {
 /// A block's stored bytes, trailer and sum of digests.
 type Sealed<'a> = (std::borrow::Cow<'a, [u8]>, [u8; 5], u64);
 
-/// Compresses a block, computes its trailer, and only then compares its entries with their digests (SST-CHAIN-1,
+/// Compresses a block, computes its trailer, and only then compares its entries with their digests
+/// (SST-CHAIN-1,
 /// SST-CHAIN-2).
 pub(crate) fn seal<'a>(
     raw: &'a [u8],
@@ -391,7 +442,10 @@ pub(crate) fn seal<'a>(
 fn random_base() -> NonZeroU32 {
     use std::hash::{BuildHasher, RandomState};
     let number = RandomState::new().hash_one(std::process::id()) >> 33;
-    u32::try_from(number).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)
+    u32::try_from(number)
+        .ok()
+        .and_then(NonZeroU32::new)
+        .unwrap_or(NonZeroU32::MIN)
 }
 
 impl<S: Storage> FlushSink for SortedTableWriter<S> {
@@ -413,8 +467,8 @@ impl<S: Storage> FlushSink for SortedTableWriter<S> {
 //   create NAME.N.tmp -> append.. -> seal: sync, close -> publish: rename to NAME, sync the directory
 //                 `-> dropped before: the temporary file is removed
 // ```
-// * SST-NEW-FILE-1: under the final name there is nothing, or all bytes that were appended, at every moment and
-//   after every crash.
+// * SST-NEW-FILE-1: under the final name there is nothing, or all bytes that were appended, at
+//   every moment and after every crash.
 // * SST-NEW-FILE-2: an error of `sync` or of the directory's sync is final: nothing is tried again.
 //
 // One owner.
@@ -462,18 +516,27 @@ impl<S: Storage> NewFile<S> {
                 Err(error) => return Err(Error::io("create", &temporary)(error)),
             }
         }
-        let full = io::Error::new(io::ErrorKind::AlreadyExists, "too many leftovers that end in .tmp");
+        let full = io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "too many leftovers that end in .tmp",
+        );
         Err(Error::io("create", name)(full))
     }
 
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.buffer.extend_from_slice(bytes);
         self.offset += bytes.len() as u64;
-        if self.buffer.len() >= BUFFER_LEN { self.flush() } else { Ok(()) }
+        if self.buffer.len() >= BUFFER_LEN {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     fn flush(&mut self) -> Result<()> {
-        let Some(file) = &mut self.file else { return Ok(()) };
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
         let written = file.write_all(&self.buffer).and_then(|()| file.flush());
         self.buffer.clear();
         written.map_err(Error::io("write", &self.temporary))
@@ -482,20 +545,26 @@ impl<S: Storage> NewFile<S> {
     /// Ends the file: what was appended survives a crash.
     pub(crate) fn seal(&mut self) -> Result<()> {
         self.flush()?;
-        let Some(mut file) = self.file.take() else { return Ok(()) };
+        let Some(mut file) = self.file.take() else {
+            return Ok(());
+        };
         file.sync().map_err(Error::io("sync", &self.temporary))
     }
 
     /// The sealed file, to be read.
     pub(crate) fn read_back(&self) -> Result<TableSource> {
-        self.storage.open(&self.temporary).map_err(Error::io("open", &self.temporary))
+        self.storage
+            .open(&self.temporary)
+            .map_err(Error::io("open", &self.temporary))
     }
 
-    /// Gives the sealed file its name (SST-NEW-FILE-1). If that fails there is no file of either name, as far as the
-    /// storage lets one remove it.
+    /// Gives the sealed file its name (SST-NEW-FILE-1). If that fails there is no file of either
+    /// name, as far as the storage lets one remove it.
     pub(crate) fn publish(mut self) -> Result<PathBuf> {
         refuse_existing(&self.storage, &self.name)?;
-        self.storage.rename(&self.temporary, &self.name).map_err(Error::io("rename", &self.temporary))?;
+        self.storage
+            .rename(&self.temporary, &self.name)
+            .map_err(Error::io("rename", &self.temporary))?;
         self.published = true;
         let directory = directory_of(&self.name);
         if let Err(error) = self.storage.sync_directory(&directory) {
@@ -530,9 +599,10 @@ fn refuse_existing(storage: &impl Storage, name: &Path) -> Result<()> {
 //   caller's digest -> table digest -> [stored digests of the flush entry] -> entries decoded from the block
 //                                            block checksum, computed before -> the same bytes, written, read back
 // ```
-// * SST-CHAIN-1: the checksum is computed before the entries are compared. A flip before it is found by the
-//   comparison, a flip after it by the checksum; there is no moment between the two.
-// * SST-CHAIN-2: what is compared is decoded from the bytes that are written, decompressed if they are compressed.
+// * SST-CHAIN-1: the checksum is computed before the entries are compared. A flip before it is
+//   found by the comparison, a flip after it by the checksum; there is no moment between the two.
+// * SST-CHAIN-2: what is compared is decoded from the bytes that are written, decompressed if they
+//   are compressed.
 //
 // Pure functions; any thread.
 
@@ -547,9 +617,16 @@ pub(crate) fn compare(block: &[u8], digests: &[StoredProtection]) -> Result<u64,
             return Err(Damage("fewer entries than were added"));
         }
         let (user_key, packed) = split(cursor.key()).ok_or(Damage("a short key"))?;
-        let digest = stored.check(user_key, cursor.value(), sequence_of(packed), kind_of(packed));
+        let digest = stored.check(
+            user_key,
+            cursor.value(),
+            sequence_of(packed),
+            kind_of(packed),
+        );
         let Some(digest) = digest else {
-            return Err(Damage("an entry that is not the one whose digests its table stored"));
+            return Err(Damage(
+                "an entry that is not the one whose digests its table stored",
+            ));
         };
         restarts.meet(&cursor)?;
         sum = sum.wrapping_add(digest.to_bits());
@@ -571,23 +648,44 @@ mod tests {
     use crate::internal_key::pack;
     use paranoid_memtable::Kind;
 
-    /// Each bit of a finished block in turn, before its checksum is computed: the comparison alone finds it.
+    /// Each bit of a finished block in turn, before its checksum is computed: the comparison alone
+    /// finds it.
     #[test]
     fn every_bit_of_a_block_is_compared() {
         let mut block = BlockBuilder::new(3, ValueForm::Plain);
         let mut digests = vec![];
         for number in 0..11u64 {
-            let (user_key, value) = (format!("user{number:03}"), [number.to_le_bytes(); 3].concat());
-            let kind = if number % 4 == 0 { Kind::MERGE } else { Kind::PUT };
-            let key = [user_key.as_bytes(), &pack(90 - number, kind.as_u8()).to_le_bytes()].concat();
+            let (user_key, value) = (
+                format!("user{number:03}"),
+                [number.to_le_bytes(); 3].concat(),
+            );
+            let kind = if number % 4 == 0 {
+                Kind::MERGE
+            } else {
+                Kind::PUT
+            };
+            let key = [
+                user_key.as_bytes(),
+                &pack(90 - number, kind.as_u8()).to_le_bytes(),
+            ]
+            .concat();
             block.add(&key, &value);
-            digests.push(StoredProtection::of(user_key.as_bytes(), &value, 90 - number, kind));
+            digests.push(StoredProtection::of(
+                user_key.as_bytes(),
+                &value,
+                90 - number,
+                kind,
+            ));
         }
         let mut block = block.finish().to_vec();
         let clean = compare(&block, &digests).unwrap();
         for bit in 0..8 * block.len() {
             block[bit / 8] ^= 1 << (bit % 8);
-            assert!(compare(&block, &digests).is_err(), "bit {bit} of {}", 8 * block.len());
+            assert!(
+                compare(&block, &digests).is_err(),
+                "bit {bit} of {}",
+                8 * block.len()
+            );
             block[bit / 8] ^= 1 << (bit % 8);
         }
         assert_eq!(compare(&block, &digests), Ok(clean));

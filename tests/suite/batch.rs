@@ -19,7 +19,10 @@ const KINDS: [Kind; 7] = [
 ];
 
 fn ops(batch: &WriteBatch) -> Result<Vec<Op>, Error> {
-    batch.entries().map(|entry| entry.map(|e| (e.kind(), e.key().to_vec(), e.value().to_vec()))).collect()
+    batch
+        .entries()
+        .map(|entry| entry.map(|e| (e.kind(), e.key().to_vec(), e.value().to_vec())))
+        .collect()
 }
 
 fn corruption(bytes: &[u8]) -> Corruption {
@@ -33,7 +36,9 @@ fn corruption(bytes: &[u8]) -> Corruption {
 fn oracle(sequence: u64, ops: &[Op]) -> Vec<u8> {
     fn slice(out: &mut Vec<u8>, bytes: &[u8]) {
         let len = bytes.len() as u64;
-        let septets = (1..=5).find(|n| len >> (7 * n) == 0).expect("a 32-bit length");
+        let septets = (1..=5)
+            .find(|n| len >> (7 * n) == 0)
+            .expect("a 32-bit length");
         for i in 0..septets {
             let last = i + 1 == septets;
             out.push((len >> (7 * i)) as u8 % 128 + if last { 0 } else { 128 });
@@ -85,24 +90,30 @@ fn the_encoding_is_literally_this() {
     assert_eq!(batch.as_bytes(), bytes);
     assert_eq!((batch.len(), batch.as_bytes().len()), (7, bytes.len()));
     let read = WriteBatch::from_bytes(&bytes).unwrap();
-    assert_eq!((read.sequence(), read.len(), read.protection_bytes()), (batch.sequence(), 7, 0));
+    assert_eq!(
+        (read.sequence(), read.len(), read.protection_bytes()),
+        (batch.sequence(), 7, 0)
+    );
     assert_eq!(ops(&read).unwrap(), ops(&batch).unwrap());
     assert_eq!(WriteBatch::new().as_bytes(), [0; 12]);
 }
 
-/// What RocksDB 11.8 has in its log for an empty range, a put and an inverted range. The empty range takes the first
-/// sequence number: `GetLatestSequenceNumber` counts it.
+/// What RocksDB 11.8 has in its log for an empty range, a put and an inverted range. The empty
+/// range takes the first sequence number: `GetLatestSequenceNumber` counts it.
 #[test]
 fn ranges_of_a_log_are_read() {
     let bytes = b"\0\0\0\0\0\0\0\0\x03\0\0\0\x0f\x01a\x01a\x01\x01k\x01v\x0f\x01b\x01a";
     let batch = WriteBatch::from_bytes(bytes).unwrap();
     let range = |start: &[u8], end: &[u8]| (Kind::RANGE_DELETE, start.to_vec(), end.to_vec());
     let put = (Kind::PUT, b"k".to_vec(), b"v".to_vec());
-    assert_eq!(ops(&batch).unwrap(), [range(b"a", b"a"), put, range(b"b", b"a")]);
+    assert_eq!(
+        ops(&batch).unwrap(),
+        [range(b"a", b"a"), put, range(b"b", b"a")]
+    );
 }
 
-/// What RocksDB 11.8 makes of a put, `PutLogData`, a delete, a single delete and a merge in a transaction, whose batch
-/// begins with `Noop`: four entries by its own count.
+/// What RocksDB 11.8 makes of a put, `PutLogData`, a delete, a single delete and a merge in a
+/// transaction, whose batch begins with `Noop`: four entries by its own count.
 const WITH_LOG_DATA: &[u8] =
     b"\0\0\0\0\0\0\0\0\x04\0\0\0\x0d\x01\x01k\x01v\x03\x04note\0\x01d\x07\x01s\x02\x01m\x02+1";
 
@@ -139,7 +150,10 @@ fn records_of_rocksdb_alone_are_refused_by_name() {
         (b"\x16\x01k\x01v", "WideColumnEntity"),
     ] {
         let bytes = [b"\0\0\0\0\0\0\0\0\x02\0\0\0\x01\x01k\x01v", record].concat();
-        for read in [WriteBatch::from_bytes(&bytes), WriteBatch::from_verified(bytes, |_| Ok(()))] {
+        for read in [
+            WriteBatch::from_bytes(&bytes),
+            WriteBatch::from_verified(bytes, |_| Ok(())),
+        ] {
             match read {
                 Err(Error::NotSupported(text)) => assert!(text.starts_with(name), "{text}"),
                 other => panic!("{name}: {other:?}"),
@@ -152,11 +166,17 @@ fn records_of_rocksdb_alone_are_refused_by_name() {
 fn other_tags_are_corruption_at_their_offset() {
     for tag in 0..0x80 {
         if (0..0x1a).contains(&tag) {
-            let read =
-                WriteBatch::from_bytes(&[b"\0\0\0\0\0\0\0\0\x01\0\0\0".as_slice(), &[tag, 0, 0]].concat());
+            let read = WriteBatch::from_bytes(
+                &[b"\0\0\0\0\0\0\0\0\x01\0\0\0".as_slice(), &[tag, 0, 0]].concat(),
+            );
             let pebbles = (18..25).contains(&tag);
-            let refused = matches!(&read, Err(Error::NotSupported(s)) if s.contains("Pebble") == pebbles);
-            assert_eq!(refused, ![0, 1, 2, 3, 4, 5, 6, 7, 8, 13, 14, 15].contains(&tag), "{tag}: {read:?}");
+            let refused =
+                matches!(&read, Err(Error::NotSupported(s)) if s.contains("Pebble") == pebbles);
+            assert_eq!(
+                refused,
+                ![0, 1, 2, 3, 4, 5, 6, 7, 8, 13, 14, 15].contains(&tag),
+                "{tag}: {read:?}"
+            );
             continue;
         }
         let mut bytes = vec![0; 12];
@@ -164,7 +184,10 @@ fn other_tags_are_corruption_at_their_offset() {
         bytes.extend(b"\x01\x01k\x01v");
         bytes.extend([tag, 1, b'k', 1, b'v']);
         let report = corruption(&bytes);
-        assert_eq!((report.place, report.offset, report.found), (Place::Encoding, 17, u64::from(tag)));
+        assert_eq!(
+            (report.place, report.offset, report.found),
+            (Place::Encoding, 17, u64::from(tag))
+        );
     }
 }
 
@@ -174,7 +197,10 @@ fn the_count_is_compared() {
         let mut bytes = sample_bytes();
         bytes[8] = count;
         let report = corruption(&bytes);
-        assert_eq!((report.offset, report.expected, report.found), (8, 7, u64::from(count)));
+        assert_eq!(
+            (report.offset, report.expected, report.found),
+            (8, 7, u64::from(count))
+        );
     }
 }
 
@@ -195,7 +221,11 @@ fn overlong_and_huge_lengths_are_refused() {
         bytes.extend(length);
         bytes.extend(b"kkkk");
         // If the length were believed, the key would be all of it.
-        bytes.truncate(if length[0] == 0x80 { 13 + length.len() } else { 14 + length.len() });
+        bytes.truncate(if length[0] == 0x80 {
+            13 + length.len()
+        } else {
+            14 + length.len()
+        });
         assert_eq!(corruption(&bytes).offset, 13, "{length:?}");
     }
 }
@@ -205,7 +235,10 @@ fn every_truncation_is_corruption() {
     let bytes = sample_bytes();
     for len in 0..bytes.len() {
         let report = corruption(&bytes[..len]);
-        assert!(report.place == Place::Encoding && report.offset <= len as u64, "{len}: {report:?}");
+        assert!(
+            report.place == Place::Encoding && report.offset <= len as u64,
+            "{len}: {report:?}"
+        );
     }
     let mut longer = bytes.clone();
     longer.push(0);
@@ -250,7 +283,10 @@ fn a_bit_flipped_behind_the_batch_is_corruption() {
         batch.flip_buffer_bit(bit);
         let error = ops(&batch).expect_err("a flipped bit");
         let report = error.corruption().expect("corruption");
-        assert_eq!(report.flipped_bit.map(|b| report.offset * 8 + b), Some(bit as u64));
+        assert_eq!(
+            report.flipped_bit.map(|b| report.offset * 8 + b),
+            Some(bit as u64)
+        );
         batch.flip_buffer_bit(bit);
     }
     assert_eq!(ops(&batch).unwrap().len(), 2);
@@ -273,17 +309,38 @@ fn keys_at_their_limit() {
         batch.delete_range(&bytes, b"z"),
         batch.delete_range(b"a", &bytes),
     ] {
-        assert!(matches!(error, Err(Error::KeyTooLarge { len: 0x100_0000, max: 0xff_ffff })), "{error:?}");
+        assert!(
+            matches!(
+                error,
+                Err(Error::KeyTooLarge {
+                    len: 0x100_0000,
+                    max: 0xff_ffff
+                })
+            ),
+            "{error:?}"
+        );
     }
     assert!(batch.as_bytes() == encoded);
     let read = WriteBatch::from_bytes(&encoded).unwrap();
-    let visibility: Vec<usize> =
-        ops(&read).unwrap().iter().map(|(_, key, value)| key.len() + value.len()).collect();
+    let visibility: Vec<usize> = ops(&read)
+        .unwrap()
+        .iter()
+        .map(|(_, key, value)| key.len() + value.len())
+        .collect();
     assert_eq!(visibility, [MAX - 1, MAX, MAX]);
 
     let long = oracle(0, &[(Kind::DELETE, bytes, vec![])]);
     let error = WriteBatch::from_bytes(&long).unwrap_err();
-    assert!(matches!(error, Error::KeyTooLarge { len: 0x100_0000, max: 0xff_ffff }), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::KeyTooLarge {
+                len: 0x100_0000,
+                max: 0xff_ffff
+            }
+        ),
+        "{error}"
+    );
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -293,36 +350,82 @@ fn a_value_over_its_limit_is_refused() {
     let value = vec![0u8; 1 << 32];
     let mut batch = WriteBatch::with_protection(8).unwrap();
     let error = batch.put(b"k", &value).unwrap_err();
-    assert!(matches!(error, Error::ValueTooLarge { len: 0x1_0000_0000, max: 0xffff_ffff }), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::ValueTooLarge {
+                len: 0x1_0000_0000,
+                max: 0xffff_ffff
+            }
+        ),
+        "{error}"
+    );
     assert!(batch.is_empty() && batch.as_bytes().len() == 12);
 }
 
 #[test]
 fn refused_arguments_change_nothing() {
     for bytes in (1..=255).filter(|&bytes| bytes != 8) {
-        assert!(matches!(WriteBatch::with_protection(bytes), Err(Error::InvalidArgument(_))), "{bytes}");
+        assert!(
+            matches!(
+                WriteBatch::with_protection(bytes),
+                Err(Error::InvalidArgument(_))
+            ),
+            "{bytes}"
+        );
     }
     let mut batch = sample();
     for kind in (0..=255).map(Kind::from_u8).filter(|kind| !kind.is_known()) {
-        assert!(matches!(batch.insert(kind, b"k", b"v"), Err(Error::InvalidArgument(_))), "{kind:?}");
+        assert!(
+            matches!(
+                batch.insert(kind, b"k", b"v"),
+                Err(Error::InvalidArgument(_))
+            ),
+            "{kind:?}"
+        );
     }
     for kind in [Kind::DELETE, Kind::SINGLE_DELETE] {
-        assert!(matches!(batch.insert(kind, b"k", b"v"), Err(Error::InvalidArgument(_))), "{kind:?}");
+        assert!(
+            matches!(
+                batch.insert(kind, b"k", b"v"),
+                Err(Error::InvalidArgument(_))
+            ),
+            "{kind:?}"
+        );
     }
     for key in [b"".as_slice(), b"k", &[7; 300]] {
-        assert!(matches!(batch.delete_range(key, key), Err(Error::InvalidArgument(_))), "{key:?}");
+        assert!(
+            matches!(batch.delete_range(key, key), Err(Error::InvalidArgument(_))),
+            "{key:?}"
+        );
     }
-    for (start, end) in [(b"b".as_slice(), b"a".as_slice()), (b"a", b""), (b"ab", b"a")] {
-        assert!(matches!(batch.delete_range(start, end), Err(Error::InvalidArgument(_))), "{start:?}");
+    for (start, end) in [
+        (b"b".as_slice(), b"a".as_slice()),
+        (b"a", b""),
+        (b"ab", b"a"),
+    ] {
+        assert!(
+            matches!(
+                batch.delete_range(start, end),
+                Err(Error::InvalidArgument(_))
+            ),
+            "{start:?}"
+        );
     }
-    assert!(matches!(batch.clone().with_max_bytes(sample_bytes().len() - 1), Err(Error::InvalidArgument(_))));
+    assert!(matches!(
+        batch.clone().with_max_bytes(sample_bytes().len() - 1),
+        Err(Error::InvalidArgument(_))
+    ));
     assert_eq!(batch.as_bytes(), sample_bytes());
 }
 
 /// A put of one byte each takes 5 bytes after the header's 12.
 #[test]
 fn a_batch_is_full_after_its_last_byte() {
-    assert!(matches!(WriteBatch::new().with_max_bytes(11), Err(Error::InvalidArgument(_))));
+    assert!(matches!(
+        WriteBatch::new().with_max_bytes(11),
+        Err(Error::InvalidArgument(_))
+    ));
     for (max, fitting) in [(12, 0), (16, 0), (17, 1), (21, 1), (22, 2), (27, 3)] {
         let empty = || WriteBatch::new().with_max_bytes(max).unwrap();
         let (mut put, mut appended, mut other) = (empty(), empty(), WriteBatch::new());
@@ -336,8 +439,14 @@ fn a_batch_is_full_after_its_last_byte() {
                 let needed = 12 + 5 * (fitting.min(count - 1) + 1);
                 match refused {
                     Ok(()) => assert!(count <= fitting, "{count} in {max} bytes"),
-                    Err(Error::BatchFull { needed: told, max: limit }) => {
-                        assert!(count > fitting && (told, limit) == (needed, max as u64), "{told} {limit}");
+                    Err(Error::BatchFull {
+                        needed: told,
+                        max: limit,
+                    }) => {
+                        assert!(
+                            count > fitting && (told, limit) == (needed, max as u64),
+                            "{told} {limit}"
+                        );
                     }
                     Err(other) => panic!("{other}"),
                 }
@@ -353,10 +462,16 @@ fn a_cleared_batch_is_a_new_one() {
     batch.put(b"old", b"old").unwrap();
     batch.set_sequence(9);
     batch.clear();
-    assert_eq!((batch.as_bytes(), batch.len(), batch.is_empty()), ([0; 12].as_slice(), 0, true));
+    assert_eq!(
+        (batch.as_bytes(), batch.len(), batch.is_empty()),
+        ([0; 12].as_slice(), 0, true)
+    );
     assert_eq!(batch.protection_bytes(), 8);
     batch.put(b"new", b"new").unwrap();
-    assert_eq!(ops(&batch).unwrap(), [(Kind::PUT, b"new".to_vec(), b"new".to_vec())]);
+    assert_eq!(
+        ops(&batch).unwrap(),
+        [(Kind::PUT, b"new".to_vec(), b"new".to_vec())]
+    );
 }
 
 #[test]
@@ -370,7 +485,10 @@ fn a_batch_from_a_log_has_its_protection_back() {
     })
     .unwrap();
     assert_eq!(batch.as_bytes().as_ptr(), place, "the buffer is taken over");
-    assert_eq!((batch.protection_bytes(), batch.sequence()), (8, 0x0807_0605_0403_0201));
+    assert_eq!(
+        (batch.protection_bytes(), batch.sequence()),
+        (8, 0x0807_0605_0403_0201)
+    );
     for entry in batch.entries() {
         let entry = entry.unwrap();
         let digest = Protected::of(entry.key(), entry.value(), entry.kind());
@@ -382,7 +500,10 @@ fn a_batch_from_a_log_has_its_protection_back() {
         let error = WriteBatch::from_verified(bytes, |_| Err(refused())).unwrap_err();
         assert_eq!(error.to_string(), refused().to_string());
     }
-    assert!(matches!(WriteBatch::from_verified(vec![0; 11], |_| Ok(())), Err(Error::Corruption(_))));
+    assert!(matches!(
+        WriteBatch::from_verified(vec![0; 11], |_| Ok(())),
+        Err(Error::Corruption(_))
+    ));
 }
 
 /// A flip before, while or after the log's checksum is compared: it or the digests notice each.
@@ -394,9 +515,15 @@ fn a_bit_flipped_after_the_log_verified_is_corruption() {
         batch.flip_buffer_bit(bit);
         let error = ops(&batch).expect_err("a flipped bit");
         let report = error.corruption().expect("corruption");
-        assert_eq!(report.flipped_bit.map(|b| report.offset * 8 + b), Some(bit as u64));
+        assert_eq!(
+            report.flipped_bit.map(|b| report.offset * 8 + b),
+            Some(bit as u64)
+        );
         let mut into = WriteBatch::new();
-        assert!(matches!(into.append(&batch), Err(Error::Corruption(_))), "bit {bit}");
+        assert!(
+            matches!(into.append(&batch), Err(Error::Corruption(_))),
+            "bit {bit}"
+        );
         assert!(into.is_empty() && into.as_bytes().len() == 12);
         batch.flip_buffer_bit(bit);
     }
@@ -406,7 +533,11 @@ fn a_bit_flipped_after_the_log_verified_is_corruption() {
 fn any_op() -> impl Strategy<Value = Op> {
     let bytes = |len| prop::collection::vec(any::<u8>(), 0..len);
     (prop::sample::select(KINDS.to_vec()), bytes(200), bytes(300)).prop_map(|(kind, key, value)| {
-        let mut value = if kind.is_point_delete() { vec![] } else { value };
+        let mut value = if kind.is_point_delete() {
+            vec![]
+        } else {
+            value
+        };
         if kind == Kind::RANGE_DELETE && key == value {
             value.push(0);
         }
@@ -434,7 +565,8 @@ proptest! {
         prop_assert_eq!(ops(&read).unwrap(), wanted);
     }
 
-    /// Bytes that begin like a batch: no panic, and what is taken is encoded to the bytes that were read.
+    /// Bytes that begin like a batch: no panic, and what is taken is encoded to the bytes that were
+    /// read.
     #[test]
     fn any_bytes_are_a_batch_or_corruption(tail in prop::collection::vec(0u8..18, 0..60), count in 0u8..6) {
         let mut bytes = vec![0; 12];
@@ -487,7 +619,10 @@ mod changes {
                     model.push(op.clone());
                 }
                 Err(Error::BatchFull { needed, max }) => {
-                    assert_eq!((needed, max), ((before.len() + len) as u64, max_bytes as u64));
+                    assert_eq!(
+                        (needed, max),
+                        ((before.len() + len) as u64, max_bytes as u64)
+                    );
                     assert!(needed > max);
                     assert_eq!(batch.as_bytes(), before, "a refused entry changes nothing");
                 }
@@ -521,25 +656,37 @@ mod changes {
         }
     }
 
-    /// A length that ends too early is reported where it begins, with how much of it is there; an end of a range is a key.
+    /// A length that ends too early is reported where it begins, with how much of it is there; an
+    /// end of a range is a key.
     #[test]
     fn lengths_that_cannot_be_are_named() {
         let header = [&[0; 8][..], &[1, 0, 0, 0]].concat();
         for there in 1..5 {
-            let report = corruption(&[&header[..], &[Kind::PUT.as_u8()], &[0x81; 4][..there]].concat());
-            assert_eq!((report.place, report.offset, report.found), (Place::Encoding, 13, there as u64));
+            let report =
+                corruption(&[&header[..], &[Kind::PUT.as_u8()], &[0x81; 4][..there]].concat());
+            assert_eq!(
+                (report.place, report.offset, report.found),
+                (Place::Encoding, 13, there as u64)
+            );
         }
         let end = [&[0x80, 0x80, 0x80, 0x08][..], &vec![b'z'; 1 << 24]].concat();
         let range = [&header[..], &[Kind::RANGE_DELETE.as_u8(), 1, b'a'], &end].concat();
         let refused = WriteBatch::from_bytes(&range);
         assert!(
-            matches!(refused, Err(Error::KeyTooLarge { len: 0x100_0000, max: 0xff_ffff })),
+            matches!(
+                refused,
+                Err(Error::KeyTooLarge {
+                    len: 0x100_0000,
+                    max: 0xff_ffff
+                })
+            ),
             "{refused:?}"
         );
     }
 }
 
-/// Batches of several column families: bytes as RocksDB writes them, and each family in a table of its own.
+/// Batches of several column families: bytes as RocksDB writes them, and each family in a table of
+/// its own.
 mod families {
     use std::cmp::Reverse;
     use std::collections::BTreeMap;
@@ -555,23 +702,44 @@ mod families {
     const FAMILIES: [u32; 5] = [0, 1, 127, 300, u32::MAX];
 
     /// RocksDB's kinds, as its records of families have them.
-    const KINDS: [Kind; 5] = [Kind::PUT, Kind::MERGE, Kind::DELETE, Kind::SINGLE_DELETE, Kind::RANGE_DELETE];
+    const KINDS: [Kind; 5] = [
+        Kind::PUT,
+        Kind::MERGE,
+        Kind::DELETE,
+        Kind::SINGLE_DELETE,
+        Kind::RANGE_DELETE,
+    ];
 
     fn table() -> MemTable {
-        MemTable::new(MemTableOptions::builder().write_buffer_size(256 << 10).build().unwrap()).unwrap()
+        MemTable::new(
+            MemTableOptions::builder()
+                .write_buffer_size(256 << 10)
+                .build()
+                .unwrap(),
+        )
+        .unwrap()
     }
 
     /// Family, kind, key and value of all entries.
     fn rows(batch: &WriteBatch) -> Result<Vec<(u32, Op)>, Error> {
         let entries = batch.entries();
-        entries.map(|e| e.map(|e| (e.family(), (e.kind(), e.key().to_vec(), e.value().to_vec())))).collect()
+        entries
+            .map(|e| e.map(|e| (e.family(), (e.kind(), e.key().to_vec(), e.value().to_vec()))))
+            .collect()
     }
 
     /// The batch of this name in `tests/data/rocksdb_families.txt`.
     fn of_rocksdb(name: &str) -> Vec<u8> {
         let lines = include_str!("../data/rocksdb_families.txt").lines();
-        let hex = lines.filter_map(|line| line.split_once(' ')).find(|(of, _)| *of == name).expect(name).1;
-        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+        let hex = lines
+            .filter_map(|line| line.split_once(' '))
+            .find(|(of, _)| *of == name)
+            .expect(name)
+            .1;
+        (0..hex.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+            .collect()
     }
 
     /// What `of_rocksdb` has, written by this crate.
@@ -618,14 +786,20 @@ mod families {
                 assert_eq!(read.as_bytes(), bytes);
                 let mut appended = WriteBatch::new();
                 appended.append(&read).unwrap();
-                assert_eq!((rows(&appended).unwrap(), appended.as_bytes()), (rows(&ours).unwrap(), &*bytes));
+                assert_eq!(
+                    (rows(&appended).unwrap(), appended.as_bytes()),
+                    (rows(&ours).unwrap(), &*bytes)
+                );
             }
             // Log data is no entry, and so is not written anew.
             let note: &[u8] = b"\x03\x04note";
             let place = bytes.windows(note.len()).position(|window| window == note);
             let mut bytes = bytes;
             place.map(|place| bytes.drain(place..place + note.len()));
-            assert_eq!((ours.as_bytes(), place.is_some()), (&*bytes, name == "mixed"));
+            assert_eq!(
+                (ours.as_bytes(), place.is_some()),
+                (&*bytes, name == "mixed")
+            );
         }
     }
 
@@ -638,7 +812,8 @@ mod families {
         }
     }
 
-    /// Family 0 in the longer spelling, ids that are cut off, overlong or over 32 bits, and cut records.
+    /// Family 0 in the longer spelling, ids that are cut off, overlong or over 32 bits, and cut
+    /// records.
     #[test]
     fn what_rocksdb_would_not_write_is_corruption() {
         for family in [
@@ -657,14 +832,22 @@ mod families {
                     continue;
                 }
                 let error = WriteBatch::from_bytes(&bytes).unwrap_err();
-                let place = error.corruption().map(|report| (report.place, report.offset));
+                let place = error
+                    .corruption()
+                    .map(|report| (report.place, report.offset));
                 assert_eq!(place, Some((Place::Encoding, 13)), "{family:?}");
             }
         }
         for name in ["kinds", "ids", "mixed"] {
             let bytes = of_rocksdb(name);
             for len in 0..bytes.len() {
-                assert!(matches!(WriteBatch::from_bytes(&bytes[..len]), Err(Error::Corruption(_))), "{len}");
+                assert!(
+                    matches!(
+                        WriteBatch::from_bytes(&bytes[..len]),
+                        Err(Error::Corruption(_))
+                    ),
+                    "{len}"
+                );
             }
         }
     }
@@ -672,14 +855,28 @@ mod families {
     #[test]
     fn custom_kinds_and_limits() {
         let mut batch = WriteBatch::new();
-        let error = batch.insert_in(7, Kind::FIRST_CUSTOM, b"k", b"v").unwrap_err();
-        assert!(matches!(&error, Error::InvalidArgument(text) if text.contains("family 7")), "{error}");
+        let error = batch
+            .insert_in(7, Kind::FIRST_CUSTOM, b"k", b"v")
+            .unwrap_err();
+        assert!(
+            matches!(&error, Error::InvalidArgument(text) if text.contains("family 7")),
+            "{error}"
+        );
         assert_eq!(batch.as_bytes(), [0; 12]);
         batch.insert_in(0, Kind::FIRST_CUSTOM, b"k", b"v").unwrap();
         assert_eq!(batch.len(), 1);
         let mut full = WriteBatch::new().with_max_bytes(12 + 6).unwrap();
         let refused = full.insert_in(300, Kind::PUT, b"k", b"v").unwrap_err();
-        assert!(matches!(refused, Error::BatchFull { needed: 19, max: 18 }), "{refused}");
+        assert!(
+            matches!(
+                refused,
+                Error::BatchFull {
+                    needed: 19,
+                    max: 18
+                }
+            ),
+            "{refused}"
+        );
         full.insert_in(127, Kind::PUT, b"k", b"v").unwrap();
         assert_eq!(full.as_bytes().len(), 12 + 6);
     }
@@ -687,7 +884,10 @@ mod families {
     /// Entries of other families are refused by name where one table takes the whole batch.
     #[test]
     fn a_batch_for_several_tables_is_refused_by_one() {
-        let (table, set) = (table(), MemTableSet::open(SetOptions::default(), ()).unwrap());
+        let (table, set) = (
+            table(),
+            MemTableSet::open(SetOptions::default(), ()).unwrap(),
+        );
         let mut batch = WriteBatch::new();
         batch.put(b"a", b"1").unwrap();
         batch.insert_in(300, Kind::PUT, b"b", b"2").unwrap();
@@ -700,8 +900,13 @@ mod families {
             set.write_with(&batch, Durability::None).unwrap_err(),
             set.replay(&batch).unwrap_err(),
         ] {
-            let Error::InvalidArgument(text) = error else { panic!("{error:?}") };
-            assert!(text.contains("entry 1 of the batch: it is of column family 300"), "{text}");
+            let Error::InvalidArgument(text) = error else {
+                panic!("{error:?}")
+            };
+            assert!(
+                text.contains("entry 1 of the batch: it is of column family 300"),
+                "{text}"
+            );
         }
         assert_eq!((table.len(), table.stats().largest_sequence), (0, None));
         assert_eq!(set.snapshot().sequence(), 0);
@@ -724,7 +929,11 @@ mod families {
         for n in 0..rng.below(30) {
             // Some keys are in several families, under one number too.
             let key = (rng.below(4) * 100 + n / 2 * 2).to_be_bytes().to_vec();
-            let family = if n % 2 == 0 { FAMILIES[rng.index(2)] } else { FAMILIES[2 + rng.index(3)] };
+            let family = if n % 2 == 0 {
+                FAMILIES[rng.index(2)]
+            } else {
+                FAMILIES[2 + rng.index(3)]
+            };
             let kind = KINDS[rng.index(5)];
             let value = match kind {
                 Kind::RANGE_DELETE => [&*key, b"~"].concat(),
@@ -737,17 +946,21 @@ mod families {
         (batch, rows)
     }
 
-    /// One map for each family, and a table written entry by entry, against the tables that `write_batch_of` wrote.
+    /// One map for each family, and a table written entry by entry, against the tables that
+    /// `write_batch_of` wrote.
     #[test]
     fn every_family_takes_its_entries_under_their_numbers_in_the_batch() {
         for seed in 0..if cfg!(miri) { 2 } else { 40 } {
             let (mut rng, mut next) = (Rng::new(seed), 1);
-            let tables: BTreeMap<u32, (MemTable, MemTable)> =
-                FAMILIES.into_iter().map(|family| (family, (table(), table()))).collect();
+            let tables: BTreeMap<u32, (MemTable, MemTable)> = FAMILIES
+                .into_iter()
+                .map(|family| (family, (table(), table())))
+                .collect();
             let mut model: BTreeMap<Version, (Kind, Vec<u8>)> = BTreeMap::new();
             for _ in 0..if cfg!(miri) { 3 } else { 20 } {
                 let (batch, rows) = random_batch(&mut rng, next);
-                let logged = WriteBatch::from_verified(batch.as_bytes().to_vec(), |_| Ok(())).unwrap();
+                let logged =
+                    WriteBatch::from_verified(batch.as_bytes().to_vec(), |_| Ok(())).unwrap();
                 for (family, (batched, single)) in &tables {
                     let from = if rng.one_in(2) { &batch } else { &logged };
                     let written = batched.write_batch_of(*family, next, from).unwrap();
@@ -756,7 +969,10 @@ mod families {
                     for (family, number, kind, key, value) in mine() {
                         single.insert(*number, *kind, key, value).unwrap();
                         if *kind != Kind::RANGE_DELETE {
-                            model.insert((*family, key.clone(), Reverse(*number)), (*kind, value.clone()));
+                            model.insert(
+                                (*family, key.clone(), Reverse(*number)),
+                                (*kind, value.clone()),
+                            );
                         }
                     }
                 }
@@ -767,13 +983,22 @@ mod families {
                 let mut found = batched.versions::<Vec<u8>>(..);
                 for ((_, key, Reverse(number)), (kind, value)) in wanted {
                     let entry = found.next().expect("an entry of the model").unwrap();
-                    assert_eq!((entry.user_key(), entry.sequence()), (&**key, *number), "seed {seed}");
-                    assert_eq!((entry.kind(), entry.value().unwrap()), (*kind, &**value), "seed {seed}");
+                    assert_eq!(
+                        (entry.user_key(), entry.sequence()),
+                        (&**key, *number),
+                        "seed {seed}"
+                    );
+                    assert_eq!(
+                        (entry.kind(), entry.value().unwrap()),
+                        (*kind, &**value),
+                        "seed {seed}"
+                    );
                 }
                 assert!(found.next().is_none(), "seed {seed}, family {family}");
                 for key in model.keys().map(|(_, key, _)| key) {
                     for at in [next / 3, next / 2, next] {
-                        let gets = [&batched, &single].map(|table| format!("{:?}", table.get(key, at)));
+                        let gets =
+                            [&batched, &single].map(|table| format!("{:?}", table.get(key, at)));
                         assert_eq!(gets[0], gets[1], "seed {seed}, family {family}");
                     }
                 }
@@ -787,13 +1012,18 @@ mod families {
     fn no_flipped_bit_puts_an_entry_into_another_table() {
         for name in ["kinds", "ids"] {
             let mut batch = WriteBatch::from_verified(of_rocksdb(name), |_| Ok(())).unwrap();
-            let tables: Vec<(u32, MemTable)> =
-                [0, 1, 2, 3, 127, 128, 129, 300].into_iter().map(|family| (family, table())).collect();
+            let tables: Vec<(u32, MemTable)> = [0, 1, 2, 3, 127, 128, 129, 300]
+                .into_iter()
+                .map(|family| (family, table()))
+                .collect();
             for bit in 0..batch.as_bytes().len() * 8 {
                 batch.flip_buffer_bit(bit);
                 for (family, table) in &tables {
                     let written = table.write_batch_of(*family, 1, &batch);
-                    assert!(matches!(written, Err(Error::Corruption(_))), "bit {bit}: {written:?}");
+                    assert!(
+                        matches!(written, Err(Error::Corruption(_))),
+                        "bit {bit}: {written:?}"
+                    );
                     assert!(table.is_empty(), "bit {bit}");
                 }
                 batch.flip_buffer_bit(bit);
@@ -809,15 +1039,22 @@ mod families {
     #[test]
     fn what_a_family_does_not_have_is_not_asked_of_its_table() {
         // A key of another family may be longer than this table takes, and out of its order.
-        let short = MemTable::new(MemTableOptions::builder().key_len_max(3).build().unwrap()).unwrap();
+        let short =
+            MemTable::new(MemTableOptions::builder().key_len_max(3).build().unwrap()).unwrap();
         let mut batch = WriteBatch::new();
         batch.insert_in(1, Kind::PUT, b"longer", b"v").unwrap();
         batch.put(b"k", b"v").unwrap();
         assert_eq!(short.write_batch_of(0, 7, &batch).unwrap().entries, 1);
-        assert!(matches!(short.write_batch_of(1, 7, &batch), Err(Error::KeyTooLarge { .. })));
+        assert!(matches!(
+            short.write_batch_of(1, 7, &batch),
+            Err(Error::KeyTooLarge { .. })
+        ));
         assert_eq!(short.write_batch_of(2, 7, &batch).unwrap().entries, 0);
         assert_eq!((short.len(), short.stats().largest_sequence), (1, Some(8)));
         // All of the batch takes numbers, what is not taken too.
-        assert!(matches!(short.write_batch_of(2, u64::MAX, &batch), Err(Error::InvalidArgument(_))));
+        assert!(matches!(
+            short.write_batch_of(2, u64::MAX, &batch),
+            Err(Error::InvalidArgument(_))
+        ));
     }
 }

@@ -1,8 +1,8 @@
-//! Damage: every bit of a small table, random faults of every kind, and what only sums, arenas and callers' digests
-//! reveal.
+//! Damage: every bit of a small table, random faults of every kind, and what only sums, arenas and
+//! callers' digests reveal.
 //!
-//! Debug builds take one bit of 397; `PARANOID_TEST_SEED` moves the choice, `PARANOID_TEST_OPS` sets the random
-//! faults.
+//! Debug builds take one bit of 397; `PARANOID_TEST_SEED` moves the choice, `PARANOID_TEST_OPS`
+//! sets the random faults.
 
 use paranoid_memtable::fault::{FaultInjector, Part, Past, Region};
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
@@ -32,7 +32,11 @@ fn shape(seek: Seek, entries: usize, seed: u64) -> Shape {
 }
 
 fn shape_with(accelerators: Accelerators, seek: Seek, entries: usize, seed: u64) -> Shape {
-    Shape { on_seek: seek == Seek::EveryNode, accelerators, ..Shape::plain(entries, seed) }
+    Shape {
+        on_seek: seek == Seek::EveryNode,
+        accelerators,
+        ..Shape::plain(entries, seed)
+    }
 }
 
 fn open(table: &MemTable) -> FaultInjector<'_> {
@@ -49,16 +53,29 @@ fn map(model: &Model) -> Map {
 
 /// Every other table is frozen before the damage.
 fn case(number: u64) -> Case {
-    let frozen = if number.is_multiple_of(2) { Frozen::Before } else { Frozen::After };
-    Case { frozen, history: History::Forgotten, turn: number / 2 }
+    let frozen = if number.is_multiple_of(2) {
+        Frozen::Before
+    } else {
+        Frozen::After
+    };
+    Case {
+        frozen,
+        history: History::Forgotten,
+        turn: number / 2,
+    }
 }
 
-/// No wrong answer, no endless walk, and `Corruption` only where the damage could matter. The fault model admits that
-/// a lost write and another fault may hide each other.
+/// No wrong answer, no endless walk, and `Corruption` only where the damage could matter. The fault
+/// model admits that a lost write and another fault may hide each other.
 fn accept(number: u64, seed: u64, area: Area, kind: plan::Kind, verdict: &Verdict) {
     let right = verdict.wrong.is_none() || kind == plan::Kind::StaleAndAnother;
     let fine = right && verdict.endless.is_none() && verdict.beyond.is_empty();
-    assert!(fine, "fault {number}, {}, {}, seed {seed:#x}: {verdict:?}", area.name(), kind.name());
+    assert!(
+        fine,
+        "fault {number}, {}, {}, seed {seed:#x}: {verdict:?}",
+        area.name(),
+        kind.name()
+    );
 }
 
 fn every_bit(test: &str, seek: Seek) {
@@ -68,9 +85,10 @@ fn every_bit(test: &str, seek: Seek) {
     let map = map(&model);
     let stride = if cfg!(debug_assertions) { 397 } else { 1 };
     for bit in (seed % stride..map.bits).step_by(stride as usize) {
-        let (area, kind, verdict) =
-            run_case(&model, case(bit), |injector, _| (map.flip_nth(injector, bit), plan::Kind::Flip))
-                .unwrap();
+        let (area, kind, verdict) = run_case(&model, case(bit), |injector, _| {
+            (map.flip_nth(injector, bit), plan::Kind::Flip)
+        })
+        .unwrap();
         accept(bit, seed, area, kind, &verdict);
     }
 }
@@ -82,7 +100,10 @@ fn every_bit_of_a_small_table() {
 
 #[test]
 fn every_bit_of_a_small_table_with_checksum_on_seek() {
-    every_bit("corruption::every_bit_of_a_small_table_with_checksum_on_seek", Seek::EveryNode);
+    every_bit(
+        "corruption::every_bit_of_a_small_table_with_checksum_on_seek",
+        Seek::EveryNode,
+    );
 }
 
 /// Filters and index, together and one at a time.
@@ -96,12 +117,16 @@ fn every_bit_of_filters_and_index() {
         assert!(map.bits >= 1024);
         let stride = if cfg!(debug_assertions) { 149 } else { 1 };
         for bit in (seed % stride..map.bits).step_by(stride as usize) {
-            let (area, kind, verdict) =
-                run_case(&model, case(bit), |injector, _| (map.flip_nth(injector, bit), plan::Kind::Flip))
-                    .unwrap();
+            let (area, kind, verdict) = run_case(&model, case(bit), |injector, _| {
+                (map.flip_nth(injector, bit), plan::Kind::Flip)
+            })
+            .unwrap();
             accept(bit, seed, area, kind, &verdict);
             let noticed = verdict.detected || area.region == Region::Directory;
-            assert!(verdict.answering.is_empty() && noticed, "bit {bit}: {verdict:?}");
+            assert!(
+                verdict.answering.is_empty() && noticed,
+                "bit {bit}: {verdict:?}"
+            );
         }
     }
 }
@@ -117,9 +142,10 @@ fn every_bit_of_the_directory() {
     let stride = if cfg!(debug_assertions) { 397 } else { 3 };
     let (mut faults, mut found) = (0, 0);
     for bit in (seed % stride..map.bits).step_by(stride as usize) {
-        let (area, kind, verdict) =
-            run_case(&model, case(bit), |injector, _| (map.flip_nth(injector, bit), plan::Kind::Flip))
-                .unwrap();
+        let (area, kind, verdict) = run_case(&model, case(bit), |injector, _| {
+            (map.flip_nth(injector, bit), plan::Kind::Flip)
+        })
+        .unwrap();
         accept(bit, seed, area, kind, &verdict);
         assert!(verdict.answering.is_empty(), "bit {bit}: {verdict:?}");
         (faults, found) = (faults + 1, found + u32::from(verdict.detected));
@@ -132,12 +158,17 @@ fn every_bit_of_the_directory() {
 fn random_faults_in_filters_and_index() {
     let seed = seed_or(17);
     let _watchdog = Watchdog::new("corruption::random_faults_in_filters_and_index", seed);
-    let kinds = [Accelerators::Filters, Accelerators::Prefixes, Accelerators::Directory];
+    let kinds = [
+        Accelerators::Filters,
+        Accelerators::Prefixes,
+        Accelerators::Directory,
+    ];
     for accelerators in kinds {
         let model = Model::new(shape_with(accelerators, Seek::Bracket, 64, 5));
         let mut map = map(&model);
         let areas = map.areas.clone();
-        map.cells.retain(|(area, _)| areas[*area].0.is_accelerator());
+        map.cells
+            .retain(|(area, _)| areas[*area].0.is_accelerator());
         random(&model, &map, seed, faults(1500, 60));
     }
 }
@@ -146,17 +177,25 @@ fn random_faults_in_filters_and_index() {
 fn random_faults_of_every_kind() {
     let seed = seed_or(11);
     let _watchdog = Watchdog::new("corruption::random_faults_of_every_kind", seed);
-    for accelerators in [Accelerators::Nothing, Accelerators::Filters, Accelerators::Directory] {
+    for accelerators in [
+        Accelerators::Nothing,
+        Accelerators::Filters,
+        Accelerators::Directory,
+    ] {
         let model = Model::new(shape_with(accelerators, Seek::Bracket, 64, 5));
         let map = map(&model);
         random(&model, &map, seed, faults(4000, 100));
     }
 }
 
-/// A fault takes milliseconds in a development build, so that the number from the environment would take too long
-/// there.
+/// A fault takes milliseconds in a development build, so that the number from the environment would
+/// take too long there.
 fn faults(optimised: u64, debug: u64) -> u64 {
-    if cfg!(debug_assertions) { debug } else { amount(optimised, debug) }
+    if cfg!(debug_assertions) {
+        debug
+    } else {
+        amount(optimised, debug)
+    }
 }
 
 fn random(model: &Model, map: &Map, seed: u64, faults: u64) {
@@ -164,39 +203,63 @@ fn random(model: &Model, map: &Map, seed: u64, faults: u64) {
         let cell = number as usize % map.cells.len();
         let mut rng = Rng::new(seed ^ number.wrapping_mul(0x9e37_79b9));
         let stale = map.cells[cell].1.is_stale();
-        let history = if stale { History::Noted } else { History::Forgotten };
+        let history = if stale {
+            History::Noted
+        } else {
+            History::Forgotten
+        };
         let turn = number / map.cells.len() as u64;
-        let case = Case { history, turn, ..case(turn) };
-        let (area, kind, verdict) =
-            run_case(model, case, |injector, past| map.strike(injector, past, cell, &mut rng)).unwrap();
+        let case = Case {
+            history,
+            turn,
+            ..case(turn)
+        };
+        let (area, kind, verdict) = run_case(model, case, |injector, past| {
+            map.strike(injector, past, cell, &mut rng)
+        })
+        .unwrap();
         accept(number, seed, area, kind, &verdict);
     }
 }
 
-/// Without digests answers may be wrong, but every scan ends, also one that searches past a damaged key.
+/// Without digests answers may be wrong, but every scan ends, also one that searches past a damaged
+/// key.
 #[test]
 fn without_protection_every_scan_ends() {
     let _watchdog = Watchdog::new("corruption::without_protection_every_scan_ends", 0);
     let stride = if cfg!(debug_assertions) { 13 } else { 1 };
     for entries in [24, 40] {
-        let model = Model::new(Shape { protection: 0, ..shape(Seek::Bracket, entries, 1) });
+        let model = Model::new(Shape {
+            protection: 0,
+            ..shape(Seek::Bracket, entries, 1)
+        });
         let table = model.table().unwrap();
         let injector = open(&table);
-        let keys =
-            (0..injector.pieces().len()).filter(|piece| injector.pieces()[*piece].region == Region::Key);
-        let keys: Vec<(usize, usize)> = keys.map(|piece| (piece, injector.pieces()[piece].len())).collect();
+        let keys = (0..injector.pieces().len())
+            .filter(|piece| injector.pieces()[*piece].region == Region::Key);
+        let keys: Vec<(usize, usize)> = keys
+            .map(|piece| (piece, injector.pieces()[piece].len()))
+            .collect();
         drop(injector);
         for (piece, bit) in keys
             .into_iter()
             .flat_map(|(piece, len)| (0..8 * len).step_by(stride).map(move |bit| (piece, bit)))
         {
-            let mutable = Case { frozen: Frozen::After, ..case(bit as u64) };
+            let mutable = Case {
+                frozen: Frozen::After,
+                ..case(bit as u64)
+            };
             let (area, _, verdict) = run_case(&model, mutable, |injector, _| {
                 injector.flip(piece, bit);
                 (Area::of(&injector.pieces()[piece]), plan::Kind::Flip)
             })
             .unwrap();
-            assert_eq!(verdict.endless, None, "{}, piece {piece}, bit {bit}", area.name());
+            assert_eq!(
+                verdict.endless,
+                None,
+                "{}, piece {piece}, bit {bit}",
+                area.name()
+            );
         }
     }
 }
@@ -210,10 +273,21 @@ fn flips<'m>(
     seed: u64,
 ) -> impl Iterator<Item = (u64, Tried)> + 'm {
     let stride = if cfg!(debug_assertions) { 397 } else { 1 };
-    (seed % stride..map.bits).step_by(stride as usize).map(move |bit| {
-        let case = Case { frozen, ..case(bit) };
-        (bit, run_case(model, case, |injector, _| (map.flip_nth(injector, bit), plan::Kind::Flip)).unwrap())
-    })
+    (seed % stride..map.bits)
+        .step_by(stride as usize)
+        .map(move |bit| {
+            let case = Case {
+                frozen,
+                ..case(bit)
+            };
+            (
+                bit,
+                run_case(model, case, |injector, _| {
+                    (map.flip_nth(injector, bit), plan::Kind::Flip)
+                })
+                .unwrap(),
+            )
+        })
 }
 
 /// One flipped bit anywhere in an entry: no lookup but that of its key answers `Corruption`.
@@ -221,35 +295,49 @@ fn flips<'m>(
 fn one_flipped_bit_costs_its_own_key() {
     let model = Model::new(shape(Seek::Bracket, 40, 6));
     let entry = |area: Area| {
-        let own = matches!(area.region, Region::Header | Region::Key | Region::Digests | Region::Value);
+        let own = matches!(
+            area.region,
+            Region::Header | Region::Key | Region::Digests | Region::Value
+        );
         own && area.part == Part::Points
     };
     let map = map(&model).only(entry);
     let mut own = 0;
     for (bit, (area, kind, verdict)) in flips(&model, &map, Frozen::Before, 0) {
         accept(bit, 0, area, kind, &verdict);
-        assert!(verdict.answering.len() <= 1, "bit {bit}, {}: {verdict:?}", area.name());
+        assert!(
+            verdict.answering.len() <= 1,
+            "bit {bit}, {}: {verdict:?}",
+            area.name()
+        );
         own += verdict.answering.len();
     }
     assert!(own > if cfg!(debug_assertions) { 8 } else { 50 }, "{own}");
 }
 
-/// The control block is small: every word of it is zeroed, in a table of one chunk and in one of two.
+/// The control block is small: every word of it is zeroed, in a table of one chunk and in one of
+/// two.
 #[test]
 fn zeroed_control_words() {
     for entries in [12, 64] {
         let model = Model::new(shape(Seek::Bracket, entries, 9));
         let table = model.table().unwrap();
         let injector = open(&table);
-        let words =
-            (0..injector.pieces().len()).filter(|piece| injector.pieces()[*piece].region == Region::Control);
-        for word in words.step_by(if cfg!(debug_assertions) { 3 } else { 1 }).collect::<Vec<_>>() {
+        let words = (0..injector.pieces().len())
+            .filter(|piece| injector.pieces()[*piece].region == Region::Control);
+        for word in words
+            .step_by(if cfg!(debug_assertions) { 3 } else { 1 })
+            .collect::<Vec<_>>()
+        {
             for frozen in [Frozen::Before, Frozen::After] {
                 let strike = |injector: &mut FaultInjector<'_>, _: &Past| {
                     injector.zero_word(word, 0);
                     (Area::of(&injector.pieces()[word]), plan::Kind::Zero)
                 };
-                let case = Case { frozen, ..case(word as u64) };
+                let case = Case {
+                    frozen,
+                    ..case(word as u64)
+                };
                 let (area, kind, verdict) = run_case(&model, case, strike).unwrap();
                 accept(word as u64, entries as u64, area, kind, &verdict);
             }
@@ -260,7 +348,9 @@ fn zeroed_control_words() {
 /// What a step of a range returned: a key, an error (`?`), or the end (`-`).
 fn told<'t>(step: Option<Result<Entry<'t>, Error>>) -> String {
     step.map_or("-".into(), |entry| {
-        entry.map_or("?".into(), |entry| entry.user_key().escape_ascii().to_string())
+        entry.map_or("?".into(), |entry| {
+            entry.user_key().escape_ascii().to_string()
+        })
     })
 }
 
@@ -282,15 +372,23 @@ fn of_three() -> MemTable {
     table
 }
 
-/// An end comes to an entry that the other end has shown and that was damaged since: the range is over.
+/// An end comes to an entry that the other end has shown and that was damaged since: the range is
+/// over.
 #[test]
 fn an_end_stops_at_what_the_other_one_has_shown() {
     let table = of_three();
     let mut range = table.range(..);
     let shown = [told(range.next()), told(range.next())];
     flip_key(&table, b"b");
-    let rest = [told(range.next_back()), told(range.next_back()), told(range.next())];
-    assert_eq!((shown.join(" "), rest.join(" ")), ("a b".into(), "c - -".into()));
+    let rest = [
+        told(range.next_back()),
+        told(range.next_back()),
+        told(range.next()),
+    ];
+    assert_eq!(
+        (shown.join(" "), rest.join(" ")),
+        ("a b".into(), "c - -".into())
+    );
 }
 
 /// An entry is verified when it is pinned, not only when it was found.
@@ -307,15 +405,22 @@ fn a_damaged_entry_is_not_pinned() {
 #[test]
 fn undamaged_tables_are_silent() {
     for seed in 0..5 {
-        let accelerators =
-            [Accelerators::Nothing, Accelerators::Filters, Accelerators::Prefixes, Accelerators::Directory]
-                [seed as usize % 4];
+        let accelerators = [
+            Accelerators::Nothing,
+            Accelerators::Filters,
+            Accelerators::Prefixes,
+            Accelerators::Directory,
+        ][seed as usize % 4];
         for seek in [Seek::Bracket, Seek::EveryNode] {
             let model = Model::new(shape_with(accelerators, seek, 100, seed));
             let area = map(&model).areas[0].0;
             for frozen in [Frozen::Before, Frozen::After] {
-                let case = Case { frozen, ..case(seed) };
-                let (_, _, verdict) = run_case(&model, case, |_, _| (area, plan::Kind::Flip)).unwrap();
+                let case = Case {
+                    frozen,
+                    ..case(seed)
+                };
+                let (_, _, verdict) =
+                    run_case(&model, case, |_, _| (area, plan::Kind::Flip)).unwrap();
                 assert!(!verdict.detected, "seed {seed}: {verdict:?}");
                 accept(0, seed, area, plan::Kind::Flip, &verdict);
             }
@@ -334,7 +439,8 @@ impl FlushSink for Nothing {
     }
 }
 
-/// A table of a, b and c where these words hold what they held before b was written: no tag notices that.
+/// A table of a, b and c where these words hold what they held before b was written: no tag notices
+/// that.
 fn with_old_words(words: &[(Region, &[u8])]) -> MemTable {
     let table = MemTable::new(MemTableOptions::builder().seed(1).build().unwrap()).unwrap();
     let find = |injector: &FaultInjector<'_>, (region, key): (Region, &[u8])| {
@@ -347,7 +453,10 @@ fn with_old_words(words: &[(Region, &[u8])]) -> MemTable {
     table.put(1, b"a", b"1").unwrap();
     table.put(2, b"c", b"3").unwrap();
     let injector = open(&table);
-    let old: Vec<_> = words.iter().map(|word| injector.bytes(find(&injector, *word))).collect();
+    let old: Vec<_> = words
+        .iter()
+        .map(|word| injector.bytes(find(&injector, *word)))
+        .collect();
     drop(injector);
     table.put(3, b"b", b"2").unwrap();
     let mut injector = open(&table);
@@ -366,42 +475,87 @@ fn without_a_witness() -> MemTable {
 #[test]
 fn an_old_back_link_is_confirmed() {
     let table = with_old_words(&[(Region::BackLink, b"c")]);
-    let keys: Vec<Vec<u8>> = table.range(..).rev().map(|entry| entry.unwrap().user_key().to_vec()).collect();
+    let keys: Vec<Vec<u8>> = table
+        .range(..)
+        .rev()
+        .map(|entry| entry.unwrap().user_key().to_vec())
+        .collect();
     assert_eq!(keys, [b"c", b"b", b"a"]);
 }
 
 #[test]
 fn an_old_link_is_noticed() {
-    let is_link = |error: Error| error.corruption().is_some_and(|report| report.place == Place::Link);
+    let is_link = |error: Error| {
+        error
+            .corruption()
+            .is_some_and(|report| report.place == Place::Link)
+    };
     let table = with_old_words(&[(Region::Link, b"a")]);
     assert!(is_link(table.get(b"b", 9).map(drop).unwrap_err()));
     assert!(is_link(table.put(4, b"aa", b"4").map(drop).unwrap_err()));
     assert!(table.get(b"c", 9).is_ok() && table.get(b"a", 9).is_ok());
-    let told: Vec<_> =
-        table.range(..).map(|entry| entry.map(|entry| entry.user_key().to_vec()).map_err(is_link)).collect();
-    assert_eq!(told, [Ok(b"a".to_vec()), Err(true), Ok(b"b".to_vec()), Ok(b"c".to_vec())]);
+    let told: Vec<_> = table
+        .range(..)
+        .map(|entry| {
+            entry
+                .map(|entry| entry.user_key().to_vec())
+                .map_err(is_link)
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            Ok(b"a".to_vec()),
+            Err(true),
+            Ok(b"b".to_vec()),
+            Ok(b"c".to_vec())
+        ]
+    );
     let report = table.scrub(|_| {});
     assert_eq!((report.entries, report.findings.len()), (3, 1));
     assert_eq!(report.findings[0].place, Place::Link);
     assert!(is_link(
-        table.freeze().unwrap().flush(Versions::SeenBy(&[]), &mut Nothing).map(drop).unwrap_err()
+        table
+            .freeze()
+            .unwrap()
+            .flush(Versions::SeenBy(&[]), &mut Nothing)
+            .map(drop)
+            .unwrap_err()
     ));
 }
 
 #[test]
 fn sums_notice_what_is_not_there() {
     let frozen = without_a_witness().freeze().unwrap();
-    let error = frozen.flush(Versions::SeenBy(&[]), &mut Nothing).unwrap_err();
-    assert!(matches!(error, Error::Corruption(Corruption { place: Place::Sum, .. })), "{error}");
+    let error = frozen
+        .flush(Versions::SeenBy(&[]), &mut Nothing)
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::Corruption(Corruption {
+                place: Place::Sum,
+                ..
+            })
+        ),
+        "{error}"
+    );
     let findings = frozen.scrub(|_| {}).findings;
-    assert!(findings.iter().any(|finding| finding.place == Place::Sum), "{findings:?}");
+    assert!(
+        findings.iter().any(|finding| finding.place == Place::Sum),
+        "{findings:?}"
+    );
 }
 
 #[test]
 fn a_salvage_looks_through_the_arena() {
     let frozen = without_a_witness().freeze().unwrap();
     let salvage = frozen.salvage();
-    let keys: Vec<&[u8]> = salvage.entries.iter().map(|salvaged| salvaged.entry.user_key()).collect();
+    let keys: Vec<&[u8]> = salvage
+        .entries
+        .iter()
+        .map(|salvaged| salvaged.entry.user_key())
+        .collect();
     assert_eq!(keys, [b"a", b"b", b"c"]);
     assert_eq!((salvage.reach, salvage.missing), (Reach::Arena, 0));
 }
@@ -411,13 +565,22 @@ fn a_scrub_reports_every_finding() {
     let model = Model::new(shape(Seek::Bracket, 40, 1));
     let table = model.table().unwrap();
     let mut injector = open(&table);
-    let values = injector.pieces().iter().enumerate().filter(|(_, piece)| piece.region == Region::Value);
+    let values = injector
+        .pieces()
+        .iter()
+        .enumerate()
+        .filter(|(_, piece)| piece.region == Region::Value);
     let values: Vec<usize> = values.map(|(place, _)| place).collect();
     values.iter().for_each(|value| injector.flip(*value, 5));
-    let points = values.iter().filter(|value| injector.pieces()[**value].part == Part::Points).count();
+    let points = values
+        .iter()
+        .filter(|value| injector.pieces()[**value].part == Part::Points)
+        .count();
     assert!(points > 10);
     let findings = table.scrub(|_| {}).findings;
-    let found = findings.iter().filter(|finding| finding.place == Place::Value);
+    let found = findings
+        .iter()
+        .filter(|finding| finding.place == Place::Value);
     assert_eq!(found.clone().count(), values.len());
     assert!(found.clone().all(|finding| finding.flipped_bit.is_some()));
     injector.undo();
@@ -431,11 +594,18 @@ fn the_injector_undoes_what_it_did() {
     let map = map(&model);
     let mut injector = open(&table);
     let whole = |injector: &FaultInjector<'_>| {
-        (0..injector.pieces().len()).map(|p| injector.bytes(p)).collect::<Vec<_>>()
+        (0..injector.pieces().len())
+            .map(|p| injector.bytes(p))
+            .collect::<Vec<_>>()
     };
     let before = whole(&injector);
     for number in 0..300u64 {
-        map.strike(&mut injector, &Past::default(), number as usize % map.cells.len(), &mut Rng::new(number));
+        map.strike(
+            &mut injector,
+            &Past::default(),
+            number as usize % map.cells.len(),
+            &mut Rng::new(number),
+        );
     }
     assert!(!injector.changed().is_empty());
     injector.undo();
@@ -460,19 +630,24 @@ fn a_flush_keeps_what_was_asked_for() {
 fn a_caller_digest_is_compared_before_publication() {
     let table = MemTable::new(MemTableOptions::default()).unwrap();
     let caller_digest = Protected::of(b"key", b"value", Kind::PUT).with_sequence(1);
-    let error = table.insert_parts(1, Kind::PUT, b"key", &[b"valuf"], Some(caller_digest)).unwrap_err();
+    let error = table
+        .insert_parts(1, Kind::PUT, b"key", &[b"valuf"], Some(caller_digest))
+        .unwrap_err();
     assert!(error.corruption().is_some(), "{error}");
     assert_eq!(table.len(), 0);
-    table.insert_parts(1, Kind::PUT, b"key", &[b"value"], Some(caller_digest)).unwrap();
+    table
+        .insert_parts(1, Kind::PUT, b"key", &[b"value"], Some(caller_digest))
+        .unwrap();
 }
 
-/// The control block: what is copied from another place of it, exchanged, flipped, or went back to what it held before,
-/// is not believed.
+/// The control block: what is copied from another place of it, exchanged, flipped, or went back to
+/// what it held before, is not believed.
 ///
-/// Every 16 aligned bytes and every line of 64 bytes over every other one, every pair of words exchanged, every bit,
-/// each word and line as it was before each write: in release builds all of them, in debug builds a share that
-/// `PARANOID_TEST_SEED` moves. On tables of one chunk, of two and of many, frozen and not. Longer copies, which take along
-/// all words and checks of a filter or a writer shard, have a test of their own.
+/// Every 16 aligned bytes and every line of 64 bytes over every other one, every pair of words
+/// exchanged, every bit, each word and line as it was before each write: in release builds all of
+/// them, in debug builds a share that `PARANOID_TEST_SEED` moves. On tables of one chunk, of two
+/// and of many, frozen and not. Longer copies, which take along all words and checks of a filter or
+/// a writer shard, have a test of their own.
 mod control {
     use paranoid_memtable::fault::{FaultInjector, Part};
     use paranoid_memtable::{Error, MemTable, WriteBatch};
@@ -521,7 +696,12 @@ mod control {
     }
 
     const fn stage(entries: usize, frozen: Frozen, share: (usize, usize)) -> Stage {
-        Stage { entries, accelerators: Accelerators::Nothing, frozen, share }
+        Stage {
+            entries,
+            accelerators: Accelerators::Nothing,
+            frozen,
+            share,
+        }
     }
 
     const STAGES: [Stage; 7] = [
@@ -531,13 +711,25 @@ mod control {
         stage(40, Frozen::Before, (521, 5)),
         stage(1300, Frozen::After, (50_021, 2003)),
         stage(1300, Frozen::Before, (50_021, 2003)),
-        Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::After, (521, 5)) },
+        Stage {
+            accelerators: Accelerators::Filters,
+            ..stage(20, Frozen::After, (521, 5))
+        },
     ];
 
     fn model_of(stage: &Stage) -> Model {
-        let Stage { entries, accelerators, .. } = *stage;
+        let Stage {
+            entries,
+            accelerators,
+            ..
+        } = *stage;
         let (on_seek, order_checks) = (false, false);
-        Model::new(Shape { on_seek, order_checks, accelerators, ..Shape::plain(entries, 7) })
+        Model::new(Shape {
+            on_seek,
+            order_checks,
+            accelerators,
+            ..Shape::plain(entries, 7)
+        })
     }
 
     fn open(table: &MemTable) -> FaultInjector<'_> {
@@ -558,7 +750,9 @@ mod control {
         for piece in control_pieces(injector) {
             let place = |piece: &usize| injector.place_in_line(*piece);
             match lines.last_mut() {
-                Some(line) if line.last().is_some_and(|last| place(last) < place(&piece)) => line.push(piece),
+                Some(line) if line.last().is_some_and(|last| place(last) < place(&piece)) => {
+                    line.push(piece)
+                }
                 _ => lines.push(vec![piece]),
             }
         }
@@ -580,13 +774,21 @@ mod control {
             let starts: Vec<usize> = starts(len).filter(aligned).collect();
             for from in &starts {
                 let others = starts.iter().filter(|to| *to != from);
-                faults.extend(others.map(|to| Fault::Copy { from: *from, to: *to, len }));
+                faults.extend(others.map(|to| Fault::Copy {
+                    from: *from,
+                    to: *to,
+                    len,
+                }));
             }
         }
         for (index, left) in pieces.iter().enumerate() {
-            let others =
-                pieces[index + 1..].iter().filter(|right| injector.bytes(*left) != injector.bytes(**right));
-            faults.extend(others.map(|right| Fault::Swap { left: *left, right: *right }));
+            let others = pieces[index + 1..]
+                .iter()
+                .filter(|right| injector.bytes(*left) != injector.bytes(**right));
+            faults.extend(others.map(|right| Fault::Swap {
+                left: *left,
+                right: *right,
+            }));
         }
         let bits = pieces
             .iter()
@@ -639,7 +841,11 @@ mod control {
     fn try_faults(test: &str, stage: &Stage, model: &Model, faults: &[Fault]) {
         let seed = seed_or(29);
         let _watchdog = Watchdog::new(test, seed);
-        let share = if cfg!(debug_assertions) { stage.share.0 } else { stage.share.1 };
+        let share = if cfg!(debug_assertions) {
+            stage.share.0
+        } else {
+            stage.share.1
+        };
         for fault in faults.iter().skip(seed as usize % share).step_by(share) {
             let verdict = run_fault(model, stage.frozen, |injector| strike(injector, *fault));
             let (_, _, verdict) = verdict.unwrap();
@@ -648,10 +854,14 @@ mod control {
         }
     }
 
-    /// Words and lines copied from another place of the block, words exchanged, and every bit flipped.
+    /// Words and lines copied from another place of the block, words exchanged, and every bit
+    /// flipped.
     #[test]
     fn no_place_of_the_control_block_stands_for_another() {
-        try_stages("corruption::control::no_place_of_the_control_block_stands_for_another", &STAGES[..4]);
+        try_stages(
+            "corruption::control::no_place_of_the_control_block_stands_for_another",
+            &STAGES[..4],
+        );
     }
 
     #[test]
@@ -662,18 +872,31 @@ mod control {
         );
     }
 
-    /// Lines of the control block that change places, the salt's with each other one: a size is what bounds stand on.
+    /// Lines of the control block that change places, the salt's with each other one: a size is
+    /// what bounds stand on.
     #[test]
     fn no_line_of_the_control_block_changes_places() {
         let test = "corruption::control::no_line_of_the_control_block_changes_places";
-        for stage in [stage(20, Frozen::After, (3, 1)), stage(20, Frozen::Before, (3, 1))] {
+        for stage in [
+            stage(20, Frozen::After, (3, 1)),
+            stage(20, Frozen::Before, (3, 1)),
+        ] {
             let model = model_of(&stage);
             let lines = lines(&open(&model.table().unwrap())).len();
-            let pairs = (0..lines).flat_map(|left| (left + 1..lines).map(move |right| (left, right)));
+            let pairs =
+                (0..lines).flat_map(|left| (left + 1..lines).map(move |right| (left, right)));
             let swaps = pairs.map(|(left, right)| Fault::SwapLines { left, right });
             let (salt, others): (Vec<Fault>, Vec<Fault>) =
                 swaps.partition(|swap| matches!(swap, Fault::SwapLines { left: 0, .. }));
-            try_faults(test, &Stage { share: (1, 1), ..stage }, &model, &salt);
+            try_faults(
+                test,
+                &Stage {
+                    share: (1, 1),
+                    ..stage
+                },
+                &model,
+                &salt,
+            );
             try_faults(test, &stage, &model, &others);
         }
     }
@@ -686,14 +909,21 @@ mod control {
         );
     }
 
-    /// Words move together with their checks where a copy is long enough: 2 to 8 lines of 64 bytes. Whole filters and shards, which
-    /// are two lines each at the end of the list, over each other: always all of them.
+    /// Words move together with their checks where a copy is long enough: 2 to 8 lines of 64 bytes.
+    /// Whole filters and shards, which are two lines each at the end of the list, over each other:
+    /// always all of them.
     #[test]
     fn no_group_of_control_words_stands_for_another() {
         let test = "corruption::control::no_group_of_control_words_stands_for_another";
         let stages = [
-            Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::After, (499, 1)) },
-            Stage { accelerators: Accelerators::Filters, ..stage(20, Frozen::Before, (997, 1)) },
+            Stage {
+                accelerators: Accelerators::Filters,
+                ..stage(20, Frozen::After, (499, 1))
+            },
+            Stage {
+                accelerators: Accelerators::Filters,
+                ..stage(20, Frozen::Before, (997, 1))
+            },
         ];
         for stage in stages {
             let model = model_of(&stage);
@@ -702,15 +932,25 @@ mod control {
             let groups = lines - 2 * 10;
             let pairs = (0..lines).flat_map(|from| (0..lines).map(move |to| (from, to)));
             let pairs = pairs.filter(|(from, to)| from != to);
-            let copies = |(from, to)| [2, 3, 4, 6, 8].map(|count| Fault::CopyLines { from, to, count });
+            let copies =
+                |(from, to)| [2, 3, 4, 6, 8].map(|count| Fault::CopyLines { from, to, count });
             let is_whole = |fault: &Fault| match *fault {
-                Fault::CopyLines { from, to, count: 2 } => {
-                    [from, to].iter().all(|line| *line >= groups && (line - groups).is_multiple_of(2))
-                }
+                Fault::CopyLines { from, to, count: 2 } => [from, to]
+                    .iter()
+                    .all(|line| *line >= groups && (line - groups).is_multiple_of(2)),
                 _ => false,
             };
-            let (whole, others): (Vec<Fault>, Vec<Fault>) = pairs.flat_map(copies).partition(is_whole);
-            try_faults(test, &Stage { share: (1, 1), ..stage }, &model, &whole);
+            let (whole, others): (Vec<Fault>, Vec<Fault>) =
+                pairs.flat_map(copies).partition(is_whole);
+            try_faults(
+                test,
+                &Stage {
+                    share: (1, 1),
+                    ..stage
+                },
+                &model,
+                &whole,
+            );
             try_faults(test, &stage, &model, &others);
         }
     }
@@ -718,22 +958,36 @@ mod control {
     /// What some pieces held before a write.
     type Old = Vec<(usize, Vec<u8>)>;
 
-    /// The words and lines of the control block that held something else before some write, with the number of that
-    /// write; the freeze has the last number.
+    /// The words and lines of the control block that held something else before some write, with
+    /// the number of that write; the freeze has the last number.
     fn earlier(model: &Model, frozen: Frozen) -> Vec<(usize, Vec<usize>)> {
         let lines = lines(&open(&model.table().unwrap()));
-        let mut groups: Vec<Vec<usize>> = lines.iter().flatten().map(|piece| vec![*piece]).collect();
+        let mut groups: Vec<Vec<usize>> =
+            lines.iter().flatten().map(|piece| vec![*piece]).collect();
         groups.extend(lines.into_iter().filter(|line| line.len() > 1));
         let first = groups[0][0];
-        // A group holds nothing before its words are made: those of writer shards come with the first write.
+        // A group holds nothing before its words are made: those of writer shards come with the
+        // first write.
         let mut history: Vec<Vec<Option<Vec<u8>>>> = Vec::new();
         let mut look = |table: &MemTable| {
             let injector = open(table);
             let pieces = control_pieces(&injector);
-            // Pieces of the arena come and go with entries, so the block is found from the end of the list.
-            let bytes = |piece: &usize| pieces.get(piece - first).map(|piece| injector.bytes(*piece));
-            let held =
-                |group: &Vec<usize>| Some(group.iter().map(bytes).collect::<Option<Vec<_>>>()?.concat());
+            // Pieces of the arena come and go with entries, so the block is found from the end of
+            // the list.
+            let bytes = |piece: &usize| {
+                pieces
+                    .get(piece - first)
+                    .map(|piece| injector.bytes(*piece))
+            };
+            let held = |group: &Vec<usize>| {
+                Some(
+                    group
+                        .iter()
+                        .map(bytes)
+                        .collect::<Option<Vec<_>>>()?
+                        .concat(),
+                )
+            };
             history.push(groups.iter().map(held).collect());
         };
         let table = model.table_watched(|_, table| look(table)).unwrap();
@@ -746,9 +1000,14 @@ mod control {
         let mut found = Vec::new();
         for (number, then) in history.iter().enumerate() {
             for (group, held) in then.iter().enumerate() {
-                let known = history[..number].iter().any(|before| before[group] == *held);
+                let known = history[..number]
+                    .iter()
+                    .any(|before| before[group] == *held);
                 if !known && held.is_some() && *held != now[group] {
-                    found.push((number, groups[group].iter().map(|piece| piece - first).collect()));
+                    found.push((
+                        number,
+                        groups[group].iter().map(|piece| piece - first).collect(),
+                    ));
                 }
             }
         }
@@ -761,17 +1020,26 @@ mod control {
         let seed = seed_or(31);
         let mut tried = 0;
         for stage in [&STAGES[..4], &STAGES[6..]].concat() {
-            let _watchdog =
-                Watchdog::new("corruption::control::a_control_word_that_went_back_is_noticed", seed);
+            let _watchdog = Watchdog::new(
+                "corruption::control::a_control_word_that_went_back_is_noticed",
+                seed,
+            );
             let model = model_of(&stage);
-            let share = if cfg!(debug_assertions) && stage.entries > 12 { 11 } else { 1 };
+            let share = if cfg!(debug_assertions) && stage.entries > 12 {
+                11
+            } else {
+                1
+            };
             let all = earlier(&model, stage.frozen);
             for (number, group) in all.iter().skip(seed as usize % share).step_by(share) {
                 let mut old: Old = Vec::new();
                 let mut look = |table: &MemTable| {
                     let injector = open(table);
                     let first = control_pieces(&injector)[0];
-                    old = group.iter().map(|piece| (*piece, injector.bytes(first + piece))).collect();
+                    old = group
+                        .iter()
+                        .map(|piece| (*piece, injector.bytes(first + piece)))
+                        .collect();
                 };
                 let table = model
                     .table_watched(|now, table| {
@@ -785,19 +1053,24 @@ mod control {
                 }
                 let (_, _, verdict) = run_fault_on(&model, stage.frozen, &table, |injector| {
                     let first = control_pieces(injector)[0];
-                    old.iter().for_each(|(piece, bytes)| injector.overwrite(first + piece, bytes));
+                    old.iter()
+                        .for_each(|(piece, bytes)| injector.overwrite(first + piece, bytes));
                     (Area::of(&injector.pieces()[first]), Kind::Zero)
                 })
                 .unwrap();
                 let fine = verdict.wrong.is_none() && verdict.endless.is_none();
-                assert!(fine, "{group:?} as before write {number}, {stage:?}, seed {seed:#x}: {verdict:?}");
+                assert!(
+                    fine,
+                    "{group:?} as before write {number}, {stage:?}, seed {seed:#x}: {verdict:?}"
+                );
                 tried += 1;
             }
         }
         assert!(tried > 50, "{tried}");
     }
 
-    /// A range deletion asks a control word that no put asks. A batch that has one is refused before its first put is linked.
+    /// A range deletion asks a control word that no put asks. A batch that has one is refused
+    /// before its first put is linked.
     #[test]
     fn a_batch_with_a_range_asks_every_control_word_first() {
         let test = "corruption::control::a_batch_with_a_range_asks_every_control_word_first";

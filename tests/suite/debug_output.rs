@@ -1,5 +1,6 @@
-//! `{:?}` of every public type: no bytes of the user, no secret of the table, short, and no data race beside a writer. What
-//! can be copied and compared is copied and compared too, and all of it is dropped there.
+//! `{:?}` of every public type: no bytes of the user, no secret of the table, short, and no data
+//! race beside a writer. What can be copied and compared is copied and compared too, and all of it
+//! is dropped there.
 //!
 //! Miri sees the races: `.ci/full` runs this module under it, with few entries.
 
@@ -78,7 +79,8 @@ fn public_names() -> BTreeSet<String> {
         }
         let (inside, line) = (line.starts_with(' '), line.trim_start());
         if let Some(condition) = line.strip_prefix("#[cfg(") {
-            built = (!condition.contains("\"fault-injection\"") || cfg!(feature = "fault-injection"))
+            built = (!condition.contains("\"fault-injection\"")
+                || cfg!(feature = "fault-injection"))
                 && !condition.contains("doctest");
             continue;
         }
@@ -91,8 +93,12 @@ fn public_names() -> BTreeSet<String> {
         built &= module_built || !inside;
         statement += line;
         if line.ends_with(';') {
-            let words = statement.split(|c: char| !c.is_ascii_alphanumeric()).map(str::to_owned);
-            names.extend(words.filter(|word| built && word.starts_with(|c: char| c.is_ascii_uppercase())));
+            let words = statement
+                .split(|c: char| !c.is_ascii_alphanumeric())
+                .map(str::to_owned);
+            names.extend(
+                words.filter(|word| built && word.starts_with(|c: char| c.is_ascii_uppercase())),
+            );
             (statement, built) = (String::new(), true);
         }
     }
@@ -137,9 +143,15 @@ fn bytes(letter: u8, n: u64) -> Vec<u8> {
 }
 
 fn options(seed: u64) -> MemTableOptions {
-    let accelerators =
-        MemTableOptions::builder().whole_key_filter(0.05).prefix_filter(FixedPrefix::new(4), 0.05);
-    accelerators.write_buffer_size(BUFFER).key_len_max(100).seed(seed).build().unwrap()
+    let accelerators = MemTableOptions::builder()
+        .whole_key_filter(0.05)
+        .prefix_filter(FixedPrefix::new(4), 0.05);
+    accelerators
+        .write_buffer_size(BUFFER)
+        .key_len_max(100)
+        .seed(seed)
+        .build()
+        .unwrap()
 }
 
 fn filled(seed: u64, letter: u8) -> MemTable {
@@ -148,18 +160,29 @@ fn filled(seed: u64, letter: u8) -> MemTable {
         table.put(n, bytes(letter, n), bytes(letter, n)).unwrap();
     }
     for n in ENTRIES..ENTRIES + 3 {
-        table.merge(n, bytes(letter, 1 << 40), bytes(letter, n)).unwrap();
+        table
+            .merge(n, bytes(letter, 1 << 40), bytes(letter, n))
+            .unwrap();
     }
     table.delete(ENTRIES + 3, bytes(letter, 1 << 41)).unwrap();
     for n in 0..ENTRIES.min(100) {
-        table.delete_range(n, bytes(letter, (1 << 50) + n), bytes(letter, (1 << 50) + n + 2)).unwrap();
+        table
+            .delete_range(
+                n,
+                bytes(letter, (1 << 50) + n),
+                bytes(letter, (1 << 50) + n + 2),
+            )
+            .unwrap();
     }
     table
 }
 
 fn errors(table: &MemTable, letter: u8, out: &mut Outputs) {
     let (key, long) = (bytes(letter, 0), vec![letter; 101]);
-    let interrupted = Error::BatchInterrupted { applied: 3, cause: Box::new(Error::Frozen) };
+    let interrupted = Error::BatchInterrupted {
+        applied: 3,
+        cause: Box::new(Error::Frozen),
+    };
     let corruption = WriteBatch::from_bytes(&[letter; 3]).unwrap_err();
     let report = *corruption.corruption().unwrap();
     show!(out, "Corruption", &report);
@@ -174,7 +197,9 @@ fn errors(table: &MemTable, letter: u8, out: &mut Outputs) {
         table.put(0, &key, &key).unwrap_err(),
         table.put(1 << 60, &long, &key).unwrap_err(),
         table.insert(1 << 60, Kind::DELETE, &key, &key).unwrap_err(),
-        table.delete_range(1 << 60, bytes(letter, 9), bytes(letter, 8)).unwrap_err(),
+        table
+            .delete_range(1 << 60, bytes(letter, 9), bytes(letter, 8))
+            .unwrap_err(),
         table
             .insert_parts(
                 7,
@@ -197,32 +222,50 @@ fn errors(table: &MemTable, letter: u8, out: &mut Outputs) {
 fn reads(table: &MemTable, letter: u8, out: &mut Outputs) {
     show!(out, "MemTable", table);
     show!(out, "TableReader", &table);
-    show!(out, "ArenaRecycler", &*ArenaRecycler::new(BUFFER, 0).unwrap());
+    show!(
+        out,
+        "ArenaRecycler",
+        &*ArenaRecycler::new(BUFFER, 0).unwrap()
+    );
     show!(out, "Writer", &table.writer());
     show!(out, "Stats", &table.stats());
     let key = bytes(letter, 1);
     let value = table.get(&key, u64::MAX).unwrap();
     show!(out, "Lookup", &value);
-    let Lookup::Value(value) = value else { panic!("not there") };
+    let Lookup::Value(value) = value else {
+        panic!("not there")
+    };
     show!(out, "ValueRef", &value);
     show!(out, "PinnedValue", &value.to_pinned());
     let merge = table.get(bytes(letter, 1 << 40), u64::MAX).unwrap();
     show!(out, "Lookup", &merge);
-    let Lookup::Merge(mut operands) = merge else { panic!("no operands") };
+    let Lookup::Merge(mut operands) = merge else {
+        panic!("no operands")
+    };
     show!(out, "Operands", &operands);
     show!(out, "Operand", &operands.next().unwrap().unwrap());
     show!(out, "Base", &operands.base().unwrap());
     show!(out, "Base", &Base::Value(&key));
-    show!(out, "Lookup", &table.get(bytes(letter, 1 << 41), u64::MAX).unwrap());
+    show!(
+        out,
+        "Lookup",
+        &table.get(bytes(letter, 1 << 41), u64::MAX).unwrap()
+    );
     show!(out, "DeletedBy", &DeletedBy::Range);
-    show!(out, "Lookup", &table.get_into(&key, u64::MAX, &mut Vec::new()).unwrap());
+    show!(
+        out,
+        "Lookup",
+        &table.get_into(&key, u64::MAX, &mut Vec::new()).unwrap()
+    );
     let entry = table.get_entry(&key, u64::MAX).unwrap().unwrap();
     show!(out, "Entry", &entry);
     show!(out, "EntryBytes", &entry.to_bytes().unwrap());
     show!(
         out,
         "RangeStats",
-        &table.approximate_range_stats(key.as_slice()..bytes(letter, 9).as_slice()).unwrap(),
+        &table
+            .approximate_range_stats(key.as_slice()..bytes(letter, 9).as_slice())
+            .unwrap(),
     );
     show!(out, "Range", &table.range(key.as_slice()..));
     show!(out, "Range", &table.range(key.as_slice()..));
@@ -254,7 +297,11 @@ fn cursors(table: &MemTable, letter: u8, out: &mut Outputs) {
     show!(out, "Reach", &salvage.reach);
     show!(out, "Salvage", &salvage);
     let mut progress = ScrubProgress::default();
-    show!(out, "ScrubReport", &frozen.scrub(|so_far| progress = so_far));
+    show!(
+        out,
+        "ScrubReport",
+        &frozen.scrub(|so_far| progress = so_far)
+    );
     show!(out, "ScrubProgress", &progress);
     let mut flush = frozen.flush_iter(Versions::SeenBy(&[])).unwrap();
     show!(out, "FlushItem", &flush.next().unwrap().unwrap());
@@ -290,7 +337,9 @@ fn writes(table: &MemTable, letter: u8, out: &mut Outputs) {
     }
     show!(out, "WriteBatch", &batch);
     show!(out, "BatchEntry", &batch.entries().next().unwrap().unwrap());
-    let replacing = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).seed(1);
+    let replacing = MemTableOptions::builder()
+        .duplicates(DuplicatePolicy::Replace)
+        .seed(1);
     let other = MemTable::new(replacing.write_buffer_size(BUFFER).build().unwrap()).unwrap();
     let mut prepared = other.prepare(&batch).unwrap();
     show!(out, "PreparedBatch", &prepared);
@@ -303,16 +352,28 @@ fn writes(table: &MemTable, letter: u8, out: &mut Outputs) {
     show!(out, "Directory", &Directory::Auto);
     show!(out, "ParanoidOptions", table.options().paranoid());
     show!(out, "ParanoidOptionsBuilder", &ParanoidOptions::builder());
-    let builder = MemTableOptions::builder().prefix_filter(CappedPrefix::new(3), 0.1).seed(SEED);
+    let builder = MemTableOptions::builder()
+        .prefix_filter(CappedPrefix::new(3), 0.1)
+        .seed(SEED);
     show!(out, "MemTableOptionsBuilder", &builder);
-    show!(out, "Protected", &Protected::<Kvo>::of(&key, &key, Kind::PUT));
-    show!(out, "StoredProtection", &StoredProtection::of(&key, &key, 7, Kind::PUT));
+    show!(
+        out,
+        "Protected",
+        &Protected::<Kvo>::of(&key, &key, Kind::PUT)
+    );
+    show!(
+        out,
+        "StoredProtection",
+        &StoredProtection::of(&key, &key, 7, Kind::PUT)
+    );
 }
 
 fn fragments(letter: u8, out: &mut Outputs) {
     let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     for n in 0..ENTRIES {
-        fragmenter.add(bytes(letter, n), bytes(letter, n + 2), n).unwrap();
+        fragmenter
+            .add(bytes(letter, n), bytes(letter, n + 2), n)
+            .unwrap();
     }
     show!(out, "Fragmenter", &fragmenter);
     let mut one_by_one = fragmenter.clone().finish_iter();
@@ -353,7 +414,11 @@ fn faults(letter: u8, out: &mut Outputs) {
     let injector = unsafe { FaultInjector::open(&table) }.unwrap();
     show!(out, "FaultInjector", &injector);
     show!(out, "Past", &past);
-    let piece = injector.pieces().iter().find(|piece| piece.region == Region::Key).unwrap();
+    let piece = injector
+        .pieces()
+        .iter()
+        .find(|piece| piece.region == Region::Key)
+        .unwrap();
     show!(out, "Piece", piece);
     show!(out, "Owner", piece.owner.as_ref().unwrap());
     show!(out, "Part", &piece.part);
@@ -375,32 +440,46 @@ fn outputs(table: &MemTable, letter: u8) -> Outputs {
     out
 }
 
-/// Every spelling of the letter's bytes that a derived `Debug` could have, without white space: several in a row, or a word of
-/// them.
+/// Every spelling of the letter's bytes that a derived `Debug` could have, without white space:
+/// several in a row, or a word of them.
 fn traces(letter: u8) -> Vec<String> {
     let word = u64::from_be_bytes([letter; 8]);
     let text = String::from_utf8(vec![letter; 4]).unwrap();
     let list = format!("{letter},{letter},{letter}");
     let seed = [SEED.to_string(), format!("{SEED:x}")];
-    let words = [word.to_string(), format!("{word:x}"), (word as u32).to_string()];
+    let words = [
+        word.to_string(),
+        format!("{word:x}"),
+        (word as u32).to_string(),
+    ];
     [text, list].into_iter().chain(words).chain(seed).collect()
 }
 
 fn check(out: &Outputs, letter: u8) {
     for (name, texts) in &out.0 {
         for text in texts {
-            assert!(!text.is_empty() && text.len() < LEN_MAX, "{name}, {} bytes: {text}", text.len());
+            assert!(
+                !text.is_empty() && text.len() < LEN_MAX,
+                "{name}, {} bytes: {text}",
+                text.len()
+            );
             let dense: String = text.split_whitespace().collect();
             // Miri would search for minutes, and finds nothing else in a text.
             for trace in if cfg!(miri) { vec![] } else { traces(letter) } {
-                assert!(!dense.contains(&trace), "{name} shows bytes of its user, {trace}: {text}");
+                assert!(
+                    !dense.contains(&trace),
+                    "{name} shows bytes of its user, {trace}: {text}"
+                );
             }
         }
     }
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "reads source text; `shown_beside_a_live_writer` shows as much")]
+#[cfg_attr(
+    miri,
+    ignore = "reads source text; `shown_beside_a_live_writer` shows as much"
+)]
 fn no_public_type_is_forgotten() {
     let names = public_names();
     assert!(names.contains("MemTable") && names.len() > 60, "{names:?}");
@@ -408,30 +487,51 @@ fn no_public_type_is_forgotten() {
     let exempt = |name: &str| NOT_TYPES.contains(&name) || PARAMETERS.contains(&name);
     let is_shown = |name: &str| exempt(name) || shown.contains(name);
     let forgotten: Vec<&String> = names.iter().filter(|name| !is_shown(name)).collect();
-    assert!(forgotten.is_empty(), "show these types here as well: {forgotten:?}");
-    let gone: Vec<&&str> = shown.iter().filter(|name| !names.contains(**name)).collect();
+    assert!(
+        forgotten.is_empty(),
+        "show these types here as well: {forgotten:?}"
+    );
+    let gone: Vec<&&str> = shown
+        .iter()
+        .filter(|name| !names.contains(**name))
+        .collect();
     assert!(gone.is_empty(), "not public any more: {gone:?}");
 }
 
 /// A report of corruption holds the digests that differ: numbers of 16 digits and more.
 fn without_digests(text: &str) -> String {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
-    words.filter(|word| word.len() < 16 || !word.starts_with(|c: char| c.is_ascii_digit())).collect()
+    words
+        .filter(|word| word.len() < 16 || !word.starts_with(|c: char| c.is_ascii_digit()))
+        .collect()
 }
 
 /// Another secret and other bytes of the same lengths: not one character changes.
 #[test]
-#[cfg_attr(miri, ignore = "compares texts; `shown_beside_a_live_writer` shows as much")]
+#[cfg_attr(
+    miri,
+    ignore = "compares texts; `shown_beside_a_live_writer` shows as much"
+)]
 fn nothing_shown_depends_on_bytes_or_secrets() {
     let test = "debug_output::nothing_shown_depends_on_bytes_or_secrets";
     let _watchdog = Watchdog::new(test, 0);
-    let (one, other) = (outputs(&filled(1, b'Q'), b'Q'), outputs(&filled(0xfeed_5eed_0000_0002, b'Z'), b'Z'));
+    let (one, other) = (
+        outputs(&filled(1, b'Q'), b'Q'),
+        outputs(&filled(0xfeed_5eed_0000_0002, b'Z'), b'Z'),
+    );
     check(&one, b'Q');
     check(&other, b'Z');
     for (name, texts) in &one.0 {
         // A digest depends on the bytes, and the number of links on the seed.
-        if !["Protected", "StoredProtection", "FaultInjector", "Past", "BatchWritten", "Inserted"]
-            .contains(name)
+        if ![
+            "Protected",
+            "StoredProtection",
+            "FaultInjector",
+            "Past",
+            "BatchWritten",
+            "Inserted",
+        ]
+        .contains(name)
         {
             let shown = |texts: &[String]| match *name {
                 "Error" => texts.iter().map(|text| without_digests(text)).collect(),
@@ -442,8 +542,8 @@ fn nothing_shown_depends_on_bytes_or_secrets() {
     }
 }
 
-/// A writer fills the table meanwhile: no plain read of memory that it writes (a race that Miri reports), no torn
-/// text.
+/// A writer fills the table meanwhile: no plain read of memory that it writes (a race that Miri
+/// reports), no torn text.
 #[test]
 fn shown_beside_a_live_writer() {
     let _watchdog = Watchdog::new("debug_output::shown_beside_a_live_writer", 0);
@@ -463,9 +563,12 @@ fn shown_beside_a_live_writer() {
                 writer.put(n, bytes(b'Q', n), bytes(b'Q', n)).unwrap();
                 table.put(n, bytes(b'Q', n + (1 << 30)), b"").unwrap();
                 if n % 16 == 0 {
-                    table.delete_range(n, bytes(b'Q', n + (1 << 31)), bytes(b'Q', n + (1 << 32))).unwrap();
+                    table
+                        .delete_range(n, bytes(b'Q', n + (1 << 31)), bytes(b'Q', n + (1 << 32)))
+                        .unwrap();
                 }
-                // The table grows with the rounds, not with the time that they take. Under Miri a turn is short.
+                // The table grows with the rounds, not with the time that they take. Under Miri a
+                // turn is short.
                 (0..if cfg!(miri) { 1000 } else { 1 }).for_each(|_| std::thread::yield_now());
                 while (n - (1 << 20)) / 200 > rounds.load(Ordering::Acquire) {
                     std::thread::yield_now();
@@ -509,7 +612,10 @@ mod sets {
     /// What a listener is told.
     fn event(letter: u8) -> SetEvent {
         let told = std::sync::Arc::new(Told::default());
-        let options = SetOptions::builder().listener(told.clone()).build().unwrap();
+        let options = SetOptions::builder()
+            .listener(told.clone())
+            .build()
+            .unwrap();
         let set = MemTableSet::open(options, ()).unwrap();
         let mut batch = WriteBatch::new();
         batch.put(bytes(letter, 0), b"").unwrap();
@@ -536,7 +642,9 @@ mod sets {
         show!(out, "WriteBufferStats", &manager.stats());
         show!(out, "StallCause", &StallCause::Unflushed);
         show!(out, "WriteOptions", &WriteOptions::default());
-        let builder = SetOptions::builder().table(options(1)).write_buffer_manager(&manager);
+        let builder = SetOptions::builder()
+            .table(options(1))
+            .write_buffer_manager(&manager);
         show!(out, "SetOptionsBuilder", &builder);
         let options = builder.build().unwrap();
         show!(out, "SetOptions", &options);
@@ -557,18 +665,41 @@ mod sets {
         let mut cursor = view.cursor().unwrap();
         let entry = cursor.first().unwrap().unwrap();
         show!(out, "MergedEntry", entry);
-        show!(out, "SourceKey", &SourceKey { user_key: entry.user_key(), sequence: 1, kind: Kind::PUT });
-        show!(out, "SourceMove", &SourceMove::SeekForPrev(entry.user_key()));
+        show!(
+            out,
+            "SourceKey",
+            &SourceKey {
+                user_key: entry.user_key(),
+                sequence: 1,
+                kind: Kind::PUT
+            }
+        );
+        show!(
+            out,
+            "SourceMove",
+            &SourceMove::SeekForPrev(entry.user_key())
+        );
         show!(
             out,
             "Cover",
-            &Cover { sequence: 1, span: Some((entry.user_key(), entry.value())), hides_own: true }
+            &Cover {
+                sequence: 1,
+                span: Some((entry.user_key(), entry.value())),
+                hides_own: true
+            }
         );
         show!(out, "MergingCursor", &cursor);
         show!(out, "SetEvent", &event(letter));
-        show!(out, "FlushThread", &set.start_flush_thread(|job| job.install(|_| Ok(vec![]))).unwrap());
+        show!(
+            out,
+            "FlushThread",
+            &set.start_flush_thread(|job| job.install(|_| Ok(vec![])))
+                .unwrap()
+        );
         let bounds = vec![(bytes(letter, 1), Bound::Excluded(bytes(letter, 2)))];
-        let level = LevelSource::new(Arc::new(Bytewise), bounds, |_| Ok(MemTable::default().source()));
+        let level = LevelSource::new(Arc::new(Bytewise), bounds, |_| {
+            Ok(MemTable::default().source())
+        });
         show!(out, "LevelSource", &level.unwrap());
         set.switch().unwrap();
         let mut job = set.begin_flush().unwrap().unwrap();
@@ -577,8 +708,12 @@ mod sets {
         show!(out, "SalvageSummary", &SalvageSummary::default());
         let torn = [("000001.journal".to_string(), b"torn".to_vec())].into();
         let disk = Arc::new(SimDisk::with_files(torn, 1, Plan::default()));
-        let opened =
-            FileJournal::open_in(disk, 0, ChecksumKind::Xxh3, RecoveryMode::TolerateCorruptedTailRecords);
+        let opened = FileJournal::open_in(
+            disk,
+            0,
+            ChecksumKind::Xxh3,
+            RecoveryMode::TolerateCorruptedTailRecords,
+        );
         let (journal, recovery) = opened.unwrap();
         show!(out, "FileJournal", &journal);
         show!(out, "JournalRecovery", &recovery);
@@ -596,8 +731,8 @@ mod uses {
     /// A value of any type.
     pub(super) struct Used<'v, T>(pub(super) &'v T);
 
-    /// A method of the first trait is found before that of the second, which needs one more reference, unless the type of the
-    /// value lacks the bound.
+    /// A method of the first trait is found before that of the second, which needs one more
+    /// reference, unless the type of the value lacks the bound.
     macro_rules! optional {
         ($method:ident, $with:ident: $bound:ident, $without:ident, $value:ident => $used:expr) => {
             pub(super) trait $with {
@@ -635,6 +770,9 @@ mod uses {
         #[derive(Clone)]
         struct Cloned;
         let cloned = &Used(&Cloned);
-        assert_eq!([cloned.copy(), cloned.equal(), cloned.compare()], [true, false, false]);
+        assert_eq!(
+            [cloned.copy(), cloned.equal(), cloned.compare()],
+            [true, false, false]
+        );
     }
 }

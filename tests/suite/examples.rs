@@ -1,7 +1,7 @@
 //! The examples as a user meets them: what they print, and how they end.
 //!
-//! `cargo test` builds the examples first. Under `cargo test --test suite` alone they may not be there: then these
-//! tests say so and pass.
+//! `cargo test` builds the examples first. Under `cargo test --test suite` alone they may not be
+//! there: then these tests say so and pass.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,34 +27,58 @@ pub(crate) fn folder(name: &str) -> PathBuf {
 }
 
 pub(crate) fn run(program: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = Command::new(program).args(arguments).output().unwrap();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = Command::new(program).args(arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (status.code(), text(stdout), text(stderr))
 }
 
 #[test]
 fn ingest_takes_any_tree() {
-    let Some(ingest) = example("ingest") else { return };
+    let Some(ingest) = example("ingest") else {
+        return;
+    };
     let root = folder("ingest");
     fs::create_dir_all(root.join("deep/er")).unwrap();
     fs::create_dir_all(root.join("deeq")).unwrap();
-    for (name, len) in [("a", 0), ("deep/b", 1), ("deep/er/c", 4096), ("deep-not", 4097), ("deeq/d", 100_000)]
-    {
+    for (name, len) in [
+        ("a", 0),
+        ("deep/b", 1),
+        ("deep/er/c", 4096),
+        ("deep-not", 4097),
+        ("deeq/d", 100_000),
+    ] {
         fs::write(root.join(name), vec![7; len]).unwrap();
     }
     let mut paths = 8;
     #[cfg(unix)]
     {
         use std::os::unix::ffi::OsStrExt;
-        fs::write(root.join(std::ffi::OsStr::from_bytes(b"not \xff text")), b"x").unwrap();
+        fs::write(
+            root.join(std::ffi::OsStr::from_bytes(b"not \xff text")),
+            b"x",
+        )
+        .unwrap();
         std::os::unix::fs::symlink("nowhere", root.join("link")).unwrap();
         paths += 2;
     }
     for protection in ["0", "8"] {
-        let arguments = [root.to_str().unwrap(), "--threads", "3", "--protection", protection];
+        let arguments = [
+            root.to_str().unwrap(),
+            "--threads",
+            "3",
+            "--protection",
+            protection,
+        ];
         let (code, out, error) = run(&ingest, &arguments);
         assert_eq!(code, Some(0), "{out}{error}");
-        for wanted in [format!("paths         {paths}\n"), format!("{paths} entries equal to the source")] {
+        for wanted in [
+            format!("paths         {paths}\n"),
+            format!("{paths} entries equal to the source"),
+        ] {
             assert!(out.contains(&wanted), "no `{wanted}` in\n{out}");
         }
         // "deep/" holds er, er/c and b, which are deleted; deep-not and deeq stay.
@@ -69,18 +93,25 @@ fn ingest_takes_any_tree() {
 
 #[test]
 fn ingest_names_what_is_in_its_way() {
-    let Some(ingest) = example("ingest") else { return };
+    let Some(ingest) = example("ingest") else {
+        return;
+    };
     let root = folder("ingest-errors");
     let file = root.join("file");
     fs::write(&file, b"").unwrap();
     fs::create_dir(root.join("empty")).unwrap();
-    for (place, wanted) in
-        [("missing", "missing: No such file"), ("file", "is not a directory"), ("empty", "it is empty")]
-    {
+    for (place, wanted) in [
+        ("missing", "missing: No such file"),
+        ("file", "is not a directory"),
+        ("empty", "it is empty"),
+    ] {
         let path = root.join(place);
         let (code, out, error) = run(&ingest, &[path.to_str().unwrap()]);
         assert_eq!(code, Some(2), "{out}{error}");
-        assert!(error.contains(place) && (error.contains(wanted) || cfg!(not(unix))), "{error}");
+        assert!(
+            error.contains(place) && (error.contains(wanted) || cfg!(not(unix))),
+            "{error}"
+        );
     }
     let (code, _, error) = run(&ingest, &[root.to_str().unwrap(), "--protection", "3"]);
     assert_eq!(code, Some(2));
@@ -89,7 +120,9 @@ fn ingest_names_what_is_in_its_way() {
 
 #[test]
 fn replay_checks_a_trace_and_names_bad_lines() {
-    let Some(replay) = example("replay_trace") else { return };
+    let Some(replay) = example("replay_trace") else {
+        return;
+    };
     let root = folder("replay");
     let mut text = String::from("version,time,op,size,lbn\n");
     for at in 0u64..3_000 {
@@ -108,7 +141,10 @@ fn replay_checks_a_trace_and_names_bad_lines() {
     text.push_str("1,9,2a,many,5\n");
     let bad = root.join("bad.csv");
     fs::write(&bad, &text).unwrap();
-    for (path, wanted) in [(&bad, "bad.csv:3002: size `many`"), (&root, "is a directory")] {
+    for (path, wanted) in [
+        (&bad, "bad.csv:3002: size `many`"),
+        (&root, "is a directory"),
+    ] {
         let (code, _, error) = run(&replay, &[path.to_str().unwrap()]);
         assert_eq!(code, Some(2));
         assert!(error.contains(wanted), "{error}");
@@ -117,30 +153,51 @@ fn replay_checks_a_trace_and_names_bad_lines() {
 
 #[test]
 fn replay_makes_a_sample_of_its_own() {
-    let Some(replay) = example("replay_trace") else { return };
+    let Some(replay) = example("replay_trace") else {
+        return;
+    };
     let counts = ["1", "3"].map(|threads| {
         let (code, out, error) = run(&replay, &["--threads", threads]);
         assert_eq!(code, Some(0), "{out}{error}");
-        for wanted in ["Replay of a small sample", "requests      20 000\n", "Every read was right."] {
+        for wanted in [
+            "Replay of a small sample",
+            "requests      20 000\n",
+            "Every read was right.",
+        ] {
             assert!(out.contains(wanted), "no `{wanted}` in\n{out}");
         }
         let row = |name: &str| {
-            out.lines().find(|line| line.trim_start().starts_with(name)).unwrap()[..23].to_owned()
+            out.lines()
+                .find(|line| line.trim_start().starts_with(name))
+                .unwrap()[..23]
+                .to_owned()
         };
         ["writes", "read hits", "read misses"].map(row)
     });
     assert_eq!(counts[0], counts[1], "every run replays the same requests");
 }
 
-/// A report on a full device ends with a message and exit code 2, also if there is no room for the message.
+/// A report on a full device ends with a message and exit code 2, also if there is no room for the
+/// message.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_device_is_an_error() {
     let root = folder("full");
     fs::write(root.join("file"), b"").unwrap();
-    for (name, arguments) in [("ingest", vec![&root]), ("replay_trace", vec![]), ("flip_a_bit", vec![])] {
-        let Some(program) = example(name) else { continue };
-        let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for (name, arguments) in [
+        ("ingest", vec![&root]),
+        ("replay_trace", vec![]),
+        ("flip_a_bit", vec![]),
+    ] {
+        let Some(program) = example(name) else {
+            continue;
+        };
+        let full = || {
+            fs::OpenOptions::new()
+                .write(true)
+                .open("/dev/full")
+                .unwrap()
+        };
         let command = || {
             let mut command = Command::new(&program);
             command.args(&arguments).stdout(full());
@@ -149,20 +206,33 @@ fn a_full_device_is_an_error() {
         let Output { status, stderr, .. } = command().output().unwrap();
         let error = String::from_utf8(stderr).unwrap();
         assert_eq!(status.code(), Some(2), "{name}: {error}");
-        assert!(error.starts_with("error: writing the report: No space left on device"), "{name}: {error}");
+        assert!(
+            error.starts_with("error: writing the report: No space left on device"),
+            "{name}: {error}"
+        );
         assert_eq!(error.lines().count(), 1, "{name}: {error}");
-        assert_eq!(command().stderr(full()).status().unwrap().code(), Some(2), "{name}");
+        assert_eq!(
+            command().stderr(full()).status().unwrap().code(),
+            Some(2),
+            "{name}"
+        );
     }
 }
 
-/// What a program writes on a terminal of some width: the lines, and each state of a line that it draws again.
+/// What a program writes on a terminal of some width: the lines, and each state of a line that it
+/// draws again.
 #[cfg(target_os = "linux")]
 fn on_terminal(program: &Path, arguments: &[&str], columns: usize) -> Option<Vec<String>> {
-    let words = [program.to_str().unwrap()].into_iter().chain(arguments.iter().copied());
+    let words = [program.to_str().unwrap()]
+        .into_iter()
+        .chain(arguments.iter().copied());
     let words: Vec<String> = words.map(|word| format!("'{word}'")).collect();
     let command = format!("stty cols {columns} rows 24; exec {}", words.join(" "));
     let mut script = Command::new("script");
-    script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").stdin(std::process::Stdio::null());
+    script
+        .args(["-qec", &command, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(std::process::Stdio::null());
     let Ok(Output { status, stdout, .. }) = script.output() else {
         println!("no `script` makes a terminal, not tested");
         return None;
@@ -173,7 +243,11 @@ fn on_terminal(program: &Path, arguments: &[&str], columns: usize) -> Option<Vec
     let mut parts = text.split('\x1b');
     let first = parts.next().unwrap().to_owned();
     let shown = parts.fold(first, |shown, part| {
-        shown + part.trim_start_matches(|c: char| !c.is_ascii_alphabetic()).get(1..).unwrap_or("")
+        shown
+            + part
+                .trim_start_matches(|c: char| !c.is_ascii_alphabetic())
+                .get(1..)
+                .unwrap_or("")
     });
     Some(shown.split(['\r', '\n']).map(str::to_owned).collect())
 }
@@ -183,38 +257,61 @@ fn on_terminal(program: &Path, arguments: &[&str], columns: usize) -> Option<Vec
 #[test]
 fn reports_fit_the_terminal() {
     let _watchdog = crate::support::rng::Watchdog::new("examples::reports_fit_the_terminal", 0);
-    let root = folder("wide").join("a-name-of-a-folder-that-no-line-of-a-report-has-room-for".repeat(2));
+    let root =
+        folder("wide").join("a-name-of-a-folder-that-no-line-of-a-report-has-room-for".repeat(2));
     fs::create_dir_all(root.join("below")).unwrap();
     (0..2_000).for_each(|n| fs::write(root.join("below").join(n.to_string()), b"").unwrap());
     let root = root.to_str().unwrap();
-    for (name, arguments) in [("ingest", vec![root]), ("replay_trace", vec![]), ("flip_a_bit", vec![])] {
-        let Some(program) = example(name) else { continue };
+    for (name, arguments) in [
+        ("ingest", vec![root]),
+        ("replay_trace", vec![]),
+        ("flip_a_bit", vec![]),
+    ] {
+        let Some(program) = example(name) else {
+            continue;
+        };
         let (code, out, error) = run(&program, &arguments);
         assert_eq!(code, Some(0), "{out}{error}");
-        let narrow = |line: &str, columns| assert!(line.chars().count() <= columns, "`{line}` in\n{out}");
+        let narrow =
+            |line: &str, columns| assert!(line.chars().count() <= columns, "`{line}` in\n{out}");
         out.lines().for_each(|line| narrow(line, 80));
         let whole: String = out.lines().map(str::trim_start).collect();
         assert!(name != "ingest" || whole.contains(root), "{out}");
         for columns in [44, 80] {
-            let Some(lines) = on_terminal(&program, &arguments, columns) else { return };
+            let Some(lines) = on_terminal(&program, &arguments, columns) else {
+                return;
+            };
             lines.iter().for_each(|line| narrow(line, columns));
-            let bars = lines.iter().filter(|line| line.contains("putting") && line.contains('%')).count();
+            let bars = lines
+                .iter()
+                .filter(|line| line.contains("putting") && line.contains('%'))
+                .count();
             assert!(name != "ingest" || bars > 0, "no bar in {lines:#?}");
         }
     }
 }
 
-/// A store is what was written to it, whichever run of the program wrote it, and names what is in its way.
+/// A store is what was written to it, whichever run of the program wrote it, and names what is in
+/// its way.
 #[test]
 fn kv_store_keeps_what_it_was_given() {
-    let Some(program) = example("kv_store") else { return };
+    let Some(program) = example("kv_store") else {
+        return;
+    };
     let root = folder("kv_store");
     let directory = root.join("store");
     let store = |line: &str| {
         let (code, out, error) = run(&program, &["--dir", directory.to_str().unwrap(), line]);
         (code, if code == Some(0) { out } else { error })
     };
-    for line in ["put a 1; put b 2; put c 3", "add n 40", "flush", "delete b", "add n 2; put d 4", "flush"] {
+    for line in [
+        "put a 1; put b 2; put c 3",
+        "add n 40",
+        "flush",
+        "delete b",
+        "add n 2; put d 4",
+        "flush",
+    ] {
         assert_eq!(store(line), (Some(0), String::new()), "{line}");
     }
     assert_eq!(store("scan"), (Some(0), "a 1\nc 3\nd 4\nn 42\n".into()));
@@ -222,88 +319,158 @@ fn kv_store_keeps_what_it_was_given() {
         assert_eq!(store("add n 1; delete-range c e; flush").0, Some(0));
         assert_eq!(store("flush").0, Some(0));
     }
-    assert_eq!(store("get n; get c; get a"), (Some(0), "n 50\na 1\n".into()));
+    assert_eq!(
+        store("get n; get c; get a"),
+        (Some(0), "n 50\na 1\n".into())
+    );
     assert_eq!(store("scan a b"), (Some(0), "a 1\n".into()));
     let tables = || {
         fs::read_dir(&directory).unwrap().filter(|entry| {
-            entry.as_ref().unwrap().path().extension().is_some_and(|extension| extension == "sst")
+            entry
+                .as_ref()
+                .unwrap()
+                .path()
+                .extension()
+                .is_some_and(|extension| extension == "sst")
         })
     };
-    assert!((1..=6).contains(&tables().count()), "files are merged, and leftovers removed");
-    for (line, wanted) in [("put a", "`put a` is no command"), ("add n x", "invalid digit")] {
+    assert!(
+        (1..=6).contains(&tables().count()),
+        "files are merged, and leftovers removed"
+    );
+    for (line, wanted) in [
+        ("put a", "`put a` is no command"),
+        ("add n x", "invalid digit"),
+    ] {
         let (code, error) = store(line);
         assert!(code == Some(2) && error.contains(wanted), "{error}");
     }
     let manifest = directory.join("MANIFEST");
     let text = fs::read_to_string(&manifest).unwrap();
-    fs::write(&manifest, text.replacen("last_sequence ", "last_sequence 9", 1)).unwrap();
+    fs::write(
+        &manifest,
+        text.replacen("last_sequence ", "last_sequence 9", 1),
+    )
+    .unwrap();
     let (code, error) = store("scan");
-    assert!(code == Some(2) && error.contains("the manifest is damaged"), "{error}");
+    assert!(
+        code == Some(2) && error.contains("the manifest is damaged"),
+        "{error}"
+    );
     fs::remove_file(&manifest).unwrap();
     let (code, error) = store("scan");
-    assert!(code == Some(2) && error.contains("there is no manifest"), "{error}");
+    assert!(
+        code == Some(2) && error.contains("there is no manifest"),
+        "{error}"
+    );
     fs::write(&manifest, text).unwrap();
     assert_eq!(store("get a"), (Some(0), "a 1\n".into()));
 }
 
-/// What scripts take from a result line of RocksDB's db_bench: name, microseconds and operations per second.
+/// What scripts take from a result line of RocksDB's db_bench: name, microseconds and operations
+/// per second.
 fn result_line(line: &str) -> Option<(&str, f64, f64)> {
     let fields: Vec<&str> = line.split_whitespace().collect();
-    let [name, ":", micros, "micros/op", rate, "ops/sec", seconds, "seconds", operations, word, ..] =
-        fields[..]
+    let [
+        name,
+        ":",
+        micros,
+        "micros/op",
+        rate,
+        "ops/sec",
+        seconds,
+        "seconds",
+        operations,
+        word,
+        ..,
+    ] = fields[..]
     else {
         return None;
     };
-    let whole = word == "operations;" && seconds.parse::<f64>().is_ok() && operations.parse::<u64>().is_ok();
+    let whole = word == "operations;"
+        && seconds.parse::<f64>().is_ok()
+        && operations.parse::<u64>().is_ok();
     whole.then_some((name, micros.parse().ok()?, rate.parse().ok()?))
 }
 
 /// Average of an AVG line: its sixth field.
 fn average_line(line: &str) -> Option<(&str, f64)> {
     let fields: Vec<&str> = line.split_whitespace().collect();
-    let [name, "[AVG", _, "runs]", ":", rate, _, _, tail, ..] = fields[..] else { return None };
-    tail.starts_with("ops/sec").then_some((name, rate.parse().ok()?))
+    let [name, "[AVG", _, "runs]", ":", rate, _, _, tail, ..] = fields[..] else {
+        return None;
+    };
+    tail.starts_with("ops/sec")
+        .then_some((name, rate.parse().ok()?))
 }
 
-/// Every command line that was published with the five changes runs, with fewer keys, and prints lines of RocksDB's
-/// shape.
+/// Every command line that was published with the five changes runs, with fewer keys, and prints
+/// lines of RocksDB's shape.
 #[test]
 fn db_bench_runs_what_was_published() {
-    let Some(bench) = example("db_bench") else { return };
+    let Some(bench) = example("db_bench") else {
+        return;
+    };
     let root = folder("db_bench");
     let published = include_str!("../../tools/db_bench/published.txt");
     for line in published.lines().filter(|line| !line.starts_with('#')) {
         let parts: Vec<&str> = line.split(" | ").collect();
         let directory = format!("--db={}", root.display());
-        let words = parts[2].split_whitespace().chain(parts[1].split_whitespace());
+        let words = parts[2]
+            .split_whitespace()
+            .chain(parts[1].split_whitespace());
         let arguments: Vec<&str> = words.chain([directory.as_str()]).collect();
         let (code, out, error) = run(&bench, &arguments);
         assert_eq!(code, Some(0), "{line}\n{out}{error}");
-        let told =
-            out.lines().any(|line| line == "--memtablerep=vector: there is one representation, the skiplist");
+        let told = out
+            .lines()
+            .any(|line| line == "--memtablerep=vector: there is one representation, the skiplist");
         assert_eq!(told, line.contains("memtablerep=vector"), "{line}\n{out}");
-        let list = parts[2].split_whitespace().find_map(|word| word.split_once("benchmarks=")).unwrap().1;
+        let list = parts[2]
+            .split_whitespace()
+            .find_map(|word| word.split_once("benchmarks="))
+            .unwrap()
+            .1;
         for word in list.split(',') {
             let (name, repeats) = word.split_once("[-X").unwrap_or((word, "1]"));
             let repeats: usize = repeats.trim_end_matches(']').parse().unwrap();
-            let results: Vec<_> = out.lines().filter_map(result_line).filter(|line| line.0 == name).collect();
+            let results: Vec<_> = out
+                .lines()
+                .filter_map(result_line)
+                .filter(|line| line.0 == name)
+                .collect();
             assert_eq!(results.len(), repeats, "{name} of {line}\n{out}");
-            assert!(results.iter().all(|line| line.1 > 0.0 && line.2 > 0.0), "{line}\n{out}");
+            assert!(
+                results.iter().all(|line| line.1 > 0.0 && line.2 > 0.0),
+                "{line}\n{out}"
+            );
             // One line after each run but the first, and one at the end.
-            let averages = out.lines().filter_map(average_line).filter(|line| line.0 == name).count();
-            assert_eq!(averages, if repeats > 1 { repeats } else { 0 }, "{name} of {line}\n{out}");
+            let averages = out
+                .lines()
+                .filter_map(average_line)
+                .filter(|line| line.0 == name)
+                .count();
+            assert_eq!(
+                averages,
+                if repeats > 1 { repeats } else { 0 },
+                "{name} of {line}\n{out}"
+            );
         }
     }
 }
 
 #[test]
 fn db_bench_keeps_and_finds_a_journal() {
-    let Some(bench) = example("db_bench") else { return };
+    let Some(bench) = example("db_bench") else {
+        return;
+    };
     let root = folder("db_bench-journal");
     let directory = format!("--db={}", root.join("here").display());
     let command = |words: &[&str]| {
-        let words: Vec<&str> =
-            words.iter().copied().chain([directory.as_str(), "--num=1000", "--seed=1"]).collect();
+        let words: Vec<&str> = words
+            .iter()
+            .copied()
+            .chain([directory.as_str(), "--num=1000", "--seed=1"])
+            .collect();
         run(&bench, &words)
     };
     let (code, _, error) = command(&["--benchmarks=readseq", "--use_existing_db"]);
@@ -312,7 +479,9 @@ fn db_bench_keeps_and_finds_a_journal() {
     let (code, out, _) = command(&["--benchmarks=fillseq,deleterandom", "--deletes=100"]);
     assert_eq!(code, Some(0), "{out}");
     let count = |out: &str| {
-        out.lines().filter_map(|line| line.split_whitespace().nth(8)?.parse::<u64>().ok()).next_back()
+        out.lines()
+            .filter_map(|line| line.split_whitespace().nth(8)?.parse::<u64>().ok())
+            .next_back()
     };
     let (_, out, error) = command(&["--benchmarks=readseq", "--use_existing_db", "--readonly"]);
     let left = count(&out).unwrap();
@@ -330,7 +499,10 @@ fn db_bench_keeps_and_finds_a_journal() {
     let (code, _, error) = command(&["--benchmarks=readseq", "--use_existing_db", "--readonly"]);
     assert_eq!(code, Some(1), "{error}");
     assert!(error.contains("damaged at byte"), "{error}");
-    for (word, wanted) in [("--compaction_style=1", "nothing is compacted"), ("--surely=1", "not a flag")] {
+    for (word, wanted) in [
+        ("--compaction_style=1", "nothing is compacted"),
+        ("--surely=1", "not a flag"),
+    ] {
         let (code, _, error) = command(&[word]);
         assert_eq!(code, Some(2));
         assert!(error.contains(wanted), "{error}");
@@ -340,11 +512,17 @@ fn db_bench_keeps_and_finds_a_journal() {
 /// A line for each file of a folder, and a summary.
 #[test]
 fn sst_info_lists_a_folder() {
-    let Some(program) = example("sst_info") else { return };
+    let Some(program) = example("sst_info") else {
+        return;
+    };
     let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../sst/tests/data");
     let folder = std::env::temp_dir().join(format!("paranoid-sst-info-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
-    for name in ["format-version-1.sst", "old-filter-damaged.sst", "pebble-magic.sst"] {
+    for name in [
+        "format-version-1.sst",
+        "old-filter-damaged.sst",
+        "pebble-magic.sst",
+    ] {
         fs::copy(data.join(name), folder.join(name)).unwrap();
     }
     fs::write(folder.join("LOG"), b"no table").unwrap();
@@ -352,12 +530,16 @@ fn sst_info_lists_a_folder() {
     fs::remove_dir_all(&folder).unwrap();
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!((code, lines.len()), (Some(1), 4), "{out}{error}");
-    for (line, start) in lines.iter().zip(["ok ", "DAMAGED ", "not read ", "3 files: 1 intact "]) {
+    for (line, start) in lines
+        .iter()
+        .zip(["ok ", "DAMAGED ", "not read ", "3 files: 1 intact "])
+    {
         assert!(line.starts_with(start), "{out}");
     }
 }
 
-/// Every example that `cargo test` builds has `--help`, and ends without a panic when its output is closed.
+/// Every example that `cargo test` builds has `--help`, and ends without a panic when its output is
+/// closed.
 #[test]
 fn examples_have_help_and_survive_a_closed_output() {
     for name in [
@@ -371,26 +553,43 @@ fn examples_have_help_and_survive_a_closed_output() {
         "sst_info",
         "memtable_to_sst",
     ] {
-        let Some(program) = example(name) else { continue };
+        let Some(program) = example(name) else {
+            continue;
+        };
         let (code, out, error) = run(&program, &["--help"]);
         assert_eq!(code, Some(0), "{name}: {error}");
-        assert!(out.lines().count() > 3 && error.is_empty(), "{name}: {out}{error}");
+        assert!(
+            out.lines().count() > 3 && error.is_empty(),
+            "{name}: {out}{error}"
+        );
     }
-    let Some(bench) = example("db_bench") else { return };
+    let Some(bench) = example("db_bench") else {
+        return;
+    };
     let mut running = Command::new(bench)
-        .args(["--benchmarks=fillseq,stats,readseq[-X20]", "--num=2000", "--disable_wal"])
+        .args([
+            "--benchmarks=fillseq,stats,readseq[-X20]",
+            "--num=2000",
+            "--disable_wal",
+        ])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
     drop(running.stdout.take());
     let Output { status, stderr, .. } = running.wait_with_output().unwrap();
-    assert!(!status.success() && stderr.is_empty(), "{status}: {}", String::from_utf8_lossy(&stderr));
+    assert!(
+        !status.success() && stderr.is_empty(),
+        "{status}: {}",
+        String::from_utf8_lossy(&stderr)
+    );
 }
 
 #[test]
 fn db_bench_guesses_what_was_meant_and_tells_what_tables_hold() {
-    let Some(bench) = example("db_bench") else { return };
+    let Some(bench) = example("db_bench") else {
+        return;
+    };
     for (word, wanted) in [
         ("--benchmarks=raedrandom", "did you mean readrandom?"),
         ("--vlaue_size=3", "did you mean --value_size?"),
@@ -399,13 +598,20 @@ fn db_bench_guesses_what_was_meant_and_tells_what_tables_hold() {
         assert_eq!(code, Some(2));
         assert!(error.contains(wanted), "{error}");
     }
-    let (code, out, error) = run(&bench, &["--benchmarks=fillseq,stats", "--num=500", "--disable_wal"]);
+    let (code, out, error) = run(
+        &bench,
+        &["--benchmarks=fillseq,stats", "--num=500", "--disable_wal"],
+    );
     assert_eq!(code, Some(0), "{error}");
-    assert!(out.contains("500 entries (0 deletes, 0 range deletes)"), "{out}");
+    assert!(
+        out.contains("500 entries (0 deletes, 0 range deletes)"),
+        "{out}"
+    );
     assert_eq!(out.lines().filter_map(result_line).count(), 1, "{out}");
 }
 
-/// The example `kv_store` in directories that other programs use too: what is its own and nobody names goes, and nothing else is touched.
+/// The example `kv_store` in directories that other programs use too: what is its own and nobody
+/// names goes, and nothing else is touched.
 mod kv_store {
     use std::collections::BTreeSet;
     use std::fs;
@@ -425,7 +631,10 @@ mod kv_store {
     /// A store with a table file and a journal.
     fn store(program: &Path, name: &str) -> PathBuf {
         let directory = folder(name).join("store");
-        assert_eq!(line(program, &directory, "put a 1; put b 2; flush").0, Some(0));
+        assert_eq!(
+            line(program, &directory, "put a 1; put b 2; flush").0,
+            Some(0)
+        );
         assert_eq!(line(program, &directory, "flush").0, Some(0));
         assert_eq!(line(program, &directory, "put c 3").0, Some(0));
         directory
@@ -441,36 +650,72 @@ mod kv_store {
     /// The table files that there are, and those that the manifest names.
     fn tables(directory: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
         let manifest = fs::read_to_string(directory.join("MANIFEST")).unwrap();
-        let named = manifest.lines().filter_map(|line| line.strip_prefix("file "));
-        let named = named.map(|number| format!("{:06}.sst", number.parse::<u64>().unwrap())).collect();
-        (names(directory).into_iter().filter(|name| name.contains(".sst")).collect(), named)
+        let named = manifest
+            .lines()
+            .filter_map(|line| line.strip_prefix("file "));
+        let named = named
+            .map(|number| format!("{:06}.sst", number.parse::<u64>().unwrap()))
+            .collect();
+        (
+            names(directory)
+                .into_iter()
+                .filter(|name| name.contains(".sst"))
+                .collect(),
+            named,
+        )
     }
 
     #[test]
     fn what_is_not_its_own_stays() {
-        let Some(program) = example("kv_store") else { return };
+        let Some(program) = example("kv_store") else {
+            return;
+        };
         let directory = store(&program, "kv_store-others");
-        let others =
-            ["mine.sst", "notes.tmp", "1.sst", "0000001.sst", "000001.sst.tmp", "000001.sst.old", "LOCK.tmp"];
+        let others = [
+            "mine.sst",
+            "notes.tmp",
+            "1.sst",
+            "0000001.sst",
+            "000001.sst.tmp",
+            "000001.sst.old",
+            "LOCK.tmp",
+        ];
         let leftovers = ["000050.sst", "000051.sst.0.tmp", "MANIFEST.tmp"];
-        others.iter().chain(&leftovers).for_each(|name| fs::write(directory.join(name), b"whose?").unwrap());
+        others
+            .iter()
+            .chain(&leftovers)
+            .for_each(|name| fs::write(directory.join(name), b"whose?").unwrap());
         fs::create_dir(directory.join("000077.sst")).unwrap();
-        assert_eq!(line(&program, &directory, "put d 4; flush"), (Some(0), String::new(), String::new()));
+        assert_eq!(
+            line(&program, &directory, "put d 4; flush"),
+            (Some(0), String::new(), String::new())
+        );
         assert_eq!(line(&program, &directory, "flush").0, Some(0));
         assert_eq!(line(&program, &directory, "scan").1, "a 1\nb 2\nc 3\nd 4\n");
         let names = names(&directory);
         assert!(others.iter().all(|name| names.contains(*name)), "{names:?}");
-        assert!(!leftovers.iter().any(|name| names.contains(*name)), "{names:?}");
+        assert!(
+            !leftovers.iter().any(|name| names.contains(*name)),
+            "{names:?}"
+        );
         // The next number is one that no file has.
-        assert!(names.contains("000077.sst") && names.contains("000078.sst"), "{names:?}");
+        assert!(
+            names.contains("000077.sst") && names.contains("000078.sst"),
+            "{names:?}"
+        );
     }
 
     #[cfg(unix)]
     #[test]
     fn a_link_in_the_place_of_a_new_manifest_is_not_written_through() {
-        let Some(program) = example("kv_store") else { return };
+        let Some(program) = example("kv_store") else {
+            return;
+        };
         let directory = store(&program, "kv_store-link");
-        let (target, link) = (directory.with_extension("target"), directory.join("MANIFEST.tmp"));
+        let (target, link) = (
+            directory.with_extension("target"),
+            directory.join("MANIFEST.tmp"),
+        );
         fs::write(&target, b"somebody else's").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
         let (code, _, error) = line(&program, &directory, "put d 4; flush");
@@ -484,20 +729,36 @@ mod kv_store {
     #[cfg(unix)]
     #[test]
     fn a_pipe_in_the_place_of_a_journal_is_an_error() {
-        let Some(program) = example("kv_store") else { return };
-        let _watchdog = Watchdog::new("examples::kv_store::a_pipe_in_the_place_of_a_journal_is_an_error", 0);
+        let Some(program) = example("kv_store") else {
+            return;
+        };
+        let _watchdog = Watchdog::new(
+            "examples::kv_store::a_pipe_in_the_place_of_a_journal_is_an_error",
+            0,
+        );
         let directory = store(&program, "kv_store-pipe");
         let pipe = directory.join("000099.journal");
-        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(
+            Command::new("mkfifo")
+                .arg(&pipe)
+                .status()
+                .unwrap()
+                .success()
+        );
         let (code, _, error) = line(&program, &directory, "scan");
-        assert!(code == Some(2) && error.contains("000099.journal"), "{error}");
+        assert!(
+            code == Some(2) && error.contains("000099.journal"),
+            "{error}"
+        );
         fs::remove_file(&pipe).unwrap();
         assert_eq!(line(&program, &directory, "scan").1, "a 1\nb 2\nc 3\n");
     }
 
     #[test]
     fn a_second_process_is_refused() {
-        let Some(program) = example("kv_store") else { return };
+        let Some(program) = example("kv_store") else {
+            return;
+        };
         let _watchdog = Watchdog::new("examples::kv_store::a_second_process_is_refused", 0);
         let directory = store(&program, "kv_store-second");
         let mut first = Store::start(&program, &directory, &mut Rng::new(0));
@@ -514,7 +775,9 @@ mod kv_store {
     #[cfg(unix)]
     #[test]
     fn a_flush_that_fails_leaves_no_files() {
-        let Some(program) = example("kv_store") else { return };
+        let Some(program) = example("kv_store") else {
+            return;
+        };
         let _watchdog = Watchdog::new("examples::kv_store::a_flush_that_fails_leaves_no_files", 0);
         let directory = folder("kv_store-full").join("store");
         let mut command = Command::new("sh");
@@ -523,21 +786,35 @@ mod kv_store {
             .arg(&program)
             .arg("--dir")
             .arg(&directory);
-        command.args(["--threads", "1", "serve"]).stderr(Stdio::piped());
+        command
+            .args(["--threads", "1", "serve"])
+            .stderr(Stdio::piped());
         let mut store = Store::of(&mut command);
         for number in 0..15 {
             store.send(&format!("put k{number:02} {}; flush", "v".repeat(3000)));
             store.send("flush");
-            assert!((0..2).all(|_| store.answer().is_some()), "the store answers");
+            assert!(
+                (0..2).all(|_| store.answer().is_some()),
+                "the store answers"
+            );
         }
         let rows = store.scan();
         assert!(rows.len() >= 6, "{} rows", rows.len());
         // The flush that is under way ends.
         drop(store.child.stdin.take());
         let mut told = String::new();
-        store.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        store
+            .child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut told)
+            .unwrap();
         assert!(store.child.wait().unwrap().success());
-        let refused = told.lines().filter(|line| line.starts_with("merge: ")).count();
+        let refused = told
+            .lines()
+            .filter(|line| line.starts_with("merge: "))
+            .count();
         assert!(refused > 5, "{told}");
         let (there, named) = tables(&directory);
         assert_eq!(there, named);
@@ -550,12 +827,22 @@ mod kv_store {
     /// A merge of files of which nothing is left writes none, and its install names none.
     #[test]
     fn what_is_all_deleted_merges_to_no_file() {
-        let Some(program) = example("kv_store") else { return };
+        let Some(program) = example("kv_store") else {
+            return;
+        };
         let directory = folder("kv_store-deleted").join("store");
         let mut fewest = usize::MAX;
         for _ in 0..6 {
-            for commands in ["put a 1; put b 2; flush", "flush", "delete-range a z; flush", "flush"] {
-                assert_eq!(line(&program, &directory, commands), (Some(0), String::new(), String::new()));
+            for commands in [
+                "put a 1; put b 2; flush",
+                "flush",
+                "delete-range a z; flush",
+                "flush",
+            ] {
+                assert_eq!(
+                    line(&program, &directory, commands),
+                    (Some(0), String::new(), String::new())
+                );
                 fewest = fewest.min(tables(&directory).1.len());
             }
         }
@@ -567,14 +854,23 @@ mod kv_store {
 
     #[test]
     fn what_is_cut_off_the_journal_is_told() {
-        let Some(program) = example("kv_store") else { return };
+        let Some(program) = example("kv_store") else {
+            return;
+        };
         let directory = store(&program, "kv_store-cut");
         let path = journal(&directory);
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, [&bytes, b"torn".as_slice()].concat()).unwrap();
         let (code, out, error) = line(&program, &directory, "scan");
-        assert_eq!((code, out.as_str()), (Some(0), "a 1\nb 2\nc 3\n"), "{error}");
-        assert!(error.contains("journal: ") && error.contains("4 bytes"), "{error}");
+        assert_eq!(
+            (code, out.as_str()),
+            (Some(0), "a 1\nb 2\nc 3\n"),
+            "{error}"
+        );
+        assert!(
+            error.contains("journal: ") && error.contains("4 bytes"),
+            "{error}"
+        );
         assert_eq!(line(&program, &directory, "scan").2, "");
     }
 }

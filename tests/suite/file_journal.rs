@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use paranoid_memtable::{ChecksumKind, Error, Lookup, WriteBatch};
-use paranoid_set::{FileJournal, FindingReason, Journal, MemTableSet, RecoveryMode, Replayed, SetOptions};
+use paranoid_set::{
+    FileJournal, FindingReason, Journal, MemTableSet, RecoveryMode, Replayed, SetOptions,
+};
 
 use crate::support::rng::{Rng, Watchdog, seed_or};
 use crate::support::sets::{Plan, SECTOR, SimDisk};
@@ -38,7 +40,8 @@ pub(crate) fn read(
     mode: RecoveryMode,
 ) -> Result<(FileJournal, Replayed, Vec<Logged>), Error> {
     let mut found = vec![];
-    let (journal, recovery) = FileJournal::open_in(Arc::new(disk.clone()), last, ChecksumKind::Xxh3, mode)?;
+    let (journal, recovery) =
+        FileJournal::open_in(Arc::new(disk.clone()), last, ChecksumKind::Xxh3, mode)?;
     let keep = |sequence, batch: WriteBatch| {
         assert_eq!((batch.sequence(), batch.protection_bytes()), (sequence, 8));
         found.push((sequence, batch.as_bytes().to_vec()));
@@ -59,7 +62,10 @@ fn disk_of(files: &Files) -> SimDisk {
 
 /// The files that have batches.
 pub(crate) fn journals(disk: &SimDisk) -> Files {
-    disk.files().into_iter().filter(|(name, _)| name.ends_with(".journal")).collect()
+    disk.files()
+        .into_iter()
+        .filter(|(name, _)| name.ends_with(".journal"))
+        .collect()
 }
 
 /// Bytes of a file before its first record: the header.
@@ -73,7 +79,8 @@ enum Syncs {
     Never,
 }
 
-/// Two files: batches 1 to 6 in the first, 7 to 10 in the second, with long values and values of zeros among them.
+/// Two files: batches 1 to 6 in the first, 7 to 10 in the second, with long values and values of
+/// zeros among them.
 fn two_files(syncs: Syncs) -> (Files, Vec<Logged>) {
     let disk = empty_disk();
     let (journal, ..) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
@@ -103,14 +110,31 @@ fn two_files(syncs: Syncs) -> (Files, Vec<Logged>) {
 fn what_was_appended_is_replayed() {
     for syncs in [Syncs::EachBatch, Syncs::Once, Syncs::Never] {
         let (files, logged) = two_files(syncs);
-        assert_eq!(files.keys().collect::<Vec<_>>(), ["000001.journal", "000002.journal", "journal.synced"]);
-        for mode in [RecoveryMode::TolerateCorruptedTailRecords, RecoveryMode::SkipAnyCorrupted] {
+        assert_eq!(
+            files.keys().collect::<Vec<_>>(),
+            ["000001.journal", "000002.journal", "journal.synced"]
+        );
+        for mode in [
+            RecoveryMode::TolerateCorruptedTailRecords,
+            RecoveryMode::SkipAnyCorrupted,
+        ] {
             let disk = disk_of(&files);
             let (journal, replayed, found) = read(&disk, 0, mode).unwrap();
             assert_eq!(found, logged);
-            assert_eq!((replayed.last_sequence, replayed.cut_bytes, journal.next_table()), (10, 0, 3));
+            assert_eq!(
+                (
+                    replayed.last_sequence,
+                    replayed.cut_bytes,
+                    journal.next_table()
+                ),
+                (10, 0, 3)
+            );
             assert!(replayed.findings.is_empty());
-            assert_eq!(journals(&disk), journals(&disk_of(&files)), "a replay appends nothing");
+            assert_eq!(
+                journals(&disk),
+                journals(&disk_of(&files)),
+                "a replay appends nothing"
+            );
             // A second journal goes on after the first.
             journal.switch(3).unwrap();
             log(&journal, &batch(11, b"more")).unwrap();
@@ -126,7 +150,8 @@ fn what_the_engine_has_is_not_replayed() {
     let (files, logged) = two_files(Syncs::EachBatch);
     for last in 0..=12 {
         let disk = disk_of(&files);
-        let (_, replayed, found) = read(&disk, last, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
+        let (_, replayed, found) =
+            read(&disk, last, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
         assert_eq!(found, logged[(last as usize).min(10)..]);
         assert_eq!(replayed.last_sequence, last.max(10));
         // A file whose batches are all in the engine's files is not needed.
@@ -137,20 +162,46 @@ fn what_the_engine_has_is_not_replayed() {
     journal.switch(3).unwrap();
     log(&journal, &batch(11, b"more")).unwrap();
     journal.flushed(3, 10).unwrap();
-    assert_eq!(journals(&disk).keys().collect::<Vec<_>>(), ["000003.journal"]);
     assert_eq!(
-        read(&disk_of(&disk.files()), 10, RecoveryMode::TolerateCorruptedTailRecords).unwrap().2.len(),
+        journals(&disk).keys().collect::<Vec<_>>(),
+        ["000003.journal"]
+    );
+    assert_eq!(
+        read(
+            &disk_of(&disk.files()),
+            10,
+            RecoveryMode::TolerateCorruptedTailRecords
+        )
+        .unwrap()
+        .2
+        .len(),
         1
     );
-    // Without the engine's files batches are missing, and that is no torn tail: a later record says so.
+    // Without the engine's files batches are missing, and that is no torn tail: a later record says
+    // so.
     journal.sync().unwrap();
     log(&journal, &batch(12, b"more")).unwrap();
-    let error = read(&disk_of(&disk.files()), 9, RecoveryMode::TolerateCorruptedTailRecords).unwrap_err();
-    assert!(matches!(&error, Error::DamagedFile { file, .. } if file == "000002.journal"), "{error}");
-    assert_eq!(read(&disk_of(&disk.files()), 9, RecoveryMode::SkipAnyCorrupted).unwrap().2.len(), 2);
+    let error = read(
+        &disk_of(&disk.files()),
+        9,
+        RecoveryMode::TolerateCorruptedTailRecords,
+    )
+    .unwrap_err();
+    assert!(
+        matches!(&error, Error::DamagedFile { file, .. } if file == "000002.journal"),
+        "{error}"
+    );
+    assert_eq!(
+        read(&disk_of(&disk.files()), 9, RecoveryMode::SkipAnyCorrupted)
+            .unwrap()
+            .2
+            .len(),
+        2
+    );
 }
 
-/// An engine does not want the last batch that a journal has: deletes of a key that it never uses take its numbers, and the journal goes on.
+/// An engine does not want the last batch that a journal has: deletes of a key that it never uses
+/// take its numbers, and the journal goes on.
 #[test]
 fn a_batch_that_is_left_out_leaves_its_numbers_to_deletes() {
     let disk = empty_disk();
@@ -166,7 +217,9 @@ fn a_batch_that_is_left_out_leaves_its_numbers_to_deletes() {
         let storage = Arc::new(disk.clone());
         let (journal, recovery) =
             FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, RecoveryMode::default()).unwrap();
-        let options = SetOptions::builder().first_table(journal.next_table()).journal(Arc::new(journal));
+        let options = SetOptions::builder()
+            .first_table(journal.next_table())
+            .journal(Arc::new(journal));
         let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
         let replay = |sequence, batch: WriteBatch| {
             if batch.as_bytes() != unwanted.as_bytes() {
@@ -182,7 +235,10 @@ fn a_batch_that_is_left_out_leaves_its_numbers_to_deletes() {
         let mut more = WriteBatch::new();
         more.put(run.to_be_bytes(), b"").unwrap();
         assert_eq!(set.write(&more).unwrap(), 3 + run);
-        assert_eq!(set.view().cursor().unwrap().ascending().count() as u64, 1 + run);
+        assert_eq!(
+            set.view().cursor().unwrap().ascending().count() as u64,
+            1 + run
+        );
     }
 }
 
@@ -190,8 +246,12 @@ fn a_batch_that_is_left_out_leaves_its_numbers_to_deletes() {
 fn misuse_is_an_invalid_argument() {
     let disk = empty_disk();
     let (journal, ..) = read(&disk, 5, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
-    let refused =
-        |result: Result<(), Error>| assert!(matches!(result, Err(Error::InvalidArgument(_))), "{result:?}");
+    let refused = |result: Result<(), Error>| {
+        assert!(
+            matches!(result, Err(Error::InvalidArgument(_))),
+            "{result:?}"
+        )
+    };
     refused(log(&journal, &batch(6, b"")));
     journal.switch(4).unwrap();
     refused(journal.switch(3));
@@ -206,7 +266,13 @@ fn misuse_is_an_invalid_argument() {
     empty.set_sequence(7);
     log(&journal, empty.as_bytes()).unwrap();
     log(&journal, &batch(7, b"")).unwrap();
-    assert_eq!(read(&disk, 5, RecoveryMode::TolerateCorruptedTailRecords).unwrap().2.len(), 3);
+    assert_eq!(
+        read(&disk, 5, RecoveryMode::TolerateCorruptedTailRecords)
+            .unwrap()
+            .2
+            .len(),
+        3
+    );
     let none = FileJournal::open_in(
         Arc::new(disk),
         0,
@@ -219,30 +285,51 @@ fn misuse_is_an_invalid_argument() {
 /// Checks a journal that was damaged: nothing wrong is handed out, and what was not hit is saved.
 fn check_damaged(files: &Files, logged: &[Logged], file: &str, at: usize, text: &str) {
     let salvaged = read(&disk_of(files), 0, RecoveryMode::SkipAnyCorrupted).unwrap();
-    let lost: Vec<u64> =
-        logged.iter().filter(|batch| !salvaged.2.contains(batch)).map(|(sequence, _)| *sequence).collect();
+    let lost: Vec<u64> = logged
+        .iter()
+        .filter(|batch| !salvaged.2.contains(batch))
+        .map(|(sequence, _)| *sequence)
+        .collect();
     assert!(
         lost.len() <= 1 && salvaged.2.iter().all(|batch| logged.contains(batch)),
         "{text}: {lost:?} lost"
     );
-    match read(&disk_of(files), 0, RecoveryMode::TolerateCorruptedTailRecords) {
+    match read(
+        &disk_of(files),
+        0,
+        RecoveryMode::TolerateCorruptedTailRecords,
+    ) {
         Ok((_, replayed, found)) => {
-            // One copy of a header is enough, and the last record may be one that was not written whole.
+            // One copy of a header is enough, and the last record may be one that was not written
+            // whole.
             assert_eq!(found, logged[..logged.len() - lost.len()], "{text}");
-            assert!(lost.is_empty() || (lost == [10] && replayed.cut_bytes > 0), "{text}: {lost:?}");
-            assert_eq!(lost.is_empty(), replayed.findings.len() == 1, "{text}: {replayed:?}");
+            assert!(
+                lost.is_empty() || (lost == [10] && replayed.cut_bytes > 0),
+                "{text}: {lost:?}"
+            );
+            assert_eq!(
+                lost.is_empty(),
+                replayed.findings.len() == 1,
+                "{text}: {replayed:?}"
+            );
         }
         Err(error @ Error::DamagedFile { .. }) => {
-            let Error::DamagedFile { file: named, .. } = &error else { unreachable!() };
+            let Error::DamagedFile { file: named, .. } = &error else {
+                unreachable!()
+            };
             let offset = error.corruption().expect("a place").offset;
-            assert!(named == file && offset <= at as u64 && lost.len() == 1, "{text}: {error}");
+            assert!(
+                named == file && offset <= at as u64 && lost.len() == 1,
+                "{text}: {error}"
+            );
             assert!(salvaged.1.findings.len() == 1, "{text}");
         }
         Err(error) => panic!("{text}: {error}"),
     }
 }
 
-/// Every byte, with one bit and with all bits of it flipped, and synced after each batch or once at the end.
+/// Every byte, with one bit and with all bits of it flipped, and synced after each batch or once at
+/// the end.
 #[test]
 fn every_flipped_byte_is_harmless_or_refused() {
     let _watchdog = Watchdog::new("file_journal::every_flipped_byte_is_harmless_or_refused", 0);
@@ -270,7 +357,8 @@ fn every_flipped_byte_is_harmless_or_refused() {
     }
 }
 
-/// A journal that goes on after a salvage: the next salvage hands out what the first one did, and what came after it.
+/// A journal that goes on after a salvage: the next salvage hands out what the first one did, and
+/// what came after it.
 #[test]
 fn what_was_saved_is_saved_again() {
     let (mut files, logged) = two_files(Syncs::EachBatch);
@@ -278,13 +366,19 @@ fn what_was_saved_is_saved_again() {
     for last in [0, 6] {
         let disk = disk_of(&files);
         let (journal, _, saved) = read(&disk, last, RecoveryMode::SkipAnyCorrupted).unwrap();
-        let wanted = logged.iter().filter(|logged| logged.0 > last && logged.0 != 7);
+        let wanted = logged
+            .iter()
+            .filter(|logged| logged.0 > last && logged.0 != 7);
         assert!(saved.iter().eq(wanted));
         journal.switch(journal.next_table()).unwrap();
         log(&journal, &batch(11, b"more")).unwrap();
         journal.sync().unwrap();
         let (_, _, again) = read(&disk, last, RecoveryMode::SkipAnyCorrupted).unwrap();
-        assert!(again[..saved.len()] == saved && again.len() == saved.len() + 1, "{} batches", again.len());
+        assert!(
+            again[..saved.len()] == saved && again.len() == saved.len() + 1,
+            "{} batches",
+            again.len()
+        );
     }
 }
 
@@ -314,7 +408,11 @@ fn a_tail_cut_at_any_length_is_cut_to_whole_records_or_refused_if_it_was_synced(
             cut.get_mut("000002.journal").unwrap().truncate(len);
             let whole = whole_within(&logged, len);
             if syncs != Syncs::Never {
-                let refused = read(&disk_of(&cut), 0, RecoveryMode::TolerateCorruptedTailRecords);
+                let refused = read(
+                    &disk_of(&cut),
+                    0,
+                    RecoveryMode::TolerateCorruptedTailRecords,
+                );
                 assert_eq!(refused.is_err(), whole < 10, "{syncs:?}, {len} bytes");
                 // What nothing knows of was not synced.
                 cut.remove("journal.synced");
@@ -326,20 +424,35 @@ fn a_tail_cut_at_any_length_is_cut_to_whole_records_or_refused_if_it_was_synced(
             let (journal, replayed, found) =
                 read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
             assert_eq!(found, logged[..whole], "{syncs:?}, {len} bytes");
-            assert!(replayed.findings.iter().all(|it| it.reason == FindingReason::TornTail));
-            assert_eq!(replayed.findings.is_empty(), replayed.cut_bytes == 0, "{syncs:?}, {len} bytes");
+            assert!(
+                replayed
+                    .findings
+                    .iter()
+                    .all(|it| it.reason == FindingReason::TornTail)
+            );
+            assert_eq!(
+                replayed.findings.is_empty(),
+                replayed.cut_bytes == 0,
+                "{syncs:?}, {len} bytes"
+            );
             assert_eq!(replayed.last_sequence, whole as u64);
             // What was cut is gone, so that later files do not make it look like damage.
             journal.switch(3).unwrap();
             log(&journal, &batch(11, b"more")).unwrap();
             journal.sync().unwrap();
-            let (_, replayed, found) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
-            assert_eq!((found.len(), replayed.cut_bytes), (whole + 1, 0), "{syncs:?}, {len} bytes");
+            let (_, replayed, found) =
+                read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
+            assert_eq!(
+                (found.len(), replayed.cut_bytes),
+                (whole + 1, 0),
+                "{syncs:?}, {len} bytes"
+            );
         }
     }
 }
 
-/// Records of equal length that changed places, and a file of another journal under this one's name.
+/// Records of equal length that changed places, and a file of another journal under this one's
+/// name.
 #[test]
 fn a_moved_or_stale_record_does_not_verify() {
     let write = || {
@@ -363,11 +476,23 @@ fn a_moved_or_stale_record_does_not_verify() {
     stale[second.clone()].copy_from_slice(&other["000001.journal"][second]);
     for bytes in [swapped, stale] {
         let files = Files::from([("000001.journal".into(), bytes)]);
-        let error = read(&disk_of(&files), 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap_err();
+        let error = read(
+            &disk_of(&files),
+            0,
+            RecoveryMode::TolerateCorruptedTailRecords,
+        )
+        .unwrap_err();
         assert!(matches!(error, Error::DamagedFile { .. }), "{error}");
     }
     let renamed = Files::from([("000002.journal".into(), bytes.clone())]);
-    assert!(read(&disk_of(&renamed), 0, RecoveryMode::TolerateCorruptedTailRecords).is_err());
+    assert!(
+        read(
+            &disk_of(&renamed),
+            0,
+            RecoveryMode::TolerateCorruptedTailRecords
+        )
+        .is_err()
+    );
 }
 
 #[test]
@@ -376,14 +501,23 @@ fn a_full_disk_is_an_error_and_no_loss() {
     for capacity in (100..4000).step_by(13) {
         let disk = empty_disk();
         let (journal, ..) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
-        disk.set_plan(Plan { capacity: Some(capacity), ..Plan::default() });
+        disk.set_plan(Plan {
+            capacity: Some(capacity),
+            ..Plan::default()
+        });
         let mut kept = vec![];
         let mut is_full = |result: Result<(), Error>| match result {
             Ok(()) => false,
             // A journal that has failed says so.
             Err(error) => {
-                let cause = if let Error::ReadOnly { cause } = &error { cause } else { &error };
-                let Error::Io { source, .. } = cause else { panic!("{error}") };
+                let cause = if let Error::ReadOnly { cause } = &error {
+                    cause
+                } else {
+                    &error
+                };
+                let Error::Io { source, .. } = cause else {
+                    panic!("{error}")
+                };
                 assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
                 refused += 1;
                 true
@@ -404,14 +538,17 @@ fn a_full_disk_is_an_error_and_no_loss() {
         drop(journal);
         // Space again: the next opening has what was written, and goes on.
         disk.set_plan(Plan::default());
-        let (journal, _, found) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
+        let (journal, _, found) =
+            read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
         assert_eq!(found, kept, "capacity {capacity}");
         journal.switch(journal.next_table()).unwrap();
         let next = batch(kept.len() as u64 + 1, b"after");
         log(&journal, &next).unwrap();
         kept.push((kept.len() as u64 + 1, next));
         assert_eq!(
-            read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap().2,
+            read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords)
+                .unwrap()
+                .2,
             kept,
             "capacity {capacity}"
         );
@@ -455,11 +592,19 @@ fn syncs_beside_appends_cover_what_came_before_them() {
         let crashed = disk_of(&disk.after_crash(&mut rng));
         let (_, _, found) = read(&crashed, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
         assert_eq!(
-            found.iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(),
+            found
+                .iter()
+                .map(|(sequence, _)| *sequence)
+                .collect::<Vec<_>>(),
             (1..=found.len() as u64).collect::<Vec<_>>()
         );
-        let missing: Vec<u64> =
-            synced.lock().unwrap().iter().copied().filter(|it| *it > found.len() as u64).collect();
+        let missing: Vec<u64> = synced
+            .lock()
+            .unwrap()
+            .iter()
+            .copied()
+            .filter(|it| *it > found.len() as u64)
+            .collect();
         assert!(missing.is_empty(), "{missing:?} missing, seed {seed:#x}");
     }
 }
@@ -522,10 +667,16 @@ mod crash {
             for entry in 0..1 + rng.below(3) {
                 let len = if rng.one_in(6) { 3 * SECTOR } else { 60 };
                 let len = rng.index(len);
-                let mut value = if rng.one_in(5) { vec![0; len] } else { rng.bytes(len) };
+                let mut value = if rng.one_in(5) {
+                    vec![0; len]
+                } else {
+                    rng.bytes(len)
+                };
                 // No two batches are equal.
                 value.extend(rng.next_u64().to_le_bytes());
-                batch.put((self.next + entry).to_be_bytes(), &value).unwrap();
+                batch
+                    .put((self.next + entry).to_be_bytes(), &value)
+                    .unwrap();
             }
             batch.set_sequence(self.next);
             (batch.as_bytes().to_vec(), batch.len() as u64)
@@ -536,21 +687,31 @@ mod crash {
             let appended = journal.append(&bytes);
             let (sequence, is_taken) = (self.next, appended.is_ok());
             let fate = if is_taken { Fate::Open } else { Fate::Refused };
-            self.batches.push(Batch { sequence, bytes, fate });
+            self.batches.push(Batch {
+                sequence,
+                bytes,
+                fate,
+            });
             self.next += if is_taken { len } else { 0 };
             appended
         }
 
         fn write(&mut self, journal: &FileJournal) -> Result<(), Error> {
             journal.write()?;
-            let open = self.batches.iter_mut().filter(|batch| batch.fate == Fate::Open);
+            let open = self
+                .batches
+                .iter_mut()
+                .filter(|batch| batch.fate == Fate::Open);
             open.for_each(|batch| batch.fate = Fate::Written);
             Ok(())
         }
 
         fn sync(&mut self, journal: &FileJournal) -> Result<(), Error> {
             journal.sync()?;
-            let there = self.batches.iter_mut().filter(|batch| batch.fate != Fate::Refused);
+            let there = self
+                .batches
+                .iter_mut()
+                .filter(|batch| batch.fate != Fate::Refused);
             there.for_each(|batch| batch.fate = Fate::Certain);
             Ok(())
         }
@@ -582,41 +743,56 @@ mod crash {
 
         /// Compares what was replayed with what was written.
         fn compare(&self, found: &[(u64, Vec<u8>)]) -> Result<(), String> {
-            let wanted: Vec<&Batch> =
-                self.batches.iter().filter(|batch| batch.sequence > self.flushed).collect();
+            let wanted: Vec<&Batch> = self
+                .batches
+                .iter()
+                .filter(|batch| batch.sequence > self.flushed)
+                .collect();
             let (mut left, end) = (wanted.iter(), self.end.unwrap_or(End::Process));
             let mut skipped = None;
             for (sequence, bytes) in found {
                 let same = |batch: &Batch| batch.sequence == *sequence && batch.bytes == *bytes;
                 loop {
-                    let batch =
-                        left.next().ok_or(format!("batch {sequence} was not written so, or not there"))?;
+                    let batch = left
+                        .next()
+                        .ok_or(format!("batch {sequence} was not written so, or not there"))?;
                     if same(batch) {
                         if let Some(skipped) = skipped {
-                            return Err(format!("batch {sequence} without batch {skipped} before it"));
+                            return Err(format!(
+                                "batch {sequence} without batch {skipped} before it"
+                            ));
                         }
                         break;
                     }
                     match batch.fate {
                         fate if fate.survives(end) => {
-                            return Err(format!("batch {} was {fate:?} and is missing", batch.sequence));
+                            return Err(format!(
+                                "batch {} was {fate:?} and is missing",
+                                batch.sequence
+                            ));
                         }
-                        Fate::Certain | Fate::Written | Fate::Open => skipped = Some(batch.sequence),
+                        Fate::Certain | Fate::Written | Fate::Open => {
+                            skipped = Some(batch.sequence)
+                        }
                         Fate::Refused => {}
                     }
                 }
             }
             match left.find(|batch| batch.fate.survives(end)) {
-                Some(Batch { sequence, fate, .. }) => {
-                    Err(format!("batch {sequence} was {fate:?} and is missing at the end"))
-                }
+                Some(Batch { sequence, fate, .. }) => Err(format!(
+                    "batch {sequence} was {fate:?} and is missing at the end"
+                )),
                 None => Ok(()),
             }
         }
 
         /// After a recovery all that was replayed is durable.
         fn restart(&mut self, found: Vec<(u64, Vec<u8>)>, last_sequence: u64) {
-            let durable = |(sequence, bytes)| Batch { sequence, bytes, fate: Fate::Certain };
+            let durable = |(sequence, bytes)| Batch {
+                sequence,
+                bytes,
+                fate: Fate::Certain,
+            };
             self.batches = found.into_iter().map(durable).collect();
             (self.next, self.has_failed, self.end) = (last_sequence + 1, false, None);
         }
@@ -654,20 +830,34 @@ mod crash {
     fn crash(seed: u64) -> Result<(), String> {
         let mut rng = Rng::new(seed);
         let fails_one_in = [None, None, Some(40), Some(12)][rng.index(4)];
-        let mut engine = Engine { next: 1, ..Engine::default() };
+        let mut engine = Engine {
+            next: 1,
+            ..Engine::default()
+        };
         let mut disk = SimDisk::new(rng.next_u64(), Plan::default());
         for _ in 0..4 {
-            disk.set_plan(Plan { crash_at: Some(rng.below(150)), ..Plan::default() });
+            disk.set_plan(Plan {
+                crash_at: Some(rng.below(150)),
+                ..Plan::default()
+            });
             let crash_at = Some(disk.steps() + rng.below(150));
-            // As often as a call fails, the journal is opened anew, by the same process or another one.
+            // As often as a call fails, the journal is opened anew, by the same process or another
+            // one.
             while let Some(journal) = recover(&disk, &mut engine)? {
-                disk.set_plan(Plan { crash_at, fails_one_in, ..Plan::default() });
+                disk.set_plan(Plan {
+                    crash_at,
+                    fails_one_in,
+                    ..Plan::default()
+                });
                 engine.has_failed = engine.switch(&journal).is_err();
                 while !(disk.is_down() || engine.has_failed && rng.one_in(2)) {
                     engine.work(&journal, &mut rng);
                 }
                 drop(journal);
-                disk.set_plan(Plan { crash_at, ..Plan::default() });
+                disk.set_plan(Plan {
+                    crash_at,
+                    ..Plan::default()
+                });
             }
             let end = *rng.pick(&[End::Process, End::Power, End::Power]);
             engine.end = engine.end.filter(|end| *end == End::Power).or(Some(end));
@@ -691,8 +881,9 @@ mod crash {
         }
     }
 
-    /// Does a few things, switches to a table or tries to, and syncs at last; calls of the storage fail whose numbers are in the
-    /// interval. The last sync may have a plan of its own. Whether batch 2 was acknowledged.
+    /// Does a few things, switches to a table or tries to, and syncs at last; calls of the storage
+    /// fail whose numbers are in the interval. The last sync may have a plan of its own. Whether
+    /// batch 2 was acknowledged.
     fn sync_after_trouble(
         disk: &SimDisk,
         next: u64,
@@ -700,11 +891,15 @@ mod crash {
         last: Option<Plan>,
     ) -> Result<bool, Error> {
         let storage = Arc::new(disk.clone());
-        let (journal, _) = FileJournal::open_in(storage, 0, ChecksumKind::Crc32c, RecoveryMode::default())?;
+        let (journal, _) =
+            FileJournal::open_in(storage, 0, ChecksumKind::Crc32c, RecoveryMode::default())?;
         journal.switch(1)?;
         journal.append(&super::batch(1, b"red"))?;
         journal.sync()?;
-        disk.set_plan(Plan { fails_within: Some(fails_within), ..Plan::default() });
+        disk.set_plan(Plan {
+            fails_within: Some(fails_within),
+            ..Plan::default()
+        });
         journal.switch(2)?;
         journal.append(&super::batch(2, b"green"))?;
         // Whichever of these fails, and whatever it leaves: the last sync means what it says.
@@ -720,7 +915,10 @@ mod crash {
         let _watchdog = Watchdog::new("a_sync_means_names_that_a_failed_call_left_unwritten", 0);
         let mut acknowledged = 0;
         // A switch to table 2 is refused, and no name is new.
-        let without_descriptors = Plan { without_descriptors: Some((0, u64::MAX)), ..Plan::default() };
+        let without_descriptors = Plan {
+            without_descriptors: Some((0, u64::MAX)),
+            ..Plan::default()
+        };
         for case in 0..50 * 4 * 2 * 2 {
             let (next, calls, from) = (2 + case % 2, 1 + case / 2 % 4, case / 8 % 50);
             let last = (case >= 50 * 4 * 2).then_some(without_descriptors);

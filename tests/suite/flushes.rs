@@ -1,4 +1,5 @@
-//! Freezing, scrubs beside it, and flushes: what they hand out, with which digests, and whom they keep waiting.
+//! Freezing, scrubs beside it, and flushes: what they hand out, with which digests, and whom they
+//! keep waiting.
 
 /// A pulled flush hands out what a flush into a sink hands out, and ends with an error at damage.
 mod pulled_flush {
@@ -25,10 +26,19 @@ mod pulled_flush {
         fn of(item: &FlushItem<'_>) -> Item {
             match item {
                 FlushItem::Entry(entry) => {
-                    let stored =
-                        entry.protection.check(entry.user_key, entry.value, entry.sequence, entry.kind);
+                    let stored = entry.protection.check(
+                        entry.user_key,
+                        entry.value,
+                        entry.sequence,
+                        entry.kind,
+                    );
                     assert!(stored.is_some(), "an entry agrees with its digests");
-                    Item::Entry(entry.user_key.to_vec(), entry.sequence, entry.kind, entry.value.to_vec())
+                    Item::Entry(
+                        entry.user_key.to_vec(),
+                        entry.sequence,
+                        entry.kind,
+                        entry.value.to_vec(),
+                    )
                 }
                 FlushItem::Fragment(fragment) => Item::Fragment(
                     fragment.start().to_vec(),
@@ -62,7 +72,10 @@ mod pulled_flush {
                 Ok(None) => return (items, Ok(flush.summary().expect("it came to its end"))),
                 Err(error) => return (items, Err(error)),
             }
-            assert!(flush.summary().is_none(), "nothing is complete before the end");
+            assert!(
+                flush.summary().is_none(),
+                "nothing is complete before the end"
+            );
         }
     }
 
@@ -71,9 +84,21 @@ mod pulled_flush {
         let options = options.seed(rng.next_u64());
         let table = MemTable::new(under(options, C::default())).unwrap();
         for sequence in 1..=rng.below(if cfg!(miri) { 8 } else { 50 }) {
-            let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::MERGE, Kind::DELETE, Kind::SINGLE_DELETE]);
-            let value = if kind.is_point_delete() { vec![] } else { rng.bytes(3) };
-            table.insert(sequence, kind, [*rng.pick(b"aAbBcd")], &value).unwrap();
+            let kind = *rng.pick(&[
+                Kind::PUT,
+                Kind::PUT,
+                Kind::MERGE,
+                Kind::DELETE,
+                Kind::SINGLE_DELETE,
+            ]);
+            let value = if kind.is_point_delete() {
+                vec![]
+            } else {
+                rng.bytes(3)
+            };
+            table
+                .insert(sequence, kind, [*rng.pick(b"aAbBcd")], &value)
+                .unwrap();
         }
         for sequence in 100..100 + rng.below(5) {
             let ends = [[*rng.pick(b"abc")], [*rng.pick(b"bcd")]];
@@ -88,7 +113,11 @@ mod pulled_flush {
             let summary = frozen.flush(versions, &mut sink).unwrap();
             let mut flush = frozen.flush_iter(versions).unwrap();
             let (items, end) = pulled(&mut flush);
-            assert_eq!((items, end.unwrap()), (sink.0, summary), "{versions:?}; {replay}");
+            assert_eq!(
+                (items, end.unwrap()),
+                (sink.0, summary),
+                "{versions:?}; {replay}"
+            );
             assert!(
                 flush.next().unwrap().is_none() && flush.summary() == Some(summary),
                 "it stays at its end"
@@ -105,9 +134,21 @@ mod pulled_flush {
             let _watchdog = Watchdog::new(test, seed);
             let (mut rng, replay) = (Rng::new(seed), replay_line(test, seed));
             let snapshots: Vec<u64> = (0..rng.below(3)).map(|_| rng.below(110)).collect();
-            check(&filled::<Bytewise>(&mut rng).freeze().unwrap(), &snapshots, &replay);
-            check(&filled::<Reverse>(&mut rng).freeze().unwrap(), &snapshots, &replay);
-            check(&filled::<CaseBlind>(&mut rng).freeze().unwrap(), &snapshots, &replay);
+            check(
+                &filled::<Bytewise>(&mut rng).freeze().unwrap(),
+                &snapshots,
+                &replay,
+            );
+            check(
+                &filled::<Reverse>(&mut rng).freeze().unwrap(),
+                &snapshots,
+                &replay,
+            );
+            check(
+                &filled::<CaseBlind>(&mut rng).freeze().unwrap(),
+                &snapshots,
+                &replay,
+            );
             seed = rng.next_u64();
         }
     }
@@ -117,7 +158,9 @@ mod pulled_flush {
     fn flushes_do_not_disturb_each_other() {
         let table = MemTable::default();
         for sequence in 0..20_u64 {
-            table.put(sequence, sequence.to_be_bytes(), b"value").unwrap();
+            table
+                .put(sequence, sequence.to_be_bytes(), b"value")
+                .unwrap();
         }
         let frozen = table.freeze().unwrap();
         let (mut left, mut right) = (
@@ -134,8 +177,8 @@ mod pulled_flush {
         assert!(left.next().unwrap().is_none() && right.next().unwrap().is_none());
     }
 
-    /// One flipped bit of an entry, or a wrong count of a writer: what was pulled before is right, the error is final,
-    /// and there is no summary.
+    /// One flipped bit of an entry, or a wrong count of a writer: what was pulled before is right,
+    /// the error is final, and there is no summary.
     #[cfg(feature = "fault-injection")]
     #[test]
     fn damage_ends_a_flush_for_good() {
@@ -145,7 +188,9 @@ mod pulled_flush {
         let options = MemTableOptions::builder().write_buffer_size(16 << 10);
         let table = MemTable::new(options.seed(9).build().unwrap()).unwrap();
         for sequence in 1..6_u64 {
-            table.put(sequence, [b'a' + sequence as u8], b"value").unwrap();
+            table
+                .put(sequence, [b'a' + sequence as u8], b"value")
+                .unwrap();
         }
         table.delete_range(7, b"x", b"z").unwrap();
         let frozen = table.freeze().unwrap();
@@ -169,7 +214,10 @@ mod pulled_flush {
             };
             let (items, end) = pulled(&mut flush);
             let error = end.expect_err("a flipped bit is noticed");
-            assert!(error.corruption().is_some() && whole.starts_with(&items), "{error}: {items:?}");
+            assert!(
+                error.corruption().is_some() && whole.starts_with(&items),
+                "{error}: {items:?}"
+            );
             injector.undo();
             for _ in 0..2 {
                 let again = flush.next().expect_err("an error is final");
@@ -183,8 +231,17 @@ mod pulled_flush {
     #[cfg(feature = "fault-injection")]
     fn of_versions(duplicates: DuplicatePolicy) -> MemTable {
         let options = MemTableOptions::builder().duplicates(duplicates);
-        let table = MemTable::new(options.write_buffer_size(16 << 10).seed(9).build().unwrap()).unwrap();
-        for (key, sequence) in [(b"a", 4), (b"b", 5), (b"a", 9), (b"b", 3), (b"c", 7), (b"b", 8), (b"d", 6)] {
+        let table =
+            MemTable::new(options.write_buffer_size(16 << 10).seed(9).build().unwrap()).unwrap();
+        for (key, sequence) in [
+            (b"a", 4),
+            (b"b", 5),
+            (b"a", 9),
+            (b"b", 3),
+            (b"c", 7),
+            (b"b", 8),
+            (b"d", 6),
+        ] {
             table.put(sequence, key, b"value").unwrap();
         }
         if duplicates == DuplicatePolicy::Replace {
@@ -196,16 +253,17 @@ mod pulled_flush {
         table
     }
 
-    /// One bit of an entry flips between two calls: each item agrees with its digests, all items are right as far as they
-    /// go, and a flush that comes to its end has handed out all of them.
+    /// One bit of an entry flips between two calls: each item agrees with its digests, all items
+    /// are right as far as they go, and a flush that comes to its end has handed out all of them.
     #[cfg(feature = "fault-injection")]
     #[test]
     fn damage_between_two_calls_is_not_handed_out() {
         let test = "flushes::pulled_flush::damage_between_two_calls_is_not_handed_out";
         let _watchdog = Watchdog::new(test, 0);
-        for (duplicates, versions) in
-            [(DuplicatePolicy::Reject, Versions::SeenBy(&[5])), (DuplicatePolicy::Replace, Versions::All)]
-        {
+        for (duplicates, versions) in [
+            (DuplicatePolicy::Reject, Versions::SeenBy(&[5])),
+            (DuplicatePolicy::Replace, Versions::All),
+        ] {
             let table = of_versions(duplicates);
             let frozen = table.freeze().unwrap();
             let begin = || frozen.flush_iter(versions).unwrap();
@@ -218,8 +276,9 @@ mod pulled_flush {
                 }
                 for gone in 0..whole.len() {
                     let mut flush = begin();
-                    let mut items: Vec<Item> =
-                        (0..gone).map(|_| Item::of(&flush.next().unwrap().expect("an item"))).collect();
+                    let mut items: Vec<Item> = (0..gone)
+                        .map(|_| Item::of(&flush.next().unwrap().expect("an item")))
+                        .collect();
                     injector.flip(piece, bit);
                     let (rest, end) = pulled(&mut flush);
                     items.extend(rest);
@@ -237,14 +296,16 @@ mod pulled_flush {
     }
 }
 
-/// Flush entries carry the digests that their table stored: they disagree with an entry in which any bit has changed.
+/// Flush entries carry the digests that their table stored: they disagree with an entry in which
+/// any bit has changed.
 mod flush_protection {
     use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
     use paranoid_memtable::integrity::StoredProtection;
     use paranoid_memtable::tombstone::Fragment;
     use paranoid_memtable::{Kind, MemTable, MemTableOptions, ParanoidOptions};
 
-    /// Compares each entry, and each entry with one bit of it flipped, with the entry's stored digests.
+    /// Compares each entry, and each entry with one bit of it flipped, with the entry's stored
+    /// digests.
     #[derive(Default)]
     struct Flips {
         protection: u8,
@@ -262,12 +323,21 @@ mod flush_protection {
 
     impl FlushSink for Flips {
         fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
-            let FlushEntry { user_key, sequence, kind, value, protection } = entry;
+            let FlushEntry {
+                user_key,
+                sequence,
+                kind,
+                value,
+                protection,
+            } = entry;
             assert_eq!(protection.bytes(), self.protection);
-            let whole = protection.check(user_key, value, sequence, kind).expect("an intact entry agrees");
+            let whole = protection
+                .check(user_key, value, sequence, kind)
+                .expect("an intact entry agrees");
             assert_eq!(
                 whole,
-                paranoid_memtable::integrity::Protected::of(user_key, value, kind).with_sequence(sequence)
+                paranoid_memtable::integrity::Protected::of(user_key, value, kind)
+                    .with_sequence(sequence)
             );
             self.entries += 1;
             let (mut key, mut copy) = (user_key.to_vec(), value.to_vec());
@@ -287,11 +357,19 @@ mod flush_protection {
             for bit in 0..8 {
                 self.try_flip(
                     &protection,
-                    (user_key, value, sequence, Kind::from_u8(kind.as_u8() ^ 1 << bit)),
+                    (
+                        user_key,
+                        value,
+                        sequence,
+                        Kind::from_u8(kind.as_u8() ^ 1 << bit),
+                    ),
                 );
             }
             // A key and a value that belong to two entries.
-            self.try_flip(&protection, (user_key, &[value, b"x"].concat(), sequence, kind));
+            self.try_flip(
+                &protection,
+                (user_key, &[value, b"x"].concat(), sequence, kind),
+            );
             Ok(())
         }
 
@@ -303,15 +381,33 @@ mod flush_protection {
     #[test]
     fn a_flip_after_the_table_disagrees_with_the_stored_digests() {
         for protection in [0, 1, 2, 4, 8] {
-            let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
+            let paranoid = ParanoidOptions::builder()
+                .protection_bytes(protection)
+                .build()
+                .unwrap();
             let options = MemTableOptions::builder().paranoid(paranoid);
             let table = MemTable::new(options.build().unwrap()).unwrap();
             for number in 0..60u64 {
-                let kind = [Kind::PUT, Kind::MERGE, Kind::DELETE, Kind::from_u8(0x91)][number as usize % 4];
-                let value = if kind == Kind::DELETE { vec![] } else { vec![number as u8; number as usize] };
-                table.insert(number + 1, kind, format!("k{}", number / 2).as_bytes(), &value).unwrap();
+                let kind = [Kind::PUT, Kind::MERGE, Kind::DELETE, Kind::from_u8(0x91)]
+                    [number as usize % 4];
+                let value = if kind == Kind::DELETE {
+                    vec![]
+                } else {
+                    vec![number as u8; number as usize]
+                };
+                table
+                    .insert(
+                        number + 1,
+                        kind,
+                        format!("k{}", number / 2).as_bytes(),
+                        &value,
+                    )
+                    .unwrap();
             }
-            let mut sink = Flips { protection, ..Flips::default() };
+            let mut sink = Flips {
+                protection,
+                ..Flips::default()
+            };
             let frozen = table.freeze().unwrap();
             frozen.flush(Versions::All, &mut sink).unwrap();
             assert_eq!(sink.entries, 60);
@@ -322,12 +418,18 @@ mod flush_protection {
                 2 => 10,
                 _ => 0,
             };
-            assert!(sink.missed <= allowed, "{protection} bytes: {} of {}", sink.missed, sink.tried);
+            assert!(
+                sink.missed <= allowed,
+                "{protection} bytes: {} of {}",
+                sink.missed,
+                sink.tried
+            );
         }
     }
 }
 
-/// A scrub during which the table is frozen reports nothing: it counted fewer entries than were sealed meanwhile.
+/// A scrub during which the table is frozen reports nothing: it counted fewer entries than were
+/// sealed meanwhile.
 mod scrub_and_freeze {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::scope;
@@ -340,15 +442,22 @@ mod scrub_and_freeze {
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, scramble, seed_or};
 
     fn table(seed: u64) -> MemTable {
-        let options = MemTableOptions::builder().write_buffer_size(256 << 10).seed(seed);
+        let options = MemTableOptions::builder()
+            .write_buffer_size(256 << 10)
+            .seed(seed);
         MemTable::new(options.build().unwrap()).unwrap()
     }
 
     fn nothing_found(report: &ScrubReport) {
-        assert!(report.findings.is_empty(), "an undamaged table: {:?}", report.findings);
+        assert!(
+            report.findings.is_empty(),
+            "an undamaged table: {:?}",
+            report.findings
+        );
     }
 
-    /// The scrub's own callback writes entries before the place where the scrub is, and freezes the table.
+    /// The scrub's own callback writes entries before the place where the scrub is, and freezes the
+    /// table.
     #[test]
     fn a_table_that_is_frozen_under_a_scrub_is_undamaged() {
         // 1024 entries lie between two calls of the callback.
@@ -364,7 +473,9 @@ mod scrub_and_freeze {
                 let report = table.scrub(|_| {
                     calls += 1;
                     if calls == freeze_at_call {
-                        table.put(1, 0_u64.to_be_bytes(), b"where the scrub has been").unwrap();
+                        table
+                            .put(1, 0_u64.to_be_bytes(), b"where the scrub has been")
+                            .unwrap();
                         table.delete_range(11, b"a", b"b").unwrap();
                         table.freeze().unwrap();
                     }
@@ -372,7 +483,11 @@ mod scrub_and_freeze {
                 nothing_found(&report);
                 let whole = table.freeze().unwrap().scrub(|_| ());
                 nothing_found(&whole);
-                assert_eq!(whole.entries, table.len() as u64, "a scrub that begins later meets every entry");
+                assert_eq!(
+                    whole.entries,
+                    table.len() as u64,
+                    "a scrub that begins later meets every entry"
+                );
             }
         }
     }
@@ -428,20 +543,30 @@ mod scrub_and_freeze {
         }
     }
 
-    /// Every word of the tombstone index that is not zero, padding and records to come included: a flipped bit changes no answer,
-    /// and a scrub reports it.
+    /// Every word of the tombstone index that is not zero, padding and records to come included: a
+    /// flipped bit changes no answer, and a scrub reports it.
     #[cfg(feature = "fault-injection")]
     #[test]
     fn a_scrub_reports_every_flip_in_the_tombstone_index() {
-        let _watchdog =
-            Watchdog::new("flushes::scrub_and_freeze::a_scrub_reports_every_flip_in_the_tombstone_index", 0);
-        for (ranges, is_frozen) in [(1_u64, false), (5, false), (40, false), (40, true), (75, true)] {
+        let _watchdog = Watchdog::new(
+            "flushes::scrub_and_freeze::a_scrub_reports_every_flip_in_the_tombstone_index",
+            0,
+        );
+        for (ranges, is_frozen) in [
+            (1_u64, false),
+            (5, false),
+            (40, false),
+            (40, true),
+            (75, true),
+        ] {
             let table = table(7);
             for number in 0..ranges {
                 let (start, end) = (number * 7 % 50, number * 7 % 50 + 1 + number % 9);
                 let key = |number: u64| number.reverse_bits().to_le_bytes();
-                let (start, end) =
-                    (key(start << 56).min(key(end << 56)), key(start << 56).max(key(end << 56)));
+                let (start, end) = (
+                    key(start << 56).min(key(end << 56)),
+                    key(start << 56).max(key(end << 56)),
+                );
                 table.delete_range(number + 1, start, end).unwrap();
             }
             table.maintain();
@@ -457,7 +582,10 @@ mod scrub_and_freeze {
                     continue;
                 }
                 let bytes = injector.bytes(piece);
-                let words = bytes.chunks(8).enumerate().filter(|(_, word)| **word != [0; 8]);
+                let words = bytes
+                    .chunks(8)
+                    .enumerate()
+                    .filter(|(_, word)| **word != [0; 8]);
                 for bit in words
                     .map(|(word, _)| 64 * word)
                     .flat_map(|first| (first + piece % step..first + 64).step_by(step))
@@ -482,7 +610,8 @@ mod scrub_and_freeze {
 ///   freezing thread    freeze(A) -> first comparisons of tombstone keys ... stands at the gate ....... done
 ///   this thread                                 reads A, writes B, reads B    opens the gate
 /// ```
-/// The gate is in the comparator, and only the freezing thread stops at it. No thread sleeps, no time is measured.
+/// The gate is in the comparator, and only the freezing thread stops at it. No thread sleeps, no
+/// time is measured.
 mod slow_freeze {
     use std::cell::Cell;
     use std::cmp::Ordering as Order;
@@ -509,7 +638,8 @@ mod slow_freeze {
         static COMPARISONS: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Where the freezing thread stops: at its `left`-th comparison of two boundaries of ranges from now.
+    /// Where the freezing thread stops: at its `left`-th comparison of two boundaries of ranges
+    /// from now.
     #[derive(Debug)]
     struct Gate {
         freezer: OnceLock<ThreadId>,
@@ -526,7 +656,10 @@ mod slow_freeze {
             }
             if self.left.fetch_sub(1, Ordering::Relaxed) == 0 {
                 self.arrived.lock().unwrap().send(()).unwrap();
-                let _open = self.opened.wait_while(self.open.lock().unwrap(), |open| !*open).unwrap();
+                let _open = self
+                    .opened
+                    .wait_while(self.open.lock().unwrap(), |open| !*open)
+                    .unwrap();
             }
         }
 
@@ -588,25 +721,49 @@ mod slow_freeze {
     /// The newest tombstone up to a snapshot that covers a key, found by looking at all of them.
     fn cover(key: u64, snapshot: u64) -> Option<u64> {
         let covers = |tombstone: &u64| (tombstone * 2..tombstone * 2 + WIDTH).contains(&key);
-        (0..TOMBSTONES).filter(covers).map(sequence).filter(|sequence| *sequence <= snapshot).max()
+        (0..TOMBSTONES)
+            .filter(covers)
+            .map(sequence)
+            .filter(|sequence| *sequence <= snapshot)
+            .max()
     }
 
     fn check(table: &TableReader, snapshot: u64) {
         let mut shown = 0;
         for key in 0..POINTS {
-            match (table.get(point(key), snapshot).unwrap(), cover(key, snapshot)) {
-                (Lookup::Deleted { sequence, by: DeletedBy::Range }, Some(expected)) => {
+            match (
+                table.get(point(key), snapshot).unwrap(),
+                cover(key, snapshot),
+            ) {
+                (
+                    Lookup::Deleted {
+                        sequence,
+                        by: DeletedBy::Range,
+                    },
+                    Some(expected),
+                ) => {
                     assert_eq!(sequence, expected, "key {key} at {snapshot}");
                 }
                 (Lookup::Value(_), None) => shown += 1,
                 (other, expected) => panic!("key {key} at {snapshot}: {other:?}, not {expected:?}"),
             }
         }
-        assert_eq!(table.range_at(snapshot, ..).map(Result::unwrap).count(), shown);
-        assert_eq!(table.range_at(snapshot, ..).rev().map(Result::unwrap).count(), shown);
+        assert_eq!(
+            table.range_at(snapshot, ..).map(Result::unwrap).count(),
+            shown
+        );
+        assert_eq!(
+            table
+                .range_at(snapshot, ..)
+                .rev()
+                .map(Result::unwrap)
+                .count(),
+            shown
+        );
     }
 
-    /// The most comparisons of one `get`. A walk over the tombstones takes one per tombstone, an index a few.
+    /// The most comparisons of one `get`. A walk over the tombstones takes one per tombstone, an
+    /// index a few.
     fn dearest_get(table: &TableReader) -> u64 {
         let price = |key| {
             let before = COMPARISONS.get();
@@ -627,7 +784,8 @@ mod slow_freeze {
             opened: Condvar::new(),
         });
         let options = MemTableOptions::builder().seed(5);
-        let table = &MemTable::new(under(options, Scripted::new(Gated(Arc::clone(&gate))))).unwrap();
+        let table =
+            &MemTable::new(under(options, Scripted::new(Gated(Arc::clone(&gate))))).unwrap();
         fill(table);
         let other = table.fork().unwrap();
         scope(|threads| {
@@ -637,8 +795,14 @@ mod slow_freeze {
                 table.freeze().unwrap()
             });
             at_the_gate.recv().unwrap();
-            assert!(!freezer.is_finished() && table.is_frozen(), "writing is over, building is not");
-            assert!(matches!(table.put(u64::MAX, b"late", b""), Err(Error::Frozen)));
+            assert!(
+                !freezer.is_finished() && table.is_frozen(),
+                "writing is over, building is not"
+            );
+            assert!(matches!(
+                table.put(u64::MAX, b"late", b""),
+                Err(Error::Frozen)
+            ));
             let unpublished = table.allocated_bytes();
             fill(&other);
             for snapshot in [POINTS, POINTS + TOMBSTONES / 2, u64::MAX] {
@@ -652,10 +816,17 @@ mod slow_freeze {
             );
             table.maintain();
             assert!(!freezer.is_finished(), "it stands at the gate");
-            assert_eq!(table.allocated_bytes(), unpublished, "nothing was published meanwhile");
+            assert_eq!(
+                table.allocated_bytes(),
+                unpublished,
+                "nothing was published meanwhile"
+            );
             drop(opens);
             let frozen = freezer.join().unwrap();
-            assert!(frozen.allocated_bytes() > unpublished, "the result is published");
+            assert!(
+                frozen.allocated_bytes() > unpublished,
+                "the result is published"
+            );
             for snapshot in [POINTS, POINTS + TOMBSTONES / 2, u64::MAX] {
                 check(&frozen, snapshot);
             }
@@ -687,13 +858,18 @@ mod kept {
         MemTableSet::open(options.build().unwrap(), ()).unwrap()
     }
 
-    /// A flush that is kept, by a thread of the engine or by the function of the flush thread, and one that is leaked: who waits for its end
-    /// is answered like a write that is stalled, and the tables stay.
+    /// A flush that is kept, by a thread of the engine or by the function of the flush thread, and
+    /// one that is leaked: who waits for its end is answered like a write that is stalled, and the
+    /// tables stay.
     #[test]
     fn a_wait_for_a_flush_has_an_end() {
         let _watchdog = Watchdog::new("flushes::kept::a_wait_for_a_flush_has_an_end", 0);
         let late = |set: &MemTableSet<()>| match set.flush_and_wait() {
-            Err(Error::WriteStall { cause: StallCause::Tables, tables: 2, waited }) => {
+            Err(Error::WriteStall {
+                cause: StallCause::Tables,
+                tables: 2,
+                waited,
+            }) => {
                 assert!(!waited.is_zero())
             }
             other => panic!("{other:?}"),
@@ -712,7 +888,10 @@ mod kept {
         let job = begin(&set);
         (0..2).for_each(|_| late(&set));
         drop(job);
-        assert!(matches!(set.flush_and_wait(), Err(Error::InvalidArgument(_))));
+        assert!(matches!(
+            set.flush_and_wait(),
+            Err(Error::InvalidArgument(_))
+        ));
         flush(set.begin_flush().unwrap().unwrap()).unwrap();
         set.flush_and_wait().unwrap();
         // Leaked: nothing ends it, and all else goes on.
@@ -720,13 +899,18 @@ mod kept {
         std::mem::forget(begin(&set));
         (0..2).for_each(|_| late(&set));
         assert!(set.put("k", "later").is_ok() && set.read_only().is_none());
-        // Kept by a function that says that it is done; once the job is gone, the thread tries again when it is asked to.
+        // Kept by a function that says that it is done; once the job is gone, the thread tries
+        // again when it is asked to.
         let set = impatient();
         let (keep, kept) = channel();
         let mut flushes = 0;
         let thread = set.start_flush_thread(move |job| {
             flushes += 1;
-            if flushes == 1 { keep.send(job).map_err(|_| Error::FlushPanicked) } else { flush(job) }
+            if flushes == 1 {
+                keep.send(job).map_err(|_| Error::FlushPanicked)
+            } else {
+                flush(job)
+            }
         });
         set.put("k", "v").unwrap();
         late(&set);

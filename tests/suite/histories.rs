@@ -1,6 +1,6 @@
-//! Histories of concurrent calls on a table and on a set, recorded and checked for linearizability: 4 to 8 threads write
-//! batches of puts, deletes, merges and range deletions, read single keys, many keys and ranges, now and at snapshots that they
-//! keep, while others switch, flush or freeze.
+//! Histories of concurrent calls on a table and on a set, recorded and checked for linearizability:
+//! 4 to 8 threads write batches of puts, deletes, merges and range deletions, read single keys,
+//! many keys and ranges, now and at snapshots that they keep, while others switch, flush or freeze.
 //!
 //! Stores that break 1, 2 or 4 of their calls must be rejected (`broken`).
 
@@ -30,7 +30,8 @@ enum Change {
     DeleteRange(u16, u16),
 }
 
-/// What a read knows of a key: the value, then the merge operands in the order in which they were written.
+/// What a read knows of a key: the value, then the merge operands in the order in which they were
+/// written.
 type Known = Vec<u32>;
 
 /// When a read looks.
@@ -71,7 +72,11 @@ impl Written {
     /// What a snapshot knows of a key.
     fn read(&self, key: u16, at: u64) -> Known {
         let mut known = vec![];
-        for (_, change) in self.entries.iter().take_while(|(sequence, _)| *sequence <= at) {
+        for (_, change) in self
+            .entries
+            .iter()
+            .take_while(|(sequence, _)| *sequence <= at)
+        {
             match change {
                 Change::Put(of, value) if *of == key => known = vec![*value],
                 Change::Merge(of, operand) if *of == key => known.push(*operand),
@@ -104,7 +109,9 @@ impl Specification for Batches {
                 let looks_here = *moment == Moment::Kept || *at == state.last;
                 looks_here
                     && *at <= state.last
-                    && found.iter().all(|(key, known)| state.read(*key, *at) == *known)
+                    && found
+                        .iter()
+                        .all(|(key, known)| state.read(*key, *at) == *known)
             }
             Call::Admitted => !state.frozen,
             Call::Refused => state.frozen,
@@ -148,7 +155,10 @@ impl<S: Store> Caller<'_, S> {
             changes.push(self.change());
         }
         self.own_key += 1;
-        changes.push(Change::Put(self.own_key, self.values.fetch_add(1, Ordering::Relaxed) as u32));
+        changes.push(Change::Put(
+            self.own_key,
+            self.values.fetch_add(1, Ordering::Relaxed) as u32,
+        ));
         changes
     }
 
@@ -158,7 +168,13 @@ impl<S: Store> Caller<'_, S> {
             1 => (0..SHARED_KEYS).collect(),
             _ => (0..SHARED_KEYS).chain([self.own_key]).collect(),
         };
-        let Caller { store, clock, rng, kept, .. } = self;
+        let Caller {
+            store,
+            clock,
+            rng,
+            kept,
+            ..
+        } = self;
         let pin = kept.as_ref().filter(|_| moment == Moment::Kept);
         let recorded = clock.record(|| {
             let (at, found) = store.read(pin, &keys, rng);
@@ -176,7 +192,9 @@ impl<S: Store> Caller<'_, S> {
             4..7 => self.read(Moment::Now),
             7 if self.kept.is_some() => self.read(Moment::Kept),
             8 => self.kept = Some(self.store.pin()),
-            _ => self.store.upkeep(self.clock, &mut self.rng, &mut self.calls),
+            _ => self
+                .store
+                .upkeep(self.clock, &mut self.rng, &mut self.calls),
         }
         if self.rng.one_in(4) {
             std::thread::yield_now();
@@ -197,7 +215,15 @@ fn history<S: Store>(store: &S, seed: u64) -> Vec<Recorded<Call>> {
             let rng = Rng::new(scramble(seed ^ scramble(thread)));
             let own_key = OWN_KEYS * (thread as u16 + 1);
             scope.spawn(move || {
-                let mut caller = Caller { store, clock, values, rng, own_key, kept: None, calls: vec![] };
+                let mut caller = Caller {
+                    store,
+                    clock,
+                    values,
+                    rng,
+                    own_key,
+                    kept: None,
+                    calls: vec![],
+                };
                 (0..steps).for_each(|_| caller.step());
                 all.lock().unwrap().extend(caller.calls);
             });
@@ -206,11 +232,16 @@ fn history<S: Store>(store: &S, seed: u64) -> Vec<Recorded<Call>> {
     let mut calls = all.into_inner().unwrap();
     let mut keys: Vec<u16> = (0..SHARED_KEYS).collect();
     keys.extend(
-        (1..=threads as u16).flat_map(|thread| OWN_KEYS * thread + 1..=OWN_KEYS * thread + steps as u16),
+        (1..=threads as u16)
+            .flat_map(|thread| OWN_KEYS * thread + 1..=OWN_KEYS * thread + steps as u16),
     );
     calls.push(clock.record(|| {
         let (at, found) = store.read(None, &keys, &mut rng);
-        Call::Read { moment: Moment::Now, at, found }
+        Call::Read {
+            moment: Moment::Now,
+            at,
+            found,
+        }
     }));
     calls
 }
@@ -235,13 +266,17 @@ fn of_a_set() {
     check("of_a_set", |seed| history(&Tables::new(seed), seed));
 }
 
-/// Batches become visible in the order of their numbers, as an engine arranges it; one thread freezes the table.
+/// Batches become visible in the order of their numbers, as an engine arranges it; one thread
+/// freezes the table.
 #[test]
 fn of_a_table() {
-    check("of_a_table", |seed| history(&OneTable::new(seed, Freezes::Sometimes), seed));
+    check("of_a_table", |seed| {
+        history(&OneTable::new(seed, Freezes::Sometimes), seed)
+    });
 }
 
-/// Stores that break a few of their calls. Histories of them must be rejected, or the checks of the others say nothing.
+/// Stores that break a few of their calls. Histories of them must be rejected, or the checks of the
+/// others say nothing.
 mod broken {
     use std::cell::Cell;
     use std::sync::Mutex;
@@ -276,19 +311,30 @@ mod broken {
     }
 
     thread_local! {
-        /// Whether a write of this thread has returned: the thread may not read what was there before.
+        /// Whether a write of this thread has returned: the thread may not read what was there
+        /// before.
         static WROTE: Cell<bool> = const { Cell::new(false) };
     }
 
     impl<S: Store> Broken<S> {
         fn new(store: S, how: Break, calls: u64) -> Self {
             let (beginning, left) = (store.pin(), AtomicU64::new(calls));
-            Broken { store, how, left, beginning, earlier: Mutex::new(None) }
+            Broken {
+                store,
+                how,
+                left,
+                beginning,
+                earlier: Mutex::new(None),
+            }
         }
 
         /// Whether one more call is to be broken.
         fn takes_one(&self) -> bool {
-            self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok()
+            self.left
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| {
+                    left.checked_sub(1)
+                })
+                .is_ok()
         }
     }
 
@@ -309,18 +355,31 @@ mod broken {
                 _ => true,
             };
             if !whole && self.takes_one() {
-                let kept = if self.how == Break::LostWrite { 0 } else { changes.len() / 2 };
+                let kept = if self.how == Break::LostWrite {
+                    0
+                } else {
+                    changes.len() / 2
+                };
                 arriving[kept..].fill(LOST);
             }
             self.store.write(clock, arriving, calls);
             // What the caller believes.
-            if let Some(Recorded { call: Call::Write { changes: told, .. }, .. }) = calls.last_mut() {
+            if let Some(Recorded {
+                call: Call::Write { changes: told, .. },
+                ..
+            }) = calls.last_mut()
+            {
                 *told = changes;
             }
             WROTE.set(true);
         }
 
-        fn read(&self, pin: Option<&S::Pin>, keys: &[u16], rng: &mut Rng) -> (u64, Vec<(u16, Known)>) {
+        fn read(
+            &self,
+            pin: Option<&S::Pin>,
+            keys: &[u16],
+            rng: &mut Rng,
+        ) -> (u64, Vec<(u16, Known)>) {
             let (at, found) = self.store.read(pin, keys, rng);
             if pin.is_some() || !WROTE.get() {
                 return (at, found);
@@ -331,7 +390,11 @@ mod broken {
                 }
                 Break::StaleRead => {
                     let earlier = self.earlier.lock().unwrap().replace(self.store.pin());
-                    let stale = self.store.read(Some(earlier.as_ref().unwrap_or(&self.beginning)), keys, rng);
+                    let stale = self.store.read(
+                        Some(earlier.as_ref().unwrap_or(&self.beginning)),
+                        keys,
+                        rng,
+                    );
                     if stale.1 != found && self.takes_one() {
                         return (at, stale.1);
                     }
@@ -365,8 +428,16 @@ mod broken {
         let test = "histories::broken::broken_stores_are_rejected";
         let seed = seed_or(0xb40);
         let _watchdog = Watchdog::new(test, seed);
-        let ways = [Break::StaleRead, Break::ReadOfTheBeginning, Break::LostWrite, Break::TornBatch];
-        for (how, calls) in ways.into_iter().flat_map(|how| [1, 2, 4].map(|calls| (how, calls))) {
+        let ways = [
+            Break::StaleRead,
+            Break::ReadOfTheBeginning,
+            Break::LostWrite,
+            Break::TornBatch,
+        ];
+        for (how, calls) in ways
+            .into_iter()
+            .flat_map(|how| [1, 2, 4].map(|calls| (how, calls)))
+        {
             for seed in seed..seed + 6 {
                 assert!(
                     is_rejected(Tables::new(seed), how, calls, seed),
@@ -381,8 +452,9 @@ mod broken {
     }
 }
 
-/// Histories of single entries whose numbers come in any order: threads insert the same few (key, number) pairs and ask for the
-/// newest entry of a key. Each insert of a pair but one is refused, and what is asked for is the newest one that is there.
+/// Histories of single entries whose numbers come in any order: threads insert the same few (key,
+/// number) pairs and ask for the newest entry of a key. Each insert of a pair but one is refused,
+/// and what is asked for is the newest one that is there.
 mod newest {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
@@ -445,7 +517,11 @@ mod newest {
                 Err(Error::DuplicateEntry { .. }) => false,
                 Err(error) => panic!("{error}"),
             };
-            return Call::Insert { name: (key, number), value, won };
+            return Call::Insert {
+                name: (key, number),
+                value,
+                won,
+            };
         }
         let at = if rng.one_in(2) { u64::MAX } else { number };
         let found = table.get_entry([key], at).unwrap();
@@ -492,7 +568,8 @@ mod newest {
         }
     }
 
-    /// Changes of recorded answers are rejected: a winner too many, no winner, a value that nobody inserted.
+    /// Changes of recorded answers are rejected: a winner too many, no winner, a value that nobody
+    /// inserted.
     #[test]
     fn wrong_answers_are_rejected() {
         for seed in 0..20 {
@@ -500,21 +577,36 @@ mod newest {
             assert!(linearize::<Entries>(&calls).is_ok());
             for (at, recorded) in calls.iter().enumerate() {
                 let wrong = match recorded.call.clone() {
-                    Call::Insert { name, value, won } => Call::Insert { name, value, won: !won },
-                    Call::Newest { key, at, found: Some((number, value)) } => {
-                        Call::Newest { key, at, found: Some((number, value + (1 << 40))) }
-                    }
+                    Call::Insert { name, value, won } => Call::Insert {
+                        name,
+                        value,
+                        won: !won,
+                    },
+                    Call::Newest {
+                        key,
+                        at,
+                        found: Some((number, value)),
+                    } => Call::Newest {
+                        key,
+                        at,
+                        found: Some((number, value + (1 << 40))),
+                    },
                     Call::Newest { .. } => continue,
                 };
                 let mut broken = calls.clone();
                 broken[at].call = wrong;
-                assert!(linearize::<Entries>(&broken).is_err(), "seed {seed}: {:?}", broken[at]);
+                assert!(
+                    linearize::<Entries>(&broken).is_err(),
+                    "seed {seed}: {:?}",
+                    broken[at]
+                );
             }
         }
     }
 }
 
-/// What histories are recorded of: a set with its flushes, and one table whose batches an engine makes visible in order.
+/// What histories are recorded of: a set with its flushes, and one table whose batches an engine
+/// makes visible in order.
 mod stores {
     use std::collections::BTreeSet;
     use std::sync::Mutex;
@@ -539,8 +631,14 @@ mod stores {
 
         fn write(&self, clock: &Clock, changes: Vec<Change>, calls: &mut Vec<Recorded<Call>>);
 
-        /// Reads the keys now or at a snapshot, in one of several ways; the number at which it looked, and what it found.
-        fn read(&self, pin: Option<&Self::Pin>, keys: &[u16], rng: &mut Rng) -> (u64, Vec<(u16, Known)>);
+        /// Reads the keys now or at a snapshot, in one of several ways; the number at which it
+        /// looked, and what it found.
+        fn read(
+            &self,
+            pin: Option<&Self::Pin>,
+            keys: &[u16],
+            rng: &mut Rng,
+        ) -> (u64, Vec<(u16, Known)>);
 
         fn pin(&self) -> Self::Pin;
 
@@ -578,13 +676,22 @@ mod stores {
         let mut rng = Rng::new(seed);
         let directory = *rng.pick(&[Directory::On, Directory::Off]);
         let builder = MemTableOptions::builder().directory(directory).seed(seed);
-        let builder = if rng.one_in(3) { builder.whole_key_filter(0.02) } else { builder };
+        let builder = if rng.one_in(3) {
+            builder.whole_key_filter(0.02)
+        } else {
+            builder
+        };
         builder.write_buffer_size(64 << 10).build().unwrap()
     }
 
     /// The value, then operands from the oldest to the newest.
     fn in_order(known: sets::Known) -> Known {
-        known.value.iter().chain(known.operands.iter().rev()).map(|value| number(value)).collect()
+        known
+            .value
+            .iter()
+            .chain(known.operands.iter().rev())
+            .map(|value| number(value))
+            .collect()
     }
 
     /// A set whose base is a plain history.
@@ -595,14 +702,21 @@ mod stores {
 
     impl Tables {
         pub(super) fn new(seed: u64) -> Tables {
-            let options = SetOptions::builder().table(options(seed)).max_write_buffer_number(64);
+            let options = SetOptions::builder()
+                .table(options(seed))
+                .max_write_buffer_number(64);
             let set = MemTableSet::open(options.build().unwrap(), History::default()).unwrap();
-            Tables { set, flushes: Mutex::new(()) }
+            Tables {
+                set,
+                flushes: Mutex::new(()),
+            }
         }
 
         /// A scan of everything, from either end.
         fn scan(view: &View<History>, keys: &[u16], rng: &mut Rng) -> Vec<(u16, Known)> {
-            let cursor = view.merging_cursor(vec![Box::new(HistorySource::new(view.base()))]).unwrap();
+            let cursor = view
+                .merging_cursor(vec![Box::new(HistorySource::new(view.base()))])
+                .unwrap();
             let row = |entry: paranoid_memtable::Result<MergedEntry>| {
                 let (key, known) = crate::set_reads::set_scans::row(&entry.unwrap());
                 (key_back(&key), in_order(known))
@@ -617,8 +731,15 @@ mod stores {
 
     /// What a scan showed of these keys.
     fn pick(shown: &[(u16, Known)], keys: &[u16]) -> Vec<(u16, Known)> {
-        let known = |key: &u16| shown.iter().find(|row| row.0 == *key).map(|row| row.1.clone());
-        keys.iter().map(|key| (*key, known(key).unwrap_or_default())).collect()
+        let known = |key: &u16| {
+            shown
+                .iter()
+                .find(|row| row.0 == *key)
+                .map(|row| row.1.clone())
+        };
+        keys.iter()
+            .map(|key| (*key, known(key).unwrap_or_default()))
+            .collect()
     }
 
     impl Store for Tables {
@@ -626,20 +747,33 @@ mod stores {
 
         fn write(&self, clock: &Clock, changes: Vec<Change>, calls: &mut Vec<Recorded<Call>>) {
             let batch = encode(&changes);
-            calls.push(clock.record(|| Call::Write { changes, last: self.set.write(&batch).unwrap() }));
+            calls.push(clock.record(|| Call::Write {
+                changes,
+                last: self.set.write(&batch).unwrap(),
+            }));
         }
 
-        fn read(&self, pin: Option<&Snapshot>, keys: &[u16], rng: &mut Rng) -> (u64, Vec<(u16, Known)>) {
+        fn read(
+            &self,
+            pin: Option<&Snapshot>,
+            keys: &[u16],
+            rng: &mut Rng,
+        ) -> (u64, Vec<(u16, Known)>) {
             let view = match pin {
                 Some(snapshot) => self.set.view_at(snapshot).unwrap(),
                 None => self.set.view(),
             };
             let bytes: Vec<Vec<u8>> = keys.iter().map(|of| key(*of)).collect();
             let found = match rng.below(3) {
-                0 => bytes.iter().map(|key| in_order(read_through(&view, key))).collect::<Vec<_>>(),
+                0 => bytes
+                    .iter()
+                    .map(|key| in_order(read_through(&view, key)))
+                    .collect::<Vec<_>>(),
                 1 => {
                     let found = view.multi_get(&bytes).into_iter().zip(&bytes);
-                    found.map(|(found, key)| in_order(finish(&view, key, found.unwrap()))).collect()
+                    found
+                        .map(|(found, key)| in_order(finish(&view, key, found.unwrap())))
+                        .collect()
                 }
                 _ => return (view.sequence(), Self::scan(&view, keys, rng)),
             };
@@ -653,7 +787,9 @@ mod stores {
         fn upkeep(&self, _: &Clock, rng: &mut Rng, _: &mut Vec<Recorded<Call>>) {
             self.set.switch().unwrap();
             // One flush at a time: the base of a second one would lack what the first one adds.
-            let Ok(_flush) = self.flushes.try_lock() else { return };
+            let Ok(_flush) = self.flushes.try_lock() else {
+                return;
+            };
             if rng.one_in(3) {
                 return;
             }
@@ -686,7 +822,13 @@ mod stores {
         pub(super) fn new(seed: u64, freezes: Freezes) -> OneTable {
             let table = MemTable::new(options(seed)).unwrap();
             let (next, visible, written) = (AtomicU64::new(1), AtomicU64::new(0), Mutex::default());
-            OneTable { table, freezes, next, visible, written }
+            OneTable {
+                table,
+                freezes,
+                next,
+                visible,
+                written,
+            }
         }
 
         /// Returns when the numbers are visible.
@@ -708,13 +850,26 @@ mod stores {
 
         fn get(lookup: Lookup<ValueRef<'_>, Operands<'_>>) -> Known {
             let known = match lookup {
-                Lookup::Value(value) => sets::Known { operands: vec![], value: Some(value.to_vec()) },
+                Lookup::Value(value) => sets::Known {
+                    operands: vec![],
+                    value: Some(value.to_vec()),
+                },
                 Lookup::Deleted { .. } | Lookup::NotFound => sets::Known::default(),
                 Lookup::Merge(mut operands) => {
                     let base = operands.base().unwrap();
-                    let stack = operands.by_ref().map(|operand| operand.unwrap().value.to_vec()).collect();
-                    let value = if let Base::Value(value) = base { Some(value.to_vec()) } else { None };
-                    sets::Known { operands: stack, value }
+                    let stack = operands
+                        .by_ref()
+                        .map(|operand| operand.unwrap().value.to_vec())
+                        .collect();
+                    let value = if let Base::Value(value) = base {
+                        Some(value.to_vec())
+                    } else {
+                        None
+                    };
+                    sets::Known {
+                        operands: stack,
+                        value,
+                    }
                 }
             };
             in_order(known)
@@ -754,19 +909,34 @@ mod stores {
                 Err(Error::Frozen) => Call::Refused,
                 Err(error) => panic!("{error}"),
             };
-            calls.push(Recorded { began, ended: clock.now(), call: admission.clone() });
+            calls.push(Recorded {
+                began,
+                ended: clock.now(),
+                call: admission.clone(),
+            });
             self.publish(first, last);
             // A refused batch takes its numbers all the same, for a key that nobody reads.
             let refused = || vec![Change::Delete(u16::MAX); changes.len()];
-            let changes = if matches!(admission, Call::Admitted) { changes.clone() } else { refused() };
-            calls.push(Recorded { began, ended: clock.now(), call: Call::Write { changes, last } });
+            let changes = if matches!(admission, Call::Admitted) {
+                changes.clone()
+            } else {
+                refused()
+            };
+            calls.push(Recorded {
+                began,
+                ended: clock.now(),
+                call: Call::Write { changes, last },
+            });
         }
 
         fn read(&self, pin: Option<&u64>, keys: &[u16], rng: &mut Rng) -> (u64, Vec<(u16, Known)>) {
             let at = pin.copied().unwrap_or_else(|| self.pin());
             let bytes: Vec<Vec<u8>> = keys.iter().map(|of| key(*of)).collect();
             let found: Vec<Known> = match rng.below(3) {
-                0 => bytes.iter().map(|key| Self::get(self.table.get(key, at).unwrap())).collect(),
+                0 => bytes
+                    .iter()
+                    .map(|key| Self::get(self.table.get(key, at).unwrap()))
+                    .collect(),
                 1 => {
                     let keys: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
                     self.table
@@ -795,7 +965,10 @@ mod stores {
                 Call::Freeze
             }));
             let mut sink = History::default();
-            frozen.unwrap().flush(Versions::SeenBy(&[]), &mut sink).unwrap();
+            frozen
+                .unwrap()
+                .flush(Versions::SeenBy(&[]), &mut sink)
+                .unwrap();
         }
     }
 }

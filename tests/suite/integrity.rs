@@ -1,5 +1,5 @@
-//! Options of integrity: they say what was asked for, and refuse what cannot be had. Block trailers, checksums and kinds of entries by
-//! themselves.
+//! Options of integrity: they say what was asked for, and refuse what cannot be had. Block
+//! trailers, checksums and kinds of entries by themselves.
 
 #[cfg(feature = "fault-injection")]
 use paranoid_memtable::fault::{FaultInjector, Region};
@@ -17,13 +17,23 @@ fn options_say_what_was_asked_for() {
             match built {
                 Ok(options) => {
                     assert!(has_width && (bytes > 0 || !seek), "{options:?}");
-                    let said =
-                        (options.protection_bytes(), options.checksum_on_seek(), options.order_checks());
+                    let said = (
+                        options.protection_bytes(),
+                        options.checksum_on_seek(),
+                        options.order_checks(),
+                    );
                     assert_eq!(said, (bytes, seek, order));
                 }
                 Err(Error::InvalidArgument(text)) => {
-                    let reason = if has_width { "checksum_on_seek needs" } else { "must be 0, 1, 2, 4 or 8" };
-                    assert!((!has_width || seek && bytes == 0) && text.contains(reason), "{bytes}: {text}");
+                    let reason = if has_width {
+                        "checksum_on_seek needs"
+                    } else {
+                        "must be 0, 1, 2, 4 or 8"
+                    };
+                    assert!(
+                        (!has_width || seek && bytes == 0) && text.contains(reason),
+                        "{bytes}: {text}"
+                    );
                 }
                 Err(other) => panic!("{bytes}: {other}"),
             }
@@ -31,25 +41,40 @@ fn options_say_what_was_asked_for() {
     }
     let options = ParanoidOptions::default();
     assert_eq!(
-        (options.protection_bytes(), options.checksum_on_seek(), options.order_checks()),
+        (
+            options.protection_bytes(),
+            options.checksum_on_seek(),
+            options.order_checks()
+        ),
         (8, false, false)
     );
     assert_eq!(ParanoidOptions::builder().build().unwrap(), options);
 }
 
-/// Every bit of an entry flipped while a cursor is parked on it: its getters agree on whether the entry verifies where they return
-/// the same parts of it, and what is damaged is the finding of a scrub in any case.
+/// Every bit of an entry flipped while a cursor is parked on it: its getters agree on whether the
+/// entry verifies where they return the same parts of it, and what is damaged is the finding of a
+/// scrub in any case.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn getters_of_an_entry_verify_what_they_return() {
     for protection in [1, 8] {
-        let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
-        let table =
-            MemTable::new(MemTableOptions::builder().paranoid(paranoid).seed(3).build().unwrap()).unwrap();
+        let paranoid = ParanoidOptions::builder()
+            .protection_bytes(protection)
+            .build()
+            .unwrap();
+        let table = MemTable::new(
+            MemTableOptions::builder()
+                .paranoid(paranoid)
+                .seed(3)
+                .build()
+                .unwrap(),
+        )
+        .unwrap();
         table.put(5, b"apple", b"red and round").unwrap();
         let mut cursor = table.cursor();
         cursor.first().unwrap();
-        // SAFETY: this thread alone uses the table, and holds nothing borrowed from its memory: a cursor holds offsets.
+        // SAFETY: this thread alone uses the table, and holds nothing borrowed from its memory: a
+        // cursor holds offsets.
         #[expect(unsafe_code, reason = "opens the fault injector")]
         let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
         let regions = [Region::Header, Region::Digests, Region::Key, Region::Value];
@@ -57,14 +82,21 @@ fn getters_of_an_entry_verify_what_they_return() {
             .filter(|piece| regions.contains(&injector.pieces()[*piece].region))
             .collect();
         let mut refused = 0;
-        for (piece, bit) in pieces.into_iter().flat_map(|piece| (0..8 * 24).map(move |bit| (piece, bit))) {
+        for (piece, bit) in pieces
+            .into_iter()
+            .flat_map(|piece| (0..8 * 24).map(move |bit| (piece, bit)))
+        {
             if bit >= 8 * injector.bytes(piece).len() {
                 continue;
             }
             injector.flip(piece, bit);
             let note = format!("{:?} bit {bit}", injector.pieces()[piece].region);
             if let Ok(Some(entry)) = cursor.entry() {
-                assert_eq!((entry.user_key(), entry.sequence()), (b"apple".as_slice(), 5), "{note}");
+                assert_eq!(
+                    (entry.user_key(), entry.sequence()),
+                    (b"apple".as_slice(), 5),
+                    "{note}"
+                );
                 let value = entry.value().map(<[u8]>::to_vec);
                 let parts = entry.parts().map(|(_, value)| value.to_vec());
                 let copy = entry.to_bytes().map(|copy| copy.value().to_vec());
@@ -75,7 +107,10 @@ fn getters_of_an_entry_verify_what_they_return() {
                 }
                 for got in [value, parts, copy, into] {
                     refused += u32::from(got.is_err());
-                    assert!(got.is_err() || got.is_ok_and(|value| value == b"red and round"), "{note}");
+                    assert!(
+                        got.is_err() || got.is_ok_and(|value| value == b"red and round"),
+                        "{note}"
+                    );
                 }
             }
             assert!(!table.scrub(|_| ()).findings.is_empty(), "{note}");
@@ -122,7 +157,11 @@ mod trailers {
         ];
         for (number, offset, want) in cases {
             let checks = BlockChecks::with_context(ChecksumKind::Crc32c, base(number));
-            assert_eq!(checks.modifier(offset), want, "base {number} offset {offset}");
+            assert_eq!(
+                checks.modifier(offset),
+                want,
+                "base {number} offset {offset}"
+            );
         }
         assert_eq!(BlockChecks::new(ChecksumKind::Crc32c).modifier(123), 0);
     }
@@ -146,7 +185,10 @@ mod trailers {
     #[test]
     fn every_flipped_bit_of_a_stored_block_shows() {
         for kind in ChecksumKind::ALL.iter().copied() {
-            for checks in [BlockChecks::new(kind), BlockChecks::with_context(kind, base(77))] {
+            for checks in [
+                BlockChecks::new(kind),
+                BlockChecks::with_context(kind, base(77)),
+            ] {
                 for len in [0, 1, 40, 379, 380, 600] {
                     let block: Vec<u8> = (0..len as u32).map(|i| (i * 7 + i / 13) as u8).collect();
                     let mut stored = block.clone();
@@ -169,7 +211,11 @@ mod trailers {
                         stored[bit / 8] ^= 1 << (bit % 8);
                     }
                     let elsewhere = checks.verify(&stored, 4097).is_ok();
-                    assert_eq!(elsewhere, checks.context_base().is_none(), "{kind} at another place");
+                    assert_eq!(
+                        elsewhere,
+                        checks.context_base().is_none(),
+                        "{kind} at another place"
+                    );
                 }
             }
         }
@@ -180,12 +226,16 @@ mod trailers {
         for len in 0..5u64 {
             let checks = BlockChecks::new(ChecksumKind::None);
             let report = corruption(checks.verify(&[0; 5][..len as usize], 9000));
-            assert_eq!((report.offset, report.expected, report.found), (9000, 5, len));
+            assert_eq!(
+                (report.offset, report.expected, report.found),
+                (9000, 5, len)
+            );
         }
     }
 }
 
-/// The checksums of blocks: literal values, which are on disks and never change, and a second implementation of each.
+/// The checksums of blocks: literal values, which are on disks and never change, and a second
+/// implementation of each.
 mod checksums {
     use paranoid_memtable::integrity::BlockChecks;
     use paranoid_memtable::{ChecksumKind, Error};
@@ -206,7 +256,11 @@ mod checksums {
         for byte in data {
             rest ^= u32::from(*byte);
             for _ in 0..8 {
-                rest = if rest & 1 == 1 { (rest >> 1) ^ polynomial } else { rest >> 1 };
+                rest = if rest & 1 == 1 {
+                    (rest >> 1) ^ polynomial
+                } else {
+                    rest >> 1
+                };
             }
         }
         !rest
@@ -225,12 +279,22 @@ mod checksums {
     fn oracle(kind: ChecksumKind, data: &[u8]) -> u32 {
         match kind {
             ChecksumKind::None => 0,
-            ChecksumKind::Crc32c => crc_by_bits(0x82f6_3b78, data).rotate_right(15).wrapping_add(0xa282_ead8),
+            ChecksumKind::Crc32c => crc_by_bits(0x82f6_3b78, data)
+                .rotate_right(15)
+                .wrapping_add(0xa282_ead8),
             ChecksumKind::XxHash32 => twox_hash::XxHash32::oneshot(0, data),
             ChecksumKind::XxHash64 => twox_hash::XxHash64::oneshot(0, data) as u32,
             ChecksumKind::Xxh3 => data.split_last().map_or(0, |(last, rest)| {
-                let (one, two) = (xxhash_rust::xxh3::xxh3_64(rest), twox_hash::XxHash3_64::oneshot(rest));
-                assert_eq!(one, two, "two implementations of XXH3 at {} bytes", rest.len());
+                let (one, two) = (
+                    xxhash_rust::xxh3::xxh3_64(rest),
+                    twox_hash::XxHash3_64::oneshot(rest),
+                );
+                assert_eq!(
+                    one,
+                    two,
+                    "two implementations of XXH3 at {} bytes",
+                    rest.len()
+                );
                 one as u32 ^ u32::from(*last).wrapping_mul(0x6b90_83d9)
             }),
             ChecksumKind::Crc32 => crc_by_bits(0xedb8_8320, data),
@@ -240,15 +304,22 @@ mod checksums {
 
     /// Bytes without a short period.
     fn pattern(len: usize) -> Vec<u8> {
-        (0..len as u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 19) as u8).collect()
+        (0..len as u32)
+            .map(|i| (i.wrapping_mul(0x9e37_79b1) >> 19) as u8)
+            .collect()
     }
 
     #[test]
     fn numbers_and_names() {
         assert_eq!(ChecksumKind::ALL.len(), KINDS.len());
-        for ((kind, number, name), listed) in KINDS.into_iter().zip(ChecksumKind::ALL.iter().copied()) {
+        for ((kind, number, name), listed) in
+            KINDS.into_iter().zip(ChecksumKind::ALL.iter().copied())
+        {
             assert_eq!(kind, listed);
-            assert_eq!((kind as u8, kind.as_u8(), u8::from(kind)), (number, number, number));
+            assert_eq!(
+                (kind as u8, kind.as_u8(), u8::from(kind)),
+                (number, number, number)
+            );
             assert_eq!(ChecksumKind::try_from(number).unwrap(), kind);
             assert_eq!(kind.to_string(), name);
             assert_eq!(name.parse::<ChecksumKind>().unwrap(), kind);
@@ -261,14 +332,21 @@ mod checksums {
         for number in (0..=u8::MAX).filter(|number| KINDS.iter().all(|known| known.1 != *number)) {
             match ChecksumKind::try_from(number) {
                 Err(Error::InvalidArgument(text)) => {
-                    assert!(text.starts_with(&format!("unknown checksum kind {number};")), "{text}");
+                    assert!(
+                        text.starts_with(&format!("unknown checksum kind {number};")),
+                        "{text}"
+                    );
                 }
                 other => panic!("{number} gave {other:?}"),
             }
         }
-        for name in ["", "XXH3", " xxh3", "xxh3 ", "xxhash32", "md5", "4", "crc32c\0", "crc-32c", "kXXH3"] {
+        for name in [
+            "", "XXH3", " xxh3", "xxh3 ", "xxhash32", "md5", "4", "crc32c\0", "crc-32c", "kXXH3",
+        ] {
             match name.parse::<ChecksumKind>() {
-                Err(Error::InvalidArgument(text)) => assert!(text.contains(&format!("{name:?}")), "{text}"),
+                Err(Error::InvalidArgument(text)) => {
+                    assert!(text.contains(&format!("{name:?}")), "{text}")
+                }
                 other => panic!("{name:?} gave {other:?}"),
             }
         }
@@ -276,36 +354,126 @@ mod checksums {
 
     /// The four stored bytes as hex, in the order of `KINDS`.
     fn stored(data: &[u8]) -> [String; 6] {
-        KINDS.map(|(kind, ..)| kind.checksum(data).to_le_bytes().map(|byte| format!("{byte:02X}")).concat())
+        KINDS.map(|(kind, ..)| {
+            kind.checksum(data)
+                .to_le_bytes()
+                .map(|byte| format!("{byte:02X}"))
+                .concat()
+        })
     }
 
     /// RocksDB's own vectors, and those of `crc32`.
     #[test]
     fn schema_of_nothing_and_of_empty_blocks() {
-        assert_eq!(stored(b""), ["00000000", "D8EA82A2", "055DCC02", "99E9D851", "00000000", "00000000"]);
-        assert_eq!(stored(&[0]), ["00000000", "D28F2549", "3EB065CF", "682705DB", "C294D338", "8DEF02D2"]);
-        assert_eq!(stored(&[1]), ["00000000", "052B2843", "31F79238", "30E7211B", "1B174353", "1BDF05A5"]);
-        assert_eq!(stored(&[7]), ["00000000", "46F8F711", "320D2E00", "B7BB58E8", "2D0E20C8", "2E7A664C"]);
+        assert_eq!(
+            stored(b""),
+            [
+                "00000000", "D8EA82A2", "055DCC02", "99E9D851", "00000000", "00000000"
+            ]
+        );
+        assert_eq!(
+            stored(&[0]),
+            [
+                "00000000", "D28F2549", "3EB065CF", "682705DB", "C294D338", "8DEF02D2"
+            ]
+        );
+        assert_eq!(
+            stored(&[1]),
+            [
+                "00000000", "052B2843", "31F79238", "30E7211B", "1B174353", "1BDF05A5"
+            ]
+        );
+        assert_eq!(
+            stored(&[7]),
+            [
+                "00000000", "46F8F711", "320D2E00", "B7BB58E8", "2D0E20C8", "2E7A664C"
+            ]
+        );
     }
 
-    /// One literal for each code path of the implementations: up to 16, 128 and 240 bytes, and above. The block is
-    /// `pattern(length)`, the last byte 7.
+    /// One literal for each code path of the implementations: up to 16, 128 and 240 bytes, and
+    /// above. The block is `pattern(length)`, the last byte 7.
     #[test]
     fn schema_of_longer_blocks() {
         let table = [
-            (3, ["00000000", "1B60197F", "9FC6D5E5", "BC322B94", "BC42F8B6", "4B462FA4"]),
-            (15, ["00000000", "467D829E", "7CB062DB", "F1F7EC98", "392815D5", "F57FC88F"]),
-            (16, ["00000000", "3C7BA323", "EF2366F8", "B9D8EBC9", "3640D9D2", "E414A1A8"]),
-            (17, ["00000000", "D31FCBB0", "04F1507D", "5000D4CB", "3DA252BC", "B52D965F"]),
-            (64, ["00000000", "AC769A97", "2F99E20F", "92C0BAD2", "BB9BC47D", "242DA47C"]),
-            (128, ["00000000", "36388E64", "7C5E6FC7", "1FAA8C4B", "A8CD28F3", "37E138C4"]),
-            (129, ["00000000", "4A040353", "3F144A83", "75C3F298", "2C5D5738", "369E20DB"]),
-            (240, ["00000000", "0A037D30", "723605BB", "3817DC2F", "40FFEE02", "2312A84E"]),
-            (241, ["00000000", "7E814F20", "DBC44590", "8CE8FABE", "11325A77", "C2AD8D9A"]),
-            (1023, ["00000000", "A6E6248F", "1FDF9F00", "8DBBC174", "B9A182CE", "CA01AF36"]),
-            (1024, ["00000000", "3854A2CB", "4172F52D", "F68C7CBE", "E86C8666", "BE7D6B11"]),
-            (4096, ["00000000", "1F30347C", "04A895DF", "421E5194", "49B45FDE", "17F12E7C"]),
-            (65536, ["00000000", "F56C5CB2", "4355743A", "98FCE154", "B1B038A8", "50993FE6"]),
+            (
+                3,
+                [
+                    "00000000", "1B60197F", "9FC6D5E5", "BC322B94", "BC42F8B6", "4B462FA4",
+                ],
+            ),
+            (
+                15,
+                [
+                    "00000000", "467D829E", "7CB062DB", "F1F7EC98", "392815D5", "F57FC88F",
+                ],
+            ),
+            (
+                16,
+                [
+                    "00000000", "3C7BA323", "EF2366F8", "B9D8EBC9", "3640D9D2", "E414A1A8",
+                ],
+            ),
+            (
+                17,
+                [
+                    "00000000", "D31FCBB0", "04F1507D", "5000D4CB", "3DA252BC", "B52D965F",
+                ],
+            ),
+            (
+                64,
+                [
+                    "00000000", "AC769A97", "2F99E20F", "92C0BAD2", "BB9BC47D", "242DA47C",
+                ],
+            ),
+            (
+                128,
+                [
+                    "00000000", "36388E64", "7C5E6FC7", "1FAA8C4B", "A8CD28F3", "37E138C4",
+                ],
+            ),
+            (
+                129,
+                [
+                    "00000000", "4A040353", "3F144A83", "75C3F298", "2C5D5738", "369E20DB",
+                ],
+            ),
+            (
+                240,
+                [
+                    "00000000", "0A037D30", "723605BB", "3817DC2F", "40FFEE02", "2312A84E",
+                ],
+            ),
+            (
+                241,
+                [
+                    "00000000", "7E814F20", "DBC44590", "8CE8FABE", "11325A77", "C2AD8D9A",
+                ],
+            ),
+            (
+                1023,
+                [
+                    "00000000", "A6E6248F", "1FDF9F00", "8DBBC174", "B9A182CE", "CA01AF36",
+                ],
+            ),
+            (
+                1024,
+                [
+                    "00000000", "3854A2CB", "4172F52D", "F68C7CBE", "E86C8666", "BE7D6B11",
+                ],
+            ),
+            (
+                4096,
+                [
+                    "00000000", "1F30347C", "04A895DF", "421E5194", "49B45FDE", "17F12E7C",
+                ],
+            ),
+            (
+                65536,
+                [
+                    "00000000", "F56C5CB2", "4355743A", "98FCE154", "B1B038A8", "50993FE6",
+                ],
+            ),
         ];
         for (len, want) in table {
             let mut data = pattern(len);
@@ -358,8 +526,13 @@ mod checksums {
         let bytes = pattern(70_000);
         let lengths = (0..=1100).chain([2047, 4096, 4097, 8193, 65_537]);
         for len in lengths {
-            // Lengths up to 260 are tried at all alignments of a word, each longer one at a single alignment.
-            let starts = if len <= 260 { 0..8 } else { len % 64..len % 64 + 1 };
+            // Lengths up to 260 are tried at all alignments of a word, each longer one at a single
+            // alignment.
+            let starts = if len <= 260 {
+                0..8
+            } else {
+                len % 64..len % 64 + 1
+            };
             for data in starts.map(|start| &bytes[start..start + len]) {
                 for (kind, ..) in KINDS {
                     let want = oracle(kind, data);
@@ -381,7 +554,11 @@ mod checksums {
             let castagnoli = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, data);
             assert_eq!(u64::from(unmasked_crc32c(data)), castagnoli, "{len} bytes");
             let ieee = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, data);
-            assert_eq!(u64::from(ChecksumKind::Crc32.checksum(data)), ieee, "{len} bytes");
+            assert_eq!(
+                u64::from(ChecksumKind::Crc32.checksum(data)),
+                ieee,
+                "{len} bytes"
+            );
         }
     }
 
@@ -389,10 +566,17 @@ mod checksums {
     #[test]
     fn zeros_do_not_give_zero() {
         let zeros = vec![0u8; 20_000];
-        for (kind, ..) in KINDS.into_iter().filter(|known| known.0 != ChecksumKind::None) {
+        for (kind, ..) in KINDS
+            .into_iter()
+            .filter(|known| known.0 != ChecksumKind::None)
+        {
             for len in (0..3000).chain([4096, 8191, 16_384, 20_000]) {
                 let nothing = matches!(kind, ChecksumKind::Xxh3 | ChecksumKind::Crc32) && len == 0;
-                assert_eq!(kind.checksum(&zeros[..len]) == 0, nothing, "{kind} of {len} zeros");
+                assert_eq!(
+                    kind.checksum(&zeros[..len]) == 0,
+                    nothing,
+                    "{kind} of {len} zeros"
+                );
             }
         }
     }
@@ -407,9 +591,13 @@ mod checksums {
     fn the_last_byte_alone_always_changes_the_checksum() {
         for len in [0, 1, 16, 100, 129, 300, 5000] {
             let block = pattern(len);
-            for (kind, ..) in KINDS.into_iter().filter(|known| known.0 != ChecksumKind::None) {
-                let values: std::collections::HashSet<u32> =
-                    (0..=255).map(|last| with_last_byte(kind, &block, last)).collect();
+            for (kind, ..) in KINDS
+                .into_iter()
+                .filter(|known| known.0 != ChecksumKind::None)
+            {
+                let values: std::collections::HashSet<u32> = (0..=255)
+                    .map(|last| with_last_byte(kind, &block, last))
+                    .collect();
                 assert_eq!(values.len(), 256, "{kind} of {len} bytes");
             }
         }
@@ -424,8 +612,9 @@ mod checksums {
     proptest! {
 
 
-        /// A checksum over data and last byte apart is that of both together; so is the CRC of two parts, one after the
-        /// other, taken from the definition: CRC(a . b) = CRC(a . zeros) ^ CRC(b) ^ CRC(zeros).
+        /// A checksum over data and last byte apart is that of both together; so is the CRC of two
+        /// parts, one after the other, taken from the definition: CRC(a . b) = CRC(a . zeros) ^
+        /// CRC(b) ^ CRC(zeros).
         #[test]
         fn continuation(a in prop::collection::vec(any::<u8>(), 0..700), b in prop::collection::vec(any::<u8>(), 1..300)) {
             let whole = [a.as_slice(), &b].concat();
@@ -526,10 +715,20 @@ mod keys {
         for number in 0..=u8::MAX {
             let (kind, (name, meaning)) = (Kind::from_u8(number), listed(number));
             assert_eq!((kind.as_u8(), format!("{kind:?}")), (number, name));
-            assert_eq!(kind.is_point_delete(), meaning == "point delete", "{kind:?}");
+            assert_eq!(
+                kind.is_point_delete(),
+                meaning == "point delete",
+                "{kind:?}"
+            );
             assert_eq!(kind.is_known(), meaning != "unknown", "{kind:?}");
         }
-        let named = [Kind::DELETE, Kind::PUT, Kind::MERGE, Kind::SINGLE_DELETE, Kind::RANGE_DELETE];
+        let named = [
+            Kind::DELETE,
+            Kind::PUT,
+            Kind::MERGE,
+            Kind::SINGLE_DELETE,
+            Kind::RANGE_DELETE,
+        ];
         assert_eq!(named.map(Kind::as_u8), [0, 1, 2, 7, 15]);
     }
 
@@ -556,7 +755,10 @@ mod keys {
     #[test]
     fn the_image_of_bytes_in_order_is_the_key_and_zeros() {
         let image = |key: &[u8], at| Bytewise.image(key, at).to_be_bytes();
-        assert_eq!((image(b"abcdefghij", 1), image(b"abc", 1)), (*b"bcdefghi", *b"bc\0\0\0\0\0\0"));
+        assert_eq!(
+            (image(b"abcdefghij", 1), image(b"abc", 1)),
+            (*b"bcdefghi", *b"bc\0\0\0\0\0\0")
+        );
         assert_eq!((image(b"abc", 3), image(b"", 9)), ([0; 8], [0; 8]));
     }
 }

@@ -1,8 +1,9 @@
-//! The example `kv_store`, killed again and again while it acknowledges writes to this process: nothing that it
-//! acknowledged is missing, and nothing half-written is visible.
+//! The example `kv_store`, killed again and again while it acknowledges writes to this process:
+//! nothing that it acknowledged is missing, and nothing half-written is visible.
 //!
-//! Each writer sends one line after the other: a batch over keys of its own that its number decides. So after a kill its
-//! keys are what they were after its last acknowledged line, or after the one that was under way.
+//! Each writer sends one line after the other: a batch over keys of its own that its number
+//! decides. So after a kill its keys are what they were after its last acknowledged line, or after
+//! the one that was under way.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +27,10 @@ struct Written {
 impl Written {
     /// Commands of the next line, and what is there after it.
     fn next(&self, writer: usize, seed: u64) -> (String, Written) {
-        let mut next = Written { lines: self.lines + 1, ..self.clone() };
+        let mut next = Written {
+            lines: self.lines + 1,
+            ..self.clone()
+        };
         let mut rng = Rng::new(scramble(seed ^ scramble(next.lines << 8 | writer as u64)));
         let key = |number: u64| format!("w{writer}-{number:03}");
         let mut commands = vec![];
@@ -97,9 +101,17 @@ impl Store {
     }
 
     pub(crate) fn of(command: &mut Command) -> Store {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let answers = BufReader::new(child.stdout.take().unwrap());
-        Store { child, answers, lines: 0 }
+        Store {
+            child,
+            answers,
+            lines: 0,
+        }
     }
 
     /// Sends a line; returns its number.
@@ -128,7 +140,9 @@ impl Store {
             assert_eq!(about, number);
             match rest.split_once(' ') {
                 None if rest == "ok" => return rows,
-                Some((key, value)) if key != "error:" => drop(rows.insert(key.into(), value.into())),
+                Some((key, value)) if key != "error:" => {
+                    drop(rows.insert(key.into(), value.into()))
+                }
                 _ => panic!("{rest}"),
             }
         }
@@ -141,21 +155,30 @@ struct Verifier {
     seed: u64,
     writers: [Writer; WRITERS],
     acknowledged: u64,
-    /// Lines that were under way at a kill: those found whole, and those of which nothing was found.
+    /// Lines that were under way at a kill: those found whole, and those of which nothing was
+    /// found.
     kept: u64,
     gone: u64,
 }
 
 impl Verifier {
     fn new(seed: u64) -> Self {
-        Verifier { seed, writers: Default::default(), acknowledged: 0, kept: 0, gone: 0 }
+        Verifier {
+            seed,
+            writers: Default::default(),
+            acknowledged: 0,
+            kept: 0,
+            gone: 0,
+        }
     }
 
     /// Compares what is there with what was acknowledged, and goes on from there.
     fn check(&mut self, mut rows: Rows) -> Result<(), String> {
         for (number, writer) in self.writers.iter_mut().enumerate() {
             let prefix = format!("w{number}-");
-            let (own, others): (Rows, Rows) = rows.into_iter().partition(|(key, _)| key.starts_with(&prefix));
+            let (own, others): (Rows, Rows) = rows
+                .into_iter()
+                .partition(|(key, _)| key.starts_with(&prefix));
             rows = others;
             match writer.sent.take() {
                 Some(sent) if own == sent.rows => {
@@ -165,11 +188,17 @@ impl Verifier {
                 sent if own == writer.written.rows => self.gone += u64::from(sent.is_some()),
                 _ => {
                     let lines = writer.written.lines;
-                    return Err(format!("writer {number} after {lines} lines: {own:?}, not {writer:?}"));
+                    return Err(format!(
+                        "writer {number} after {lines} lines: {own:?}, not {writer:?}"
+                    ));
                 }
             }
         }
-        if rows.is_empty() { Ok(()) } else { Err(format!("rows of nobody: {rows:?}")) }
+        if rows.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("rows of nobody: {rows:?}"))
+        }
     }
 
     fn send(&mut self, store: &mut Store, number: usize, lines: &mut BTreeMap<u64, usize>) {
@@ -215,7 +244,9 @@ fn wait_a_little(rng: &mut Rng) {
 
 #[test]
 fn a_killed_store_keeps_what_it_acknowledged() {
-    let Some(program) = example("kv_store") else { return };
+    let Some(program) = example("kv_store") else {
+        return;
+    };
     let test = "kills::a_killed_store_keeps_what_it_acknowledged";
     let seed = seed_or(std::process::id().into());
     let kills = amount(200, 25);
@@ -239,23 +270,40 @@ fn a_killed_store_keeps_what_it_acknowledged() {
         let acknowledgements = rng.below(100);
         verifier.work_and_kill(store, acknowledgements, &mut rng);
     }
-    let Verifier { acknowledged, kept, gone, .. } = verifier;
-    println!("{acknowledged} lines acknowledged; of those under way {kept} were kept and {gone} were not");
-    assert!(acknowledged > kills * 10 && kept + gone > 0, "the store was hardly at work");
+    let Verifier {
+        acknowledged,
+        kept,
+        gone,
+        ..
+    } = verifier;
+    println!(
+        "{acknowledged} lines acknowledged; of those under way {kept} were kept and {gone} were not"
+    );
+    assert!(
+        acknowledged > kills * 10 && kept + gone > 0,
+        "the store was hardly at work"
+    );
 }
 
 /// The newest journal file of a store.
 pub(crate) fn journal(directory: &Path) -> PathBuf {
-    let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    let is_journal = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "journal");
+    let files = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let is_journal = |path: &PathBuf| {
+        path.extension()
+            .is_some_and(|extension| extension == "journal")
+    };
     files.filter(is_journal).max().unwrap()
 }
 
-/// Without the end of its journal the store misses what it acknowledged. It says so; and where nothing is left that knows of it, this
-/// test notices.
+/// Without the end of its journal the store misses what it acknowledged. It says so; and where
+/// nothing is left that knows of it, this test notices.
 #[test]
 fn a_store_that_lost_a_batch_is_noticed() {
-    let Some(program) = example("kv_store") else { return };
+    let Some(program) = example("kv_store") else {
+        return;
+    };
     let _watchdog = Watchdog::new("kills::a_store_that_lost_a_batch_is_noticed", 1);
     let (mut rng, mut verifier) = (Rng::new(1), Verifier::new(1));
     let directory = folder("kills-lost").join("store");
@@ -265,7 +313,14 @@ fn a_store_that_lost_a_batch_is_noticed() {
     // The first 1100 bytes hold a few lines, and twenty were acknowledged.
     let bytes = fs::read(journal(&directory)).unwrap();
     fs::write(journal(&directory), &bytes[..1100]).unwrap();
-    assert_eq!(Store::start(&program, &directory, &mut rng).child.wait().unwrap().code(), Some(2));
+    assert_eq!(
+        Store::start(&program, &directory, &mut rng)
+            .child
+            .wait()
+            .unwrap()
+            .code(),
+        Some(2)
+    );
     fs::remove_file(directory.join("journal.synced")).unwrap();
     let mut store = Store::start(&program, &directory, &mut rng);
     let rows = store.scan();
@@ -274,20 +329,28 @@ fn a_store_that_lost_a_batch_is_noticed() {
     assert!(verifier.check(rows).is_err(), "nobody misses it");
 }
 
-/// Files that may not grow stand for a full disk: a store answers with errors, and has what it acknowledged.
+/// Files that may not grow stand for a full disk: a store answers with errors, and has what it
+/// acknowledged.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_is_an_error_and_no_loss() {
-    let Some(program) = example("kv_store") else { return };
+    let Some(program) = example("kv_store") else {
+        return;
+    };
     let _watchdog = Watchdog::new("kills::a_full_disk_is_an_error_and_no_loss", 0);
     let directory = folder("kills-full").join("store");
     for blocks in [3, 8, 20] {
         let _ = fs::remove_dir_all(&directory);
         let limited = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
         let mut command = Command::new("sh");
-        command.args(["-c", &limited, "sh"]).arg(&program).arg("--dir").arg(&directory);
+        command
+            .args(["-c", &limited, "sh"])
+            .arg(&program)
+            .arg("--dir")
+            .arg(&directory);
         command.args(["--threads", "1", "--write-buffer", "16000", "serve"]);
-        let (mut store, mut wanted, mut refused) = (Store::of(command.stderr(Stdio::null())), Rows::new(), 0);
+        let (mut store, mut wanted, mut refused) =
+            (Store::of(command.stderr(Stdio::null())), Rows::new(), 0);
         for number in 0..400 {
             let (key, value) = (format!("k{number:03}"), "v".repeat(100));
             store.send(&format!("put {key} {value}; put {key}-too {value}"));
@@ -314,8 +377,8 @@ fn a_full_disk_is_an_error_and_no_loss() {
     }
 }
 
-/// A store on a device that fails, and one that loses a file or the end of one while it is not running. What it acknowledged is there,
-/// or it says that it is not.
+/// A store on a device that fails, and one that loses a file or the end of one while it is not
+/// running. What it acknowledged is there, or it says that it is not.
 mod losses {
     use std::collections::BTreeMap;
     use std::fs;
@@ -349,7 +412,9 @@ mod losses {
                 let (_, rest) = self.answer()?;
                 match rest.split_once(' ') {
                     None if rest == "ok" => return Some(rows),
-                    Some((key, value)) if key != "error:" => drop(rows.insert(key.into(), value.into())),
+                    Some((key, value)) if key != "error:" => {
+                        drop(rows.insert(key.into(), value.into()))
+                    }
                     _ => return None,
                 }
             }
@@ -357,7 +422,8 @@ mod losses {
     }
 
     impl Verifier {
-        /// Sends lines until so many are answered, or every writer was refused one: that one may be found or not.
+        /// Sends lines until so many are answered, or every writer was refused one: that one may be
+        /// found or not.
         fn work_until_refused(&mut self, store: &mut Store, answers: u64) -> u64 {
             let (mut lines, mut refused) = (BTreeMap::new(), 0);
             (0..WRITERS).for_each(|writer| self.send(store, writer, &mut lines));
@@ -383,7 +449,11 @@ mod losses {
         let library = folder.join("failing.so");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("suite/kills/failing.c");
         let mut command = Command::new("cc");
-        command.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl");
+        command
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(source)
+            .arg("-ldl");
         match command.status() {
             Ok(status) => assert!(status.success(), "the library is built"),
             Err(error) => {
@@ -394,17 +464,22 @@ mod losses {
         library.to_str().map(String::from)
     }
 
-    /// Calls fail while it opens, writes, flushes and compacts; then it is killed, and opened on a device that is whole.
+    /// Calls fail while it opens, writes, flushes and compacts; then it is killed, and opened on a
+    /// device that is whole.
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     #[test]
     fn a_store_whose_calls_fail_keeps_what_it_acknowledged() {
-        let Some(program) = example("kv_store") else { return };
+        let Some(program) = example("kv_store") else {
+            return;
+        };
         let test = "kills::losses::a_store_whose_calls_fail_keeps_what_it_acknowledged";
         let seed = seed_or(std::process::id().into());
         let (rounds, replay) = (amount(200, 20), replay_line(test, seed));
         println!("{test}: seed {seed:#x}, {rounds} rounds\nreplay: {replay}");
         let root = folder("kills-failing");
-        let (directory, Some(library)) = (root.join("store"), failing(&root)) else { return };
+        let (directory, Some(library)) = (root.join("store"), failing(&root)) else {
+            return;
+        };
         let (mut rng, mut verifier, mut refused) = (Rng::new(seed), Verifier::new(seed), 0);
         for round in 0..rounds {
             let _watchdog = Watchdog::new(test, seed);
@@ -429,17 +504,27 @@ mod losses {
             }
             store.end();
         }
-        println!("{} lines acknowledged, {refused} refused", verifier.acknowledged);
-        assert!(verifier.acknowledged > rounds * 5 && refused > rounds / 20, "the store was hardly at work");
+        println!(
+            "{} lines acknowledged, {refused} refused",
+            verifier.acknowledged
+        );
+        assert!(
+            verifier.acknowledged > rounds * 5 && refused > rounds / 20,
+            "the store was hardly at work"
+        );
     }
 
-    /// Writes until the store answers `ok`; it may have to open its set again. Returns how many lines it refused.
+    /// Writes until the store answers `ok`; it may have to open its set again. Returns how many
+    /// lines it refused.
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     fn write_until_taken(store: &mut Store, text: &str) -> u64 {
         let mut last = String::new();
         for refused in 0..300 {
             store.send("put probe 1");
-            let answer = store.answer().unwrap_or_else(|| panic!("the store ended, {text}")).1;
+            let answer = store
+                .answer()
+                .unwrap_or_else(|| panic!("the store ended, {text}"))
+                .1;
             if answer == "ok" {
                 return refused;
             }
@@ -449,18 +534,23 @@ mod losses {
         panic!("the store takes no writes any more: {last}, {text}");
     }
 
-    /// For a moment a disk is full, or the process has no file descriptor left. The same process takes writes again afterwards, has what
-    /// it acknowledged, and so has the next one. Too few descriptors make no set read-only.
+    /// For a moment a disk is full, or the process has no file descriptor left. The same process
+    /// takes writes again afterwards, has what it acknowledged, and so has the next one. Too few
+    /// descriptors make no set read-only.
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     #[test]
     fn a_store_goes_on_once_there_is_room_again() {
-        let Some(program) = example("kv_store") else { return };
+        let Some(program) = example("kv_store") else {
+            return;
+        };
         let test = "kills::losses::a_store_goes_on_once_there_is_room_again";
         let seed = seed_or(std::process::id().into());
         let (rounds, replay) = (amount(200, 30), replay_line(test, seed));
         println!("{test}: seed {seed:#x}, {rounds} rounds\nreplay: {replay}");
         let root = folder("kills-room");
-        let (directory, Some(library)) = (root.join("store"), failing(&root)) else { return };
+        let (directory, Some(library)) = (root.join("store"), failing(&root)) else {
+            return;
+        };
         let (mut rng, mut verifier, mut refused) = (Rng::new(seed), Verifier::new(seed), 0);
         for round in 0..rounds {
             let _watchdog = Watchdog::new(test, seed);
@@ -489,7 +579,9 @@ mod losses {
                     let mut lines = BTreeMap::new();
                     if verifier.writers[number].sent.is_none() {
                         verifier.send(&mut store, number, &mut lines);
-                        let answer = store.answer().unwrap_or_else(|| panic!("the store ended, {text}"));
+                        let answer = store
+                            .answer()
+                            .unwrap_or_else(|| panic!("the store ended, {text}"));
                         if answer.1.starts_with("error: ") {
                             let is_read_only = answer.1.contains("read-only");
                             assert!(want == "room" || !is_read_only, "{}, {text}", answer.1);
@@ -502,22 +594,37 @@ mod losses {
                 refused += write_until_taken(&mut store, &text);
                 let mut rows = store.scan();
                 rows.remove("probe");
-                verifier.check(rows).unwrap_or_else(|error| panic!("{error}, {text}"));
+                verifier
+                    .check(rows)
+                    .unwrap_or_else(|error| panic!("{error}, {text}"));
             }
             store.end();
             let mut store = Store::synced(&program, &directory, &[]);
-            let mut rows = store.try_scan().unwrap_or_else(|| panic!("it does not open, {text}"));
+            let mut rows = store
+                .try_scan()
+                .unwrap_or_else(|| panic!("it does not open, {text}"));
             store.end();
             rows.remove("probe");
-            verifier.check(rows).unwrap_or_else(|error| panic!("opened again: {error}, {text}"));
+            verifier
+                .check(rows)
+                .unwrap_or_else(|error| panic!("opened again: {error}, {text}"));
         }
-        println!("{} lines acknowledged, {refused} refused", verifier.acknowledged);
-        assert!(verifier.acknowledged > rounds * 10 && refused > rounds / 4, "{refused} of {rounds}");
+        println!(
+            "{} lines acknowledged, {refused} refused",
+            verifier.acknowledged
+        );
+        assert!(
+            verifier.acknowledged > rounds * 10 && refused > rounds / 4,
+            "{refused} of {rounds}"
+        );
     }
 
     /// Removes a file of the store or its end; returns what it had.
     fn lose(directory: &Path, rng: &mut Rng) -> (std::path::PathBuf, Vec<u8>) {
-        let mut paths: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mut paths: Vec<_> = fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
         paths.sort();
         let path = rng.pick(&paths).clone();
         let bytes = fs::read(&path).unwrap();
@@ -539,7 +646,9 @@ mod losses {
 
     #[test]
     fn a_store_without_one_of_its_files_says_so() {
-        let Some(program) = example("kv_store") else { return };
+        let Some(program) = example("kv_store") else {
+            return;
+        };
         let test = "kills::losses::a_store_without_one_of_its_files_says_so";
         let seed = seed_or(std::process::id().into());
         let (rounds, replay) = (amount(300, 25), replay_line(test, seed));
@@ -554,13 +663,17 @@ mod losses {
             verifier.work_and_kill(store, acknowledgements, &mut rng);
             copy(&directory, &damaged);
             let (path, bytes) = lose(&damaged, &mut rng);
-            let (mut whole, mut store) =
-                (Store::synced(&program, &directory, &[]), Store::synced(&program, &damaged, &[]));
+            let (mut whole, mut store) = (
+                Store::synced(&program, &directory, &[]),
+                Store::synced(&program, &damaged, &[]),
+            );
             let (rows, found) = (whole.try_scan().expect("it is whole"), store.try_scan());
             whole.end();
             store.end();
             // A line that was under way may be in the one and not in the other.
-            let lost = found.as_ref().and_then(|found| verifier.clone().check(found.clone()).err());
+            let lost = found
+                .as_ref()
+                .and_then(|found| verifier.clone().check(found.clone()).err());
             refused += u64::from(found.is_none());
             if let Err(text) = verifier.check(rows) {
                 panic!("round {round}: {text}\nreplay: {replay}");
@@ -579,18 +692,22 @@ mod losses {
     }
 }
 
-/// Batches that a journal queues: what a crash leaves of them, who writes them, and what a replay of them holds in memory.
+/// Batches that a journal queues: what a crash leaves of them, who writes them, and what a replay
+/// of them holds in memory.
 mod queues {
     use std::sync::{Arc, Condvar, Mutex};
 
     use paranoid_memtable::{ChecksumKind, Error, Lookup, MemTableOptions, WriteBatch};
-    use paranoid_set::{Durability, FileJournal, FlushJob, Journal, MemTableSet, RecoveryMode, SetOptions};
+    use paranoid_set::{
+        Durability, FileJournal, FlushJob, Journal, MemTableSet, RecoveryMode, SetOptions,
+    };
 
     use crate::file_journal::{empty_disk, journals, read};
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
     use crate::support::sets::{End, Plan, SECTOR, SimDisk};
 
-    /// A set over a journal of files, and what it finds there: a value for each number up to the last.
+    /// A set over a journal of files, and what it finds there: a value for each number up to the
+    /// last.
     fn open_set(disk: &SimDisk, text: &str) -> Option<(MemTableSet<()>, u64)> {
         let mode = RecoveryMode::TolerateCorruptedTailRecords;
         let opened = FileJournal::open_in(Arc::new(disk.clone()), 0, ChecksumKind::Xxh3, mode);
@@ -598,8 +715,13 @@ mod queues {
             return None;
         }
         let (journal, recovery) = opened.unwrap();
-        let options = SetOptions::builder().first_table(journal.next_table()).journal(Arc::new(journal));
-        let opened = MemTableSet::open(options.max_write_buffer_number(u64::MAX).build().unwrap(), ());
+        let options = SetOptions::builder()
+            .first_table(journal.next_table())
+            .journal(Arc::new(journal));
+        let opened = MemTableSet::open(
+            options.max_write_buffer_number(u64::MAX).build().unwrap(),
+            (),
+        );
         if opened.is_err() && disk.is_down() {
             return None;
         }
@@ -622,8 +744,9 @@ mod queues {
         Some((set, found))
     }
 
-    /// Threads write to a set until its disk is down, and what each is told is kept: the end of the process loses nothing that was
-    /// `Buffered`, a power cut nothing that was `Synced`, and neither leaves a hole.
+    /// Threads write to a set until its disk is down, and what each is told is kept: the end of the
+    /// process loses nothing that was `Buffered`, a power cut nothing that was `Synced`, and
+    /// neither leaves a hole.
     #[test]
     fn a_set_finds_what_it_acknowledged() {
         let test = "kills::queues::a_set_finds_what_it_acknowledged";
@@ -634,13 +757,20 @@ mod queues {
             let text = replay_line(test, seed);
             let mut rng = Rng::new(seed);
             let mut disk = SimDisk::new(rng.next_u64(), Plan::default());
-            // The last numbers of what was acknowledged: by a copy, by a write, by a sync; and the worst end since.
+            // The last numbers of what was acknowledged: by a copy, by a write, by a sync; and the
+            // worst end since.
             let (mut acknowledged, mut worst) = ([0; 3], End::Process);
             for _ in 0..4 {
-                disk.set_plan(Plan { crash_at: Some(20 + rng.below(120)), ..Plan::default() });
+                disk.set_plan(Plan {
+                    crash_at: Some(20 + rng.below(120)),
+                    ..Plan::default()
+                });
                 if let Some((set, found)) = open_set(&disk, &text) {
                     let kept = acknowledged[if worst == End::Process { 1 } else { 2 }];
-                    assert!(found >= kept, "{text}: {found} of {acknowledged:?} after {worst:?}");
+                    assert!(
+                        found >= kept,
+                        "{text}: {found} of {acknowledged:?} after {worst:?}"
+                    );
                     lost += acknowledged[0].saturating_sub(found);
                     acknowledged = work(&set, &mut rng).map(|last| last.max(found));
                     queued += acknowledged[0] - acknowledged[1];
@@ -652,11 +782,14 @@ mod queues {
             }
             seed = rng.next_u64();
         }
-        assert!(queued > 0 && lost > 0, "{queued} batches were queued at an end, {lost} lost");
+        assert!(
+            queued > 0 && lost > 0,
+            "{queued} batches were queued at an end, {lost} lost"
+        );
     }
 
-    /// Writes by three threads until nothing works any more. The last number that was acknowledged by a copy at least, by a write at
-    /// least, and by a sync.
+    /// Writes by three threads until nothing works any more. The last number that was acknowledged
+    /// by a copy at least, by a write at least, and by a sync.
     fn work(set: &MemTableSet<()>, rng: &mut Rng) -> [u64; 3] {
         let acknowledged = Mutex::new([0; 3]);
         std::thread::scope(|threads| {
@@ -670,9 +803,13 @@ mod queues {
                         let weakest = rng.index(3);
                         let durability =
                             [Durability::Queued, Durability::Buffered, Durability::Synced][weakest];
-                        let Ok(number) = set.write_with(&batch, durability) else { return };
+                        let Ok(number) = set.write_with(&batch, durability) else {
+                            return;
+                        };
                         let mut acknowledged = acknowledged.lock().unwrap();
-                        acknowledged[..=weakest].iter_mut().for_each(|last| *last = number.max(*last));
+                        acknowledged[..=weakest]
+                            .iter_mut()
+                            .for_each(|last| *last = number.max(*last));
                         drop(acknowledged);
                         if rng.one_in(16) && set.switch().is_err() {
                             return;
@@ -691,16 +828,28 @@ mod queues {
         let _watchdog = Watchdog::new("kills::queues::one_write_serves_all_that_wait", 0);
         let disk = empty_disk();
         let (inner, ..) = read(&disk, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap();
-        let journal = Arc::new(Gathering { inner, appended: Mutex::new(0), changed: Condvar::new() });
-        let set =
-            MemTableSet::open(SetOptions::builder().journal(journal.clone()).build().unwrap(), ()).unwrap();
+        let journal = Arc::new(Gathering {
+            inner,
+            appended: Mutex::new(0),
+            changed: Condvar::new(),
+        });
+        let set = MemTableSet::open(
+            SetOptions::builder()
+                .journal(journal.clone())
+                .build()
+                .unwrap(),
+            (),
+        )
+        .unwrap();
         let before = disk.steps();
         std::thread::scope(|threads| {
             for _ in 0..THREADS {
                 threads.spawn(|| {
                     let number = set.put("key", "value").unwrap();
                     let killed = disk.after(End::Process, &mut Rng::new(number));
-                    let found = read(&killed, 0, RecoveryMode::TolerateCorruptedTailRecords).unwrap().2;
+                    let found = read(&killed, 0, RecoveryMode::TolerateCorruptedTailRecords)
+                        .unwrap()
+                        .2;
                     assert!(found.len() as u64 >= number, "{number} of {}", found.len());
                 });
             }
@@ -724,7 +873,11 @@ mod queues {
             }
             fn write(&self) -> Result<(), Error> {
                 let appended = self.appended.lock().unwrap();
-                drop(self.changed.wait_while(appended, |appended| *appended < THREADS).unwrap());
+                drop(
+                    self.changed
+                        .wait_while(appended, |appended| *appended < THREADS)
+                        .unwrap(),
+                );
                 self.inner.write()
             }
             fn sync(&self) -> Result<(), Error> {
@@ -739,7 +892,8 @@ mod queues {
         }
     }
 
-    /// What is queued is written when so much of it waits, before another table is begun, and when the journal is dropped.
+    /// What is queued is written when so much of it waits, before another table is begun, and when
+    /// the journal is dropped.
     #[test]
     fn what_is_queued_is_written_sooner_or_later() {
         let disk = empty_disk();
@@ -772,8 +926,8 @@ mod queues {
         assert!(written()[1] > first + 1000);
     }
 
-    /// A log of many tables is replayed in the memory of a few: they are sealed as they fill, and flushed by whoever flushes. Nobody does:
-    /// the replay ends with a stall, as a write does.
+    /// A log of many tables is replayed in the memory of a few: they are sealed as they fill, and
+    /// flushed by whoever flushes. Nobody does: the replay ends with a stall, as a write does.
     #[test]
     fn a_replay_keeps_the_limits() {
         let _watchdog = Watchdog::new("kills::queues::a_replay_keeps_the_limits", 0);
@@ -790,8 +944,15 @@ mod queues {
             let mode = RecoveryMode::TolerateCorruptedTailRecords;
             let (_journal, recovery) =
                 FileJournal::open_in(Arc::new(disk.clone()), 0, ChecksumKind::Xxh3, mode).unwrap();
-            let tables = MemTableOptions::builder().write_buffer_size(64 << 10).build().unwrap();
-            let options = SetOptions::builder().table(tables).max_write_buffer_number(3).build().unwrap();
+            let tables = MemTableOptions::builder()
+                .write_buffer_size(64 << 10)
+                .build()
+                .unwrap();
+            let options = SetOptions::builder()
+                .table(tables)
+                .max_write_buffer_number(3)
+                .build()
+                .unwrap();
             let set = MemTableSet::open(options, 0).unwrap();
             let flush = |mut job: FlushJob<u64>| {
                 let mut items = job.items()?;
@@ -810,7 +971,10 @@ mod queues {
             match replayed {
                 Ok(replayed) => assert!(flushes && replayed.batches == 60),
                 Err(error) => {
-                    assert!(!flushes && matches!(error, Error::WriteStall { tables: 3, .. }), "{error}")
+                    assert!(
+                        !flushes && matches!(error, Error::WriteStall { tables: 3, .. }),
+                        "{error}"
+                    )
                 }
             }
             assert!(!flushes || **set.view().base() > 30);

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 
 use paranoid_memtable::integrity::{Place, Protected};
 use paranoid_memtable::{
-    Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder,
-    ParanoidOptions, TableReader,
+    Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
+    MemTableOptionsBuilder, ParanoidOptions, TableReader,
 };
 
 use crate::support::orders::{Script, Scripted, ScriptedLoosely, script};
@@ -36,7 +36,11 @@ pub(crate) struct Counters {
 pub(crate) fn counters(table: &TableReader) -> Counters {
     let raw = table.range(..).map(|entry| {
         let entry = entry.unwrap();
-        (entry.user_key().to_vec(), entry.sequence(), entry.value().unwrap().to_vec())
+        (
+            entry.user_key().to_vec(),
+            entry.sequence(),
+            entry.value().unwrap().to_vec(),
+        )
     });
     Counters {
         numbers: [
@@ -47,7 +51,10 @@ pub(crate) fn counters(table: &TableReader) -> Counters {
             table.stats().data_bytes,
             table.allocated_bytes(),
         ],
-        sequences: (table.stats().smallest_sequence, table.stats().largest_sequence),
+        sequences: (
+            table.stats().smallest_sequence,
+            table.stats().largest_sequence,
+        ),
         raw: raw.collect(),
     }
 }
@@ -70,13 +77,24 @@ fn key_lengths() {
         }
         let before = counters(&table);
         let long = vec![b'k'; max as usize + 1];
-        for kind in [Kind::PUT, Kind::DELETE, Kind::SINGLE_DELETE, Kind::MERGE, Kind::custom(0)] {
+        for kind in [
+            Kind::PUT,
+            Kind::DELETE,
+            Kind::SINGLE_DELETE,
+            Kind::MERGE,
+            Kind::custom(0),
+        ] {
             let refused = table.insert(9, kind, &long, b"");
-            assert!(matches!(refused, Err(Error::KeyTooLarge { len, max: m }) if len == max + 1 && m == max));
+            assert!(
+                matches!(refused, Err(Error::KeyTooLarge { len, max: m }) if len == max + 1 && m == max)
+            );
         }
         for (start, end) in [(&b""[..], &long[..]), (&long[..], &b"z"[..])] {
             let refused = table.delete_range(9, start, end);
-            assert!(matches!(refused, Err(Error::KeyTooLarge { len, .. }) if len == max + 1), "{refused:?}");
+            assert!(
+                matches!(refused, Err(Error::KeyTooLarge { len, .. }) if len == max + 1),
+                "{refused:?}"
+            );
         }
         table.delete_range(9, b"", &long[..max as usize]).unwrap();
         let mut after = counters(&table);
@@ -98,7 +116,12 @@ fn value_lengths() {
             assert_eq!(value_of(&table, b"k"), value);
         }
         let before = counters(&table);
-        for kind in [Kind::PUT, Kind::MERGE, Kind::custom(0), Kind::custom_delete(63)] {
+        for kind in [
+            Kind::PUT,
+            Kind::MERGE,
+            Kind::custom(0),
+            Kind::custom_delete(63),
+        ] {
             let refused = writer.insert(max + 5, kind, b"k", vec![b'v'; max as usize + 1]);
             assert!(
                 matches!(refused, Err(Error::ValueTooLarge { len, max: m }) if len == max + 1 && m == max)
@@ -111,25 +134,49 @@ fn value_lengths() {
 #[test]
 fn sequences_at_both_ends() {
     let table = table(builder());
-    for sequence in [0, 1, u64::MAX - 1, u64::MAX, 1 << 63, (1 << 63) - 1, 1 << 56] {
+    for sequence in [
+        0,
+        1,
+        u64::MAX - 1,
+        u64::MAX,
+        1 << 63,
+        (1 << 63) - 1,
+        1 << 56,
+    ] {
         table.put(sequence, b"k", sequence.to_le_bytes()).unwrap();
-        let Lookup::Value(value) = table.get(b"k", sequence).unwrap() else { panic!("{sequence}") };
-        assert_eq!((value.sequence(), &*value), (sequence, &sequence.to_le_bytes()[..]));
+        let Lookup::Value(value) = table.get(b"k", sequence).unwrap() else {
+            panic!("{sequence}")
+        };
+        assert_eq!(
+            (value.sequence(), &*value),
+            (sequence, &sequence.to_le_bytes()[..])
+        );
     }
-    assert_eq!((table.stats().smallest_sequence, table.stats().largest_sequence), (Some(0), Some(u64::MAX)));
+    assert_eq!(
+        (
+            table.stats().smallest_sequence,
+            table.stats().largest_sequence
+        ),
+        (Some(0), Some(u64::MAX))
+    );
 }
 
-/// Fills until the hard limit answers, with entries of sizes that are no multiple of a unit; every entry can be read
-/// back, and a smaller one still fits.
+/// Fills until the hard limit answers, with entries of sizes that are no multiple of a unit; every
+/// entry can be read back, and a smaller one still fits.
 #[test]
 fn a_full_table_refuses_and_goes_on() {
     let test = "limits::a_full_table_refuses_and_goes_on";
     let seed = seed_or(3);
     let _watchdog = Watchdog::new(test, seed);
     for protection in [0, 8] {
-        let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
+        let paranoid = ParanoidOptions::builder()
+            .protection_bytes(protection)
+            .build()
+            .unwrap();
         for limit in [4 << 10, (4 << 10) + 8, 64 << 10, HARD_LIMIT - 8, HARD_LIMIT] {
-            let options = builder().write_buffer_size(limit.min(64 << 10)).hard_limit(limit);
+            let options = builder()
+                .write_buffer_size(limit.min(64 << 10))
+                .hard_limit(limit);
             let table = table(options.paranoid(paranoid.clone()));
             fill(&table, limit, &mut Rng::new(seed));
         }
@@ -156,11 +203,17 @@ fn fill(table: &MemTable, limit: u64, rng: &mut Rng) {
     assert_eq!(before.numbers[0], sequence - 1);
     for kind in [Kind::PUT, Kind::MERGE, Kind::from_u8(0xff)] {
         let again = table.insert(sequence, kind, refused.0, vec![b'v'; limit as usize]);
-        assert!(matches!(again, Err(Error::MemTableFull { .. })), "{again:?}");
+        assert!(
+            matches!(again, Err(Error::MemTableFull { .. })),
+            "{again:?}"
+        );
         assert_eq!(counters(table), before);
     }
     let reserved = table.try_reserve(limit);
-    assert!(matches!(reserved, Err(Error::MemTableFull { .. })), "{reserved:?}");
+    assert!(
+        matches!(reserved, Err(Error::MemTableFull { .. })),
+        "{reserved:?}"
+    );
     // The smallest entries fit until they do not.
     let (mut small, fits) = (0u64, table.can_fit(Kind::PUT, 0, 0));
     while table.put(sequence + small, [], b"").is_ok() {
@@ -168,7 +221,10 @@ fn fill(table: &MemTable, limit: u64, rng: &mut Rng) {
         assert!(small < limit, "no end");
     }
     assert!(small > 0 || !fits, "an entry that fits was refused");
-    let scanned: Vec<u64> = table.range(..).map(|entry| entry.unwrap().sequence()).collect();
+    let scanned: Vec<u64> = table
+        .range(..)
+        .map(|entry| entry.unwrap().sequence())
+        .collect();
     assert_eq!(scanned.len() as u64, sequence - 1 + small);
     assert!(table.should_flush() || table.allocated_bytes() < 64 << 10);
 }
@@ -182,7 +238,9 @@ fn many_chunks() {
         let mut writers = [table.writer(), table.writer()];
         for n in 0..6000u64 {
             let writer = &mut writers[usize::from(n % 7 == 0)];
-            writer.put(n, n.to_be_bytes(), &value).unwrap_or_else(|error| panic!("entry {n}: {error}"));
+            writer
+                .put(n, n.to_be_bytes(), &value)
+                .unwrap_or_else(|error| panic!("entry {n}: {error}"));
         }
         for n in 0..6000u64 {
             assert_eq!(value_of(&table, &n.to_be_bytes()), value);
@@ -209,10 +267,20 @@ fn sizes_beyond_all_limits() {
             table.put(n, n.to_be_bytes(), [b'v'; 100]).unwrap();
         }
         let before = counters(&table);
-        for bytes in [u64::MAX, u64::MAX - 7, u64::MAX - 8, 1 << 63, 1 << 35, (32 << 30) + 1] {
+        for bytes in [
+            u64::MAX,
+            u64::MAX - 7,
+            u64::MAX - 8,
+            1 << 63,
+            1 << 35,
+            (32 << 30) + 1,
+        ] {
             match table.try_reserve(bytes) {
                 Err(Error::MemTableFull { needed, remaining }) => {
-                    assert!(needed >= bytes && remaining <= 32 << 30, "{bytes}: {needed} {remaining}");
+                    assert!(
+                        needed >= bytes && remaining <= 32 << 30,
+                        "{bytes}: {needed} {remaining}"
+                    );
                 }
                 other => panic!("{bytes}: {other:?}"),
             }
@@ -225,7 +293,8 @@ fn sizes_beyond_all_limits() {
     }
 }
 
-/// `used_bytes` counts what was written, however much writers took ahead; `allocated_bytes` counts that, too.
+/// `used_bytes` counts what was written, however much writers took ahead; `allocated_bytes` counts
+/// that, too.
 #[test]
 fn used_and_allocated() {
     for (entries, threads) in [(0u64, 1), (50, 1), (50, 3), (40_000, 1), (40_000, 3)] {
@@ -235,7 +304,10 @@ fn used_and_allocated() {
         let made = table.used_bytes() - empty;
         let mut taken = 0;
         for n in 0..entries {
-            taken += writers[n as usize % threads].put(n, n.to_be_bytes(), [b'v'; 100]).unwrap().bytes;
+            taken += writers[n as usize % threads]
+                .put(n, n.to_be_bytes(), [b'v'; 100])
+                .unwrap()
+                .bytes;
         }
         let used = table.used_bytes() - empty - made;
         // What is left of a chunk is lost if the next entry does not fit into it.
@@ -268,30 +340,51 @@ fn a_reservation_is_enough() {
 
 #[test]
 fn larger_than_the_write_buffer() {
-    const LARGEST: u64 = if cfg!(debug_assertions) { 10 << 20 } else { 100 << 20 };
+    const LARGEST: u64 = if cfg!(debug_assertions) {
+        10 << 20
+    } else {
+        100 << 20
+    };
     let table = table(builder().write_buffer_size(64 << 10));
     table.put(1, b"small", b"v").unwrap();
     let mut rng = Rng::new(5);
-    for (n, len) in [65_536u64, 131_071, 1 << 20, LARGEST].into_iter().enumerate() {
-        let value = rng.bytes(len.min(1 << 20) as usize).repeat((len >> 20).max(1) as usize);
+    for (n, len) in [65_536u64, 131_071, 1 << 20, LARGEST]
+        .into_iter()
+        .enumerate()
+    {
+        let value = rng
+            .bytes(len.min(1 << 20) as usize)
+            .repeat((len >> 20).max(1) as usize);
         let sequence = n as u64 + 2;
         table.put(sequence, b"large", &value).unwrap();
-        table.put(sequence, sequence.to_be_bytes(), b"behind").unwrap();
+        table
+            .put(sequence, sequence.to_be_bytes(), b"behind")
+            .unwrap();
         assert!(value_of(&table, b"large") == value, "{len}");
         assert_eq!(value_of(&table, &sequence.to_be_bytes()), b"behind");
     }
     assert_eq!(table.range(..).count(), 9);
-    assert!(table.freeze().unwrap().range(..).rev().all(|entry| entry.unwrap().value().is_ok()));
+    assert!(
+        table
+            .freeze()
+            .unwrap()
+            .range(..)
+            .rev()
+            .all(|entry| entry.unwrap().value().is_ok())
+    );
 }
 
-/// One entry of the longest key and the longest value: 4 GiB. Run it by name on a machine with 10 GiB to spare.
+/// One entry of the longest key and the longest value: 4 GiB. Run it by name on a machine with 10
+/// GiB to spare.
 #[test]
 #[ignore = "takes 10 GiB of memory"]
 fn the_largest_entry() {
     let table = table(builder());
     let (key, value) = (vec![b'k'; (1 << 24) - 1], vec![b'v'; u32::MAX as usize]);
     table.put(1, &key, &value).unwrap();
-    let Lookup::Value(found) = table.get(&key, 1).unwrap() else { panic!("lost") };
+    let Lookup::Value(found) = table.get(&key, 1).unwrap() else {
+        panic!("lost")
+    };
     assert!(*found == value[..]);
     drop(value);
     assert!(matches!(
@@ -303,8 +396,9 @@ fn the_largest_entry() {
 
 #[test]
 fn ten_thousand_empty_tables() {
-    let tables: Vec<MemTable> =
-        (0..10_000).map(|_| MemTable::new(MemTableOptions::default()).unwrap()).collect();
+    let tables: Vec<MemTable> = (0..10_000)
+        .map(|_| MemTable::new(MemTableOptions::default()).unwrap())
+        .collect();
     for (n, table) in tables.iter().enumerate() {
         table.put(1, b"k", n.to_le_bytes()).unwrap();
     }
@@ -316,7 +410,12 @@ fn ten_thousand_empty_tables() {
 #[test]
 fn failing_inserts_change_nothing() {
     for duplicates in [DuplicatePolicy::Reject, DuplicatePolicy::Replace] {
-        let table = table(builder().duplicates(duplicates).key_len_max(100).value_len_max(100));
+        let table = table(
+            builder()
+                .duplicates(duplicates)
+                .key_len_max(100)
+                .value_len_max(100),
+        );
         table.put(5, b"k", b"v").unwrap();
         table.merge(6, b"m", b"o").unwrap();
         table.delete(7, b"d").unwrap();
@@ -328,11 +427,24 @@ fn failing_inserts_change_nothing() {
         let is_invalid = |error: &Error| matches!(error, Error::InvalidArgument(_));
         assert!(is_invalid(&table.delete_range(9, b"b", b"a").unwrap_err()));
         assert!(is_invalid(&writer.delete_range(9, b"b", b"b").unwrap_err()));
-        assert!(is_invalid(&table.insert(9, Kind::from_u8(0x7f), b"k", b"v").unwrap_err()));
-        assert!(matches!(table.put(9, long, b"v"), Err(Error::KeyTooLarge { .. })));
-        assert!(matches!(writer.put(9, b"k", long), Err(Error::ValueTooLarge { .. })));
+        assert!(is_invalid(
+            &table
+                .insert(9, Kind::from_u8(0x7f), b"k", b"v")
+                .unwrap_err()
+        ));
+        assert!(matches!(
+            table.put(9, long, b"v"),
+            Err(Error::KeyTooLarge { .. })
+        ));
+        assert!(matches!(
+            writer.put(9, b"k", long),
+            Err(Error::ValueTooLarge { .. })
+        ));
         let again = table.delete_range(8, b"x", b"y");
-        assert!(matches!(again, Err(Error::DuplicateEntry { sequence: 8 })), "{again:?}");
+        assert!(
+            matches!(again, Err(Error::DuplicateEntry { sequence: 8 })),
+            "{again:?}"
+        );
         if duplicates == DuplicatePolicy::Reject {
             for kind in [Kind::PUT, Kind::DELETE, Kind::SINGLE_DELETE, Kind::MERGE] {
                 let value: &[u8] = if kind.is_point_delete() { b"" } else { b"v" };
@@ -341,10 +453,13 @@ fn failing_inserts_change_nothing() {
             }
         }
         assert_eq!(counters(&table), before);
-        let broken = table.insert_parts(10, Kind::PUT, b"k", &[b"v"], Some(caller_digest)).unwrap_err();
+        let broken = table
+            .insert_parts(10, Kind::PUT, b"k", &[b"v"], Some(caller_digest))
+            .unwrap_err();
         assert!(matches!(broken, Error::Corruption(report) if report.place == Place::Entry));
         let mut after = counters(&table);
-        // The arena bytes of the failed insert are zero again, and the writer's next entry takes them.
+        // The arena bytes of the failed insert are zero again, and the writer's next entry takes
+        // them.
         after.numbers[5] = before.numbers[5];
         assert_eq!(after, before);
         table.freeze().unwrap();
@@ -362,7 +477,10 @@ struct Fuse(Mutex<Option<u32>>);
 
 impl Script for Fuse {
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
-        let mut fuse = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut fuse = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         match fuse.as_mut() {
             Some(0) => {
                 *fuse = None;
@@ -388,26 +506,57 @@ fn a_panicking_comparator_leaves_the_table_valid() {
         let (mut panics, inserts) = (0, amount(3_000, 800).max(200));
         for n in 0..inserts {
             let (key, sequence) = (rng.below(500).to_be_bytes(), rng.below(20));
-            let fuse = if n % 3 == 0 { Some(rng.below(40) as u32) } else { None };
-            *script::<Fuse>(table.comparator()).0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-                fuse;
+            let fuse = if n % 3 == 0 {
+                Some(rng.below(40) as u32)
+            } else {
+                None
+            };
+            *script::<Fuse>(table.comparator())
+                .0
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner) = fuse;
             let via_writer = rng.one_in(2);
             let before = table.len();
             let result = catch_unwind(AssertUnwindSafe(|| {
-                if via_writer { writer.put(sequence, key, b"v") } else { table.put(sequence, key, b"v") }
+                if via_writer {
+                    writer.put(sequence, key, b"v")
+                } else {
+                    table.put(sequence, key, b"v")
+                }
             }));
-            *script::<Fuse>(table.comparator()).0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-                None;
+            *script::<Fuse>(table.comparator())
+                .0
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner) = None;
             panics += u32::from(result.is_err());
-            let scanned = table.range(..).inspect(|entry| assert!(entry.is_ok())).count();
-            assert_eq!(scanned, table.len(), "insert {n}, panicked: {}, before {before}", result.is_err());
+            let scanned = table
+                .range(..)
+                .inspect(|entry| assert!(entry.is_ok()))
+                .count();
+            assert_eq!(
+                scanned,
+                table.len(),
+                "insert {n}, panicked: {}, before {before}",
+                result.is_err()
+            );
         }
         assert!(u64::from(panics) > inserts / 30, "{panics} panics");
         let forward: Vec<_> = counters(&table).raw;
-        assert!(forward.windows(2).all(|pair| (&pair[0].0, pair[1].1) < (&pair[1].0, pair[0].1)));
-        let mut backward: Vec<_> = table.range(..).rev().map(|entry| entry.unwrap().sequence()).collect();
+        assert!(
+            forward
+                .windows(2)
+                .all(|pair| (&pair[0].0, pair[1].1) < (&pair[1].0, pair[0].1))
+        );
+        let mut backward: Vec<_> = table
+            .range(..)
+            .rev()
+            .map(|entry| entry.unwrap().sequence())
+            .collect();
         backward.reverse();
-        assert_eq!(backward, forward.iter().map(|row| row.1).collect::<Vec<_>>());
+        assert_eq!(
+            backward,
+            forward.iter().map(|row| row.1).collect::<Vec<_>>()
+        );
     }
 }
 
@@ -433,10 +582,16 @@ fn a_comparator_that_disagrees_with_itself() {
     let seed = seed_or(13);
     let _watchdog = Watchdog::new("limits::a_comparator_that_disagrees_with_itself", seed);
     for order_checks in [false, true] {
-        let paranoid = ParanoidOptions::builder().order_checks(order_checks).build().unwrap();
+        let paranoid = ParanoidOptions::builder()
+            .order_checks(order_checks)
+            .build()
+            .unwrap();
         let options = builder().paranoid(paranoid);
-        let table =
-            MemTable::new(under(options, ScriptedLoosely::new(Liar(Mutex::new(Rng::new(seed)))))).unwrap();
+        let table = MemTable::new(under(
+            options,
+            ScriptedLoosely::new(Liar(Mutex::new(Rng::new(seed)))),
+        ))
+        .unwrap();
         let mut rng = Rng::new(seed);
         let mut reports = 0;
         let mut note = |result: Result<(), Error>| match result {
@@ -448,15 +603,33 @@ fn a_comparator_that_disagrees_with_itself() {
             let key = rng.below(300).to_be_bytes();
             note(table.put(n, key, b"v").map(|_| ()));
             if n % 40 == 0 {
-                note(table.delete_range(n, key, (rng.below(300)).to_be_bytes()).map(|_| ()));
+                note(
+                    table
+                        .delete_range(n, key, (rng.below(300)).to_be_bytes())
+                        .map(|_| ()),
+                );
             }
             note(table.get(key, n).map(|_| ()));
             if n % 100 == 0 {
                 for end in [table.range(..).take(5000).find_map(Result::err), None] {
                     note(end.map_or(Ok(()), Err));
                 }
-                note(table.range_at(n, ..).rev().take(5000).find_map(Result::err).map_or(Ok(()), Err));
-                note(table.range(..).descending().take(5000).find_map(Result::err).map_or(Ok(()), Err));
+                note(
+                    table
+                        .range_at(n, ..)
+                        .rev()
+                        .take(5000)
+                        .find_map(Result::err)
+                        .map_or(Ok(()), Err),
+                );
+                note(
+                    table
+                        .range(..)
+                        .descending()
+                        .take(5000)
+                        .find_map(Result::err)
+                        .map_or(Ok(()), Err),
+                );
                 note(table.approximate_range_stats(key.as_slice()..).map(|_| ()));
             }
         }
@@ -464,7 +637,8 @@ fn a_comparator_that_disagrees_with_itself() {
     }
 }
 
-/// Tables that outgrow their write buffer: entries of many sizes across every chunk boundary, then read back.
+/// Tables that outgrow their write buffer: entries of many sizes across every chunk boundary, then
+/// read back.
 mod growth {
     use paranoid_memtable::{Directory, Lookup, MemTable, MemTableOptions, Result};
 
@@ -477,13 +651,20 @@ mod growth {
 
     /// Fills 20 times the write buffer by one writer, then reads every entry.
     fn outgrow(seed: u64, len_max: u64) -> Result<()> {
-        let options = MemTableOptions::builder().write_buffer_size(64 << 10).seed(seed).build()?;
+        let options = MemTableOptions::builder()
+            .write_buffer_size(64 << 10)
+            .seed(seed)
+            .build()?;
         let table = MemTable::new(options)?;
         let mut writer = table.writer();
         let mut sequence = 0;
         while table.stats().data_bytes < 20 * (64 << 10) {
             sequence += 1;
-            writer.put(sequence, sequence.to_be_bytes(), value_of(sequence, len_max))?;
+            writer.put(
+                sequence,
+                sequence.to_be_bytes(),
+                value_of(sequence, len_max),
+            )?;
         }
         for wanted in 1..=sequence {
             let Lookup::Value(value) = table.get(wanted.to_be_bytes(), u64::MAX)? else {
@@ -518,7 +699,14 @@ mod growth {
             text(format!("user{:010}", count - n)),
             text(format!("user{:010}", scramble(n) % 1_000_000_000)),
             // From the middle to both ends.
-            text(format!("user{:010}", if n.is_multiple_of(2) { count + n } else { count - n })),
+            text(format!(
+                "user{:010}",
+                if n.is_multiple_of(2) {
+                    count + n
+                } else {
+                    count - n
+                }
+            )),
             text(format!("{}/{}/{n}", n % 7, n % 100)),
             text(format!("{n}")),
         ]
@@ -527,21 +715,32 @@ mod growth {
     /// A directory takes some bytes per entry, whatever the keys are and in which order they come.
     #[test]
     fn a_directory_takes_a_few_bytes_per_entry() {
-        const COUNT: u64 = if cfg!(debug_assertions) { 12_000 } else { 400_000 };
+        const COUNT: u64 = if cfg!(debug_assertions) {
+            12_000
+        } else {
+            400_000
+        };
         let _watchdog = Watchdog::new("limits::growth::a_directory_takes_a_few_bytes_per_entry", 0);
         for shape in 0..6 {
             let used = [Directory::Off, Directory::Auto].map(|directory| {
-                let options =
-                    MemTableOptions::builder().write_buffer_size(64 << 20).seed(1).directory(directory);
+                let options = MemTableOptions::builder()
+                    .write_buffer_size(64 << 20)
+                    .seed(1)
+                    .directory(directory);
                 let table = MemTable::new(options.build().unwrap()).unwrap();
                 for n in 0..COUNT {
-                    table.put(n + 1, &shapes(n, COUNT)[shape], b"value").unwrap();
+                    table
+                        .put(n + 1, &shapes(n, COUNT)[shape], b"value")
+                        .unwrap();
                 }
                 table.used_bytes()
             });
             let more = used[1] as f64 / COUNT as f64 - used[0] as f64 / COUNT as f64;
             println!("shape {shape}: {more:.1} bytes per entry more with a directory");
-            assert!(more < 20.0, "shape {shape}: {more:.1} bytes per entry more with a directory");
+            assert!(
+                more < 20.0,
+                "shape {shape}: {more:.1} bytes per entry more with a directory"
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Costs that must stay linear: a case is a function from a size to the steps that it takes, and a line of the table. Steps are
-//! counted, not timed: comparisons of keys, or calls of a journal's storage and bytes that it reads.
+//! Costs that must stay linear: a case is a function from a size to the steps that it takes, and a
+//! line of the table. Steps are counted, not timed: comparisons of keys, or calls of a journal's
+//! storage and bytes that it reads.
 //!
 //! ```text
 //!   steps(8 * size) <= 4 * 8 * steps(size)       four times for logarithms; what is quadratic takes 64 times as many
@@ -23,20 +24,68 @@ type Cost = (&'static str, u64, fn(u64) -> u64);
 
 /// What must stay linear.
 const COSTS: &[Cost] = &[
-    ("a cursor of a set under one range delete over all keys, by keys: constant", 500, cursor_under_one),
-    ("it, where the keys are in an older table", 500, cursor_over_an_older_table),
-    ("it, where keys beside the range are written later", 500, cursor_beside_later_puts),
-    ("a cursor of a table, likewise", 500, table_beside_later_puts),
-    ("to make a cursor of a set, by range deletes of a frozen table: constant", 200, make_over_frozen),
-    ("a range delete and a cursor in turn", 400, range_deletes_and_cursors_in_turn),
-    ("a flush job of one table, by nested range deletes under as many snapshots", 25, flush_one_nested),
+    (
+        "a cursor of a set under one range delete over all keys, by keys: constant",
+        500,
+        cursor_under_one,
+    ),
+    (
+        "it, where the keys are in an older table",
+        500,
+        cursor_over_an_older_table,
+    ),
+    (
+        "it, where keys beside the range are written later",
+        500,
+        cursor_beside_later_puts,
+    ),
+    (
+        "a cursor of a table, likewise",
+        500,
+        table_beside_later_puts,
+    ),
+    (
+        "to make a cursor of a set, by range deletes of a frozen table: constant",
+        200,
+        make_over_frozen,
+    ),
+    (
+        "a range delete and a cursor in turn",
+        400,
+        range_deletes_and_cursors_in_turn,
+    ),
+    (
+        "a flush job of one table, by nested range deletes under as many snapshots",
+        25,
+        flush_one_nested,
+    ),
     ("it, of two tables", 25, flush_two_nested),
-    ("a flush of four tables, by their entries", 200, flush_four_tables),
-    ("a walk over a set of many tables of one key each, by keys and tables", 8, walk_many_tables),
-    ("a replay of many tables of one batch each into a set, by comparisons", 8, replay_many_tables),
+    (
+        "a flush of four tables, by their entries",
+        200,
+        flush_four_tables,
+    ),
+    (
+        "a walk over a set of many tables of one key each, by keys and tables",
+        8,
+        walk_many_tables,
+    ),
+    (
+        "a replay of many tables of one batch each into a set, by comparisons",
+        8,
+        replay_many_tables,
+    ),
     ("it, by calls of the storage and bytes", 8, read_many_tables),
-    ("openings of a journal, one after the other, by calls of the storage", 32, openings),
-    ("it, with a batch written after each, by calls that change something", 8, openings_with_a_batch),
+    (
+        "openings of a journal, one after the other, by calls of the storage",
+        32,
+        openings,
+    ),
+    (
+        "it, with a batch written after each, by calls that change something",
+        8,
+        openings_with_a_batch,
+    ),
 ];
 
 /// Red for `jump_ends_at_any_put`, `durable_written_anew`.
@@ -48,7 +97,10 @@ fn costs_that_must_stay_linear() {
         let (few, many) = (cost(*size), cost(8 * *size));
         println!("{name}: {few} steps for {size}, {many} for {}", 8 * size);
         if many > 4 * 8 * few {
-            worse.push(format!("{name}: {few} steps for {size}, {many} for {}", 8 * size));
+            worse.push(format!(
+                "{name}: {few} steps for {size}, {many} for {}",
+                8 * size
+            ));
         }
     }
     assert!(worse.is_empty(), "worse than linear:\n{}", worse.join("\n"));
@@ -75,8 +127,11 @@ fn options(order: &Scripted) -> MemTableOptions {
 /// A set whose comparisons are counted, and its order.
 fn set() -> (Set, Scripted) {
     let order = Scripted::new(Counting::default());
-    let options =
-        SetOptions::builder().table(options(&order)).max_write_buffer_number(u64::MAX).build().unwrap();
+    let options = SetOptions::builder()
+        .table(options(&order))
+        .max_write_buffer_number(u64::MAX)
+        .build()
+        .unwrap();
     (MemTableSet::open(options, ()).unwrap(), order)
 }
 
@@ -163,7 +218,12 @@ fn table_beside_later_puts(keys: u64) -> u64 {
     table.write_batch(1, &puts(1..keys)).unwrap();
     table.delete_range(keys, key(1), key(keys)).unwrap();
     table.write_batch(keys + 1, &beside(keys)).unwrap();
-    constant(keys, comparisons(&order, || assert_eq!(table.range_at(keys + 2, ..).count(), 2)))
+    constant(
+        keys,
+        comparisons(&order, || {
+            assert_eq!(table.range_at(keys + 2, ..).count(), 2)
+        }),
+    )
 }
 
 fn make_over_frozen(ranges: u64) -> u64 {
@@ -228,7 +288,8 @@ fn flush_two_nested(ranges: u64) -> u64 {
 fn flush_four_tables(entries: u64) -> u64 {
     let (set, order) = set();
     for table in 0..4 {
-        set.write(&puts((0..entries).filter(|number| number % 4 == table))).unwrap();
+        set.write(&puts((0..entries).filter(|number| number % 4 == table)))
+            .unwrap();
         set.switch().unwrap();
     }
     flush(&set, &order)
@@ -253,7 +314,9 @@ fn replay(disk: &SimDisk, set: &Set) -> (FileJournal, u64) {
         RecoveryMode::AbsoluteConsistency,
     )
     .unwrap();
-    let replayed = recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap();
+    let replayed = recovery
+        .replay(|_, batch| set.replay(&batch).map(drop))
+        .unwrap();
     (journal, replayed.batches)
 }
 
@@ -294,7 +357,8 @@ fn read_many_tables(tables: u64) -> u64 {
     opening(&many_tables(tables), tables)
 }
 
-/// Opens a journal so many times and switches, as processes that end without closing it, and writes so many batches each time.
+/// Opens a journal so many times and switches, as processes that end without closing it, and writes
+/// so many batches each time.
 fn open_again_and_again(openings: u64, batches: u64) -> SimDisk {
     let disk = many_tables(1);
     for number in 0..openings {
@@ -316,8 +380,8 @@ fn openings_with_a_batch(openings: u64) -> u64 {
     disk.steps() - disk.reads().calls
 }
 
-/// The costs of walks: runs of entries that are not shown, and comparators that contradict themselves. Counted in
-/// comparisons and in steps, not in time.
+/// The costs of walks: runs of entries that are not shown, and comparators that contradict
+/// themselves. Counted in comparisons and in steps, not in time.
 mod walk_costs {
     use std::cmp::Ordering;
     use std::sync::Arc;
@@ -332,7 +396,8 @@ mod walk_costs {
     use crate::support::rng::{Watchdog, scramble, seed_or};
     use crate::support::under;
 
-    /// Bytewise order that counts its comparisons, and answers wrongly once in so many times (0: never).
+    /// Bytewise order that counts its comparisons, and answers wrongly once in so many times (0:
+    /// never).
     #[derive(Debug, Default)]
     struct Counting {
         asked: AtomicU64,
@@ -377,15 +442,22 @@ mod walk_costs {
         }
     }
 
-    /// A newer version of the writer's last key is found from that one, not by the directory, where all versions tie.
+    /// A newer version of the writer's last key is found from that one, not by the directory, where
+    /// all versions tie.
     #[test]
     fn newer_versions_of_one_key_cost_a_few_comparisons() {
         const COUNT: u64 = 20_000;
-        let _watchdog =
-            Watchdog::new("linear_costs::walk_costs::newer_versions_of_one_key_cost_a_few_comparisons", 0);
+        let _watchdog = Watchdog::new(
+            "linear_costs::walk_costs::newer_versions_of_one_key_cost_a_few_comparisons",
+            0,
+        );
         let counting = Arc::new(CountingImages::default());
         let order = Arc::<CountingImages>::clone(&counting);
-        let options = MemTableOptions::builder().directory(Directory::On).comparator(order).build().unwrap();
+        let options = MemTableOptions::builder()
+            .directory(Directory::On)
+            .comparator(order)
+            .build()
+            .unwrap();
         let table = MemTable::new(options).unwrap();
         let mut writer = table.writer();
         for n in 0..COUNT {
@@ -395,18 +467,29 @@ mod walk_costs {
         assert!(each < 4.0, "{each:.1} comparisons per insert");
     }
 
-    /// Runs every walk over all entries, and calls `step` around each step. Returns how many items there were.
+    /// Runs every walk over all entries, and calls `step` around each step. Returns how many items
+    /// there were.
     fn walk_everything(table: &TableReader, snapshot: u64, mut step: impl FnMut(&str)) -> usize {
         let mut count = 0;
         let mut seen = |what: &str| {
             count += 1;
             step(what);
         };
-        let names = ["range", "range_at", "range back", "range_at back", "both ends", "range_descending"];
+        let names = [
+            "range",
+            "range_at",
+            "range back",
+            "range_at back",
+            "both ends",
+            "range_descending",
+        ];
         table.range(..).for_each(|_| seen(names[0]));
         table.range_at(snapshot, ..).for_each(|_| seen(names[1]));
         table.range(..).rev().for_each(|_| seen(names[2]));
-        table.range_at(snapshot, ..).rev().for_each(|_| seen(names[3]));
+        table
+            .range_at(snapshot, ..)
+            .rev()
+            .for_each(|_| seen(names[3]));
         let mut both = table.range_at(snapshot, ..);
         while both.next().is_some() && both.next_back().is_some() {
             seen(names[4]);
@@ -417,13 +500,16 @@ mod walk_costs {
             let _ = (raw.seek(key).is_ok(), seen("seek"));
             let _ = (raw.seek_for_prev(key).is_ok(), seen("seek_for_prev"));
             let _ = (resolved.seek(key).is_ok(), seen("resolved seek"));
-            let _ = (resolved.seek_for_prev(key).is_ok(), seen("resolved seek_for_prev"));
+            let _ = (
+                resolved.seek_for_prev(key).is_ok(),
+                seen("resolved seek_for_prev"),
+            );
         }
         count
     }
 
-    /// A run of entries that are not shown costs a search and not a step per entry, in every direction and under every
-    /// visibility.
+    /// A run of entries that are not shown costs a search and not a step per entry, in every
+    /// direction and under every visibility.
     #[test]
     fn many_overwrites_and_versions_of_one_key_cost_a_search() {
         const OVERWRITES: u64 = 20_000;
@@ -439,24 +525,37 @@ mod walk_costs {
             writer.put(2, b"z", b"").unwrap();
             for number in 0..OVERWRITES {
                 // Replaced entries, or versions that the snapshot does not see.
-                let sequence = if policy == DuplicatePolicy::Replace { 5 } else { 100 + number };
+                let sequence = if policy == DuplicatePolicy::Replace {
+                    5
+                } else {
+                    100 + number
+                };
                 writer.put(sequence, b"m", number.to_le_bytes()).unwrap();
             }
             let check = |table: &TableReader| {
                 let raw = policy == DuplicatePolicy::Replace;
-                let (mut before, mut most) = (script::<Counting>(table.comparator()).asked.load(Relaxed), 0);
+                let (mut before, mut most) = (
+                    script::<Counting>(table.comparator()).asked.load(Relaxed),
+                    0,
+                );
                 let mut step = |what: &str| {
                     let now = script::<Counting>(table.comparator()).asked.load(Relaxed);
                     most = most.max(now - before);
                     before = now;
-                    assert!(most < 400, "a step of {what} under {policy:?} asks {most} times");
+                    assert!(
+                        most < 400,
+                        "a step of {what} under {policy:?} asks {most} times"
+                    );
                 };
                 if raw {
                     walk_everything(table, u64::MAX, &mut step);
                 } else {
                     // A raw scan shows all versions, so only reads at a snapshot are counted.
                     table.range_at(50, ..).for_each(|_| step("range_at"));
-                    table.range_at(50, ..).rev().for_each(|_| step("range_at back"));
+                    table
+                        .range_at(50, ..)
+                        .rev()
+                        .for_each(|_| step("range_at back"));
                     let mut cursor = table.cursor_at(50);
                     cursor.seek_for_prev(b"y").unwrap();
                     step("resolved seek_for_prev");
@@ -476,25 +575,41 @@ mod walk_costs {
     #[test]
     fn a_comparator_that_lies_ends_every_walk() {
         let seed = seed_or(8);
-        let _watchdog =
-            Watchdog::new("linear_costs::walk_costs::a_comparator_that_lies_ends_every_walk", seed);
+        let _watchdog = Watchdog::new(
+            "linear_costs::walk_costs::a_comparator_that_lies_ends_every_walk",
+            seed,
+        );
         const ENTRIES: u64 = 60;
-        for (policy, lies) in
-            [(DuplicatePolicy::Reject, 8), (DuplicatePolicy::Replace, 8), (DuplicatePolicy::Reject, 2)]
-        {
+        for (policy, lies) in [
+            (DuplicatePolicy::Reject, 8),
+            (DuplicatePolicy::Replace, 8),
+            (DuplicatePolicy::Reject, 2),
+        ] {
             for round in 0..20 {
-                let options = MemTableOptions::builder().duplicates(policy).seed(seed + round);
-                let table = MemTable::new(under(options, Scripted::new(Counting::default()))).unwrap();
+                let options = MemTableOptions::builder()
+                    .duplicates(policy)
+                    .seed(seed + round);
+                let table =
+                    MemTable::new(under(options, Scripted::new(Counting::default()))).unwrap();
                 for number in 0..ENTRIES {
-                    table.put(number / 3, [b'a' + (number * 7 % 20) as u8], [number as u8]).ok();
+                    table
+                        .put(number / 3, [b'a' + (number * 7 % 20) as u8], [number as u8])
+                        .ok();
                 }
                 table.delete_range(ENTRIES, b"f", b"h").unwrap();
-                script::<Counting>(table.comparator()).asked.store(scramble(seed ^ round) >> 1, Relaxed);
-                script::<Counting>(table.comparator()).lies.store(lies, Relaxed);
+                script::<Counting>(table.comparator())
+                    .asked
+                    .store(scramble(seed ^ round) >> 1, Relaxed);
+                script::<Counting>(table.comparator())
+                    .lies
+                    .store(lies, Relaxed);
                 let mut steps = 0;
                 let count = walk_everything(&table, ENTRIES / 4, |what| {
                     steps += 1;
-                    assert!(steps < 40 * ENTRIES, "{what} does not end; seed {seed}, round {round}");
+                    assert!(
+                        steps < 40 * ENTRIES,
+                        "{what} does not end; seed {seed}, round {round}"
+                    );
                 });
                 assert!(count > 0);
             }

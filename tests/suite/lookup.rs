@@ -4,8 +4,8 @@ use oracle::{Answer, Oracle, Random, Row, told};
 use paranoid_memtable::filter::{CappedPrefix, FixedPrefix, PrefixExtractor};
 use paranoid_memtable::read::DeletedBy;
 use paranoid_memtable::{
-    Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder,
-    ParanoidOptions,
+    Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
+    MemTableOptionsBuilder, ParanoidOptions,
 };
 
 use crate::support::orders::CaseBlind;
@@ -17,13 +17,17 @@ struct UpToC;
 
 impl PrefixExtractor for UpToC {
     fn prefix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
-        key.iter().position(|&byte| byte == b'c').map(|at| &key[..at])
+        key.iter()
+            .position(|&byte| byte == b'c')
+            .map(|at| &key[..at])
     }
 }
 
 /// Keys of 0 to 4 letters out of `letters`.
 fn key(random: &mut Random, letters: u64) -> Vec<u8> {
-    (0..random.below(5)).map(|_| b'a' + random.below(letters) as u8).collect()
+    (0..random.below(5))
+        .map(|_| b'a' + random.below(letters) as u8)
+        .collect()
 }
 
 const NAMES: [&str; 8] = [
@@ -52,16 +56,32 @@ fn configured(name: &str) -> MemTableOptionsBuilder {
     }
 }
 
-fn write(random: &mut Random, table: &MemTable, oracle: &mut Oracle, policy: DuplicatePolicy, letters: u64) {
+fn write(
+    random: &mut Random,
+    table: &MemTable,
+    oracle: &mut Oracle,
+    policy: DuplicatePolicy,
+    letters: u64,
+) {
     let sequence = random.below(60);
     let (kind, value) = match random.below(12) {
         0 | 1 => (Kind::DELETE, Vec::new()),
         2 => (Kind::SINGLE_DELETE, Vec::new()),
         3 | 4 => (Kind::MERGE, vec![b'm'; random.below(9) as usize]),
         5 => (Kind::RANGE_DELETE, key(random, letters)),
-        _ => (Kind::PUT, (0..random.below(200)).map(|_| random.next() as u8).collect()),
+        _ => (
+            Kind::PUT,
+            (0..random.below(200))
+                .map(|_| random.next() as u8)
+                .collect(),
+        ),
     };
-    let row = Row { key: key(random, letters), sequence, kind, value };
+    let row = Row {
+        key: key(random, letters),
+        sequence,
+        kind,
+        value,
+    };
     let outcome = table.insert(row.sequence, row.kind, &row.key, &row.value);
     let range = kind == Kind::RANGE_DELETE;
     if range && row.key >= row.value {
@@ -76,7 +96,10 @@ fn write(random: &mut Random, table: &MemTable, oracle: &mut Oracle, policy: Dup
             assert!(outcome.unwrap().displaced.is_some());
             oracle.rows.push(row);
         }
-        (true, _) => assert!(matches!(outcome, Err(Error::DuplicateEntry { .. })), "{row:?}"),
+        (true, _) => assert!(
+            matches!(outcome, Err(Error::DuplicateEntry { .. })),
+            "{row:?}"
+        ),
         (false, _) => {
             outcome.unwrap();
             oracle.rows.push(row);
@@ -85,8 +108,14 @@ fn write(random: &mut Random, table: &MemTable, oracle: &mut Oracle, policy: Dup
 }
 
 fn compare(random: &mut Random, table: &MemTable, oracle: &Oracle, letters: u64, told_by: &str) {
-    let snapshot = if random.below(4) == 0 { u64::MAX } else { random.below(62) };
-    let keys: Vec<Vec<u8>> = (0..random.below(70)).map(|_| key(random, letters)).collect();
+    let snapshot = if random.below(4) == 0 {
+        u64::MAX
+    } else {
+        random.below(62)
+    };
+    let keys: Vec<Vec<u8>> = (0..random.below(70))
+        .map(|_| key(random, letters))
+        .collect();
     let many = table.multi_get(&keys, snapshot);
     assert_eq!(many.len(), keys.len());
     let mut buffer = Vec::new();
@@ -95,25 +124,46 @@ fn compare(random: &mut Random, table: &MemTable, oracle: &Oracle, letters: u64,
         let single = told(table.get(key, snapshot).unwrap()).unwrap();
         assert_eq!(single, expected, "get {key:?} at {snapshot}; {told_by}");
         let batched = told(result.unwrap()).unwrap();
-        assert_eq!(batched, expected, "multi_get {key:?} at {snapshot}; {told_by}");
+        assert_eq!(
+            batched, expected,
+            "multi_get {key:?} at {snapshot}; {told_by}"
+        );
         let found = table.get_into(key, snapshot, &mut buffer).unwrap();
         match (&expected, found) {
             (Answer::Value(value, sequence), Lookup::Value((got, _))) => {
                 assert_eq!((value, *sequence), (&buffer, got), "{told_by}");
             }
-            (Answer::Deleted(sequence, by), Lookup::Deleted { sequence: got, by: got_by }) => {
+            (
+                Answer::Deleted(sequence, by),
+                Lookup::Deleted {
+                    sequence: got,
+                    by: got_by,
+                },
+            ) => {
                 assert_eq!((*sequence, *by), (got, got_by), "{told_by}");
             }
             (Answer::Merge(..), Lookup::Merge(())) | (Answer::NotFound, Lookup::NotFound) => {}
             _ => panic!("get_into {key:?} at {snapshot}: {found:?}, not {expected:?}; {told_by}"),
         }
-        let stored = table.get_entry(key, snapshot).unwrap().map(|entry| entry.sequence());
-        let newest = oracle.versions(key, snapshot).first().map(|row| row.sequence);
+        let stored = table
+            .get_entry(key, snapshot)
+            .unwrap()
+            .map(|entry| entry.sequence());
+        let newest = oracle
+            .versions(key, snapshot)
+            .first()
+            .map(|row| row.sequence);
         assert_eq!(stored, newest, "get_entry {key:?} at {snapshot}; {told_by}");
     }
 }
 
-fn compare_prefix(random: &mut Random, table: &MemTable, oracle: &Oracle, letters: u64, told_by: &str) {
+fn compare_prefix(
+    random: &mut Random,
+    table: &MemTable,
+    oracle: &Oracle,
+    letters: u64,
+    told_by: &str,
+) {
     let prefix = key(random, letters);
     let mut cursor = table.cursor().with_prefix(&prefix);
     let mut shown = Vec::new();
@@ -123,7 +173,11 @@ fn compare_prefix(random: &mut Random, table: &MemTable, oracle: &Oracle, letter
         entry = cursor.next().unwrap();
     }
     let mut expected: Vec<(Vec<u8>, u64)> = Vec::new();
-    for row in oracle.rows.iter().filter(|row| row.kind != Kind::RANGE_DELETE) {
+    for row in oracle
+        .rows
+        .iter()
+        .filter(|row| row.kind != Kind::RANGE_DELETE)
+    {
         let entry = (row.key.clone(), row.sequence);
         if row.key.starts_with(&prefix) && !expected.contains(&entry) {
             expected.push(entry);
@@ -140,7 +194,11 @@ fn run(name: &str, policy: DuplicatePolicy, protection: u8, seed: u64, ops: u64)
         .checksum_on_seek(protection > 0 && seed.is_multiple_of(2))
         .build()
         .unwrap();
-    let options = configured(name).paranoid(paranoid).duplicates(policy).build().unwrap();
+    let options = configured(name)
+        .paranoid(paranoid)
+        .duplicates(policy)
+        .build()
+        .unwrap();
     let table = MemTable::new(options).unwrap();
     let (mut random, mut oracle) = (Random(seed), Oracle::default());
     let told_by = format!(
@@ -184,16 +242,31 @@ fn a_key_under_a_range_tombstone_stays_deleted_whatever_the_filter_says() {
         table.put(1, b"bcd", b"v").unwrap();
         table.delete_range(2, b"a", b"c").unwrap();
         for key in [b"bcd".as_slice(), b"b", b"bb", b"azc"] {
-            for lookup in [table.get(key, 9).unwrap(), table.multi_get(&[key], 9).remove(0).unwrap()] {
+            for lookup in [
+                table.get(key, 9).unwrap(),
+                table.multi_get(&[key], 9).remove(0).unwrap(),
+            ] {
                 assert!(
-                    matches!(lookup, Lookup::Deleted { sequence: 2, by: DeletedBy::Range }),
+                    matches!(
+                        lookup,
+                        Lookup::Deleted {
+                            sequence: 2,
+                            by: DeletedBy::Range
+                        }
+                    ),
                     "{name}, {key:?}: {lookup:?}"
                 );
             }
         }
-        assert!(matches!(table.get(b"bcd", 1).unwrap(), Lookup::Value(_)), "{name}");
+        assert!(
+            matches!(table.get(b"bcd", 1).unwrap(), Lookup::Value(_)),
+            "{name}"
+        );
         table.put(3, b"bcd", b"w").unwrap();
-        assert!(matches!(table.get(b"bcd", 3).unwrap(), Lookup::Value(_)), "{name}");
+        assert!(
+            matches!(table.get(b"bcd", 3).unwrap(), Lookup::Value(_)),
+            "{name}"
+        );
     }
 }
 
@@ -201,7 +274,9 @@ fn a_key_under_a_range_tombstone_stays_deleted_whatever_the_filter_says() {
 fn byte_tricks_are_refused_where_equality_is_not_of_bytes() {
     assert!(MemTable::new(under(configured("neither"), CaseBlind)).is_ok());
     for name in &NAMES[1..] {
-        let refused = configured(name).comparator(std::sync::Arc::new(CaseBlind)).build();
+        let refused = configured(name)
+            .comparator(std::sync::Arc::new(CaseBlind))
+            .build();
         assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{name}");
     }
 }
@@ -211,16 +286,28 @@ fn shares_out_of_range_are_refused() {
     let builder = MemTableOptions::builder;
     for share in [0.0, -0.1, 0.26, f64::NAN, f64::INFINITY, 1e-9] {
         assert!(
-            matches!(builder().whole_key_filter(share).build(), Err(Error::InvalidArgument(_))),
+            matches!(
+                builder().whole_key_filter(share).build(),
+                Err(Error::InvalidArgument(_))
+            ),
             "{share}"
         );
         let prefix = builder().prefix_filter(FixedPrefix::new(1), share).build();
         assert!(matches!(prefix, Err(Error::InvalidArgument(_))), "{share}");
     }
-    assert!(builder().whole_key_filter(0.25).prefix_filter(FixedPrefix::new(1), 0.25).build().is_ok());
+    assert!(
+        builder()
+            .whole_key_filter(0.25)
+            .prefix_filter(FixedPrefix::new(1), 0.25)
+            .build()
+            .is_ok()
+    );
     // 184 bytes hold one line wherever it starts, and its control word.
     let tiny = |bytes: f64| {
-        builder().write_buffer_size(1 << 20).whole_key_filter(bytes / f64::from(1 << 20)).build()
+        builder()
+            .write_buffer_size(1 << 20)
+            .whole_key_filter(bytes / f64::from(1 << 20))
+            .build()
     };
     assert!(tiny(183.0).is_err() && tiny(184.0).is_ok() && tiny(185.0).is_ok());
 }
@@ -228,7 +315,11 @@ fn shares_out_of_range_are_refused() {
 #[test]
 fn side_structures_stay_within_their_share() {
     for (name, share) in [("neither", 0.0), ("keys", 0.01), ("keys and prefix", 0.07)] {
-        let build = |name| MemTable::new(configured(name).build().unwrap()).unwrap().used_bytes();
+        let build = |name| {
+            MemTable::new(configured(name).build().unwrap())
+                .unwrap()
+                .used_bytes()
+        };
         let taken = build(name) - build("neither");
         // Less than a sub-chunk is taken but not used by the structures.
         let most = (f64::from(64 << 10) * share) as u64 + 4096;
@@ -256,10 +347,21 @@ fn damage_to_filters_changes_no_answer() {
         Region::FilterWord => Some(Place::Filter),
         _ => None,
     };
-    let pieces: Vec<_> = injector.pieces().iter().map(|piece| beside(piece.region)).collect();
+    let pieces: Vec<_> = injector
+        .pieces()
+        .iter()
+        .map(|piece| beside(piece.region))
+        .collect();
     assert!(pieces.iter().flatten().count() > 200);
-    for (piece, place) in pieces.iter().enumerate().filter_map(|(piece, place)| Some((piece, (*place)?))) {
-        let bits = (0..64).map(Some).chain([None]).filter(|bit| bit.is_none_or(|bit| (bit + piece) % 9 == 0));
+    for (piece, place) in pieces
+        .iter()
+        .enumerate()
+        .filter_map(|(piece, place)| Some((piece, (*place)?)))
+    {
+        let bits = (0..64)
+            .map(Some)
+            .chain([None])
+            .filter(|bit| bit.is_none_or(|bit| (bit + piece) % 9 == 0));
         for bit in bits {
             match bit {
                 Some(bit) => injector.flip(piece, bit),
@@ -271,7 +373,10 @@ fn damage_to_filters_changes_no_answer() {
             }
             if !injector.changed().is_empty() && piece % 16 == 0 {
                 let found = table.scrub(|_| {}).findings;
-                assert!(found.iter().any(|finding| finding.place == place), "piece {piece}: {found:?}");
+                assert!(
+                    found.iter().any(|finding| finding.place == place),
+                    "piece {piece}: {found:?}"
+                );
             }
             injector.undo();
         }
@@ -280,18 +385,21 @@ fn damage_to_filters_changes_no_answer() {
 
 #[cfg(feature = "fault-injection")]
 pub(crate) fn open_injector(table: &MemTable) -> paranoid_memtable::fault::FaultInjector<'_> {
-    #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
+    #[expect(
+        unsafe_code,
+        reason = "the fault injector for breaking memory on purpose"
+    )]
     // SAFETY: one thread, and nothing borrowed from the table is held across a break.
     unsafe { paranoid_memtable::fault::FaultInjector::open(table) }.unwrap()
 }
 
-/// Words and cache lines of filters that go back to what they held before: a store that never reached
-/// memory.
+/// Words and cache lines of filters that go back to what they held before: a store that never
+/// reached memory.
 ///
-/// A table is filled and overwritten, and after each write every word of filters is recorded. Then each
-/// word, and each cache line, goes back to each value that it ever held, one at a time; of several words that one
-/// write changed in a line, any part may have arrived. Every read still answers like the oracle, and a scrub reports
-/// what happened.
+/// A table is filled and overwritten, and after each write every word of filters is recorded. Then
+/// each word, and each cache line, goes back to each value that it ever held, one at a time; of
+/// several words that one write changed in a line, any part may have arrived. Every read still
+/// answers like the oracle, and a scrub reports what happened.
 #[cfg(feature = "fault-injection")]
 mod earlier {
     use std::collections::BTreeSet;
@@ -324,10 +432,16 @@ mod earlier {
     /// The pieces of filters, in the order of their addresses: whole cache lines.
     fn beside(injector: &FaultInjector<'_>) -> Vec<usize> {
         let is_beside = |region| region == Region::FilterWord;
-        let pieces: Vec<usize> =
-            (0..injector.pieces().len()).filter(|n| is_beside(injector.pieces()[*n].region)).collect();
+        let pieces: Vec<usize> = (0..injector.pieces().len())
+            .filter(|n| is_beside(injector.pieces()[*n].region))
+            .collect();
         assert!(pieces.len().is_multiple_of(LINE_WORDS));
-        assert!(pieces.iter().enumerate().all(|(n, piece)| injector.place_in_line(*piece) == n % LINE_WORDS));
+        assert!(
+            pieces
+                .iter()
+                .enumerate()
+                .all(|(n, piece)| injector.place_in_line(*piece) == n % LINE_WORDS)
+        );
         pieces
     }
 
@@ -347,7 +461,13 @@ mod earlier {
             let table = MemTable::new(options.build().unwrap()).unwrap();
             // The last few are never written.
             let keys = (0..keys + 8).map(key_of).collect();
-            let mut life = Life { table, oracle: Oracle::default(), history: Vec::new(), keys, seed };
+            let mut life = Life {
+                table,
+                oracle: Oracle::default(),
+                history: Vec::new(),
+                keys,
+                seed,
+            };
             life.record();
             life
         }
@@ -363,17 +483,37 @@ mod earlier {
         /// Writes a version of a key that may be the newest, an older one, or in place of an equal.
         fn write(&mut self, random: &mut Random) {
             let key = self.keys[random.below(self.keys.len() as u64 - 8) as usize].clone();
-            let kind = if random.below(6) == 0 { Kind::DELETE } else { Kind::PUT };
-            let value = if kind == Kind::PUT { random.next().to_be_bytes().to_vec() } else { Vec::new() };
-            let row = Row { key, sequence: 1 + random.below(40), kind, value };
-            self.table.insert(row.sequence, row.kind, &row.key, &row.value).unwrap();
+            let kind = if random.below(6) == 0 {
+                Kind::DELETE
+            } else {
+                Kind::PUT
+            };
+            let value = if kind == Kind::PUT {
+                random.next().to_be_bytes().to_vec()
+            } else {
+                Vec::new()
+            };
+            let row = Row {
+                key,
+                sequence: 1 + random.below(40),
+                kind,
+                value,
+            };
+            self.table
+                .insert(row.sequence, row.kind, &row.key, &row.value)
+                .unwrap();
             self.oracle.rows.push(row);
             self.record();
         }
 
         /// The answer for each key, at an old snapshot and at the newest.
         fn expected(&self) -> Vec<(u64, Vec<Answer>)> {
-            let at = |snapshot| self.keys.iter().map(|key| self.oracle.get(key, snapshot)).collect();
+            let at = |snapshot| {
+                self.keys
+                    .iter()
+                    .map(|key| self.oracle.get(key, snapshot))
+                    .collect()
+            };
             [20, NOW].map(|snapshot| (snapshot, at(snapshot))).into()
         }
 
@@ -384,27 +524,48 @@ mod earlier {
                     let single = told(self.table.get(key, *snapshot).unwrap()).unwrap();
                     assert_eq!(single, *answer, "get {key:?} at {snapshot}; {told_by}");
                     let batched = told(batched.unwrap()).unwrap();
-                    assert_eq!(batched, *answer, "multi_get {key:?} at {snapshot}; {told_by}");
+                    assert_eq!(
+                        batched, *answer,
+                        "multi_get {key:?} at {snapshot}; {told_by}"
+                    );
                 }
             }
             for start in self.keys.iter().map(|key| key[0]).collect::<BTreeSet<u8>>() {
                 let mut cursor = self.table.cursor().with_prefix([start]);
-                let shown = cursor.first().unwrap().map(|entry| entry.user_key().to_vec());
-                let first = self.oracle.rows.iter().map(|row| &row.key).filter(|key| key[0] == start).min();
+                let shown = cursor
+                    .first()
+                    .unwrap()
+                    .map(|entry| entry.user_key().to_vec());
+                let first = self
+                    .oracle
+                    .rows
+                    .iter()
+                    .map(|row| &row.key)
+                    .filter(|key| key[0] == start)
+                    .min();
                 assert_eq!(shown.as_ref(), first, "prefix {start}; {told_by}");
             }
         }
 
-        /// Every value that a cache line may have held: as recorded, and with some of the words that one write changed.
+        /// Every value that a cache line may have held: as recorded, and with some of the words
+        /// that one write changed.
         fn lines(&self, first: usize) -> BTreeSet<Words> {
             let mut lines = BTreeSet::new();
             for (before, after) in self.history.iter().zip(&self.history[1..]) {
-                let (before, after) = (&before[first..first + LINE_WORDS], &after[first..first + LINE_WORDS]);
-                let changed: Vec<usize> =
-                    (0..LINE_WORDS).filter(|word| before[*word] != after[*word]).collect();
+                let (before, after) = (
+                    &before[first..first + LINE_WORDS],
+                    &after[first..first + LINE_WORDS],
+                );
+                let changed: Vec<usize> = (0..LINE_WORDS)
+                    .filter(|word| before[*word] != after[*word])
+                    .collect();
                 for arrived in 0..1u32 << changed.len() {
                     let mut line = before.to_vec();
-                    for (n, word) in changed.iter().enumerate().filter(|(n, _)| arrived >> n & 1 == 1) {
+                    for (n, word) in changed
+                        .iter()
+                        .enumerate()
+                        .filter(|(n, _)| arrived >> n & 1 == 1)
+                    {
                         let _ = n;
                         line[*word] = after[*word];
                     }
@@ -426,20 +587,31 @@ mod earlier {
             let mut injector = open_injector(&self.table);
             let (pieces, mut tried) = (beside(&injector), 0);
             for first in (0..pieces.len()).step_by(LINE_WORDS) {
-                let words =
-                    |line: &Words| (0..LINE_WORDS).map(|n| vec![(first + n, line[n])]).collect::<Vec<_>>();
+                let words = |line: &Words| {
+                    (0..LINE_WORDS)
+                        .map(|n| vec![(first + n, line[n])])
+                        .collect::<Vec<_>>()
+                };
                 let lines = self.lines(first);
-                let single: BTreeSet<Vec<(usize, [u8; 8])>> = lines.iter().flat_map(words).collect();
-                let whole = lines.iter().map(|line| (first..).zip(line.iter().copied()).collect());
+                let single: BTreeSet<Vec<(usize, [u8; 8])>> =
+                    lines.iter().flat_map(words).collect();
+                let whole = lines
+                    .iter()
+                    .map(|line| (first..).zip(line.iter().copied()).collect());
                 for case in single.into_iter().chain(whole) {
-                    case.iter().for_each(|(word, old)| injector.overwrite(pieces[*word], old));
+                    case.iter()
+                        .for_each(|(word, old)| injector.overwrite(pieces[*word], old));
                     if injector.changed().is_empty() {
                         injector.undo();
                         continue;
                     }
                     tried += 1;
-                    let told_by =
-                        format!("word {} of {}, {} back; {told_by}", case[0].0, pieces.len(), case.len());
+                    let told_by = format!(
+                        "word {} of {}, {} back; {told_by}",
+                        case[0].0,
+                        pieces.len(),
+                        case.len()
+                    );
                     self.check(&expected, &told_by);
                     let found = self.table.scrub(|_| {}).findings;
                     assert!(
@@ -453,10 +625,12 @@ mod earlier {
         }
     }
 
-    /// Young: a few keys. Full: as many as the filters are made for. Overflowed: three times as many.
+    /// Young: a few keys. Full: as many as the filters are made for. Overflowed: three times as
+    /// many.
     #[test]
     fn whatever_goes_back_to_an_earlier_value_changes_no_answer() {
-        let seeds = std::env::var("LOOKUP_SEED").map_or(vec![1, 2, 3], |seed| vec![seed.parse().unwrap()]);
+        let seeds =
+            std::env::var("LOOKUP_SEED").map_or(vec![1, 2, 3], |seed| vec![seed.parse().unwrap()]);
         for seed in seeds {
             for (keys, writes) in [(3, 12), (16, 40), (48, 130)] {
                 let (mut life, mut random) = (Life::new(seed, keys), Random(seed));
@@ -528,7 +702,11 @@ mod oracle {
                     && row.key.as_slice() <= key
                     && key < row.value.as_slice()
             };
-            self.rows.iter().filter(covers).map(|row| row.sequence).max()
+            self.rows
+                .iter()
+                .filter(covers)
+                .map(|row| row.sequence)
+                .max()
         }
 
         /// Visible versions, newest first. Of equals the last one to arrive counts.
@@ -536,7 +714,11 @@ mod oracle {
             let mut versions: Vec<&Row> = Vec::new();
             for row in self.rows.iter().rev() {
                 let known = versions.iter().any(|seen| seen.sequence == row.sequence);
-                if row.key == key && row.kind != Kind::RANGE_DELETE && row.sequence <= snapshot && !known {
+                if row.key == key
+                    && row.kind != Kind::RANGE_DELETE
+                    && row.sequence <= snapshot
+                    && !known
+                {
                     versions.push(row);
                 }
             }
@@ -548,11 +730,14 @@ mod oracle {
             let versions = self.versions(key, snapshot);
             let cover = self.cover(key, snapshot);
             let Some(newest) = versions.first() else {
-                return cover
-                    .map_or(Answer::NotFound, |sequence| Answer::Deleted(sequence, DeletedBy::Range));
+                return cover.map_or(Answer::NotFound, |sequence| {
+                    Answer::Deleted(sequence, DeletedBy::Range)
+                });
             };
             match (cover, newest.kind) {
-                (Some(cover), _) if cover > newest.sequence => Answer::Deleted(cover, DeletedBy::Range),
+                (Some(cover), _) if cover > newest.sequence => {
+                    Answer::Deleted(cover, DeletedBy::Range)
+                }
                 (_, Kind::DELETE) => Answer::Deleted(newest.sequence, DeletedBy::Point),
                 (_, Kind::SINGLE_DELETE) => Answer::Deleted(newest.sequence, DeletedBy::Single),
                 (_, kind) if kind.as_u8() >= 0xc0 => {
@@ -562,7 +747,9 @@ mod oracle {
                     let cover = self.cover(key, newest.sequence);
                     let mut operands = Vec::new();
                     for row in &versions {
-                        if cover.is_some_and(|cover| cover > row.sequence) || row.kind.is_point_delete() {
+                        if cover.is_some_and(|cover| cover > row.sequence)
+                            || row.kind.is_point_delete()
+                        {
                             return Answer::Merge(operands, "deleted");
                         }
                         operands.push(row.value.clone());
@@ -612,13 +799,18 @@ mod rates {
     use super::oracle::Random;
     use crate::support::rng::{amount, filter_lines, filter_rate};
 
-    /// Asks for `asked` absent keys of a table whose list cannot be searched: both ends are broken, so what a filter lets pass
-    /// ends in `Corruption`. Returns how many that are.
+    /// Asks for `asked` absent keys of a table whose list cannot be searched: both ends are broken,
+    /// so what a filter lets pass ends in `Corruption`. Returns how many that are.
     fn let_pass(name: &str, table: &MemTable, random: &mut Random, asked: u64) -> u64 {
         let mut injector = super::open_injector(table);
         let is_head = |piece: &Piece| piece.part == Part::Points && piece.owner.is_none();
-        let heads = injector.pieces().iter().enumerate().filter(|(_, piece)| is_head(piece));
-        let links = heads.filter(|(_, piece)| matches!(piece.region, Region::HeadLink | Region::BackLink));
+        let heads = injector
+            .pieces()
+            .iter()
+            .enumerate()
+            .filter(|(_, piece)| is_head(piece));
+        let links =
+            heads.filter(|(_, piece)| matches!(piece.region, Region::HeadLink | Region::BackLink));
         let links: Vec<usize> = links.map(|(place, _)| place).collect();
         links.into_iter().for_each(|link| injector.flip(link, 1));
         let mut passed = 0;
@@ -636,7 +828,10 @@ mod rates {
                 lookup.map(|found| assert!(matches!(found, Lookup::NotFound)))
             };
             passed += u64::from(matches!(answer, Err(Error::Corruption(_))));
-            assert!(answer.is_ok() || matches!(answer, Err(Error::Corruption(_))), "{answer:?}");
+            assert!(
+                answer.is_ok() || matches!(answer, Err(Error::Corruption(_))),
+                "{answer:?}"
+            );
         }
         injector.undo();
         passed
@@ -648,7 +843,9 @@ mod rates {
         // 577 lines. 21 000 keys have 16 bits each.
         let lines = filter_lines(41_943) as f64;
         for name in ["keys", "prefix", "seeks"] {
-            let builder = MemTableOptions::builder().write_buffer_size(buffer).directory(Directory::Off);
+            let builder = MemTableOptions::builder()
+                .write_buffer_size(buffer)
+                .directory(Directory::Off);
             let builder = match name {
                 "keys" => builder.whole_key_filter(0.01),
                 _ => builder.prefix_filter(FixedPrefix::new(8), 0.01),
@@ -663,12 +860,19 @@ mod rates {
                     writer.put(sequence, &key, b"").unwrap();
                 }
                 written = keys;
-                let asked = if keys < 5000 { amount(20_000, 1_500) } else { amount(100_000, 5_000) };
+                let asked = if keys < 5000 {
+                    amount(20_000, 1_500)
+                } else {
+                    amount(100_000, 5_000)
+                };
                 let rate = let_pass(name, &table, &mut random, asked) as f64 / asked as f64;
                 let theory = filter_rate(keys as f64, lines);
                 println!("{name}, {keys} keys: {rate:.5} measured, {theory:.5} in theory");
                 let noise = 5.0 * (theory / asked as f64).sqrt() + 1.0 / asked as f64;
-                assert!((rate - theory).abs() < theory * 0.1 + noise, "{name}, {keys}: {rate} and {theory}");
+                assert!(
+                    (rate - theory).abs() < theory * 0.1 + noise,
+                    "{name}, {keys}: {rate} and {theory}"
+                );
             }
             assert!(table.scrub(|_| {}).findings.is_empty());
         }

@@ -1,5 +1,9 @@
 //! The suite: one binary, one module per subject.
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test that cannot go on panics"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,9 +1,11 @@
-//! Random operations against two other definitions of a table: a sorted map, and another crate's skiplist; and what compactions keep, by cases and by an oracle.
+//! Random operations against two other definitions of a table: a sorted map, and another crate's
+//! skiplist; and what compactions keep, by cases and by an oracle.
 
 /// Random operations against a sorted map: every policy, protection level, order and direction.
 ///
-/// `PARANOID_TEST_OPS` scales the number of operations, `PARANOID_TEST_SEED` repeats a run: the first case of a run is
-/// drawn from the seed itself, so the replay line of a failure runs the failing case first.
+/// `PARANOID_TEST_OPS` scales the number of operations, `PARANOID_TEST_SEED` repeats a run: the
+/// first case of a run is drawn from the seed itself, so the replay line of a failure runs the
+/// failing case first.
 mod model {
     use paranoid_memtable::{
         Bytewise, DuplicatePolicy, Entry, Error, MemTable, MemTableOptions, TableReader,
@@ -36,7 +38,10 @@ mod model {
 
     #[test]
     fn random_operations_in_reverse_order() {
-        random::<Reverse>("random_operations_in_reverse_order", amount_or_few(100_000, 600, 1));
+        random::<Reverse>(
+            "random_operations_in_reverse_order",
+            amount_or_few(100_000, 600, 1),
+        );
     }
 
     #[test]
@@ -49,8 +54,11 @@ mod model {
 
     #[test]
     fn the_newest_of_equals_is_shown_in_both_directions() {
-        let options =
-            MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).seed(3).build().unwrap();
+        let options = MemTableOptions::builder()
+            .duplicates(DuplicatePolicy::Replace)
+            .seed(3)
+            .build()
+            .unwrap();
         let table = MemTable::new(options).unwrap();
         for revision in 0..5_u8 {
             for key in [b"a", b"b", b"c"] {
@@ -65,10 +73,24 @@ mod model {
             let wanted: Vec<_> = [b"a", b"b", b"c"].map(|key| (key.to_vec(), vec![4])).into();
             let reversed: Vec<_> = wanted.iter().rev().cloned().collect();
             assert_eq!(table.range(..).map(shown).collect::<Vec<_>>(), wanted);
-            assert_eq!(table.range(..).rev().map(shown).collect::<Vec<_>>(), reversed);
-            assert_eq!(table.range_at(7, ..).rev().map(shown).collect::<Vec<_>>(), reversed);
+            assert_eq!(
+                table.range(..).rev().map(shown).collect::<Vec<_>>(),
+                reversed
+            );
+            assert_eq!(
+                table.range_at(7, ..).rev().map(shown).collect::<Vec<_>>(),
+                reversed
+            );
             let mut cursor = table.cursor();
-            assert_eq!(cursor.seek_for_prev(b"bb").unwrap().unwrap().value().unwrap(), [4]);
+            assert_eq!(
+                cursor
+                    .seek_for_prev(b"bb")
+                    .unwrap()
+                    .unwrap()
+                    .value()
+                    .unwrap(),
+                [4]
+            );
         };
         check(&table);
         check(&table.freeze().unwrap());
@@ -97,7 +119,9 @@ mod model {
                 let (a, b) = (rng.below(ENTRIES), rng.below(ENTRIES));
                 let (low, high) = (a.min(b), a.max(b) + 1);
                 let (start, end) = (low.to_be_bytes(), high.to_be_bytes());
-                let stats = table.approximate_range_stats(start.as_slice()..end.as_slice()).unwrap();
+                let stats = table
+                    .approximate_range_stats(start.as_slice()..end.as_slice())
+                    .unwrap();
                 let exact = (high - low) as f64;
                 assert!(stats.data_bytes >= stats.entries * 12, "{stats:?}");
                 (stats.entries as f64 - exact).abs() / exact
@@ -105,8 +129,16 @@ mod model {
             .collect();
         errors.sort_by(f64::total_cmp);
         let median = errors[errors.len() / 2];
-        println!("median error {:.1} %, largest {:.1} %", median * 100.0, errors[ASKED - 1] * 100.0);
-        assert!(median <= 0.20, "median error {median}; replay: {}", replay_line(test, seed));
+        println!(
+            "median error {:.1} %, largest {:.1} %",
+            median * 100.0,
+            errors[ASKED - 1] * 100.0
+        );
+        assert!(
+            median <= 0.20,
+            "median error {median}; replay: {}",
+            replay_line(test, seed)
+        );
     }
 }
 
@@ -134,11 +166,23 @@ mod oracle {
                 return;
             }
             let len = rng.index(12);
-            let key = if rng.one_in(2) { rng.bytes(len) } else { rng.below(50).to_be_bytes().to_vec() };
+            let key = if rng.one_in(2) {
+                rng.bytes(len)
+            } else {
+                rng.below(50).to_be_bytes().to_vec()
+            };
             let (kind, len) = (*rng.pick(&KINDS), rng.index(100));
-            let value = if kind.is_point_delete() { vec![] } else { rng.bytes(len) };
+            let value = if kind.is_point_delete() {
+                vec![]
+            } else {
+                rng.bytes(len)
+            };
             // Odd sequence numbers descend: arrival order is not sequence order.
-            let sequence = if sequence.is_multiple_of(2) { sequence } else { u64::MAX - sequence };
+            let sequence = if sequence.is_multiple_of(2) {
+                sequence
+            } else {
+                u64::MAX - sequence
+            };
             writer.insert(sequence, kind, &key, &value).unwrap();
             oracle.insert((key, Reverse(sequence)), (kind, value));
         }
@@ -151,20 +195,33 @@ mod oracle {
             let ours = ours.next().expect("an entry is missing").unwrap();
             let (key, Reverse(sequence)) = theirs.key();
             assert_eq!((ours.user_key(), ours.sequence()), (&key[..], *sequence));
-            assert_eq!((ours.kind(), ours.value().unwrap()), (theirs.value().0, &theirs.value().1[..]));
+            assert_eq!(
+                (ours.kind(), ours.value().unwrap()),
+                (theirs.value().0, &theirs.value().1[..])
+            );
         }
         assert!(ours.next().is_none(), "an entry too many");
         let ours = table.range(..).rev().map(|entry| entry.unwrap().sequence());
-        assert!(ours.eq(oracle.iter().rev().map(|entry| entry.key().1.0)), "backwards");
+        assert!(
+            ours.eq(oracle.iter().rev().map(|entry| entry.key().1.0)),
+            "backwards"
+        );
         for _ in 0..2_000 {
             let len = rng.index(12);
-            let key = if rng.one_in(2) { rng.bytes(len) } else { rng.below(60).to_be_bytes().to_vec() };
+            let key = if rng.one_in(2) {
+                rng.bytes(len)
+            } else {
+                rng.below(60).to_be_bytes().to_vec()
+            };
             let snapshot = rng.next_u64() >> rng.below(64);
             let theirs = oracle.lower_bound(Bound::Included(&(key.clone(), Reverse(snapshot))));
             let theirs = theirs.filter(|entry| entry.key().0 == key);
             let ours = table.get_entry(&key, snapshot).unwrap();
             let ours = ours.map(|entry| (entry.sequence(), entry.value().unwrap().to_vec()));
-            assert_eq!(ours, theirs.map(|entry| (entry.key().1.0, entry.value().1.clone())));
+            assert_eq!(
+                ours,
+                theirs.map(|entry| (entry.key().1.0, entry.value().1.clone()))
+            );
         }
     }
 
@@ -193,8 +250,8 @@ mod oracle {
     }
 }
 
-/// Compactions: cases of Pebble's and RocksDB's compaction iterators, and reads of what comes out compared with reads of what
-/// went in.
+/// Compactions: cases of Pebble's and RocksDB's compaction iterators, and reads of what comes out
+/// compared with reads of what went in.
 mod compactions {
     use std::cmp::Reverse;
     use std::collections::BTreeMap;
@@ -247,8 +304,9 @@ mod compactions {
         level: Level,
         operator: Option<&dyn MergeOperator>,
     ) -> History {
-        let sources =
-            sources.iter().map(|source| Box::new(HistorySource::new(source)) as Box<dyn SortedSource>);
+        let sources = sources
+            .iter()
+            .map(|source| Box::new(HistorySource::new(source)) as Box<dyn SortedSource>);
         let mut merge = Compaction::over(Arc::new(Bytewise), snapshots, sources.collect());
         if level == Level::Lowest {
             merge = merge.to_lowest_level();
@@ -266,10 +324,18 @@ mod compactions {
     fn apart(all: &History) -> Vec<History> {
         let mut parts: BTreeMap<Reverse<u64>, History> = BTreeMap::new();
         for ((key, Reverse(sequence)), (kind, value)) in &all.points {
-            parts.entry(Reverse(*sequence)).or_default().insert(*sequence, *kind, key, value);
+            parts
+                .entry(Reverse(*sequence))
+                .or_default()
+                .insert(*sequence, *kind, key, value);
         }
         for (start, end, sequence) in &all.ranges {
-            parts.entry(Reverse(*sequence)).or_default().insert(*sequence, Kind::RANGE_DELETE, start, end);
+            parts.entry(Reverse(*sequence)).or_default().insert(
+                *sequence,
+                Kind::RANGE_DELETE,
+                start,
+                end,
+            );
         }
         parts.into_values().collect()
     }
@@ -289,7 +355,10 @@ mod compactions {
             return None;
         }
         let mut whole = value.unwrap_or_default();
-        operands.iter().rev().for_each(|operand| whole.extend_from_slice(operand));
+        operands
+            .iter()
+            .rev()
+            .for_each(|operand| whole.extend_from_slice(operand));
         Some(whole)
     }
 
@@ -304,7 +373,12 @@ mod compactions {
         for key in keys {
             for snapshot in snapshots.iter().copied().chain([u64::MAX >> 8]) {
                 let (before, after) = (read(before, key, snapshot), read(after, key, snapshot));
-                assert_eq!(before, after, "{} at {snapshot}: {what}", key.escape_ascii());
+                assert_eq!(
+                    before,
+                    after,
+                    "{} at {snapshot}: {what}",
+                    key.escape_ascii()
+                );
             }
         }
     }
@@ -336,29 +410,41 @@ mod compactions {
                 "!" => Kind::SINGLE_DELETE,
                 other => panic!("{other} is no kind"),
             };
-            into.insert(rest[..at].parse().unwrap(), kind, key.as_bytes(), &rest.as_bytes()[at + 1..]);
+            into.insert(
+                rest[..at].parse().unwrap(),
+                kind,
+                key.as_bytes(),
+                &rest.as_bytes()[at + 1..],
+            );
         }
 
         fn history(text: &str) -> History {
             let mut all = History::default();
-            text.split_whitespace().for_each(|entry| parse(entry, &mut all));
+            text.split_whitespace()
+                .for_each(|entry| parse(entry, &mut all));
             all
         }
 
         fn shown(all: &History) -> String {
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-            let points = all.points.iter().map(|((key, Reverse(sequence)), (kind, value))| {
-                let sign = match *kind {
-                    Kind::PUT => "=",
-                    Kind::MERGE => "+",
-                    Kind::DELETE => "-",
-                    _ => "!",
-                };
-                format!("{}#{sequence}{sign}{}", text(key), text(value))
-            });
+            let points = all
+                .points
+                .iter()
+                .map(|((key, Reverse(sequence)), (kind, value))| {
+                    let sign = match *kind {
+                        Kind::PUT => "=",
+                        Kind::MERGE => "+",
+                        Kind::DELETE => "-",
+                        _ => "!",
+                    };
+                    format!("{}#{sequence}{sign}{}", text(key), text(value))
+                });
             let mut ranges: BTreeMap<_, Vec<String>> = BTreeMap::new();
             for (start, end, sequence) in all.ranges.iter().rev() {
-                ranges.entry((start, end)).or_default().push(sequence.to_string());
+                ranges
+                    .entry((start, end))
+                    .or_default()
+                    .push(sequence.to_string());
             }
             let ranges = ranges.into_iter();
             let ranges = ranges.map(|((start, end), numbers)| {
@@ -367,14 +453,22 @@ mod compactions {
             points.chain(ranges).collect::<Vec<_>>().join(" ")
         }
 
-        /// Runs a case, with all in one source and with one source for each number. Returns what is wrong.
+        /// Runs a case, with all in one source and with one source for each number. Returns what is
+        /// wrong.
         fn run(line: &str) -> Option<String> {
             let (what, wanted) = line.split_once("=>").unwrap();
             let (how, entries) = what.split_once(':').unwrap();
             let numbers = how.split_once('@').map_or("", |(_, numbers)| numbers);
-            let snapshots: Vec<u64> =
-                numbers.trim().split(',').filter_map(|number| number.parse().ok()).collect();
-            let level = if how.contains("lowest") { Level::Lowest } else { Level::Inner };
+            let snapshots: Vec<u64> = numbers
+                .trim()
+                .split(',')
+                .filter_map(|number| number.parse().ok())
+                .collect();
+            let level = if how.contains("lowest") {
+                Level::Lowest
+            } else {
+                Level::Inner
+            };
             let all = history(entries);
             for sources in [vec![all.clone()], apart(&all)] {
                 let out = compacted(&sources, &snapshots, level, Some(&Append));
@@ -390,12 +484,23 @@ mod compactions {
 
         #[test]
         fn cases_of_other_engines() {
-            let lines = CASES.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+            let lines = CASES
+                .lines()
+                .filter(|line| !line.is_empty() && !line.starts_with('#'));
             let lines: Vec<&str> = lines.collect();
-            let of_others = lines.iter().filter(|line| line.starts_with(['p', 'r'])).count();
+            let of_others = lines
+                .iter()
+                .filter(|line| line.starts_with(['p', 'r']))
+                .count();
             assert!(of_others >= 150, "{of_others} cases of Pebble and RocksDB");
             let wrong: Vec<String> = lines.iter().filter_map(|line| run(line)).collect();
-            assert!(wrong.is_empty(), "{} of {}\n{}", wrong.len(), lines.len(), wrong.join("\n"));
+            assert!(
+                wrong.is_empty(),
+                "{} of {}\n{}",
+                wrong.len(),
+                lines.len(),
+                wrong.join("\n")
+            );
         }
     }
 
@@ -406,15 +511,23 @@ mod compactions {
 
         const KEYS: &[&[u8]] = &[b"a", b"b", b"c", b"d", b"x", b"y"];
 
-        /// The entry of a step of the history: which key, what is done, and with which value. Keys from `x` on are put and single-deleted in
-        /// turn, as the contract of single deletes has it; no range tombstone covers them.
-        fn entry(step: (usize, u8, u8), singles: &mut BTreeMap<usize, bool>) -> (Kind, Vec<u8>, Vec<u8>) {
+        /// The entry of a step of the history: which key, what is done, and with which value. Keys
+        /// from `x` on are put and single-deleted in turn, as the contract of single deletes has
+        /// it; no range tombstone covers them.
+        fn entry(
+            step: (usize, u8, u8),
+            singles: &mut BTreeMap<usize, bool>,
+        ) -> (Kind, Vec<u8>, Vec<u8>) {
             let (at, kind, value) = step;
             let (key, value) = (KEYS[at].to_vec(), vec![b'a' + value % 26]);
             if at >= 4 {
                 let is_there = singles.entry(at).or_default();
                 *is_there = !*is_there;
-                return if *is_there { (Kind::PUT, key, value) } else { (Kind::SINGLE_DELETE, key, vec![]) };
+                return if *is_there {
+                    (Kind::PUT, key, value)
+                } else {
+                    (Kind::SINGLE_DELETE, key, vec![])
+                };
             }
             match kind {
                 0 | 1 => (Kind::DELETE, key, vec![]),
@@ -447,8 +560,8 @@ mod compactions {
         proptest! {
             #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 4_000 }, failure_persistence: None, ..Default::default() })]
 
-            /// Any run of adjacent parts is merged, between newer and older ones, as often as snapshots go away; at last all are, at the
-            /// lowest level.
+            /// Any run of adjacent parts is merged, between newer and older ones, as often as
+            /// snapshots go away; at last all are, at the lowest level.
             #[test]
             fn reads_stay_as_they_were(
                 steps in prop::collection::vec((0..KEYS.len(), 0u8..16, 0u8..), 1..50),
@@ -483,7 +596,8 @@ mod compactions {
         }
     }
 
-    /// Files of a level as one source: the answers of one file, and no file is opened that is not needed.
+    /// Files of a level as one source: the answers of one file, and no file is opened that is not
+    /// needed.
     mod level {
         use std::ops::Bound;
         use std::sync::Mutex;
@@ -497,8 +611,8 @@ mod compactions {
 
         type Bounds = Vec<(Vec<u8>, Bound<Vec<u8>>)>;
 
-        /// A history, and its files: each has a run of letters, with all versions and a range tombstone inside it. The runs touch, or have
-        /// gaps between them.
+        /// A history, and its files: each has a run of letters, with all versions and a range
+        /// tombstone inside it. The runs touch, or have gaps between them.
         fn files(rng: &mut Rng) -> (History, Vec<History>, Bounds) {
             let (mut all, mut files, mut bounds) = (History::default(), vec![], vec![]);
             for letter in rng.pick(&[b"cgkp", b"cfil", b"cfkn"]).iter() {
@@ -526,8 +640,9 @@ mod compactions {
             let mut rng = Rng::new(seed_or(0x1e7e1));
             for _ in 0..300 {
                 let (all, files, bounds) = files(&mut rng);
-                let open =
-                    |place: usize| Ok(Box::new(HistorySource::new(&files[place])) as Box<dyn SortedSource>);
+                let open = |place: usize| {
+                    Ok(Box::new(HistorySource::new(&files[place])) as Box<dyn SortedSource>)
+                };
                 let mut level = LevelSource::new(Arc::new(Bytewise), bounds.clone(), open).unwrap();
                 let mut whole = HistorySource::new(&all);
                 let mut stands = false;
@@ -543,12 +658,21 @@ mod compactions {
                         _ if stands => SourceMove::Next,
                         _ => SourceMove::First,
                     };
-                    let wanted = whole.go(to).unwrap().map(|at| (at.user_key.to_vec(), at.sequence, at.kind));
-                    let found = level.go(to).unwrap().map(|at| (at.user_key.to_vec(), at.sequence, at.kind));
+                    let wanted = whole
+                        .go(to)
+                        .unwrap()
+                        .map(|at| (at.user_key.to_vec(), at.sequence, at.kind));
+                    let found = level
+                        .go(to)
+                        .unwrap()
+                        .map(|at| (at.user_key.to_vec(), at.sequence, at.kind));
                     assert_eq!(found, wanted);
                     stands = found.is_some();
                     let cover = |source: &mut dyn SortedSource, snapshot| {
-                        source.cover(&Bytewise, &key, snapshot).unwrap().map(|cover| cover.sequence)
+                        source
+                            .cover(&Bytewise, &key, snapshot)
+                            .unwrap()
+                            .map(|cover| cover.sequence)
                     };
                     assert_eq!(cover(&mut level, 9), cover(&mut whole, 9));
                     if rng.one_in(4) {
@@ -565,7 +689,9 @@ mod compactions {
                 let snapshots = [2, 4];
                 let levels: Vec<Box<dyn SortedSource>> = vec![Box::new(level)];
                 let mut out = History::default();
-                Compaction::over(Arc::new(Bytewise), &snapshots, levels).pass_to(&mut out).unwrap();
+                Compaction::over(Arc::new(Bytewise), &snapshots, levels)
+                    .pass_to(&mut out)
+                    .unwrap();
                 let one = compacted(&[all], &snapshots, Level::Inner, None);
                 assert_eq!((out.points, out.ranges), (one.points, one.ranges));
             }
@@ -587,22 +713,39 @@ mod compactions {
                     opened.lock().unwrap().push(place);
                     Ok(Box::new(HistorySource::new(&file[place])) as Box<dyn SortedSource>)
                 };
-                vec![Box::new(LevelSource::new(Arc::new(Bytewise), bounds.clone(), open).unwrap())
-                    as Box<dyn SortedSource>]
+                vec![
+                    Box::new(LevelSource::new(Arc::new(Bytewise), bounds.clone(), open).unwrap())
+                        as Box<dyn SortedSource>,
+                ]
             };
-            let set = MemTableSet::open(SetOptions::builder().last_sequence(1).build().unwrap(), ()).unwrap();
+            let set =
+                MemTableSet::open(SetOptions::builder().last_sequence(1).build().unwrap(), ())
+                    .unwrap();
             set.put("z", "v").unwrap();
             let view = set.view();
-            for (key, found, files) in
-                [("g", 1, vec![1]), ("d", 0, vec![]), ("z", 1, vec![]), ("l", 0, vec![2]), ("b", 1, vec![0])]
-            {
+            for (key, found, files) in [
+                ("g", 1, vec![1]),
+                ("d", 0, vec![]),
+                ("z", 1, vec![]),
+                ("l", 0, vec![2]),
+                ("b", 1, vec![0]),
+            ] {
                 opened.lock().unwrap().clear();
                 let read = view.merging_get(key, level).unwrap();
-                assert_eq!((read.iter().count(), &*opened.lock().unwrap()), (found, &files), "{key}");
+                assert_eq!(
+                    (read.iter().count(), &*opened.lock().unwrap()),
+                    (found, &files),
+                    "{key}"
+                );
             }
-            let mut cursor =
-                view.merging_cursor(level()).unwrap().with_bounds((Bound::Included("f"), Bound::Unbounded));
-            assert_eq!(cursor.first().unwrap().map(MergedEntry::user_key), Some(b"g".as_slice()));
+            let mut cursor = view
+                .merging_cursor(level())
+                .unwrap()
+                .with_bounds((Bound::Included("f"), Bound::Unbounded));
+            assert_eq!(
+                cursor.first().unwrap().map(MergedEntry::user_key),
+                Some(b"g".as_slice())
+            );
             assert_eq!(*opened.lock().unwrap(), [1]);
             cursor.next().unwrap();
             assert_eq!(*opened.lock().unwrap(), [1, 2]);
@@ -622,8 +765,9 @@ mod compactions {
                 _ => Ok(Box::new(HistorySource::new(&file[place])) as Box<dyn SortedSource>),
             };
             let mut level = LevelSource::new(Arc::new(Bytewise), bounds.into(), open).unwrap();
-            // Without a closure around `go`: of two calls of one with equal arguments, optimised code may pass to the second one what
-            // the first one made of its own (rust-lang/rust#155241).
+            // Without a closure around `go`: of two calls of one with equal arguments, optimised
+            // code may pass to the second one what the first one made of its own
+            // (rust-lang/rust#155241).
             for (to, wanted) in [
                 (SourceMove::First, Some(b"b")),
                 (SourceMove::Next, None),
@@ -657,29 +801,51 @@ mod compactions {
             bounds: &[(&str, Bound<&str>)],
         ) -> Result<Box<dyn SortedSource + 'f>, Error> {
             let key = |key: &str| key.as_bytes().to_vec();
-            let bounds = bounds.iter().map(|(first, end)| (key(first), end.map(key))).collect();
+            let bounds = bounds
+                .iter()
+                .map(|(first, end)| (key(first), end.map(key)))
+                .collect();
             let open = |place: usize| Ok(files[place].source());
-            Ok(Box::new(LevelSource::new(Arc::new(Bytewise), bounds, open)?))
+            Ok(Box::new(LevelSource::new(
+                Arc::new(Bytewise),
+                bounds,
+                open,
+            )?))
         }
 
         fn view(last: u64) -> View<()> {
-            MemTableSet::open(SetOptions::builder().last_sequence(last).build().unwrap(), ()).unwrap().view()
+            MemTableSet::open(
+                SetOptions::builder().last_sequence(last).build().unwrap(),
+                (),
+            )
+            .unwrap()
+            .view()
         }
 
         /// What scans both ways show: keys and numbers, ascending.
         fn scanned<'s>(last: u64, sources: impl Fn() -> Sources<'s>) -> Vec<(String, u64)> {
             let name = |entry: MergedEntry| {
-                (String::from_utf8_lossy(entry.user_key()).into_owned(), entry.sequence())
+                (
+                    String::from_utf8_lossy(entry.user_key()).into_owned(),
+                    entry.sequence(),
+                )
             };
             let cursor = || view(last).merging_cursor(sources()).unwrap();
-            let rows: Vec<_> = cursor().ascending().map(|entry| name(entry.unwrap())).collect();
-            let mut back: Vec<_> = cursor().descending().map(|entry| name(entry.unwrap())).collect();
+            let rows: Vec<_> = cursor()
+                .ascending()
+                .map(|entry| name(entry.unwrap()))
+                .collect();
+            let mut back: Vec<_> = cursor()
+                .descending()
+                .map(|entry| name(entry.unwrap()))
+                .collect();
             back.reverse();
             assert_eq!(rows, back, "both ways, at {last}");
             rows
         }
 
-        /// [b, z) is cut at `m`, where the second file begins: what is below is deleted in both files, what is newer is shown.
+        /// [b, z) is cut at `m`, where the second file begins: what is below is deleted in both
+        /// files, what is newer is shown.
         #[test]
         fn a_range_delete_over_two_files_deletes_in_both() {
             let [left, right, low] = [(); 3].map(|()| MemTable::default());
@@ -697,17 +863,28 @@ mod compactions {
                 vec![level_of(&files, &bounds).unwrap(), low.source()]
             };
             for key in ["c", "lzz", "m", "x"] {
-                assert!(view(20).merging_get(key, sources).unwrap().is_none(), "{key}");
+                assert!(
+                    view(20).merging_get(key, sources).unwrap().is_none(),
+                    "{key}"
+                );
             }
-            let shown = [("a", 5), ("m2", 11), ("p", 10)].map(|(key, sequence)| (key.to_string(), sequence));
+            let shown = [("a", 5), ("m2", 11), ("p", 10)]
+                .map(|(key, sequence)| (key.to_string(), sequence));
             assert_eq!(scanned(20, sources), shown);
             let mut out = History::default();
-            Compaction::over(Arc::new(Bytewise), &[], sources()).to_lowest_level().pass_to(&mut out).unwrap();
-            let keys = out.points.keys().map(|(key, _)| String::from_utf8_lossy(key).into_owned());
+            Compaction::over(Arc::new(Bytewise), &[], sources())
+                .to_lowest_level()
+                .pass_to(&mut out)
+                .unwrap();
+            let keys = out
+                .points
+                .keys()
+                .map(|(key, _)| String::from_utf8_lossy(key).into_owned());
             assert!(keys.eq(shown.map(|row| row.0)) && out.ranges.is_empty());
         }
 
-        /// A view that does not see the newest version at a bound: seeks end at the version that it sees.
+        /// A view that does not see the newest version at a bound: seeks end at the version that it
+        /// sees.
         #[test]
         fn a_seek_at_a_bound_ends_at_what_the_view_sees() {
             let (left, right) = (MemTable::default(), MemTable::default());
@@ -718,9 +895,20 @@ mod compactions {
             right.delete_range(2, "m", "t").unwrap();
             right.put(4, "p", "v").unwrap();
             let files = [left, right];
-            let level =
-                || level_of(&files, &[("a", Bound::Excluded("m")), ("m", Bound::Excluded("t"))]).unwrap();
-            assert_eq!(level().go(SourceMove::Seek(b"m", 5)).unwrap().map(|at| at.sequence), Some(3));
+            let level = || {
+                level_of(
+                    &files,
+                    &[("a", Bound::Excluded("m")), ("m", Bound::Excluded("t"))],
+                )
+                .unwrap()
+            };
+            assert_eq!(
+                level()
+                    .go(SourceMove::Seek(b"m", 5))
+                    .unwrap()
+                    .map(|at| at.sequence),
+                Some(3)
+            );
             for (last, shown) in [
                 (2, &[("a", 1)][..]),
                 (5, &[("a", 1), ("m", 3), ("p", 4)]),
@@ -728,7 +916,9 @@ mod compactions {
             ] {
                 let rows = scanned(last, || vec![level()]);
                 assert!(
-                    rows.iter().map(|(key, at)| (key.as_str(), *at)).eq(shown.iter().copied()),
+                    rows.iter()
+                        .map(|(key, at)| (key.as_str(), *at))
+                        .eq(shown.iter().copied()),
                     "{last}: {rows:?}"
                 );
             }
@@ -741,7 +931,10 @@ mod compactions {
             let files = [(); 3].map(|()| MemTable::default());
             for (bounds, is_level) in [
                 (vec![], true),
-                (vec![("a", Excluded("m")), ("m", Included("m")), ("n", Unbounded)], true),
+                (
+                    vec![("a", Excluded("m")), ("m", Included("m")), ("n", Unbounded)],
+                    true,
+                ),
                 (vec![("a", Included("l")), ("m", Excluded("z"))], true),
                 (vec![("a", Included("m")), ("m", Included("z"))], false),
                 (vec![("a", Excluded("n")), ("m", Included("z"))], false),
@@ -758,11 +951,15 @@ mod compactions {
             }
         }
 
-        /// A range tombstone that reaches past the bounds of its file deletes nothing outside: in the next file, in the gap before it, and in what
-        /// a compaction makes of the level.
+        /// A range tombstone that reaches past the bounds of its file deletes nothing outside: in
+        /// the next file, in the gap before it, and in what a compaction makes of the level.
         #[test]
         fn a_range_tombstone_past_its_bounds_is_clipped() {
-            let (left, right, low) = (MemTable::default(), MemTable::default(), MemTable::default());
+            let (left, right, low) = (
+                MemTable::default(),
+                MemTable::default(),
+                MemTable::default(),
+            );
             left.delete_range(9, "a", "z").unwrap();
             right.put(3, "p", "v").unwrap();
             for (sequence, key) in [(1, "a"), (2, "k"), (4, "m"), (5, "n"), (6, "x")] {
@@ -775,11 +972,18 @@ mod compactions {
                 let rows = scanned(20, sources);
                 for key in ["a", "k", "m", "n", "p", "x"] {
                     let found = view(20).merging_get(key, sources).unwrap();
-                    assert_eq!(found.is_some(), rows.iter().any(|row| row.0 == key), "{key}");
+                    assert_eq!(
+                        found.is_some(),
+                        rows.iter().any(|row| row.0 == key),
+                        "{key}"
+                    );
                 }
                 let mut out = History::default();
                 let merged = Compaction::over(Arc::new(Bytewise), &[], sources()).pass_to(&mut out);
-                (rows.into_iter().map(|row| row.0).collect::<String>(), merged.map(|_| out.ranges))
+                (
+                    rows.into_iter().map(|row| row.0).collect::<String>(),
+                    merged.map(|_| out.ranges),
+                )
             };
             let (rows, ranges) = shown(Bound::Excluded("m"));
             assert_eq!(
@@ -789,7 +993,9 @@ mod compactions {
             // No range ends with `m` inside, so a compaction cannot say what is deleted.
             let (rows, ranges) = shown(Bound::Included("m"));
             assert_eq!(rows, "anpx");
-            let Err(Error::InvalidArgument(text)) = ranges else { panic!("{ranges:?}") };
+            let Err(Error::InvalidArgument(text)) = ranges else {
+                panic!("{ranges:?}")
+            };
             assert!(text.contains("file 0 of a level"), "{text}");
         }
     }
@@ -810,7 +1016,13 @@ mod compactions {
         fn an_error_is_final() {
             let table = MemTable::default();
             table.put(1, "a", "v").unwrap();
-            let open = |place: usize| if place == 0 { Ok(table.source()) } else { Err(Error::Frozen) };
+            let open = |place: usize| {
+                if place == 0 {
+                    Ok(table.source())
+                } else {
+                    Err(Error::Frozen)
+                }
+            };
             let bounds = [(b"a", b"b"), (b"c", b"d")]
                 .map(|(first, last)| (first.to_vec(), Bound::Included(last.to_vec())));
             let level = LevelSource::new(Arc::new(Bytewise), bounds.into(), open).unwrap();
@@ -833,17 +1045,25 @@ mod compactions {
                 (8, Kind::SINGLE_DELETE, "ONE", ""),
                 (7, Kind::PUT, "Two", "b"),
             ]);
-            let older =
-                table(&[(3, Kind::PUT, "kEY", "a"), (2, Kind::PUT, "one", "a"), (1, Kind::PUT, "two", "a")]);
+            let older = table(&[
+                (3, Kind::PUT, "kEY", "a"),
+                (2, Kind::PUT, "one", "a"),
+                (1, Kind::PUT, "two", "a"),
+            ]);
             older.delete_range(4, "TW", "u").unwrap();
-            for (snapshots, keys) in
-                [(&[][..], vec!["Key", "Two"]), (&[5], vec!["Key", "kEY", "ONE", "one", "Two"])]
-            {
-                let merge =
-                    Compaction::over(Arc::new(CaseBlind), snapshots, vec![newer.source(), older.source()]);
+            for (snapshots, keys) in [
+                (&[][..], vec!["Key", "Two"]),
+                (&[5], vec!["Key", "kEY", "ONE", "one", "Two"]),
+            ] {
+                let merge = Compaction::over(
+                    Arc::new(CaseBlind),
+                    snapshots,
+                    vec![newer.source(), older.source()],
+                );
                 let mut out = History::default();
                 merge.combining(&Append).pass_to(&mut out).unwrap();
-                let mut found: Vec<&[u8]> = out.points.keys().map(|(key, _)| key.as_slice()).collect();
+                let mut found: Vec<&[u8]> =
+                    out.points.keys().map(|(key, _)| key.as_slice()).collect();
                 found.sort_unstable();
                 let mut keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
                 keys.sort_unstable();

@@ -1,4 +1,5 @@
-//! One comparison that goes wrong, as a processor that errs makes it: each of an operation's comparisons in turn.
+//! One comparison that goes wrong, as a processor that errs makes it: each of an operation's
+//! comparisons in turn.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -23,7 +24,10 @@ struct Liar {
 
 impl Liar {
     fn honest() -> Self {
-        Self { left: AtomicU64::new(u64::MAX), wrong: AtomicUsize::new(1) }
+        Self {
+            left: AtomicU64::new(u64::MAX),
+            wrong: AtomicUsize::new(1),
+        }
     }
 
     fn lie_after(&self, comparisons: u64, wrong: usize) {
@@ -49,7 +53,11 @@ impl Script for Liar {
     }
 
     fn image(&self, key: &[u8], at: usize) -> u64 {
-        if at > 0 { 0 } else { u64::from(key.first().copied().unwrap_or(0)) << 56 }
+        if at > 0 {
+            0
+        } else {
+            u64::from(key.first().copied().unwrap_or(0)) << 56
+        }
     }
 }
 
@@ -60,18 +68,25 @@ fn alike(n: u8) -> [u8; 2] {
 
 /// A table with older entries under range deletes that writers watch, and what it shows.
 fn table_with_ranges() -> (MemTable, BTreeMap<Vec<u8>, u64>) {
-    let options = MemTableOptions::builder().seed(6).write_buffer_size(64 << 10);
+    let options = MemTableOptions::builder()
+        .seed(6)
+        .write_buffer_size(64 << 10);
     let table = MemTable::new(under(options, Scripted::new(Liar::honest()))).unwrap();
     for n in 0..40 {
         table.put(u64::from(n), alike(n), b"").unwrap();
     }
     for (start, end, sequence) in [(2, 14, 50), (10, 20, 51), (18, 30, 52)] {
-        table.delete_range(sequence, alike(start), alike(end)).unwrap();
+        table
+            .delete_range(sequence, alike(start), alike(end))
+            .unwrap();
     }
     // The first put after a range delete learns of it.
     table.put(53, alike(35), b"").unwrap();
     script::<Liar>(table.comparator()).lie_after(u64::MAX, 1);
-    let shown = [0, 1].into_iter().chain(30..40).map(|n| (alike(n).to_vec(), u64::from(n)));
+    let shown = [0, 1]
+        .into_iter()
+        .chain(30..40)
+        .map(|n| (alike(n).to_vec(), u64::from(n)));
     let mut shown: BTreeMap<_, _> = shown.collect();
     shown.insert(alike(35).to_vec(), 53);
     (table, shown)
@@ -84,9 +99,12 @@ fn shown(table: &MemTable) -> Result<BTreeMap<Vec<u8>, u64>, Error> {
         .collect()
 }
 
-/// Runs an operation with a lie at its first comparison, at its second, and so on, once with each of the two wrong
-/// answers; `check` judges those that returned no error.
-fn with_each_lie<T>(operation: impl Fn(&MemTable) -> Result<T, Error>, check: impl Fn(&MemTable, T, &str)) {
+/// Runs an operation with a lie at its first comparison, at its second, and so on, once with each
+/// of the two wrong answers; `check` judges those that returned no error.
+fn with_each_lie<T>(
+    operation: impl Fn(&MemTable) -> Result<T, Error>,
+    check: impl Fn(&MemTable, T, &str),
+) {
     for (fuse, wrong) in (0..).flat_map(|fuse| [(fuse, 1), (fuse, 2)]) {
         let (table, _) = table_with_ranges();
         let liar = &script::<Liar>(table.comparator());
@@ -96,11 +114,19 @@ fn with_each_lie<T>(operation: impl Fn(&MemTable) -> Result<T, Error>, check: im
         let is_over = liar.left.load(Memory::Relaxed) < u64::MAX / 2;
         liar.lie_after(u64::MAX, 1);
         match outcome {
-            Ok(Ok(answer)) => check(&table, answer, &format!("comparison {fuse}, wrong answer {wrong}")),
+            Ok(Ok(answer)) => check(
+                &table,
+                answer,
+                &format!("comparison {fuse}, wrong answer {wrong}"),
+            ),
             Ok(Err(error)) => assert!(!is_over, "without a lie: {error}"),
             // The standard library's sort may notice a wrong order.
             Err(payload) => {
-                assert!(payload.downcast_ref::<&str>().is_some_and(|text| text.contains("total order")))
+                assert!(
+                    payload
+                        .downcast_ref::<&str>()
+                        .is_some_and(|text| text.contains("total order"))
+                )
             }
         }
         if is_over {
@@ -132,22 +158,36 @@ fn a_lie_cuts_no_fragment_wrongly() {
     let piece = |(start, end, numbers): (u8, u8, &[u64])| {
         (alike(start).to_vec(), alike(end).to_vec(), numbers.to_vec())
     };
-    let all: [(u8, u8, &[u64]); 5] =
-        [(2, 10, &[50]), (10, 14, &[51, 50]), (14, 18, &[51]), (18, 20, &[52, 51]), (20, 30, &[52])];
+    let all: [(u8, u8, &[u64]); 5] = [
+        (2, 10, &[50]),
+        (10, 14, &[51, 50]),
+        (14, 18, &[51]),
+        (18, 20, &[52, 51]),
+        (20, 30, &[52]),
+    ];
     let newest: [(u8, u8, &[u64]); 3] = [(2, 10, &[50]), (10, 18, &[51]), (18, 30, &[52])];
-    for (versions, right) in [(Versions::All, &all[..]), (Versions::SeenBy(&[]), &newest[..])] {
+    for (versions, right) in [
+        (Versions::All, &all[..]),
+        (Versions::SeenBy(&[]), &newest[..]),
+    ] {
         let right: Vec<Piece> = right.iter().copied().map(piece).collect();
         let flush = |table: &MemTable| -> Result<Vec<Piece>, Error> {
             let (frozen, mut pieces) = (table.freeze()?, Vec::new());
             let mut flush = frozen.flush_iter(versions)?;
             while let Some(item) = flush.next()? {
                 if let FlushItem::Fragment(it) = item {
-                    pieces.push((it.start().to_vec(), it.end().to_vec(), it.sequences().to_vec()));
+                    pieces.push((
+                        it.start().to_vec(),
+                        it.end().to_vec(),
+                        it.sequences().to_vec(),
+                    ));
                 }
             }
             Ok(pieces)
         };
-        with_each_lie(flush, |_, pieces, what| assert_eq!(pieces, right, "{versions:?}, {what}"));
+        with_each_lie(flush, |_, pieces, what| {
+            assert_eq!(pieces, right, "{versions:?}, {what}")
+        });
     }
 }
 
@@ -164,8 +204,14 @@ fn a_lie_leaves_no_entry_out_of_a_batch() {
     };
     with_each_lie(write, |table, written, what| {
         let mut right = table_with_ranges().1;
-        right.extend([(3, 60), (16, 61), (33, 62)].map(|(n, sequence)| (alike(n).to_vec(), sequence)));
+        right.extend(
+            [(3, 60), (16, 61), (33, 62)].map(|(n, sequence)| (alike(n).to_vec(), sequence)),
+        );
         right.retain(|key, _| !(&alike(31)[..]..&alike(33)[..]).contains(&&key[..]));
-        assert_eq!((written.entries, shown(table).unwrap()), (4, right), "{what}");
+        assert_eq!(
+            (written.entries, shown(table).unwrap()),
+            (4, right),
+            "{what}"
+        );
     });
 }

@@ -1,6 +1,8 @@
-//! Orders of keys: those that lie, panic or call back, those that are chosen at run time, and damage under one that is not bytewise.
+//! Orders of keys: those that lie, panic or call back, those that are chosen at run time, and
+//! damage under one that is not bytewise.
 
-/// Comparators that panic, lie or call back into their table, at each of the comparisons of each operation.
+/// Comparators that panic, lie or call back into their table, at each of the comparisons of each
+/// operation.
 mod comparators {
     use std::any::Any;
     use std::cell::Cell;
@@ -77,7 +79,11 @@ mod comparators {
 
         fn image(&self, key: &[u8], at: usize) -> u64 {
             self.images.fetch_add(1, Memory::Relaxed);
-            if at > 0 { 0 } else { u64::from(key.first().copied().unwrap_or(0)) << 56 }
+            if at > 0 {
+                0
+            } else {
+                u64::from(key.first().copied().unwrap_or(0)) << 56
+            }
         }
     }
 
@@ -88,7 +94,9 @@ mod comparators {
     const BASE: u64 = 24;
 
     fn table() -> Arc<Table> {
-        let options = MemTableOptions::builder().seed(5).write_buffer_size(64 << 10);
+        let options = MemTableOptions::builder()
+            .seed(5)
+            .write_buffer_size(64 << 10);
         let table = MemTable::new(under(options, Scripted::new(Imp::default()))).unwrap();
         for n in 0..BASE {
             table.put(n, key(n), key(n)).unwrap();
@@ -122,8 +130,15 @@ mod comparators {
     /// Takes at most as many steps as there are entries, whatever the order says.
     fn walk(table: &Table) -> Result<(), Error> {
         let steps = 4 * (table.len() + 10);
-        table.range(..).take(steps).try_for_each(|entry| entry.map(|_| ()))?;
-        table.range_at(u64::MAX, ..).rev().take(steps).try_for_each(|entry| entry.map(|_| ()))?;
+        table
+            .range(..)
+            .take(steps)
+            .try_for_each(|entry| entry.map(|_| ()))?;
+        table
+            .range_at(u64::MAX, ..)
+            .rev()
+            .take(steps)
+            .try_for_each(|entry| entry.map(|_| ()))?;
         let mut cursor = table.cursor();
         cursor.seek(key(7))?;
         cursor.prev().map(|_| ())
@@ -140,7 +155,10 @@ mod comparators {
 
     fn flush(table: &Table) -> Result<(), Error> {
         let mut count = Count::default();
-        table.freeze()?.flush(Versions::SeenBy(&[3, 9]), &mut count).map(|_| ())
+        table
+            .freeze()?
+            .flush(Versions::SeenBy(&[3, 9]), &mut count)
+            .map(|_| ())
     }
 
     fn scrub(table: &Table) -> Result<(), Error> {
@@ -158,25 +176,36 @@ mod comparators {
 
     /// Every operation that compares keys.
     const OPERATIONS: &[Operation] = &[
-        ("put", Sort::Write, |table| table.put(200, key(200), key(200)).map(|_| ())),
+        ("put", Sort::Write, |table| {
+            table.put(200, key(200), key(200)).map(|_| ())
+        }),
         ("put through a writer", Sort::Write, |table| {
             table.writer().put(201, key(201), key(201)).map(|_| ())
         }),
-        ("put again", Sort::Write, |table| table.put(202, key(3), key(3)).map(|_| ())),
+        ("put again", Sort::Write, |table| {
+            table.put(202, key(3), key(3)).map(|_| ())
+        }),
         ("delete_range", Sort::Write, |table| {
             let end = [key(3000).as_slice(), b"\0"].concat();
             table.delete_range(203, key(3000), &end).map(|_| ())
         }),
         ("write_batch", Sort::Write, write_batch),
-        ("get", Sort::Other, |table| table.get(key(5), u64::MAX).map(|_| ())),
+        ("get", Sort::Other, |table| {
+            table.get(key(5), u64::MAX).map(|_| ())
+        }),
         ("multi_get", Sort::Other, |table| {
             let keys: Vec<[u8; 8]> = (0..30).map(key).collect();
-            table.multi_get(&keys, 20).into_iter().try_for_each(|answer| answer.map(|_| ()))
+            table
+                .multi_get(&keys, 20)
+                .into_iter()
+                .try_for_each(|answer| answer.map(|_| ()))
         }),
         ("walk", Sort::Other, walk),
         ("approximate_range_stats", Sort::Other, |table| {
             let (start, end) = ([0; 8], [0xff; 8]);
-            table.approximate_range_stats(&start[..]..&end[..]).map(|_| ())
+            table
+                .approximate_range_stats(&start[..]..&end[..])
+                .map(|_| ())
         }),
         ("scrub", Sort::Other, scrub),
         ("maintain", Sort::Other, |table| {
@@ -193,15 +222,21 @@ mod comparators {
 
     /// Every call that waits for another thread, or for which another thread waits.
     const CALLS: &[Operation] = &[
-        ("put", Sort::Write, |table| table.put(900, key(900), key(900)).map(|_| ())),
-        ("writer", Sort::Write, |table| table.writer().put(901, key(901), key(901)).map(|_| ())),
+        ("put", Sort::Write, |table| {
+            table.put(900, key(900), key(900)).map(|_| ())
+        }),
+        ("writer", Sort::Write, |table| {
+            table.writer().put(901, key(901), key(901)).map(|_| ())
+        }),
         ("delete_range", Sort::Write, |table| {
             let end = [key(4000).as_slice(), b"\0"].concat();
             table.delete_range(902, key(4000), &end).map(|_| ())
         }),
         ("freeze", Sort::Other, |table| table.freeze().map(|_| ())),
         ("immutable", Sort::Other, |table| {
-            table.immutable().map_or(Ok(()), |frozen| frozen.scrub(|_| ()).check())
+            table
+                .immutable()
+                .map_or(Ok(()), |frozen| frozen.scrub(|_| ()).check())
         }),
         ("scrub", Sort::Other, |table| {
             let _ = table.scrub(|_| ());
@@ -209,7 +244,12 @@ mod comparators {
         }),
         ("walk", Sort::Other, walk),
         ("counts", Sort::Other, |table| {
-            let _ = (table.len(), table.should_flush(), table.stats().largest_sequence, format!("{table:?}"));
+            let _ = (
+                table.len(),
+                table.should_flush(),
+                table.stats().largest_sequence,
+                format!("{table:?}"),
+            );
             table.maintain();
             Ok(())
         }),
@@ -231,9 +271,12 @@ mod comparators {
         outcome.map_err(|payload| assert!(is_known(&*payload))).ok()
     }
 
-    /// Whether the panic is the comparator's, or that of the standard library's sort over a wrong order.
+    /// Whether the panic is the comparator's, or that of the standard library's sort over a wrong
+    /// order.
     fn is_known(payload: &dyn Any) -> bool {
-        payload.downcast_ref::<&str>().is_some_and(|text| *text == "an imp" || text.contains("total order"))
+        payload
+            .downcast_ref::<&str>()
+            .is_some_and(|text| *text == "an imp" || text.contains("total order"))
     }
 
     /// Whether the deed was done: its fuse is below zero.
@@ -244,12 +287,21 @@ mod comparators {
     /// No acknowledged entry is lost, the counts are right, and the table can be used.
     fn intact(table: &Table, what: &str) {
         for n in 0..BASE {
-            let Lookup::Value(value) = table.get(key(n), n).unwrap() else { panic!("{what}: {n} is lost") };
+            let Lookup::Value(value) = table.get(key(n), n).unwrap() else {
+                panic!("{what}: {n} is lost")
+            };
             assert_eq!(*value, key(n), "{what}");
         }
-        assert!(table.scrub(|_| ()).findings.is_empty(), "{what}: {:?}", table.scrub(|_| ()).findings);
+        assert!(
+            table.scrub(|_| ()).findings.is_empty(),
+            "{what}: {:?}",
+            table.scrub(|_| ()).findings
+        );
         match table.put(1000, key(1000), b"") {
-            Ok(_) => assert!(matches!(table.get(key(1000), 1000).unwrap(), Lookup::Value(_)), "{what}"),
+            Ok(_) => assert!(
+                matches!(table.get(key(1000), 1000).unwrap(), Lookup::Value(_)),
+                "{what}"
+            ),
             Err(Error::Frozen) => assert!(table.is_frozen()),
             Err(other) => panic!("{what}: {other}"),
         }
@@ -260,7 +312,8 @@ mod comparators {
         assert_eq!(frozen.salvage().missing, 0, "{what}");
     }
 
-    /// Runs each operation with the deed at its first comparison, at its second, and so on; in a debug build not at each.
+    /// Runs each operation with the deed at its first comparison, at its second, and so on; in a
+    /// debug build not at each.
     fn everywhere(
         name: &str,
         deed: Deed,
@@ -286,10 +339,14 @@ mod comparators {
 
     #[test]
     fn a_panic_leaves_a_table_that_goes_on() {
-        everywhere("a_panic_leaves_a_table_that_goes_on", Deed::Panic, |table, _, what, outcome| {
-            assert!(outcome.is_none(), "{what}: the panic comes back");
-            intact(table, what);
-        });
+        everywhere(
+            "a_panic_leaves_a_table_that_goes_on",
+            Deed::Panic,
+            |table, _, what, outcome| {
+                assert!(outcome.is_none(), "{what}: the panic comes back");
+                intact(table, what);
+            },
+        );
     }
 
     /// Answers are meaningless then, but every call ends, also later ones.
@@ -316,31 +373,44 @@ mod comparators {
     #[test]
     fn a_call_from_inside_ends() {
         for (call, sort, deed) in CALLS {
-            everywhere("a_call_from_inside_ends", Deed::Call(*deed), |table, operation, what, outcome| {
-                let what = format!("{what}, {call}");
-                let answer =
-                    script::<Imp>(table.comparator()).answer.lock().unwrap().take().expect("it was called");
-                let freezes = ["freeze", "flush", "salvage"].contains(&operation.0);
-                match (answer, *call) {
-                    // The freeze would wait for the write that calls it.
-                    (Err(Error::InvalidArgument(_)), "freeze") => {
-                        assert_eq!(operation.1, Sort::Write, "{what}")
+            everywhere(
+                "a_call_from_inside_ends",
+                Deed::Call(*deed),
+                |table, operation, what, outcome| {
+                    let what = format!("{what}, {call}");
+                    let answer = script::<Imp>(table.comparator())
+                        .answer
+                        .lock()
+                        .unwrap()
+                        .take()
+                        .expect("it was called");
+                    let freezes = ["freeze", "flush", "salvage"].contains(&operation.0);
+                    match (answer, *call) {
+                        // The freeze would wait for the write that calls it.
+                        (Err(Error::InvalidArgument(_)), "freeze") => {
+                            assert_eq!(operation.1, Sort::Write, "{what}")
+                        }
+                        (Err(Error::Frozen), _) => {
+                            assert!(freezes && *sort == Sort::Write, "{what}")
+                        }
+                        (answer, _) => answer.unwrap_or_else(|error| panic!("{what}: {error}")),
                     }
-                    (Err(Error::Frozen), _) => assert!(freezes && *sort == Sort::Write, "{what}"),
-                    (answer, _) => answer.unwrap_or_else(|error| panic!("{what}: {error}")),
-                }
-                match outcome.expect("no panic") {
-                    // A batch that was checked before the freeze, or a write that came after it.
-                    Err(Error::Frozen) => assert!(*call == "freeze" && operation.1 == Sort::Write, "{what}"),
-                    outcome => outcome.unwrap_or_else(|error| panic!("{what}: {error}")),
-                }
-                intact(table, &what);
-            });
+                    match outcome.expect("no panic") {
+                        // A batch that was checked before the freeze, or a write that came after
+                        // it.
+                        Err(Error::Frozen) => {
+                            assert!(*call == "freeze" && operation.1 == Sort::Write, "{what}")
+                        }
+                        outcome => outcome.unwrap_or_else(|error| panic!("{what}: {error}")),
+                    }
+                    intact(table, &what);
+                },
+            );
         }
     }
 
-    /// A comparator that is called inside a write never causes a deadlock: neither with a freeze that waits for the
-    /// write, nor with threads that wait for the freeze.
+    /// A comparator that is called inside a write never causes a deadlock: neither with a freeze
+    /// that waits for the write, nor with threads that wait for the freeze.
     #[test]
     fn a_call_from_inside_a_write_that_a_freeze_waits_for_ends() {
         let test = "orders::comparators::a_call_from_inside_a_write_that_a_freeze_waits_for_ends";
@@ -350,9 +420,16 @@ mod comparators {
                 let table = table();
                 std::thread::scope(|threads| {
                     threads.spawn(|| {
-                        let outcome =
-                            run(&table, |table| table.put(7, key(77), b"").map(|_| ()), Deed::Call(*deed), 2);
-                        assert!(matches!(outcome, Some(Ok(()) | Err(Error::Frozen))), "{outcome:?}");
+                        let outcome = run(
+                            &table,
+                            |table| table.put(7, key(77), b"").map(|_| ()),
+                            Deed::Call(*deed),
+                            2,
+                        );
+                        assert!(
+                            matches!(outcome, Some(Ok(()) | Err(Error::Frozen))),
+                            "{outcome:?}"
+                        );
                     });
                     threads.spawn(|| table.freeze().unwrap());
                 });
@@ -368,7 +445,9 @@ mod comparators {
         let frozen = table.freeze().unwrap();
         let images = &script::<Imp>(table.comparator()).images;
         let before = images.load(Memory::Relaxed);
-        frozen.flush(Versions::SeenBy(&[]), &mut Count::default()).unwrap();
+        frozen
+            .flush(Versions::SeenBy(&[]), &mut Count::default())
+            .unwrap();
         let asked = images.load(Memory::Relaxed) - before;
         assert!(asked >= table.stats().range_deletes, "{asked}");
     }
@@ -380,7 +459,9 @@ mod shared_order {
     use std::sync::Arc;
 
     use paranoid_memtable::filter::FixedPrefix;
-    use paranoid_memtable::{Bytewise, Comparator, Error, KeyEquality, KeyOrder, MemTable, MemTableOptions};
+    use paranoid_memtable::{
+        Bytewise, Comparator, Error, KeyEquality, KeyOrder, MemTable, MemTableOptions,
+    };
 
     use crate::support::case::{draw, run_or_report};
     use crate::support::orders::{Order, Reverse};
@@ -427,7 +508,8 @@ mod shared_order {
         }
     }
 
-    /// Keys in the order of bytes are compared by their bytes, so an equality of its own would be ignored.
+    /// Keys in the order of bytes are compared by their bytes, so an equality of its own would be
+    /// ignored.
     #[test]
     fn an_order_that_contradicts_itself_is_refused() {
         #[derive(Debug)]
@@ -449,16 +531,26 @@ mod shared_order {
                 KeyOrder::Bytes
             }
         }
-        let refused = MemTableOptions::builder().comparator(Arc::new(Blind)).build();
-        assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
+        let refused = MemTableOptions::builder()
+            .comparator(Arc::new(Blind))
+            .build();
+        assert!(
+            matches!(refused, Err(Error::InvalidArgument(_))),
+            "{refused:?}"
+        );
     }
 
-    /// One type of table for whatever order is chosen: with filters and an index, forked, cloned, moved between threads.
+    /// One type of table for whatever order is chosen: with filters and an index, forked, cloned,
+    /// moved between threads.
     #[test]
     fn one_type_of_table_for_every_order() {
-        let orders: [Arc<dyn Comparator>; 3] = [Arc::new(Bytewise), Arc::new(Named), Arc::new(Reverse)];
-        let options =
-            || MemTableOptions::builder().whole_key_filter(0.01).prefix_filter(FixedPrefix::new(1), 0.01);
+        let orders: [Arc<dyn Comparator>; 3] =
+            [Arc::new(Bytewise), Arc::new(Named), Arc::new(Reverse)];
+        let options = || {
+            MemTableOptions::builder()
+                .whole_key_filter(0.01)
+                .prefix_filter(FixedPrefix::new(1), 0.01)
+        };
         let mut tables = vec![MemTable::new(options().build().unwrap()).unwrap()];
         for order in orders {
             tables.push(MemTable::new(options().comparator(order).build().unwrap()).unwrap());
@@ -470,19 +562,32 @@ mod shared_order {
                 threads.spawn(|| table.put(2, b"b", b"second"));
             });
         }
-        let first = |table: &MemTable| table.cursor().first().unwrap().map(|entry| entry.user_key().to_vec());
+        let first = |table: &MemTable| {
+            table
+                .cursor()
+                .first()
+                .unwrap()
+                .map(|entry| entry.user_key().to_vec())
+        };
         let firsts: Vec<_> = tables.iter().map(first).map(Option::unwrap).collect();
         assert_eq!(firsts, [b"a", b"a", b"a", b"b", b"b"]);
-        let names: Vec<&str> = tables.iter().map(|table| table.comparator().name()).collect();
+        let names: Vec<&str> = tables
+            .iter()
+            .map(|table| table.comparator().name())
+            .collect();
         let bytes = "leveldb.BytewiseComparator";
-        assert_eq!(names, [bytes, bytes, "test.Named", "test.Reverse", "test.Reverse"]);
+        assert_eq!(
+            names,
+            [bytes, bytes, "test.Named", "test.Reverse", "test.Reverse"]
+        );
         let options = under(MemTableOptions::builder(), Reverse);
         assert!(format!("{options:?}").contains("test.Reverse"));
     }
 }
 
-/// A comparator that panics at each call of `compare` and of `image` in turn, while a table is filled until its directory has pages over
-/// pages. The directory tells the list what it knows in many steps, and the panic may come between any two.
+/// A comparator that panics at each call of `compare` and of `image` in turn, while a table is
+/// filled until its directory has pages over pages. The directory tells the list what it knows in
+/// many steps, and the panic may come between any two.
 mod panics_while_filling {
     use std::cmp::Ordering;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -501,7 +606,8 @@ mod panics_while_filling {
 
     impl Fused {
         fn burn(&self) {
-            if self.0.load(Memory::Relaxed) != u64::MAX && self.0.fetch_sub(1, Memory::Relaxed) == 0 {
+            if self.0.load(Memory::Relaxed) != u64::MAX && self.0.fetch_sub(1, Memory::Relaxed) == 0
+            {
                 resume_unwind(Box::new("the fuse"));
             }
         }
@@ -531,21 +637,32 @@ mod panics_while_filling {
     /// Keys that are spread, have a long common beginning, or come in order.
     const SHAPES: [(&str, Key); 4] = [
         ("spread", |n| format!("{:05}", n * 7_919 % 10_007)),
-        ("a long prefix", |n| format!("/a/long/prefix/of/all/keys/{:05}", n * 7_919 % 10_007)),
+        ("a long prefix", |n| {
+            format!("/a/long/prefix/of/all/keys/{:05}", n * 7_919 % 10_007)
+        }),
         ("ascending", |n| format!("/ordered/{n:05}")),
         ("descending", |n| format!("/ordered/{:05}", KEYS - n)),
     ];
 
-    /// Fills a table. Each put panics once, at call `fuse` if it comes that far, and is repeated. Returns the number of panics.
+    /// Fills a table. Each put panics once, at call `fuse` if it comes that far, and is repeated.
+    /// Returns the number of panics.
     fn fill(shape: &str, key: Key, fuse: u64) -> u64 {
-        let options = MemTableOptions::builder().write_buffer_size(64 << 10).seed(1);
+        let options = MemTableOptions::builder()
+            .write_buffer_size(64 << 10)
+            .seed(1);
         let table = MemTable::new(under(options, Scripted::new(Fused(u64::MAX.into())))).unwrap();
-        let set_fuse = |calls| script::<Fused>(table.comparator()).0.store(calls, Memory::Relaxed);
+        let set_fuse = |calls| {
+            script::<Fused>(table.comparator())
+                .0
+                .store(calls, Memory::Relaxed)
+        };
         let mut panics = 0;
         for n in 0..KEYS {
             let what = format!("{shape}, put {n}, call {fuse}");
             set_fuse(fuse);
-            let put = catch_unwind(AssertUnwindSafe(|| table.put(2 * n + 1, key(n), b"first").unwrap()));
+            let put = catch_unwind(AssertUnwindSafe(|| {
+                table.put(2 * n + 1, key(n), b"first").unwrap()
+            }));
             set_fuse(u64::MAX);
             if put.is_err() {
                 panics += 1;
@@ -555,15 +672,26 @@ mod panics_while_filling {
             table.put(2 * n + 2, key(n), b"again").unwrap();
             for known in [n, n / 2, 0] {
                 let answer = table.get(key(known), u64::MAX).unwrap();
-                assert!(matches!(answer, Lookup::Value(value) if *value == *b"again"), "{what}: {known}");
+                assert!(
+                    matches!(answer, Lookup::Value(value) if *value == *b"again"),
+                    "{what}: {known}"
+                );
             }
         }
         let what = format!("{shape}, call {fuse}");
         let mut rows: Vec<String> = (0..KEYS).map(key).collect();
         rows.sort_by(|left, right| Reverse.compare(left.as_bytes(), right.as_bytes()));
-        let shown = table.range_at(u64::MAX, ..).map(|entry| entry.unwrap().user_key().to_vec());
-        assert!(shown.eq(rows.iter().map(|row| row.as_bytes().to_vec())), "{what}: a scan");
-        assert!((0..KEYS).all(|n| table.get_entry(key(n), 2 * n + 2).unwrap().is_some()), "{what}: a get");
+        let shown = table
+            .range_at(u64::MAX, ..)
+            .map(|entry| entry.unwrap().user_key().to_vec());
+        assert!(
+            shown.eq(rows.iter().map(|row| row.as_bytes().to_vec())),
+            "{what}: a scan"
+        );
+        assert!(
+            (0..KEYS).all(|n| table.get_entry(key(n), 2 * n + 2).unwrap().is_some()),
+            "{what}: a get"
+        );
         let frozen = table.freeze().unwrap();
         assert!(frozen.scrub(|_| ()).findings.is_empty(), "{what}: a scrub");
         let mut flush = frozen.flush_iter(Versions::All).unwrap();
@@ -573,8 +701,10 @@ mod panics_while_filling {
 
     #[test]
     fn a_panic_at_any_call_leaves_a_sound_directory() {
-        let _watchdog =
-            Watchdog::new("orders::panics_while_filling::a_panic_at_any_call_leaves_a_sound_directory", 0);
+        let _watchdog = Watchdog::new(
+            "orders::panics_while_filling::a_panic_at_any_call_leaves_a_sound_directory",
+            0,
+        );
         for (shape, key) in SHAPES {
             let (mut fuse, mut all) = (0, 0);
             loop {
@@ -590,8 +720,8 @@ mod panics_while_filling {
     }
 }
 
-/// Damage in tables of another order, with replaced equals: each bit of each entry and link in turn. Every read gives
-/// the answer that was written, or `Corruption`.
+/// Damage in tables of another order, with replaced equals: each bit of each entry and link in
+/// turn. Every read gives the answer that was written, or `Corruption`.
 #[cfg(feature = "fault-injection")]
 mod orders_under_damage {
     use std::cmp::Ordering;
@@ -615,7 +745,8 @@ mod orders_under_damage {
         }
     }
 
-    /// (key, sequence number, value), in the order of inserts: of equal entries the last one counts.
+    /// (key, sequence number, value), in the order of inserts: of equal entries the last one
+    /// counts.
     const WRITES: [(&str, u64, &str); 12] = [
         ("delta", 1, "old"),
         ("Delta", 1, "new"),
@@ -632,18 +763,27 @@ mod orders_under_damage {
     ];
 
     fn table() -> MemTable {
-        let options = MemTableOptions::builder().duplicates(DuplicatePolicy::Replace).seed(5);
+        let options = MemTableOptions::builder()
+            .duplicates(DuplicatePolicy::Replace)
+            .seed(5);
         let table = MemTable::new(under(options, ScriptedLoosely::new(Folded))).unwrap();
         for (key, sequence, value) in WRITES {
-            table.put(sequence, key.as_bytes(), value.as_bytes()).unwrap();
+            table
+                .put(sequence, key.as_bytes(), value.as_bytes())
+                .unwrap();
         }
         table
     }
 
     /// What a read of `key` at `snapshot` must find.
     fn newest(key: &str, snapshot: u64) -> Option<(u64, &'static str)> {
-        let same = |write: &&(&str, u64, &str)| write.0.eq_ignore_ascii_case(key) && write.1 <= snapshot;
-        WRITES.iter().filter(same).max_by_key(|write| write.1).map(|(_, sequence, value)| (*sequence, *value))
+        let same =
+            |write: &&(&str, u64, &str)| write.0.eq_ignore_ascii_case(key) && write.1 <= snapshot;
+        WRITES
+            .iter()
+            .filter(same)
+            .max_by_key(|write| write.1)
+            .map(|(_, sequence, value)| (*sequence, *value))
     }
 
     /// (lower-case key, sequence number, value) in table order, without replaced ones.
@@ -668,7 +808,8 @@ mod orders_under_damage {
 
     impl FlushSink for Collected {
         fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
-            self.0.push(row(entry.user_key, entry.sequence, entry.value));
+            self.0
+                .push(row(entry.user_key, entry.sequence, entry.value));
             Ok(())
         }
         fn fragment(&mut self, _: Fragment<'_>) -> Result<(), SinkError> {
@@ -679,12 +820,18 @@ mod orders_under_damage {
     /// The keys that answered `Corruption`; panics at a wrong answer.
     fn uncertain(table: &MemTable, what: &str) -> Vec<&'static str> {
         let mut uncertain = Vec::new();
-        for key in ["alpha", "aa", "bravo", "c", "charlie", "delta", "echo", "foxtrot", "golf", "zulu"] {
+        for key in [
+            "alpha", "aa", "bravo", "c", "charlie", "delta", "echo", "foxtrot", "golf", "zulu",
+        ] {
             for snapshot in [0, 1, 2, 4, 6, 8, u64::MAX] {
                 match table.get(key.as_bytes(), snapshot) {
                     Ok(Lookup::Value(value)) => {
                         let found = (value.sequence(), std::str::from_utf8(&value).unwrap());
-                        assert_eq!(Some(found), newest(key, snapshot), "{what}: {key} at {snapshot}");
+                        assert_eq!(
+                            Some(found),
+                            newest(key, snapshot),
+                            "{what}: {key} at {snapshot}"
+                        );
                     }
                     Ok(Lookup::NotFound) => {
                         assert_eq!(newest(key, snapshot), None, "{what}: {key} at {snapshot}")
@@ -706,12 +853,17 @@ mod orders_under_damage {
         let mut rest = rows.iter();
         let mut gap = false;
         for entry in table.range(..).take(4 * rows.len()) {
-            let shown = entry.and_then(|entry| Ok(row(entry.user_key(), entry.sequence(), entry.value()?)));
+            let shown =
+                entry.and_then(|entry| Ok(row(entry.user_key(), entry.sequence(), entry.value()?)));
             let Ok(shown) = shown else {
                 gap = true;
                 continue;
             };
-            let found = if gap { rest.any(|row| *row == shown) } else { rest.next() == Some(&shown) };
+            let found = if gap {
+                rest.any(|row| *row == shown)
+            } else {
+                rest.next() == Some(&shown)
+            };
             assert!(found, "{what}: a scan shows {shown:?}");
             gap = false;
         }
@@ -729,7 +881,10 @@ mod orders_under_damage {
             // SAFETY: one thread, and nothing borrowed is held.
             #[expect(unsafe_code, reason = "opens the fault injector")]
             let injector = unsafe { FaultInjector::open(&table) }.unwrap();
-            let visibility = injector.pieces().iter().map(|piece| (piece.part, piece.len()));
+            let visibility = injector
+                .pieces()
+                .iter()
+                .map(|piece| (piece.part, piece.len()));
             visibility.collect::<Vec<_>>()
         };
         let table = table();
@@ -738,8 +893,10 @@ mod orders_under_damage {
         let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
         let stride = if cfg!(debug_assertions) { 5 } else { 1 };
         let (mut tried, mut most) = (0, 0);
-        for (piece, (part, len)) in
-            pieces.into_iter().enumerate().filter(|(_, (part, _))| *part == Part::Points)
+        for (piece, (part, len)) in pieces
+            .into_iter()
+            .enumerate()
+            .filter(|(_, (part, _))| *part == Part::Points)
         {
             for bit in (0..len * 8).step_by(stride) {
                 let what = format!("{part:?} {:?}, bit {bit}", injector.pieces()[piece].region);
@@ -765,10 +922,14 @@ mod orders_under_damage {
         #[expect(unsafe_code, reason = "opens the fault injector")]
         let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
         let owned = |piece: &paranoid_memtable::fault::Piece| {
-            piece.owner.as_ref().is_some_and(|owner| owner.key.eq_ignore_ascii_case(b"charlie"))
+            piece
+                .owner
+                .as_ref()
+                .is_some_and(|owner| owner.key.eq_ignore_ascii_case(b"charlie"))
         };
-        let pieces: Vec<usize> =
-            (0..injector.pieces().len()).filter(|piece| owned(&injector.pieces()[*piece])).collect();
+        let pieces: Vec<usize> = (0..injector.pieces().len())
+            .filter(|piece| owned(&injector.pieces()[*piece]))
+            .collect();
         for piece in pieces {
             for byte in 0..injector.pieces()[piece].len() {
                 injector.zero_word(piece, byte);

@@ -1,5 +1,5 @@
-//! Ranges that are kept, borrowed and owned: both ends in every interleaving, seeks, bounds set anew, bounds of
-//! (key, sequence number).
+//! Ranges that are kept, borrowed and owned: both ends in every interleaving, seeks, bounds set
+//! anew, bounds of (key, sequence number).
 //!
 //! The oracle is a sorted map of (key, sequence number) and two places in it.
 
@@ -45,8 +45,17 @@ fn filled<C: Order>(rng: &mut Rng) -> (MemTable, Model<C>) {
     let mut model = Model::new(paranoid_memtable::DuplicatePolicy::default());
     for sequence in 1..=rng.below(if cfg!(miri) { 8 } else { 40 }) {
         let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::DELETE]);
-        let value = if kind == Kind::DELETE { vec![] } else { rng.bytes(3) };
-        let row = Row { key: key(rng), sequence, kind, value };
+        let value = if kind == Kind::DELETE {
+            vec![]
+        } else {
+            rng.bytes(3)
+        };
+        let row = Row {
+            key: key(rng),
+            sequence,
+            kind,
+            value,
+        };
         table.insert(sequence, kind, &row.key, &row.value).unwrap();
         model.write(&row);
     }
@@ -66,7 +75,10 @@ struct Oracle<C> {
 
 impl<C: Order> Oracle<C> {
     fn new(rows: &[&Row]) -> Self {
-        let all: Vec<Place> = rows.iter().map(|row| (row.key.clone(), row.sequence)).collect();
+        let all: Vec<Place> = rows
+            .iter()
+            .map(|row| (row.key.clone(), row.sequence))
+            .collect();
         let order = std::marker::PhantomData;
         Oracle {
             rows: all.clone(),
@@ -81,7 +93,10 @@ impl<C: Order> Oracle<C> {
 
     /// Of a descending range.
     fn descending(rows: &[&Row]) -> Self {
-        let mut oracle = Oracle { keys_descend: true, ..Oracle::new(rows) };
+        let mut oracle = Oracle {
+            keys_descend: true,
+            ..Oracle::new(rows)
+        };
         oracle.set_bounds(&(Bound::Unbounded, Bound::Unbounded));
         oracle
     }
@@ -89,7 +104,11 @@ impl<C: Order> Oracle<C> {
     /// The order of the range.
     fn compare(&self, left: &Place, right: &Place) -> std::cmp::Ordering {
         let keys = C::plainly(&left.0, &right.0);
-        let keys = if self.keys_descend { keys.reverse() } else { keys };
+        let keys = if self.keys_descend {
+            keys.reverse()
+        } else {
+            keys
+        };
         keys.then(right.1.cmp(&left.1))
     }
 
@@ -129,12 +148,18 @@ impl<C: Order> Oracle<C> {
     }
 
     fn seek(&mut self, to: &Place) {
-        (self.front, self.is_over) = (self.rows.partition_point(|row| self.compare(row, to).is_lt()), false);
+        (self.front, self.is_over) = (
+            self.rows
+                .partition_point(|row| self.compare(row, to).is_lt()),
+            false,
+        );
     }
 
     fn seek_for_prev(&mut self, key: &[u8]) {
         let last = (key.to_vec(), 0);
-        let back = self.rows.partition_point(|row| self.compare(row, &last).is_le());
+        let back = self
+            .rows
+            .partition_point(|row| self.compare(row, &last).is_le());
         (self.back, self.is_over) = (back, false);
     }
 }
@@ -198,7 +223,11 @@ fn moves<C: Order, H: Handle, L: Visibility>(
             at if at < 5 => (range.next_back_entry(), oracle.next_back(), "back"),
             _ => (range.next_entry(), oracle.next(), "front"),
         };
-        assert_eq!(found.unwrap().map(place_of), wanted, "step {step}, {what}; {replay}");
+        assert_eq!(
+            found.unwrap().map(place_of),
+            wanted,
+            "step {step}, {what}; {replay}"
+        );
     }
 }
 
@@ -230,14 +259,44 @@ fn check<C: Order>(rng: &mut Rng, replay: &str) {
             table.freeze().unwrap();
         }
         let raw = model.raw();
-        raw_moves(rng, &mut table.range(..), &mut Oracle::<C>::new(&raw), replay);
-        raw_moves(rng, &mut table.range(..).owned(), &mut Oracle::<C>::new(&raw), replay);
-        raw_moves(rng, &mut table.range(..).descending(), &mut Oracle::<C>::descending(&raw), replay);
-        raw_moves(rng, &mut table.range(..).owned().descending(), &mut Oracle::<C>::descending(&raw), replay);
+        raw_moves(
+            rng,
+            &mut table.range(..),
+            &mut Oracle::<C>::new(&raw),
+            replay,
+        );
+        raw_moves(
+            rng,
+            &mut table.range(..).owned(),
+            &mut Oracle::<C>::new(&raw),
+            replay,
+        );
+        raw_moves(
+            rng,
+            &mut table.range(..).descending(),
+            &mut Oracle::<C>::descending(&raw),
+            replay,
+        );
+        raw_moves(
+            rng,
+            &mut table.range(..).owned().descending(),
+            &mut Oracle::<C>::descending(&raw),
+            replay,
+        );
         for snapshot in [rng.below(42), u64::MAX] {
             let rows = model.resolved(snapshot);
-            moves(rng, &mut table.range_at(snapshot, ..), &mut Oracle::<C>::new(&rows), replay);
-            moves(rng, &mut table.range_at(snapshot, ..).owned(), &mut Oracle::<C>::new(&rows), replay);
+            moves(
+                rng,
+                &mut table.range_at(snapshot, ..),
+                &mut Oracle::<C>::new(&rows),
+                replay,
+            );
+            moves(
+                rng,
+                &mut table.range_at(snapshot, ..).owned(),
+                &mut Oracle::<C>::new(&rows),
+                replay,
+            );
             let mut range = table.range_at(snapshot, ..).descending();
             moves(rng, &mut range, &mut Oracle::<C>::descending(&rows), replay);
         }
@@ -275,7 +334,12 @@ fn ranges_beside_writes() {
     let rest: Vec<_> = range.by_ref().map(|copy| copied(copy.unwrap()).0).collect();
     assert_eq!(rest, [b"c", b"d", b"e"]);
     range.seek_for_prev(b"z");
-    assert_eq!(range.map(|copy| copied(copy.unwrap()).0).collect::<Vec<_>>(), [b"f", b"g"]);
+    assert_eq!(
+        range
+            .map(|copy| copied(copy.unwrap()).0)
+            .collect::<Vec<_>>(),
+        [b"f", b"g"]
+    );
 }
 
 /// One way of taking from both ends: bit n of `pattern` says which end makes step n.
@@ -295,7 +359,11 @@ fn taken<T>(
                 Err(())
             }
         });
-        if from_front { front.extend(item) } else { back.extend(item) }
+        if from_front {
+            front.extend(item)
+        } else {
+            back.extend(item)
+        }
     }
     back.reverse();
     front.append(&mut back);
@@ -303,7 +371,14 @@ fn taken<T>(
 }
 
 /// Rows of the tables that both ends walk in every interleaving.
-const ROWS: [(&[u8], u64); 6] = [(b"a", 9), (b"a", 4), (b"b", 7), (b"b", 2), (b"c", 8), (b"d", 1)];
+const ROWS: [(&[u8], u64); 6] = [
+    (b"a", 9),
+    (b"a", 4),
+    (b"b", 7),
+    (b"b", 2),
+    (b"c", 8),
+    (b"d", 1),
+];
 
 fn six_rows() -> MemTable {
     let options = MemTableOptions::builder().write_buffer_size(16 << 10);
@@ -320,31 +395,77 @@ fn interleave(table: &MemTable, wanted: &[Result<Place, ()>], what: &str) {
     // Under Miri, all from the front and in turn.
     for pattern in (0..1u32 << steps).step_by(if cfg!(miri) { 0b1010_1010 } else { 1 }) {
         let mut range = table.range(..);
-        let step = |front| if front { range.next() } else { range.next_back() };
-        assert_eq!(taken(pattern, steps, step, place_of), wanted, "range, {what}, {pattern:b}");
-        let mut range = table.range(..).owned();
-        let step = |front| if front { range.next() } else { range.next_back() };
-        assert_eq!(taken(pattern, steps, step, copied), wanted, "owned_range, {what}, {pattern:b}");
+        let step = |front| {
+            if front {
+                range.next()
+            } else {
+                range.next_back()
+            }
+        };
+        assert_eq!(
+            taken(pattern, steps, step, place_of),
+            wanted,
+            "range, {what}, {pattern:b}"
+        );
         let mut range = table.range(..).owned();
         let step = |front| {
-            let lent = if front { range.next_entry() } else { range.next_back_entry() };
+            if front {
+                range.next()
+            } else {
+                range.next_back()
+            }
+        };
+        assert_eq!(
+            taken(pattern, steps, step, copied),
+            wanted,
+            "owned_range, {what}, {pattern:b}"
+        );
+        let mut range = table.range(..).owned();
+        let step = |front| {
+            let lent = if front {
+                range.next_entry()
+            } else {
+                range.next_back_entry()
+            };
             lent.map(|entry| entry.map(place_of)).transpose()
         };
-        assert_eq!(taken(pattern, steps, step, |place| place), wanted, "lent, {what}, {pattern:b}");
+        assert_eq!(
+            taken(pattern, steps, step, |place| place),
+            wanted,
+            "lent, {what}, {pattern:b}"
+        );
         let mut range = table.range(..).descending();
-        let step = |front| if front { range.next() } else { range.next_back() };
+        let step = |front| {
+            if front {
+                range.next()
+            } else {
+                range.next_back()
+            }
+        };
         let (came, wanted) = (taken(pattern, steps, step, place_of), descending(wanted));
-        let rows = |steps: &[Result<Place, ()>]| steps.iter().flatten().cloned().collect::<Vec<_>>();
-        assert_eq!(rows(&came), rows(&wanted), "descending, {what}, {pattern:b}");
+        let rows =
+            |steps: &[Result<Place, ()>]| steps.iter().flatten().cloned().collect::<Vec<_>>();
+        assert_eq!(
+            rows(&came),
+            rows(&wanted),
+            "descending, {what}, {pattern:b}"
+        );
         // An end comes to a gap beside a key before it shows the key.
-        assert_eq!(came.len(), wanted.len(), "descending, {what}, {pattern:b}: {came:?}");
+        assert_eq!(
+            came.len(),
+            wanted.len(),
+            "descending, {what}, {pattern:b}: {came:?}"
+        );
     }
 }
 
 /// Rows in the order of a descending range.
 fn descending(rows: &[Result<Place, ()>]) -> Vec<Result<Place, ()>> {
     let mut rows = rows.to_vec();
-    rows.sort_by_key(|row| row.clone().map(|(key, at)| (std::cmp::Reverse(key), std::cmp::Reverse(at))));
+    rows.sort_by_key(|row| {
+        row.clone()
+            .map(|(key, at)| (std::cmp::Reverse(key), std::cmp::Reverse(at)))
+    });
     rows
 }
 
@@ -352,13 +473,17 @@ fn descending(rows: &[Result<Place, ()>]) -> Vec<Result<Place, ()>> {
 fn every_interleaving() {
     let _watchdog = Watchdog::new("ranges::every_interleaving", 0);
     let table = six_rows();
-    let wanted: Vec<_> = ROWS.iter().map(|(key, sequence)| Ok((key.to_vec(), *sequence))).collect();
+    let wanted: Vec<_> = ROWS
+        .iter()
+        .map(|(key, sequence)| Ok((key.to_vec(), *sequence)))
+        .collect();
     interleave(&table, &wanted, "mutable");
     table.freeze().unwrap();
     interleave(&table, &wanted, "frozen");
 }
 
-/// A damaged entry in the middle: both ends in all interleavings, and ranges that are sought beyond it.
+/// A damaged entry in the middle: both ends in all interleavings, and ranges that are sought beyond
+/// it.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn every_interleaving_with_a_gap() {
@@ -371,14 +496,30 @@ fn every_interleaving_with_a_gap() {
         }
         let mut injector = crate::walks::open(&table);
         let damaged = |piece: &paranoid_memtable::fault::Piece| {
-            piece.region == Region::Key && piece.owner.as_ref().is_some_and(|owner| *owner.key == *b"b")
+            piece.region == Region::Key
+                && piece
+                    .owner
+                    .as_ref()
+                    .is_some_and(|owner| *owner.key == *b"b")
         };
-        let piece = injector.pieces().iter().position(damaged).expect("a key in the middle");
-        let sequence = injector.pieces()[piece].owner.as_ref().expect("its owner").sequence;
+        let piece = injector
+            .pieces()
+            .iter()
+            .position(damaged)
+            .expect("a key in the middle");
+        let sequence = injector.pieces()[piece]
+            .owner
+            .as_ref()
+            .expect("its owner")
+            .sequence;
         injector.flip(piece, 1);
         drop(injector);
         let row = |(key, at): &(&[u8], u64)| {
-            if *key == b"b" && *at == sequence { Err(()) } else { Ok((key.to_vec(), *at)) }
+            if *key == b"b" && *at == sequence {
+                Err(())
+            } else {
+                Ok((key.to_vec(), *at))
+            }
         };
         let wanted: Vec<_> = ROWS.iter().map(row).collect();
         interleave(&table, &wanted, "with a gap");
@@ -386,8 +527,8 @@ fn every_interleaving_with_a_gap() {
     }
 }
 
-/// A descending range shows every version of a key: beside a damaged key, whether the damage was there before or came while
-/// the other end stood on it, and where two gaps lie around one version.
+/// A descending range shows every version of a key: beside a damaged key, whether the damage was
+/// there before or came while the other end stood on it, and where two gaps lie around one version.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn descending_ends_lose_no_version_beside_a_gap() {
@@ -415,8 +556,11 @@ fn descending_ends_lose_no_version_beside_a_gap() {
     let shown = |entry: Option<Result<Entry<'_>, Error>>| {
         entry.map(|entry| entry.map_or(0, |entry| entry.sequence()))
     };
-    // The damaged key lies behind the versions that the back counts, and the front stands on it or beyond it.
-    for (versions, is_struck_later) in (2..30).flat_map(|versions| [(versions, false), (versions, true)]) {
+    // The damaged key lies behind the versions that the back counts, and the front stands on it or
+    // beyond it.
+    for (versions, is_struck_later) in
+        (2..30).flat_map(|versions| [(versions, false), (versions, true)])
+    {
         let table = table_of(&[("c", 1..=versions), ("e", 40..=40), ("z", 41..=41)]);
         let mut injector = crate::walks::open(&table);
         let mut keys = table.range(..).descending();
@@ -425,13 +569,22 @@ fn descending_ends_lose_no_version_beside_a_gap() {
             came.extend((0..3).map(|_| shown(keys.next())));
         }
         damage(&mut injector, "e", 40);
-        came.extend(std::iter::from_fn(|| Some(shown(keys.next_back())).filter(Option::is_some)));
-        let mut versions_shown: Vec<u64> =
-            came.iter().flatten().copied().filter(|at| (1..40).contains(at)).collect();
+        came.extend(std::iter::from_fn(|| {
+            Some(shown(keys.next_back())).filter(Option::is_some)
+        }));
+        let mut versions_shown: Vec<u64> = came
+            .iter()
+            .flatten()
+            .copied()
+            .filter(|at| (1..40).contains(at))
+            .collect();
         versions_shown.sort_unstable();
         let errors = came.iter().flatten().filter(|at| **at == 0).count();
         let is_whole = versions_shown.into_iter().eq(1..=versions);
-        assert!(is_whole || is_struck_later && errors > 0, "{versions} {is_struck_later}: {came:?}");
+        assert!(
+            is_whole || is_struck_later && errors > 0,
+            "{versions} {is_struck_later}: {came:?}"
+        );
     }
     let table = table_of(&[("a", 1..=3), ("b", 4..=4)]);
     let mut injector = crate::walks::open(&table);
@@ -450,38 +603,79 @@ fn sought_beyond(table: &MemTable) {
     let mut range = table.range(..).owned();
     for _ in 0..2 {
         range.seek(b"d");
-        assert_eq!(range.next_entry().unwrap().map(place_of), Some((b"d".to_vec(), 1)));
+        assert_eq!(
+            range.next_entry().unwrap().map(place_of),
+            Some((b"d".to_vec(), 1))
+        );
         range.seek(b"a");
-        let front: Vec<_> = range.by_ref().take(4).map(|copy| copy.map(copied).ok()).collect();
-        assert_eq!(front.iter().filter(|row| row.is_none()).count(), 1, "{front:?}");
-        assert!(front.iter().flatten().is_sorted_by(|l, r| order::<Bytewise>(l, r).is_lt()), "{front:?}");
+        let front: Vec<_> = range
+            .by_ref()
+            .take(4)
+            .map(|copy| copy.map(copied).ok())
+            .collect();
+        assert_eq!(
+            front.iter().filter(|row| row.is_none()).count(),
+            1,
+            "{front:?}"
+        );
+        assert!(
+            front
+                .iter()
+                .flatten()
+                .is_sorted_by(|l, r| order::<Bytewise>(l, r).is_lt()),
+            "{front:?}"
+        );
         range.seek_for_prev(b"d");
-        let back: Vec<_> = range.by_ref().rev().map(|copy| copied(copy.unwrap()).0).collect();
-        assert_eq!(back, [b"d", b"c"], "the gap was reported by the front, and is behind it");
+        let back: Vec<_> = range
+            .by_ref()
+            .rev()
+            .map(|copy| copied(copy.unwrap()).0)
+            .collect();
+        assert_eq!(
+            back,
+            [b"d", b"c"],
+            "the gap was reported by the front, and is behind it"
+        );
         range.set_bounds(..);
     }
     let mut keys = table.range(..).owned().descending();
     for _ in 0..2 {
         keys.seek(b"a");
-        assert_eq!(keys.next_entry().unwrap().map(place_of), Some((b"a".to_vec(), 9)));
+        assert_eq!(
+            keys.next_entry().unwrap().map(place_of),
+            Some((b"a".to_vec(), 9))
+        );
         keys.seek(b"c");
         let came: Vec<_> = keys.by_ref().map(|copy| copy.map(copied).ok()).collect();
-        assert_eq!(came.iter().filter(|row| row.is_none()).count(), 1, "{came:?}");
-        assert!(came.len() >= 4 && came[0] == Some((b"c".to_vec(), 8)), "{came:?}");
+        assert_eq!(
+            came.iter().filter(|row| row.is_none()).count(),
+            1,
+            "{came:?}"
+        );
+        assert!(
+            came.len() >= 4 && came[0] == Some((b"c".to_vec(), 8)),
+            "{came:?}"
+        );
     }
 }
 
-/// The front shows an entry, which is damaged beyond proof then; the back comes to the one after it, of which the damage
-/// may be a newer version or a replacement: it shows that, or reports that it cannot.
+/// The front shows an entry, which is damaged beyond proof then; the back comes to the one after
+/// it, of which the damage may be a newer version or a replacement: it shows that, or reports that
+/// it cannot.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn an_end_reports_what_damage_under_the_other_end_hides() {
     use paranoid_memtable::DuplicatePolicy;
     use paranoid_memtable::fault::Region;
-    let _watchdog = Watchdog::new("ranges::an_end_reports_what_damage_under_the_other_end_hides", 0);
+    let _watchdog = Watchdog::new(
+        "ranges::an_end_reports_what_damage_under_the_other_end_hides",
+        0,
+    );
     let keys: [&[u8]; 5] = [b"alpha", b"bravo", b"delta", b"gamma", b"omega"];
     for duplicates in [DuplicatePolicy::Reject, DuplicatePolicy::Replace] {
-        let options = MemTableOptions::builder().duplicates(duplicates).write_buffer_size(16 << 10);
+        let options = MemTableOptions::builder()
+            .duplicates(duplicates)
+            .write_buffer_size(16 << 10);
         let table = MemTable::new(options.seed(5).build().unwrap()).unwrap();
         for (key, sequence) in keys.into_iter().zip(1..) {
             table.put(sequence, key, b"value").unwrap();
@@ -494,25 +688,47 @@ fn an_end_reports_what_damage_under_the_other_end_hides() {
             for (shown, key) in keys.iter().enumerate() {
                 let damaged = |piece: &paranoid_memtable::fault::Piece| {
                     piece.region == Region::Key
-                        && piece.owner.as_ref().is_some_and(|owner| *owner.key == **key)
+                        && piece
+                            .owner
+                            .as_ref()
+                            .is_some_and(|owner| *owner.key == **key)
                 };
                 let piece = injector.pieces().iter().position(damaged).expect("its key");
-                let mut strike = || [3, 12].into_iter().for_each(|bit| injector.flip(piece, bit));
+                let mut strike = || {
+                    [3, 12]
+                        .into_iter()
+                        .for_each(|bit| injector.flip(piece, bit))
+                };
                 let what = format!("{duplicates:?}, {} shown by the front", key.escape_ascii());
                 met_from_behind(table.range(..), shown, &mut strike, &what, place_of);
                 injector.undo();
-                let mut strike = || [3, 12].into_iter().for_each(|bit| injector.flip(piece, bit));
+                let mut strike = || {
+                    [3, 12]
+                        .into_iter()
+                        .for_each(|bit| injector.flip(piece, bit))
+                };
                 met_from_behind(table.range_at(9, ..), shown, &mut strike, &what, place_of);
                 injector.undo();
-                let mut strike = || [3, 12].into_iter().for_each(|bit| injector.flip(piece, bit));
-                met_from_behind(table.range_at(9, ..).owned(), shown, &mut strike, &what, copied);
+                let mut strike = || {
+                    [3, 12]
+                        .into_iter()
+                        .for_each(|bit| injector.flip(piece, bit))
+                };
+                met_from_behind(
+                    table.range_at(9, ..).owned(),
+                    shown,
+                    &mut strike,
+                    &what,
+                    copied,
+                );
                 injector.undo();
             }
         }
     }
 }
 
-/// The front shows entries up to the one with this number; then comes the damage, and the back shows the rest.
+/// The front shows entries up to the one with this number; then comes the damage, and the back
+/// shows the rest.
 #[cfg(feature = "fault-injection")]
 fn met_from_behind<T>(
     mut range: impl DoubleEndedIterator<Item = Result<T, Error>>,
@@ -532,12 +748,15 @@ fn met_from_behind<T>(
             Err(_) => errors += 1,
         }
     }
-    assert!(rows + errors >= 4 - shown && rows <= 4 - shown, "{what}: {rows} rows, {errors} errors");
+    assert!(
+        rows + errors >= 4 - shown && rows <= 4 - shown,
+        "{what}: {rows} rows, {errors} errors"
+    );
     assert!(errors <= 1, "{what}: one gap, {errors} errors");
 }
 
-/// Both ends have shown all rows, and two pieces of an entry are damaged, of a hidden one too: one end reports it, and the other
-/// one does not report it again.
+/// Both ends have shown all rows, and two pieces of an entry are damaged, of a hidden one too: one
+/// end reports it, and the other one does not report it again.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn damage_between_the_ends_is_reported_once() {
@@ -545,8 +764,22 @@ fn damage_between_the_ends_is_reported_once() {
     // Sequence numbers up to 5 are shown, later ones hidden.
     let tables: [&[(&str, u64)]; 3] = [
         &[("aa", 1), ("bb", 2), ("cc", 9), ("dd", 3)],
-        &[("aa", 1), ("bb", 9), ("bb", 2), ("cc", 9), ("cc", 8), ("dd", 3)],
-        &[("aa", 9), ("aa", 1), ("bb", 2), ("bb", 1), ("cc", 3), ("cc", 2)],
+        &[
+            ("aa", 1),
+            ("bb", 9),
+            ("bb", 2),
+            ("cc", 9),
+            ("cc", 8),
+            ("dd", 3),
+        ],
+        &[
+            ("aa", 9),
+            ("aa", 1),
+            ("bb", 2),
+            ("bb", 1),
+            ("cc", 3),
+            ("cc", 2),
+        ],
     ];
     let mut most = 0;
     for rows in tables {
@@ -556,23 +789,38 @@ fn damage_between_the_ends_is_reported_once() {
         }
         let mut injector = crate::walks::open(&table);
         let shown = table.range_at(5, ..).count();
-        let owners: Vec<_> = injector.pieces().iter().map(|piece| piece.owner.clone()).collect();
+        let owners: Vec<_> = injector
+            .pieces()
+            .iter()
+            .map(|piece| piece.owner.clone())
+            .collect();
         let of_entry = |at: &usize| owners[*at].is_some();
         for first in (0..owners.len()).filter(of_entry) {
-            for (second, front) in
-                (first..owners.len()).flat_map(|second| (0..=shown).map(move |front| (second, front)))
+            for (second, front) in (first..owners.len())
+                .flat_map(|second| (0..=shown).map(move |front| (second, front)))
             {
                 if owners[second] != owners[first] {
                     continue;
                 }
                 let mut range = table.range_at(5, ..);
                 let before = (0..front).map(|_| range.next()).collect::<Vec<_>>();
-                let behind = (front..shown).map(|_| range.next_back()).collect::<Vec<_>>();
-                assert!(before.iter().chain(&behind).all(|row| matches!(row, Some(Ok(_)))));
+                let behind = (front..shown)
+                    .map(|_| range.next_back())
+                    .collect::<Vec<_>>();
+                assert!(
+                    before
+                        .iter()
+                        .chain(&behind)
+                        .all(|row| matches!(row, Some(Ok(_))))
+                );
                 drop((before, behind));
                 let bits = [(first, 1), (first, 12), (second, 3), (second, 14)];
-                bits.into_iter().for_each(|(piece, bit)| injector.flip(piece, bit));
-                let after = [range.next().map(|row| row.is_err()), range.next_back().map(|row| row.is_err())];
+                bits.into_iter()
+                    .for_each(|(piece, bit)| injector.flip(piece, bit));
+                let after = [
+                    range.next().map(|row| row.is_err()),
+                    range.next_back().map(|row| row.is_err()),
+                ];
                 let what = format!(
                     "{rows:?} {:?} {:?} {front}: {after:?}",
                     injector.pieces()[first],
@@ -582,14 +830,16 @@ fn damage_between_the_ends_is_reported_once() {
                 let errors = after.iter().flatten().count();
                 assert!(errors <= 1, "{what}: one place is damaged");
                 most = most.max(errors);
-                bits.into_iter().for_each(|(piece, bit)| injector.flip(piece, bit));
+                bits.into_iter()
+                    .for_each(|(piece, bit)| injector.flip(piece, bit));
             }
         }
     }
     assert_eq!(most, 1, "no damage was noticed");
 }
 
-/// What cursors offer to engines that keep them: strict seeks, bounds and prefixes set anew, merge operands.
+/// What cursors offer to engines that keep them: strict seeks, bounds and prefixes set anew, merge
+/// operands.
 ///
 /// The oracle is the scan of the whole table.
 mod cursors {
@@ -610,11 +860,24 @@ mod cursors {
         let options = MemTableOptions::builder().write_buffer_size(64 << 10);
         let table = MemTable::new(under(options.seed(rng.next_u64()), C::default())).unwrap();
         for sequence in 1..=rng.below(if cfg!(miri) { 8 } else { 60 }) {
-            let kind = *rng.pick(&[Kind::PUT, Kind::PUT, Kind::MERGE, Kind::DELETE, Kind::custom(1)]);
-            let value = if kind == Kind::DELETE { vec![] } else { rng.bytes(3) };
+            let kind = *rng.pick(&[
+                Kind::PUT,
+                Kind::PUT,
+                Kind::MERGE,
+                Kind::DELETE,
+                Kind::custom(1),
+            ]);
+            let value = if kind == Kind::DELETE {
+                vec![]
+            } else {
+                rng.bytes(3)
+            };
             table.insert(sequence, kind, key(rng), &value).unwrap();
         }
-        table.delete_range(70, b"A", b"b").or_else(|_| table.delete_range(70, b"b", b"A")).unwrap();
+        table
+            .delete_range(70, b"A", b"b")
+            .or_else(|_| table.delete_range(70, b"b", b"A"))
+            .unwrap();
         table
     }
 
@@ -634,13 +897,19 @@ mod cursors {
         for _ in 0..if cfg!(miri) { 2 } else { 40 } {
             let at = key(rng);
             let before = rows.iter().rfind(|(key, _)| C::plainly(key, &at).is_lt());
-            let found =
-                cursor.seek_before(&at).unwrap().map(|entry| (entry.user_key().to_vec(), entry.sequence()));
+            let found = cursor
+                .seek_before(&at)
+                .unwrap()
+                .map(|entry| (entry.user_key().to_vec(), entry.sequence()));
             assert_eq!(found.as_ref(), before, "seek_before {at:?}; {replay}");
             assert_eq!(cursor.is_valid(), before.is_some());
             cursor.status().unwrap();
 
-            let inside: Vec<_> = rows.iter().filter(|(key, _)| key.starts_with(&at)).cloned().collect();
+            let inside: Vec<_> = rows
+                .iter()
+                .filter(|(key, _)| key.starts_with(&at))
+                .cloned()
+                .collect();
             cursor.set_prefix(&at);
             assert!(!cursor.is_valid());
             let mut there = vec![];
@@ -659,14 +928,24 @@ mod cursors {
             back.reverse();
             assert_eq!(back, inside, "prefix {at:?} backward; {replay}");
             let from = key(rng);
-            let next = inside.iter().find(|(key, _)| C::plainly(key, &from).is_ge());
+            let next = inside
+                .iter()
+                .find(|(key, _)| C::plainly(key, &from).is_ge());
             let sought = cursor.seek(&from).unwrap().map(|entry| entry.sequence());
-            assert_eq!(sought, next.map(|(_, sequence)| *sequence), "prefix {at:?}, seek {from:?}; {replay}");
+            assert_eq!(
+                sought,
+                next.map(|(_, sequence)| *sequence),
+                "prefix {at:?}, seek {from:?}; {replay}"
+            );
             let mut turned = table.cursor().with_prefix(b"b");
             turned.set_bounds(at.as_slice()..);
             let first = rows.iter().find(|(key, _)| C::plainly(key, &at).is_ge());
             let found = turned.first().unwrap().map(|entry| entry.sequence());
-            assert_eq!(found, first.map(|(_, sequence)| *sequence), "bounds after a prefix; {replay}");
+            assert_eq!(
+                found,
+                first.map(|(_, sequence)| *sequence),
+                "bounds after a prefix; {replay}"
+            );
             cursor.set_bounds(..);
         }
         operands(&table, replay);
@@ -689,7 +968,10 @@ mod cursors {
 
     /// At every snapshot a cursor's operands are those of the get of its key.
     fn operands(table: &MemTable, replay: &str) {
-        for snapshot in [5, 20, 40, 69, 70].into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
+        for snapshot in [5, 20, 40, 69, 70]
+            .into_iter()
+            .step_by(if cfg!(miri) { 4 } else { 1 })
+        {
             let mut cursor = table.cursor_at(snapshot).owned();
             cursor.first().unwrap();
             while let Some(entry) = cursor.entry().unwrap() {
@@ -698,7 +980,11 @@ mod cursors {
                     Lookup::Value(_) => None,
                     other => panic!("a key that is shown: {other:?}; {replay}"),
                 };
-                assert_eq!(cursor.operands().unwrap().map(merged), looked_up, "at {snapshot}; {replay}");
+                assert_eq!(
+                    cursor.operands().unwrap().map(merged),
+                    looked_up,
+                    "at {snapshot}; {replay}"
+                );
                 cursor.next().unwrap();
             }
             assert!(cursor.operands().unwrap().is_none(), "off the end");
@@ -710,8 +996,10 @@ mod cursors {
         let mut seed = seed_or(std::process::id().into());
         println!("ranges::cursors::kept_cursors_under_every_order: seed {seed:#x}");
         for _ in 0..amount(2_000, 12) {
-            let (test, _watchdog) =
-                ("ranges::cursors::kept_cursors_under_every_order", Watchdog::new("cursors", seed));
+            let (test, _watchdog) = (
+                "ranges::cursors::kept_cursors_under_every_order",
+                Watchdog::new("cursors", seed),
+            );
             let (mut rng, replay) = (Rng::new(seed), replay_line(test, seed));
             check::<Bytewise>(&mut rng, &replay);
             check::<Reverse>(&mut rng, &replay);
@@ -729,7 +1017,11 @@ mod cursors {
             table.put(sequence, key, b"").unwrap();
         }
         let mut cursor = table.cursor();
-        for (prefix, keys) in [(b"ab", &[b"abd", b"abc"][..]), (b"zz", &[]), (b"bb", &[b"bbc"])] {
+        for (prefix, keys) in [
+            (b"ab", &[b"abd", b"abc"][..]),
+            (b"zz", &[]),
+            (b"bb", &[b"bbc"]),
+        ] {
             cursor.set_prefix(prefix);
             let mut found = vec![];
             let mut entry = cursor.first().unwrap();
@@ -741,8 +1033,8 @@ mod cursors {
         }
     }
 
-    /// Points that are written after range deletes, by several writers and not in the order of their numbers, end the jumps of
-    /// cursors over what is deleted.
+    /// Points that are written after range deletes, by several writers and not in the order of
+    /// their numbers, end the jumps of cursors over what is deleted.
     #[test]
     fn a_jump_over_a_range_delete_passes_nothing_that_is_shown() {
         let test = "ranges::cursors::a_jump_over_a_range_delete_passes_nothing_that_is_shown";
@@ -770,14 +1062,20 @@ mod cursors {
             }
             for snapshot in [50, 49, rng.below(50)] {
                 let keys = (0..KEYS).map(u64::to_be_bytes);
-                let is_shown = |key: &[u8; 8]| matches!(table.get(key, snapshot), Ok(Lookup::Value(_)));
-                let expected: Vec<Vec<u8>> = keys.filter(is_shown).map(|key| key.to_vec()).collect();
+                let is_shown =
+                    |key: &[u8; 8]| matches!(table.get(key, snapshot), Ok(Lookup::Value(_)));
+                let expected: Vec<Vec<u8>> =
+                    keys.filter(is_shown).map(|key| key.to_vec()).collect();
                 let key_of = |entry: Result<Entry<'_>>| entry.unwrap().user_key().to_vec();
                 let forward: Vec<Vec<u8>> = table.range_at(snapshot, ..).map(key_of).collect();
                 assert_eq!(forward, expected, "at {snapshot}, round {round}; {replay}");
-                let mut backward: Vec<Vec<u8>> = table.range_at(snapshot, ..).rev().map(key_of).collect();
+                let mut backward: Vec<Vec<u8>> =
+                    table.range_at(snapshot, ..).rev().map(key_of).collect();
                 backward.reverse();
-                assert_eq!(backward, expected, "back at {snapshot}, round {round}; {replay}");
+                assert_eq!(
+                    backward, expected,
+                    "back at {snapshot}, round {round}; {replay}"
+                );
             }
         }
     }
@@ -791,7 +1089,9 @@ mod cursors {
         for (sequence, key) in [(3, b"pear"), (4, b"plum"), (5, b"plum"), (6, b"plum")] {
             table.put(sequence, key, b"").unwrap();
         }
-        let key = |entry: Option<Entry<'_>>| entry.map(|entry| (entry.user_key().to_vec(), entry.sequence()));
+        let key = |entry: Option<Entry<'_>>| {
+            entry.map(|entry| (entry.user_key().to_vec(), entry.sequence()))
+        };
         let (pear, plum) = (Some((b"pear".to_vec(), 3)), Some((b"plum".to_vec(), 5)));
 
         let mut cursor = table.cursor_at(5);
@@ -810,10 +1110,17 @@ mod cursors {
 
         table.delete_range(7, b"pear", b"quince").unwrap();
         let mut cursor = table.cursor_at(7).owned();
-        assert!(cursor.first().unwrap().is_none() && cursor.hidden_entries() > 0, "covered entries");
+        assert!(
+            cursor.first().unwrap().is_none() && cursor.hidden_entries() > 0,
+            "covered entries"
+        );
         assert_eq!(table.range_at(5, ..).rev().count(), 2);
         let mut raw = table.cursor();
         while raw.next().unwrap().is_some() {}
-        assert_eq!(raw.hidden_entries(), 0, "a raw cursor hides only what was replaced");
+        assert_eq!(
+            raw.hidden_entries(),
+            0,
+            "a raw cursor hides only what was replaced"
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! The fault campaign of a set: every bit of an immutable table flips in turn. The flush
-//! finds them, the set is read-only with that cause, all other entries are read, a salvage hands out all but what is damaged,
-//! and another set goes on over that.
+//! The fault campaign of a set: every bit of an immutable table flips in turn. The flush finds
+//! them, the set is read-only with that cause, all other entries are read, a salvage hands out all
+//! but what is damaged, and another set goes on over that.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,8 +13,20 @@ use paranoid_set::{Compaction, FlushJob, MemTableSet, SetOptions, View};
 use crate::support::rng::{Watchdog, replay_line, seed_or};
 use crate::support::sets::{History, Known, finish};
 
-const KEYS: [&[u8]; 12] =
-    [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h", b"i", b"j", b"k", b"a much longer key"];
+const KEYS: [&[u8]; 12] = [
+    b"a",
+    b"b",
+    b"c",
+    b"d",
+    b"e",
+    b"f",
+    b"g",
+    b"h",
+    b"i",
+    b"j",
+    b"k",
+    b"a much longer key",
+];
 
 /// So many of them are put into the oldest table.
 const OLDEST: usize = 9;
@@ -32,17 +44,29 @@ impl Setup {
         let last = self.set.write(&batch).unwrap();
         for (entry, sequence) in batch.entries().zip(last + 1 - batch.len() as u64..) {
             let entry = entry.unwrap();
-            self.all.insert(sequence, entry.kind(), entry.key(), entry.value());
+            self.all
+                .insert(sequence, entry.kind(), entry.key(), entry.value());
         }
     }
 
     fn new() -> Self {
-        let table = MemTableOptions::builder().write_buffer_size(16 << 10).seed(5).build().unwrap();
+        let table = MemTableOptions::builder()
+            .write_buffer_size(16 << 10)
+            .seed(5)
+            .build()
+            .unwrap();
         let options = SetOptions::builder().table(table).build().unwrap();
         let set = MemTableSet::open(options, History::default()).unwrap();
-        let mut setup = Setup { set, all: History::default() };
+        let mut setup = Setup {
+            set,
+            all: History::default(),
+        };
         setup.write(|batch| {
-            KEYS[..9].iter().for_each(|key| batch.put(key, [*key, b" of the first table"].concat()).unwrap());
+            KEYS[..9].iter().for_each(|key| {
+                batch
+                    .put(key, [*key, b" of the first table"].concat())
+                    .unwrap()
+            });
             batch.delete_range(b"g", b"h").unwrap();
             batch.merge(b"c", b"operand").unwrap();
         });
@@ -88,7 +112,8 @@ fn hit(piece: &Piece) -> Hit {
     }
 }
 
-/// The keys that may be refused: that of the damaged entry, and those beside it if it is not known what lies between.
+/// The keys that may be refused: that of the damaged entry, and those beside it if it is not known
+/// what lies between.
 fn allowed(piece: &Piece) -> BTreeSet<&'static [u8]> {
     let table = &KEYS[..OLDEST];
     let own = piece.owner.as_ref().filter(|_| piece.part == Part::Points);
@@ -99,8 +124,9 @@ fn allowed(piece: &Piece) -> BTreeSet<&'static [u8]> {
         return [table[at]].into();
     }
     let (before, after) = (at.checked_sub(1).map(|at| table[at]), table.get(at + 1));
-    let is_beside =
-        |key: &&[u8]| before.is_none_or(|before| before <= *key) && after.is_none_or(|after| key <= after);
+    let is_beside = |key: &&[u8]| {
+        before.is_none_or(|before| before <= *key) && after.is_none_or(|after| key <= after)
+    };
     KEYS.into_iter().filter(is_beside).collect()
 }
 
@@ -133,11 +159,18 @@ fn trial(setup: &mut Setup, piece: &Piece, control: &History) -> Result<bool, St
     let refused = read_all(setup, "before the flush")?;
     let allowed = allowed(piece);
     ensure!(refused.is_subset(&allowed), "{refused:?} are not read");
-    let mut job = setup.set.begin_flush().map_err(|error| format!("begin: {error}"))?.ok_or("no job")?;
+    let mut job = setup
+        .set
+        .begin_flush()
+        .map_err(|error| format!("begin: {error}"))?
+        .ok_or("no job")?;
     let mut flushed = History::default();
     match job.flush(&mut flushed) {
         Ok(summary) => {
-            ensure!(flushed.points == control.points && flushed.ranges == control.ranges, "flushed");
+            ensure!(
+                flushed.points == control.points && flushed.ranges == control.ranges,
+                "flushed"
+            );
             ensure!(summary != FlushSummary::default(), "nothing flushed");
             return Ok(false);
         }
@@ -146,7 +179,10 @@ fn trial(setup: &mut Setup, piece: &Piece, control: &History) -> Result<bool, St
     }
     let is_stopped = |error: Option<Error>| error.is_some_and(|it| it.corruption().is_some());
     ensure!(is_stopped(setup.set.read_only()), "the set takes writes");
-    ensure!(is_stopped(setup.set.write(&WriteBatch::new()).err()), "a batch was taken");
+    ensure!(
+        is_stopped(setup.set.write(&WriteBatch::new()).err()),
+        "a batch was taken"
+    );
     let refused = read_all(setup, "after the flush")?;
     ensure!(refused.is_subset(&allowed), "{refused:?} are not read");
     salvage(setup, job, piece)?;
@@ -157,34 +193,68 @@ fn trial(setup: &mut Setup, piece: &Piece, control: &History) -> Result<bool, St
 fn salvage(setup: &mut Setup, mut job: FlushJob<History>, piece: &Piece) -> Result<(), String> {
     let last = job.last_sequence();
     let mut saved = History::default();
-    let summary = job.salvage(&mut saved).map_err(|error| format!("salvage: {error}"))?;
+    let summary = job
+        .salvage(&mut saved)
+        .map_err(|error| format!("salvage: {error}"))?;
     let written = |sequence: &u64| *sequence <= last;
     let owner = piece.owner.as_ref().filter(|_| hit(piece) == Hit::Entry);
     let is_lost = |sequence: u64| owner.is_some_and(|owner| owner.sequence == sequence);
     let all = &setup.all;
     if hit(piece) != Hit::Other {
-        let points =
-            all.points.iter().filter(|((_, Reverse(number)), _)| written(number) && !is_lost(*number));
-        let ranges = all.ranges.iter().filter(|range| written(&range.2) && !is_lost(range.2));
+        let points = all
+            .points
+            .iter()
+            .filter(|((_, Reverse(number)), _)| written(number) && !is_lost(*number));
+        let ranges = all
+            .ranges
+            .iter()
+            .filter(|range| written(&range.2) && !is_lost(range.2));
         ensure!(points.eq(&saved.points), "salvaged {:?}", saved.points);
-        ensure!(ranges.map(|range| range.2).eq(saved.ranges.iter().map(|range| range.2)), "ranges");
+        ensure!(
+            ranges
+                .map(|range| range.2)
+                .eq(saved.ranges.iter().map(|range| range.2)),
+            "ranges"
+        );
         ensure!(summary.missing == u64::from(owner.is_some()), "{summary:?}");
     }
-    ensure!(saved.points.iter().all(|entry| all.points.get(entry.0) == Some(entry.1)), "made up");
-    job.install(|_| Ok(saved)).map_err(|error| format!("install: {error}"))?;
-    ensure!(setup.set.write(&WriteBatch::new()).is_err(), "it takes writes");
+    ensure!(
+        saved
+            .points
+            .iter()
+            .all(|entry| all.points.get(entry.0) == Some(entry.1)),
+        "made up"
+    );
+    job.install(|_| Ok(saved))
+        .map_err(|error| format!("install: {error}"))?;
+    ensure!(
+        setup.set.write(&WriteBatch::new()).is_err(),
+        "it takes writes"
+    );
     // What is left is flushed, and another set goes on.
     let rest = setup.set.switch().and_then(|_| setup.set.begin_flush());
-    let mut rest = rest.map_err(|error| format!("begin: {error}"))?.ok_or("no job for the rest")?;
+    let mut rest = rest
+        .map_err(|error| format!("begin: {error}"))?
+        .ok_or("no job for the rest")?;
     let mut base = History::clone(setup.set.view().base());
-    rest.flush(&mut base).map_err(|error| format!("the rest: {error}"))?;
-    let options = SetOptions::builder().last_sequence(rest.last_sequence()).build().unwrap();
+    rest.flush(&mut base)
+        .map_err(|error| format!("the rest: {error}"))?;
+    let options = SetOptions::builder()
+        .last_sequence(rest.last_sequence())
+        .build()
+        .unwrap();
     setup.set = MemTableSet::open(options, base).unwrap();
     setup.write(|batch| batch.put(b"j", b"after").unwrap());
     let view = setup.set.view();
-    for key in KEYS.into_iter().filter(|key| owner.is_none_or(|owner| *owner.key != **key)) {
+    for key in KEYS
+        .into_iter()
+        .filter(|key| owner.is_none_or(|owner| *owner.key != **key))
+    {
         let known = read(&view, key).map_err(|error| format!("{key:?}: {error}"))?;
-        ensure!(known == setup.wanted(key) || hit(piece) == Hit::Other, "{key:?} is {known:?}");
+        ensure!(
+            known == setup.wanted(key) || hit(piece) == Hit::Other,
+            "{key:?} is {known:?}"
+        );
     }
     Ok(())
 }
@@ -214,7 +284,10 @@ fn control() -> History {
     let mut flushed = History::default();
     job.flush(&mut flushed).unwrap();
     assert!(
-        matches!(job.salvage(&mut History::default()), Err(Error::InvalidArgument(_))),
+        matches!(
+            job.salvage(&mut History::default()),
+            Err(Error::InvalidArgument(_))
+        ),
         "nothing is damaged"
     );
     job.install(|_| Ok(flushed.clone())).unwrap();
@@ -233,7 +306,11 @@ fn every_flipped_bit_of_a_table_is_harmless_or_salvaged() {
     let (mut salvaged, mut harmless, mut number) = (0, 0, seed);
     for (at, piece) in pieces.iter().enumerate() {
         // Free space is as any other free space.
-        let bytes = if piece.region == Region::Free { piece.len().min(4) } else { piece.len() };
+        let bytes = if piece.region == Region::Free {
+            piece.len().min(4)
+        } else {
+            piece.len()
+        };
         for bit in (0..bytes).flat_map(|byte| {
             number += 1;
             bits(number).map(move |bit| byte * 8 + bit)
@@ -245,7 +322,10 @@ fn every_flipped_bit_of_a_table_is_harmless_or_salvaged() {
             match trial(&mut setup, &injector.pieces()[at].clone(), &control) {
                 Ok(true) => salvaged += 1,
                 Ok(false) => harmless += 1,
-                Err(text) => panic!("{piece:?}, bit {bit}: {text}\nreplay: {}", replay_line(test, seed)),
+                Err(text) => panic!(
+                    "{piece:?}, bit {bit}: {text}\nreplay: {}",
+                    replay_line(test, seed)
+                ),
             }
         }
     }
@@ -253,8 +333,15 @@ fn every_flipped_bit_of_a_table_is_harmless_or_salvaged() {
         "of {} flips, {salvaged} were found by the flush and salvaged, {harmless} did no harm",
         salvaged + harmless
     );
-    let floors = if cfg!(debug_assertions) { (100, 10) } else { (10_000, 10_000) };
-    assert!(salvaged > floors.0 && harmless > floors.1, "{salvaged} {harmless}");
+    let floors = if cfg!(debug_assertions) {
+        (100, 10)
+    } else {
+        (10_000, 10_000)
+    };
+    assert!(
+        salvaged > floors.0 && harmless > floors.1,
+        "{salvaged} {harmless}"
+    );
 }
 
 /// What a pulled flush of a set has handed out.
@@ -263,8 +350,15 @@ fn pull(items: &mut Compaction<'_>, into: &mut History, most: usize) -> Result<b
         match items.next() {
             Ok(Some(FlushItem::Entry(entry))) => {
                 let (key, value) = (entry.user_key, entry.value);
-                let own = entry.protection.check(key, value, entry.sequence, entry.kind);
-                ensure!(own.is_some(), "{}@{} is torn", key.escape_ascii(), entry.sequence);
+                let own = entry
+                    .protection
+                    .check(key, value, entry.sequence, entry.kind);
+                ensure!(
+                    own.is_some(),
+                    "{}@{} is torn",
+                    key.escape_ascii(),
+                    entry.sequence
+                );
                 into.insert(entry.sequence, entry.kind, key, value);
             }
             Ok(Some(FlushItem::Fragment(fragment))) => into.fragment(fragment).unwrap(),
@@ -276,8 +370,8 @@ fn pull(items: &mut Compaction<'_>, into: &mut History, most: usize) -> Result<b
     Ok(false)
 }
 
-/// A bit of the oldest table flips between two calls of a pulled flush: what is handed out is right, and all of it if the
-/// flush comes to its end.
+/// A bit of the oldest table flips between two calls of a pulled flush: what is handed out is
+/// right, and all of it if the flush comes to its end.
 #[test]
 fn a_pulled_flush_hands_out_nothing_that_was_damaged_meanwhile() {
     let test = "set_damage::a_pulled_flush_hands_out_nothing_that_was_damaged_meanwhile";
@@ -289,10 +383,16 @@ fn a_pulled_flush_hands_out_nothing_that_was_damaged_meanwhile() {
     let mut ended = 0;
     let mut injector = injector(&view);
     let pieces = injector.pieces().to_vec();
-    for (number, (at, piece)) in
-        pieces.iter().enumerate().filter(|(_, piece)| hit(piece) == Hit::Entry).enumerate()
+    for (number, (at, piece)) in pieces
+        .iter()
+        .enumerate()
+        .filter(|(_, piece)| hit(piece) == Hit::Entry)
+        .enumerate()
     {
-        for bit in (0..piece.len() * 8).skip(number % 5).step_by(if cfg!(debug_assertions) { 5 } else { 1 }) {
+        for bit in (0..piece.len() * 8)
+            .skip(number % 5)
+            .step_by(if cfg!(debug_assertions) { 5 } else { 1 })
+        {
             for gone in 0..=control.points.len() {
                 let mut job = setup.set.begin_flush().unwrap().unwrap();
                 let mut flushed = History::default();
@@ -303,8 +403,10 @@ fn a_pulled_flush_hands_out_nothing_that_was_damaged_meanwhile() {
                 });
                 injector.undo();
                 let is_whole = flushed.points == control.points && flushed.ranges == control.ranges;
-                let is_right =
-                    flushed.points.iter().all(|entry| control.points.get(entry.0) == Some(entry.1));
+                let is_right = flushed
+                    .points
+                    .iter()
+                    .all(|entry| control.points.get(entry.0) == Some(entry.1));
                 ended += usize::from(trial == Ok(true));
                 assert!(
                     is_right && trial.as_ref().is_ok_and(|ended| !ended || is_whole),
@@ -318,8 +420,8 @@ fn a_pulled_flush_hands_out_nothing_that_was_damaged_meanwhile() {
     assert!(ended > 0, "an entry that was handed out may be damaged");
 }
 
-/// Sets that are damaged where they stopped: the table that has numbers on both sides of the stop is flushed or salvaged up to there;
-/// nothing above it is handed out, and another set goes on.
+/// Sets that are damaged where they stopped: the table that has numbers on both sides of the stop
+/// is flushed or salvaged up to there; nothing above it is handed out, and another set goes on.
 mod set_stopped_damage {
     use std::sync::Arc;
 
@@ -334,7 +436,9 @@ mod set_stopped_damage {
     const BATCH: [&[u8]; 6] = [b"aa", b"b", b"bb", b"m", b"n", b"z"];
 
     fn options() -> MemTableOptions {
-        let options = MemTableOptions::builder().write_buffer_size(32 << 10).seed(5);
+        let options = MemTableOptions::builder()
+            .write_buffer_size(32 << 10)
+            .seed(5);
         options.whole_key_filter(0.04).build().unwrap()
     }
 
@@ -346,20 +450,29 @@ mod set_stopped_damage {
     }
 
     fn injector(table: &TableReader) -> FaultInjector<'_> {
-        // SAFETY: one thread uses the table, and nothing borrowed from it is held while a bit is flipped.
+        // SAFETY: one thread uses the table, and nothing borrowed from it is held while a bit is
+        // flipped.
         #[expect(unsafe_code, reason = "breaks memory on purpose")]
         let injector = unsafe { FaultInjector::open(table) };
         injector.unwrap()
     }
 
-    /// Every piece of such a table with the bits of it that are flipped in turn: one per byte, fewer in a debug build.
+    /// Every piece of such a table with the bits of it that are flipped in turn: one per byte,
+    /// fewer in a debug build.
     fn flips(pieces: &[Piece]) -> Vec<(usize, usize)> {
         let step = if cfg!(debug_assertions) { 5 } else { 1 };
         let bits = |(at, piece): (usize, &Piece)| {
-            (at % step..piece.len()).step_by(step).map(move |byte| (at, byte * 8 + (at + byte) % 8))
+            (at % step..piece.len())
+                .step_by(step)
+                .map(move |byte| (at, byte * 8 + (at + byte) % 8))
         };
         let is_used = |(_, piece): &(usize, &Piece)| piece.region != Region::Free;
-        pieces.iter().enumerate().filter(is_used).flat_map(bits).collect()
+        pieces
+            .iter()
+            .enumerate()
+            .filter(is_used)
+            .flat_map(bits)
+            .collect()
     }
 
     /// A set with a journal, and what was acknowledged.
@@ -372,9 +485,15 @@ mod set_stopped_damage {
     impl Stopped {
         fn new() -> Self {
             let journal = MemoryJournal::default();
-            let options = SetOptions::builder().table(options()).journal(Arc::new(journal.clone()));
+            let options = SetOptions::builder()
+                .table(options())
+                .journal(Arc::new(journal.clone()));
             let set = MemTableSet::open(options.build().unwrap(), History::default()).unwrap();
-            let mut stopped = Stopped { set, journal, known: History::default() };
+            let mut stopped = Stopped {
+                set,
+                journal,
+                known: History::default(),
+            };
             let mut batch = puts(&BEFORE, b"before");
             batch.merge(b"c", b"operand").unwrap();
             batch.delete_range(b"d", b"e").unwrap();
@@ -386,7 +505,8 @@ mod set_stopped_damage {
             let last = self.set.write_with(batch, Durability::Synced)?;
             for (entry, sequence) in batch.entries().zip(last + 1 - batch.len() as u64..) {
                 let entry = entry.unwrap();
-                self.known.insert(sequence, entry.kind(), entry.key(), entry.value());
+                self.known
+                    .insert(sequence, entry.kind(), entry.key(), entry.value());
             }
             Ok(())
         }
@@ -406,12 +526,16 @@ mod set_stopped_damage {
             }
         }
 
-        /// Closes a set that is damaged where it stopped, flushes its table up to there, and opens another one. Returns whether a salvage
-        /// was needed.
+        /// Closes a set that is damaged where it stopped, flushes its table up to there, and opens
+        /// another one. Returns whether a salvage was needed.
         fn open_anew(&mut self, piece: &Piece) -> bool {
             assert_eq!(self.set.switch().unwrap(), 1);
             self.check(|_| false);
-            let mut job = self.set.begin_flush().unwrap().expect("the closed table can be flushed");
+            let mut job = self
+                .set
+                .begin_flush()
+                .unwrap()
+                .expect("the closed table can be flushed");
             let mut saved = History::default();
             let is_damaged = job.flush(&mut saved).is_err();
             if is_damaged {
@@ -427,19 +551,25 @@ mod set_stopped_damage {
             }
             // What is known and verifies is handed out, and nothing else.
             let is_known = |entry: &(&_, &_)| self.known.points.get(entry.0) == Some(entry.1);
-            assert!(saved.points.iter().all(|entry| is_known(&entry)), "{saved:?}");
+            assert!(
+                saved.points.iter().all(|entry| is_known(&entry)),
+                "{saved:?}"
+            );
             assert!(saved.ranges.is_subset(&self.known.ranges), "{saved:?}");
             let last = job.last_sequence();
             job.install(|_| Ok(saved)).unwrap();
             let options = SetOptions::builder().table(options()).last_sequence(last);
-            let options = options.first_table(9).journal(Arc::new(self.journal.clone()));
+            let options = options
+                .first_table(9)
+                .journal(Arc::new(self.journal.clone()));
             let base = History::clone(self.set.view().base());
             self.set = MemTableSet::open(options.build().unwrap(), base).unwrap();
             is_damaged
         }
     }
 
-    /// A sync that fails stops a set, and its table is damaged: what is below the stop is salvaged, what is above it is gone.
+    /// A sync that fails stops a set, and its table is damaged: what is below the stop is salvaged,
+    /// what is above it is gone.
     #[test]
     fn a_stopped_set_that_is_damaged_is_salvaged_up_to_the_stop() {
         let _watchdog = Watchdog::new(
@@ -464,8 +594,12 @@ mod set_stopped_damage {
             let piece = injector.pieces()[at].clone();
             drop(injector);
             let needed = stopped.open_anew(&piece);
-            (salvaged, harmless) = (salvaged + usize::from(needed), harmless + usize::from(!needed));
-            let is_lost = |key: &[u8]| needed && piece.owner.as_ref().is_none_or(|owner| *owner.key == *key);
+            (salvaged, harmless) = (
+                salvaged + usize::from(needed),
+                harmless + usize::from(!needed),
+            );
+            let is_lost =
+                |key: &[u8]| needed && piece.owner.as_ref().is_none_or(|owner| *owner.key == *key);
             stopped.check(is_lost);
             stopped.write(&puts(&BATCH, b"after")).unwrap();
             stopped.check(is_lost);

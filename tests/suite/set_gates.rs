@@ -1,4 +1,5 @@
-//! Sets without a journal: many threads take numbers inside gates while tables are switched and flushed.
+//! Sets without a journal: many threads take numbers inside gates while tables are switched and
+//! flushed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
@@ -25,12 +26,19 @@ fn key(writer: u64, n: u64, record: u64) -> [u8; 16] {
 }
 
 /// Writes the batches of one thread. Returns the first and the last number of each.
-fn write(set: &MemTableSet<()>, writer: u64, batches: u64) -> Vec<(SequenceNumber, SequenceNumber)> {
+fn write(
+    set: &MemTableSet<()>,
+    writer: u64,
+    batches: u64,
+) -> Vec<(SequenceNumber, SequenceNumber)> {
     let write = |n: u64| {
         if !n.is_multiple_of(4) {
             let key = key(writer, n, 0);
             let number = set.put(key, key).unwrap();
-            assert!(set.view().sequence() >= number, "not visible when its put returns");
+            assert!(
+                set.view().sequence() >= number,
+                "not visible when its put returns"
+            );
             return (number, number);
         }
         let mut batch = WriteBatch::new();
@@ -50,10 +58,16 @@ fn flush(set: &MemTableSet<()>, flushed: &mut Vec<SequenceNumber>, end: &mut Seq
         let last = job.last_sequence();
         let mut items = job.items().unwrap();
         while let Some(item) = items.next().unwrap() {
-            let FlushItem::Entry(entry) = item else { panic!("nothing is deleted") };
+            let FlushItem::Entry(entry) = item else {
+                panic!("nothing is deleted")
+            };
             assert_eq!(entry.user_key, entry.value, "a torn entry");
             let number = entry.sequence;
-            assert!((*end + 1..=last).contains(&number), "{number} in tables of {}..={last}", *end + 1);
+            assert!(
+                (*end + 1..=last).contains(&number),
+                "{number} in tables of {}..={last}",
+                *end + 1
+            );
             flushed.push(number);
         }
         drop(items);
@@ -71,18 +85,25 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Numbers follow each other without a gap, each entry is flushed once, with the table that its number belongs to.
+/// Numbers follow each other without a gap, each entry is flushed once, with the table that its
+/// number belongs to.
 fn numbers_are_those_of_their_tables(test: &str, write_buffer_size: u64) {
     let _watchdog = Watchdog::new(test, 0);
-    let tables = MemTableOptions::builder().write_buffer_size(write_buffer_size).build().unwrap();
-    let options = SetOptions::builder().table(tables).max_write_buffer_number(u64::MAX);
+    let tables = MemTableOptions::builder()
+        .write_buffer_size(write_buffer_size)
+        .build()
+        .unwrap();
+    let options = SetOptions::builder()
+        .table(tables)
+        .max_write_buffer_number(u64::MAX);
     let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
     let (batches, over) = (amount_or_few(3_000, 250, 3), AtomicBool::new(false));
     let (mut flushed, mut end, mut switches) = (Vec::new(), 0, 0_u64);
     let mut commits = scope(|threads| {
         let set = &set;
-        let writers: Vec<_> =
-            (0..WRITERS).map(|writer| threads.spawn(move || write(set, writer, batches))).collect();
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| threads.spawn(move || write(set, writer, batches)))
+            .collect();
         let flusher = threads.spawn(|| {
             while !over.load(Ordering::Acquire) {
                 set.switch().unwrap();
@@ -91,7 +112,10 @@ fn numbers_are_those_of_their_tables(test: &str, write_buffer_size: u64) {
             }
         });
         let ends = Ends(&over);
-        let commits: Vec<_> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+        let commits: Vec<_> = writers
+            .into_iter()
+            .flat_map(|writer| writer.join().unwrap())
+            .collect();
         drop(ends);
         flusher.join().unwrap();
         commits

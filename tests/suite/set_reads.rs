@@ -1,7 +1,8 @@
-//! What a set answers: entries and cursors over its tables and the base, against one ordered history.
+//! What a set answers: entries and cursors over its tables and the base, against one ordered
+//! history.
 
-/// A set against one ordered history: random batches, snapshots, views that are kept, switches, flushes that fail or end,
-/// and what a recovery makes of the journal.
+/// A set against one ordered history: random batches, snapshots, views that are kept, switches,
+/// flushes that fail or end, and what a recovery makes of the journal.
 mod set_model {
     use std::sync::Arc;
 
@@ -13,7 +14,9 @@ mod set_model {
 
     use super::set_scans::walk;
     use crate::support::rng::{Rng, Watchdog, amount_or_few, replay_line, seed_or};
-    use crate::support::sets::{History, HistorySource, Known, MemoryJournal, finish, read_through};
+    use crate::support::sets::{
+        History, HistorySource, Known, MemoryJournal, finish, read_through,
+    };
 
     const KEYS: u64 = 40;
 
@@ -47,13 +50,18 @@ mod set_model {
 
     fn tables(rng: &mut Rng) -> MemTableOptions {
         let builder = MemTableOptions::builder().seed(rng.next_u64());
-        builder.write_buffer_size(*rng.pick(&[20 << 10, 64 << 10, 300 << 10])).build().unwrap()
+        builder
+            .write_buffer_size(*rng.pick(&[20 << 10, 64 << 10, 300 << 10]))
+            .build()
+            .unwrap()
     }
 
     impl Trial {
         fn new(mut rng: Rng) -> Trial {
             let journal = rng.one_in(2).then(MemoryJournal::default);
-            let mut options = SetOptions::builder().table(tables(&mut rng)).max_write_buffer_number(u64::MAX);
+            let mut options = SetOptions::builder()
+                .table(tables(&mut rng))
+                .max_write_buffer_number(u64::MAX);
             if let Some(journal) = &journal {
                 options = options.journal(Arc::new(journal.clone()));
             }
@@ -88,18 +96,33 @@ mod set_model {
             ]);
             let value = match kind {
                 Kind::DELETE => vec![],
-                Kind::RANGE_DELETE => [key.as_slice(), &[b'a'; 2][..self.rng.index(2) + 1]].concat(),
+                Kind::RANGE_DELETE => {
+                    [key.as_slice(), &[b'a'; 2][..self.rng.index(2) + 1]].concat()
+                }
                 _ => value,
             };
             // Now and then over many keys.
-            let value = if kind == Kind::RANGE_DELETE && self.rng.one_in(4) { b"k3".to_vec() } else { value };
+            let value = if kind == Kind::RANGE_DELETE && self.rng.one_in(4) {
+                b"k3".to_vec()
+            } else {
+                value
+            };
             if kind == Kind::RANGE_DELETE && key >= value {
                 batch.append(&empty_range()).unwrap();
                 return;
             }
-            let holds =
-                |ranges: &History| ranges.ranges.iter().any(|range| range.0 == key && range.2 == sequence);
-            if self.all.points.contains_key(&(key.clone(), std::cmp::Reverse(sequence))) || holds(&self.all) {
+            let holds = |ranges: &History| {
+                ranges
+                    .ranges
+                    .iter()
+                    .any(|range| range.0 == key && range.2 == sequence)
+            };
+            if self
+                .all
+                .points
+                .contains_key(&(key.clone(), std::cmp::Reverse(sequence)))
+                || holds(&self.all)
+            {
                 return;
             }
             batch.insert(kind, &key, &value).unwrap();
@@ -123,7 +146,11 @@ mod set_model {
                 self.unlogged = self.last;
             }
             let by_kind = self.rng.one_in(2);
-            let single = if by_kind && batch.len() == 1 { self.write_single(&batch) } else { None };
+            let single = if by_kind && batch.len() == 1 {
+                self.write_single(&batch)
+            } else {
+                None
+            };
             let written = single.unwrap_or_else(|| self.set.write_with(&batch, durability));
             assert_eq!(written.unwrap(), self.last);
         }
@@ -148,8 +175,18 @@ mod set_model {
             walk(view, &self.all, &keys, &mut self.rng);
             for (key, found) in keys.iter().zip(view.multi_get(&keys)) {
                 let expected = self.all.read(key, view.sequence(), Known::default());
-                assert_eq!(read_through(view, key), expected, "{key:?} at {}", view.sequence());
-                assert_eq!(finish(view, key, found.unwrap()), expected, "{key:?} at {}", view.sequence());
+                assert_eq!(
+                    read_through(view, key),
+                    expected,
+                    "{key:?} at {}",
+                    view.sequence()
+                );
+                assert_eq!(
+                    finish(view, key, found.unwrap()),
+                    expected,
+                    "{key:?} at {}",
+                    view.sequence()
+                );
             }
         }
 
@@ -157,7 +194,10 @@ mod set_model {
             let view = self.set.view();
             assert_eq!(view.sequence(), self.last, "all writes have returned");
             self.check(&view);
-            if let Some(snapshot) = self.snapshots.get(self.rng.index(self.snapshots.len().max(1))) {
+            if let Some(snapshot) = self
+                .snapshots
+                .get(self.rng.index(self.snapshots.len().max(1)))
+            {
                 let view = self.set.view_at(snapshot).unwrap();
                 assert_eq!(view.sequence(), snapshot.sequence());
                 self.check(&view);
@@ -172,16 +212,24 @@ mod set_model {
                 0 => self.snapshots.push(self.set.snapshot()),
                 1 => self.views.push(self.set.view()),
                 2 if !self.snapshots.is_empty() => {
-                    drop(self.snapshots.swap_remove(self.rng.index(self.snapshots.len())));
+                    drop(
+                        self.snapshots
+                            .swap_remove(self.rng.index(self.snapshots.len())),
+                    );
                 }
-                3 if !self.views.is_empty() => drop(self.views.swap_remove(self.rng.index(self.views.len()))),
+                3 if !self.views.is_empty() => {
+                    drop(self.views.swap_remove(self.rng.index(self.views.len())))
+                }
                 _ => {}
             }
         }
 
-        /// A failed sync: the batch is never seen or flushed and hides nothing. What is visible is flushed, and a new set goes on over it.
+        /// A failed sync: the batch is never seen or flushed and hides nothing. What is visible is
+        /// flushed, and a new set goes on over it.
         fn stop(&mut self) {
-            let Some(journal) = self.journal.clone() else { return };
+            let Some(journal) = self.journal.clone() else {
+                return;
+            };
             journal.0.lock().unwrap().sync_fails = Some(Error::Frozen);
             let mut batch = WriteBatch::new();
             for _ in 0..1 + self.rng.below(3) {
@@ -195,8 +243,13 @@ mod set_model {
                 added.unwrap();
             }
             let refused = self.set.write_with(&batch, Durability::Synced);
-            assert!(matches!(refused, Err(Error::ReadOnly { cause }) if matches!(*cause, Error::Frozen)));
-            assert!(matches!(self.set.write(&batch), Err(Error::ReadOnly { .. })));
+            assert!(
+                matches!(refused, Err(Error::ReadOnly { cause }) if matches!(*cause, Error::Frozen))
+            );
+            assert!(matches!(
+                self.set.write(&batch),
+                Err(Error::ReadOnly { .. })
+            ));
             self.look();
             self.set.switch().unwrap();
             self.look();
@@ -207,7 +260,13 @@ mod set_model {
                 self.flushed = job.last_sequence();
             }
             job.map_or(Ok(()), |job| job.install(|_| Ok(base))).unwrap();
-            assert_eq!((self.set.view().readers().count(), self.set.view().sequence()), (1, self.last));
+            assert_eq!(
+                (
+                    self.set.view().readers().count(),
+                    self.set.view().sequence()
+                ),
+                (1, self.last)
+            );
             self.look();
             // Nobody was told of the batch, which may be in the journal.
             journal.0.lock().unwrap().batches.clear();
@@ -220,7 +279,10 @@ mod set_model {
                 assert_eq!(self.set.view().readers().count(), 1);
                 return;
             };
-            assert!(self.set.begin_flush().unwrap().is_none(), "one job at a time");
+            assert!(
+                self.set.begin_flush().unwrap().is_none(),
+                "one job at a time"
+            );
             let mut base = History::clone(self.set.view().base());
             if self.rng.one_in(3) {
                 let failed = job.flush(&mut Failing(self.rng.below(10)));
@@ -252,15 +314,21 @@ mod set_model {
             assert_eq!(self.set.view().readers().count(), before - flushed);
         }
 
-        /// A compaction of the base, under whatever views and snapshots there are; now and then one that fails, or ends during a flush.
+        /// A compaction of the base, under whatever views and snapshots there are; now and then one
+        /// that fails, or ends during a flush.
         fn compact(&mut self) {
-            let job = if self.rng.one_in(3) { self.set.begin_flush().unwrap() } else { None };
+            let job = if self.rng.one_in(3) {
+                self.set.begin_flush().unwrap()
+            } else {
+                None
+            };
             let view = self.set.view();
             let mut wanted: Vec<u64> = self.snapshots.iter().map(Snapshot::sequence).collect();
             wanted.sort_unstable();
             wanted.dedup();
             assert_eq!(self.set.snapshots(), wanted);
-            let sources: Vec<Box<dyn SortedSource>> = vec![Box::new(HistorySource::new(view.base()))];
+            let sources: Vec<Box<dyn SortedSource>> =
+                vec![Box::new(HistorySource::new(view.base()))];
             let mut merge = Compaction::over(Arc::new(Bytewise), &self.set.snapshots(), sources);
             if self.rng.one_in(2) {
                 merge = merge.to_lowest_level();
@@ -270,7 +338,8 @@ mod set_model {
             if self.rng.one_in(4) {
                 let failed = self.set.replace_base(|_| Err(Error::Frozen));
                 assert!(
-                    matches!(failed, Err(Error::Frozen)) && Arc::ptr_eq(self.set.view().base(), view.base())
+                    matches!(failed, Err(Error::Frozen))
+                        && Arc::ptr_eq(self.set.view().base(), view.base())
                 );
             }
             self.set.replace_base(|_| Ok(base)).unwrap();
@@ -287,21 +356,31 @@ mod set_model {
             }
         }
 
-        /// A kill, if the journal and the base have everything: a new set over both says what the old one did, and goes on.
+        /// A kill, if the journal and the base have everything: a new set over both says what the
+        /// old one did, and goes on.
         fn kill(&mut self) {
-            let Some(journal) = self.journal.clone().filter(|_| self.unlogged <= self.flushed) else {
+            let Some(journal) = self
+                .journal
+                .clone()
+                .filter(|_| self.unlogged <= self.flushed)
+            else {
                 return;
             };
             let base = History::clone(self.set.view().base());
             self.snapshots.clear();
             self.views.clear();
             let first = journal.0.lock().unwrap().table + 1;
-            let options =
-                SetOptions::builder().table(tables(&mut self.rng)).journal(Arc::new(journal.clone()));
+            let options = SetOptions::builder()
+                .table(tables(&mut self.rng))
+                .journal(Arc::new(journal.clone()));
             let options = options.first_table(first).last_sequence(self.flushed);
             let options = options.max_write_buffer_number(u64::MAX).build().unwrap();
             self.set = MemTableSet::open(options, base).unwrap();
-            for batch in journal.recovered().into_iter().filter(|batch| batch.sequence() > self.flushed) {
+            for batch in journal
+                .recovered()
+                .into_iter()
+                .filter(|batch| batch.sequence() > self.flushed)
+            {
                 self.set.replay(&batch).unwrap();
             }
             self.kills += 1;
@@ -328,7 +407,8 @@ mod set_model {
         }
     }
 
-    /// `looks`: how often everything is compared, one in so many times that it might be. Returns how often a set was killed.
+    /// `looks`: how often everything is compared, one in so many times that it might be. Returns
+    /// how often a set was killed.
     fn run(seed: u64, operations: u64, looks: u64) -> u64 {
         let mut trial = Trial::new(Rng::new(seed));
         for _ in 0..operations {
@@ -353,13 +433,18 @@ mod set_model {
     fn a_set_is_its_history() {
         let test = "set_reads::set_model::a_set_is_its_history";
         let seed = seed_or(0x5e7);
-        // A million operations in an optimised build, most of them with few comparisons: two thirds of a minute.
+        // A million operations in an optimised build, most of them with few comparisons: two thirds
+        // of a minute.
         let (rounds, mut kills) = (amount_or_few(6_700, 5, 1), 0);
         for round in 0..rounds {
             let seed = seed.wrapping_add(round);
             let _watchdog = Watchdog::new(test, seed);
             println!("{}", replay_line(test, seed));
-            kills += run(seed, if cfg!(miri) { 12 } else { 150 }, if round < 400 { 1 } else { 12 });
+            kills += run(
+                seed,
+                if cfg!(miri) { 12 } else { 150 },
+                if round < 400 { 1 } else { 12 },
+            );
         }
         println!("{kills} kills");
         assert!(kills >= rounds / 3, "hardly a set was killed");
@@ -369,34 +454,58 @@ mod set_model {
     fn snapshots_of_other_sets_and_journals_that_are_missing_are_refused() {
         let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
         let other = MemTableSet::open(SetOptions::default(), ()).unwrap();
-        assert!(matches!(set.view_at(&other.snapshot()), Err(Error::InvalidArgument(_))));
+        assert!(matches!(
+            set.view_at(&other.snapshot()),
+            Err(Error::InvalidArgument(_))
+        ));
         let mut batch = WriteBatch::new();
         batch.put(b"k", b"v").unwrap();
         for durability in [Durability::Buffered, Durability::Synced] {
-            assert!(matches!(set.write_with(&batch, durability), Err(Error::InvalidArgument(_))));
+            assert!(matches!(
+                set.write_with(&batch, durability),
+                Err(Error::InvalidArgument(_))
+            ));
         }
         let short = MemTableOptions::builder().key_len_max(3).build().unwrap();
-        let short = MemTableSet::open(SetOptions::builder().table(short).build().unwrap(), ()).unwrap();
+        let short =
+            MemTableSet::open(SetOptions::builder().table(short).build().unwrap(), ()).unwrap();
         let mut long = WriteBatch::new();
         long.put(b"long", b"").unwrap();
-        assert!(matches!(short.write(&long), Err(Error::KeyTooLarge { len: 4, max: 3 })));
-        assert_eq!(short.write(&batch).unwrap(), 1, "a refused batch takes no number");
-        let options = SetOptions::builder().last_sequence((1 << 56) - 2).build().unwrap();
+        assert!(matches!(
+            short.write(&long),
+            Err(Error::KeyTooLarge { len: 4, max: 3 })
+        ));
+        assert_eq!(
+            short.write(&batch).unwrap(),
+            1,
+            "a refused batch takes no number"
+        );
+        let options = SetOptions::builder()
+            .last_sequence((1 << 56) - 2)
+            .build()
+            .unwrap();
         let set = MemTableSet::open(options, ()).unwrap();
         assert_eq!(set.write(&batch).unwrap(), (1 << 56) - 1);
-        assert!(matches!(set.write(&batch), Err(Error::InvalidArgument(_))), "numbers end there");
+        assert!(
+            matches!(set.write(&batch), Err(Error::InvalidArgument(_))),
+            "numbers end there"
+        );
         assert!(set.read_only().is_none());
     }
 
-    /// A batch that is larger than the write buffer gets a table of its own; one that fits no table is refused, and changes
-    /// nothing.
+    /// A batch that is larger than the write buffer gets a table of its own; one that fits no table
+    /// is refused, and changes nothing.
     #[test]
     fn large_batches_have_tables_of_their_own() {
         // Miri takes a second for the bytes of a few pages.
         let unit = if cfg!(miri) { 1 << 6 } else { 1 << 10 };
-        let tables =
-            MemTableOptions::builder().write_buffer_size(64 * unit).hard_limit(1024 * unit).build().unwrap();
-        let set = MemTableSet::open(SetOptions::builder().table(tables).build().unwrap(), ()).unwrap();
+        let tables = MemTableOptions::builder()
+            .write_buffer_size(64 * unit)
+            .hard_limit(1024 * unit)
+            .build()
+            .unwrap();
+        let set =
+            MemTableSet::open(SetOptions::builder().table(tables).build().unwrap(), ()).unwrap();
         let batch_of = |bytes: u64| {
             let mut batch = WriteBatch::new();
             batch.put(b"k", vec![7; bytes as usize]).unwrap();
@@ -408,17 +517,28 @@ mod set_model {
         set.write(&batch_of(900 * unit)).unwrap();
         assert!(set.view().readers().count() > tables);
         let tables = set.view().readers().count();
-        assert!(matches!(set.write(&batch_of(2048 * unit)), Err(Error::MemTableFull { .. })));
+        assert!(matches!(
+            set.write(&batch_of(2048 * unit)),
+            Err(Error::MemTableFull { .. })
+        ));
         assert_eq!(set.view().readers().count(), tables);
         assert_eq!(set.write(&batch_of(10)).unwrap(), 4, "no number was taken");
     }
 
-    /// A batch of nothing but empty ranges takes their numbers, as in RocksDB, and leaves an empty table empty.
+    /// A batch of nothing but empty ranges takes their numbers, as in RocksDB, and leaves an empty
+    /// table empty.
     #[test]
     fn empty_ranges_alone_take_numbers() {
         let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
         let mut batch = empty_range();
-        assert_eq!((set.write(&batch).unwrap(), set.view().sequence(), set.switch().unwrap()), (1, 1, 0));
+        assert_eq!(
+            (
+                set.write(&batch).unwrap(),
+                set.view().sequence(),
+                set.switch().unwrap()
+            ),
+            (1, 1, 0)
+        );
         batch.set_sequence(5);
         assert_eq!(set.replay(&batch).unwrap(), 5);
         batch.append(&empty_range()).unwrap();
@@ -426,17 +546,33 @@ mod set_model {
         assert_eq!(set.write(&WriteBatch::new()).unwrap(), 7);
         let mut batch = WriteBatch::new();
         batch.put(b"k", b"v").unwrap();
-        assert_eq!((set.write(&batch).unwrap(), set.stats().entries, set.switch().unwrap()), (8, 1, 1));
+        assert_eq!(
+            (
+                set.write(&batch).unwrap(),
+                set.stats().entries,
+                set.switch().unwrap()
+            ),
+            (8, 1, 1)
+        );
     }
 
-    /// What a replay brought is in the old journals alone: they stay until all of its tables are flushed.
+    /// What a replay brought is in the old journals alone: they stay until all of its tables are
+    /// flushed.
     #[test]
     fn old_journals_outlive_every_replayed_table() {
         let journal = MemoryJournal::default();
-        journal.0.lock().unwrap().batches.insert(1, vec![b"of an earlier set".to_vec()]);
+        journal
+            .0
+            .lock()
+            .unwrap()
+            .batches
+            .insert(1, vec![b"of an earlier set".to_vec()]);
         journal.0.lock().unwrap().table = 1;
-        let options =
-            SetOptions::builder().journal(Arc::new(journal.clone())).first_table(2).build().unwrap();
+        let options = SetOptions::builder()
+            .journal(Arc::new(journal.clone()))
+            .first_table(2)
+            .build()
+            .unwrap();
         let set = MemTableSet::open(options, History::default()).unwrap();
         for first in 1..=3 {
             let mut batch = WriteBatch::new();
@@ -457,7 +593,8 @@ mod set_model {
         }
     }
 
-    /// A version that a range tombstone of a flushed table covers is flushed only for a snapshot between the two.
+    /// A version that a range tombstone of a flushed table covers is flushed only for a snapshot
+    /// between the two.
     #[test]
     fn what_range_tombstones_cover_is_left_out_of_a_flush() {
         for (snapshots, wanted) in [(0, vec![6, 5]), (1, vec![6, 1, 5, 2])] {
@@ -478,15 +615,23 @@ mod set_model {
             let mut job = set.begin_flush().unwrap().unwrap();
             let mut flushed = History::default();
             let summary = job.flush(&mut flushed).unwrap();
-            let numbers: Vec<u64> = flushed.points.keys().map(|(_, sequence)| sequence.0).collect();
+            let numbers: Vec<u64> = flushed
+                .points
+                .keys()
+                .map(|(_, sequence)| sequence.0)
+                .collect();
             assert_eq!(numbers, wanted, "{} snapshots", kept.len());
-            assert_eq!((summary.entries + summary.hidden, flushed.ranges.len()), (5, 1));
+            assert_eq!(
+                (summary.entries + summary.hidden, flushed.ranges.len()),
+                (5, 1)
+            );
         }
     }
 }
 
-/// Cursors over the tables of a set and the base below them: what they show is what the history says, in any order of
-/// moves; and what they show of damaged tables is right, or comes after an error.
+/// Cursors over the tables of a set and the base below them: what they show is what the history
+/// says, in any order of moves; and what they show of damaged tables is right, or comes after an
+/// error.
 pub(crate) mod set_scans {
     use std::ops::Bound;
     use std::task::{Context, Poll, Waker};
@@ -515,32 +660,52 @@ pub(crate) mod set_scans {
             (_, Base::Value(value)) => Some(value.to_vec()),
             _ => None,
         };
-        (entry.user_key().to_vec(), Known { operands: entry.operands().to_vec(), value })
+        (
+            entry.user_key().to_vec(),
+            Known {
+                operands: entry.operands().to_vec(),
+                value,
+            },
+        )
     }
 
     /// Moves a cursor over a view and its base at random. `keys` ascend.
     pub(crate) fn walk(view: &View<History>, all: &History, keys: &[Vec<u8>], rng: &mut Rng) {
         let rows = rows(all, keys, view.sequence());
-        let mut cursor = view.merging_cursor(vec![Box::new(HistorySource::new(view.base()))]).unwrap();
+        let mut cursor = view
+            .merging_cursor(vec![Box::new(HistorySource::new(view.base()))])
+            .unwrap();
         let mut at: Option<usize> = None;
         for _ in 0..40 {
             let key = rng.pick(keys);
             let (moved, to) = match rng.below(10) {
                 0 => (cursor.first(), Some(0)),
                 1 => (cursor.last(), rows.len().checked_sub(1)),
-                2 => (cursor.seek(key), Some(rows.partition_point(|row| row.0 < *key))),
-                3 => (cursor.seek_for_prev(key), rows.partition_point(|row| row.0 <= *key).checked_sub(1)),
+                2 => (
+                    cursor.seek(key),
+                    Some(rows.partition_point(|row| row.0 < *key)),
+                ),
+                3 => (
+                    cursor.seek_for_prev(key),
+                    rows.partition_point(|row| row.0 <= *key).checked_sub(1),
+                ),
                 4..7 => (cursor.prev(), at.and_then(|at| at.checked_sub(1))),
                 _ => (cursor.next(), at.map(|at| at + 1)),
             };
             at = to.filter(|to| *to < rows.len());
-            assert_eq!(moved.unwrap().map(row), at.map(|at| rows[at].clone()), "at {}", view.sequence());
+            assert_eq!(
+                moved.unwrap().map(row),
+                at.map(|at| rows[at].clone()),
+                "at {}",
+                view.sequence()
+            );
             assert_eq!(cursor.entry().map(row), at.map(|at| rows[at].clone()));
         }
         bounded(view, &rows, keys, rng);
     }
 
-    /// Keys that compare equal may differ in bytes: a key is shown as its newest version has it, whichever way the cursor came.
+    /// Keys that compare equal may differ in bytes: a key is shown as its newest version has it,
+    /// whichever way the cursor came.
     #[test]
     fn a_key_is_that_of_its_newest_version() {
         let set = MemTableSet::open(set_under(CaseBlind), ()).unwrap();
@@ -568,7 +733,10 @@ pub(crate) mod set_scans {
                 name(cursor.next()),
                 name(cursor.seek_for_prev(b"kez")),
             ];
-            assert_eq!(names, [&shown[..], b"a", shown, shown].map(|name| Some(name.to_vec())));
+            assert_eq!(
+                names,
+                [&shown[..], b"a", shown, shown].map(|name| Some(name.to_vec()))
+            );
         }
     }
 
@@ -594,17 +762,41 @@ pub(crate) mod set_scans {
         };
         let expected: Rows = rows.iter().filter(is_inside).cloned().collect();
         let sources = || HistorySource::new(view.base());
-        let cursor = || view.merging_cursor(vec![Box::new(sources())]).unwrap().with_bounds((lower, upper));
+        let cursor = || {
+            view.merging_cursor(vec![Box::new(sources())])
+                .unwrap()
+                .with_bounds((lower, upper))
+        };
         let mut backward = all_of(&mut cursor(), Way::Backward).0;
         backward.reverse();
-        assert_eq!(all_of(&mut cursor(), Way::Forward).0, expected, "{lower:?} to {upper:?}");
+        assert_eq!(
+            all_of(&mut cursor(), Way::Forward).0,
+            expected,
+            "{lower:?} to {upper:?}"
+        );
         assert_eq!(backward, expected, "{lower:?} to {upper:?}");
-        let ascending: Rows = cursor().ascending().map(|entry| row(&entry.unwrap())).collect();
-        let mut descending: Rows = cursor().descending().map(|entry| row(&entry.unwrap())).collect();
+        let ascending: Rows = cursor()
+            .ascending()
+            .map(|entry| row(&entry.unwrap()))
+            .collect();
+        let mut descending: Rows = cursor()
+            .descending()
+            .map(|entry| row(&entry.unwrap()))
+            .collect();
         descending.reverse();
-        assert_eq!((&ascending, &descending), (&expected, &expected), "{lower:?} to {upper:?}");
-        for (key, found) in keys.iter().zip(view.merging_multi_get(keys, vec![Box::new(sources())])) {
-            let expected = rows.binary_search_by(|row| row.0.cmp(key)).ok().map(|at| rows[at].clone());
+        assert_eq!(
+            (&ascending, &descending),
+            (&expected, &expected),
+            "{lower:?} to {upper:?}"
+        );
+        for (key, found) in keys
+            .iter()
+            .zip(view.merging_multi_get(keys, vec![Box::new(sources())]))
+        {
+            let expected = rows
+                .binary_search_by(|row| row.0.cmp(key))
+                .ok()
+                .map(|at| rows[at].clone());
             assert_eq!(found.unwrap().as_ref().map(row), expected, "{key:?}");
             let found = view.merging_get(key, || vec![Box::new(sources())]);
             assert_eq!(found.unwrap().as_ref().map(row), expected, "{key:?}");
@@ -615,11 +807,19 @@ pub(crate) mod set_scans {
     #[test]
     fn an_excluded_bound_leaves_out_the_number_0() {
         let mut base = History::default();
-        [b"a", b"b"].iter().for_each(|key| base.insert(0, Kind::PUT, *key, b"value"));
+        [b"a", b"b"]
+            .iter()
+            .for_each(|key| base.insert(0, Kind::PUT, *key, b"value"));
         let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
-        let cursor = set.view().merging_cursor(vec![Box::new(HistorySource::new(&base))]).unwrap();
+        let cursor = set
+            .view()
+            .merging_cursor(vec![Box::new(HistorySource::new(&base))])
+            .unwrap();
         let mut cursor = cursor.with_bounds((Bound::Excluded(b"a"), Bound::Unbounded));
-        assert_eq!(cursor.first().unwrap().map(MergedEntry::user_key), Some(b"b".as_slice()));
+        assert_eq!(
+            cursor.first().unwrap().map(MergedEntry::user_key),
+            Some(b"b".as_slice())
+        );
     }
 
     /// What a task of an async runtime holds over an `await` may move to another thread with it.
@@ -655,7 +855,11 @@ pub(crate) mod set_scans {
     /// Everything that a cursor shows one way, and how many errors it met.
     fn all_of(cursor: &mut MergingCursor<'_>, way: Way) -> (Rows, usize) {
         let (mut shown, mut errors) = (vec![], 0);
-        let mut moved = if way == Way::Forward { cursor.first() } else { cursor.last() };
+        let mut moved = if way == Way::Forward {
+            cursor.first()
+        } else {
+            cursor.last()
+        };
         loop {
             match moved {
                 Ok(Some(entry)) => shown.push(row(entry)),
@@ -666,7 +870,11 @@ pub(crate) mod set_scans {
                     assert!(errors < 1000, "a scan ends");
                 }
             }
-            moved = if way == Way::Forward { cursor.next() } else { cursor.prev() };
+            moved = if way == Way::Forward {
+                cursor.next()
+            } else {
+                cursor.prev()
+            };
         }
     }
 
@@ -684,13 +892,22 @@ pub(crate) mod set_scans {
 
         /// Three immutable tables whose entries hide each other.
         fn made() -> (MemTableSet<History>, History) {
-            let tables = MemTableOptions::builder().write_buffer_size(64 << 10).seed(3).build().unwrap();
+            let tables = MemTableOptions::builder()
+                .write_buffer_size(64 << 10)
+                .seed(3)
+                .build()
+                .unwrap();
             let options = SetOptions::builder().table(tables).build().unwrap();
             let set = MemTableSet::open(options, History::default()).unwrap();
             let mut all = History::default();
             let mut sequence = 0;
             for table in [
-                [(Kind::PUT, "a", "1"), (Kind::PUT, "b", "2"), (Kind::PUT, "d", "3"), (Kind::PUT, "f", "4")],
+                [
+                    (Kind::PUT, "a", "1"),
+                    (Kind::PUT, "b", "2"),
+                    (Kind::PUT, "d", "3"),
+                    (Kind::PUT, "f", "4"),
+                ],
                 [
                     (Kind::DELETE, "b", ""),
                     (Kind::MERGE, "d", "+"),
@@ -707,7 +924,9 @@ pub(crate) mod set_scans {
                 let mut batch = WriteBatch::with_protection(8).unwrap();
                 for (kind, key, value) in table {
                     sequence += 1;
-                    batch.insert(kind, key.as_bytes(), value.as_bytes()).unwrap();
+                    batch
+                        .insert(kind, key.as_bytes(), value.as_bytes())
+                        .unwrap();
                     all.insert(sequence, kind, key.as_bytes(), value.as_bytes());
                 }
                 set.write(&batch).unwrap();
@@ -724,7 +943,9 @@ pub(crate) mod set_scans {
         fn check(view: &View<History>, all: &History, what: &str) {
             let expected = rows(all, &keys(), view.sequence());
             for way in [Way::Forward, Way::Backward] {
-                let Ok(mut cursor) = view.cursor() else { continue };
+                let Ok(mut cursor) = view.cursor() else {
+                    continue;
+                };
                 let (shown, errors) = all_of(&mut cursor, way);
                 let mut rest = expected.clone();
                 if way == Way::Backward {
@@ -734,7 +955,10 @@ pub(crate) mod set_scans {
                 for row in &shown {
                     assert!(rest.any(|expected| expected == row), "{what}: {row:?}");
                 }
-                assert!(errors > 0 || shown.len() == expected.len(), "{what}: rows are missing");
+                assert!(
+                    errors > 0 || shown.len() == expected.len(),
+                    "{what}: rows are missing"
+                );
                 let Ok(cursor) = view.cursor() else { continue };
                 let (mut kept, mut failed) = (0, 0);
                 let range: Box<dyn Iterator<Item = _>> = if way == Way::Forward {
@@ -754,7 +978,10 @@ pub(crate) mod set_scans {
                         }
                     }
                 }
-                assert!(failed > 0 || kept == expected.len(), "{what}: rows are missing");
+                assert!(
+                    failed > 0 || kept == expected.len(),
+                    "{what}: rows are missing"
+                );
             }
             for key in keys() {
                 match view.get(&key) {
@@ -778,23 +1005,31 @@ pub(crate) mod set_scans {
                         assert_eq!(read(&base), read(all), "{what}: {key:?}");
                     }
                 }
-                Err(Error::ReadOnly { cause }) => assert!(cause.corruption().is_some(), "{what}: {cause}"),
+                Err(Error::ReadOnly { cause }) => {
+                    assert!(cause.corruption().is_some(), "{what}: {cause}")
+                }
                 Err(other) => panic!("{what}: {other}"),
             }
         }
 
-        /// Bits of every entry, link and control word of every immutable table of a set, one after the other.
+        /// Bits of every entry, link and control word of every immutable table of a set, one after
+        /// the other.
         #[test]
         fn no_flipped_bit_of_a_table_turns_an_answer() {
-            let _watchdog =
-                Watchdog::new("set_reads::set_scans::damaged::no_flipped_bit_of_a_table_turns_an_answer", 0);
+            let _watchdog = Watchdog::new(
+                "set_reads::set_scans::damaged::no_flipped_bit_of_a_table_turns_an_answer",
+                0,
+            );
             let (set, all) = made();
             let mut job = set.begin_flush().unwrap().expect("three tables");
             let view = set.view();
             check(&view, &all, "intact");
             let (mut number, stride) = (0u64, 6000 / amount(6000, 400));
             for (place, reader) in view.readers().enumerate().skip(1) {
-                #[expect(unsafe_code, reason = "the fault injector breaks the memory on purpose")]
+                #[expect(
+                    unsafe_code,
+                    reason = "the fault injector breaks the memory on purpose"
+                )]
                 // SAFETY: one thread, and nothing borrowed is held while a bit is changed.
                 let mut injector = unsafe { FaultInjector::open(reader) }.unwrap();
                 for piece in 0..injector.pieces().len() {
@@ -804,7 +1039,8 @@ pub(crate) mod set_scans {
                             continue;
                         }
                         injector.flip(piece, bit);
-                        let what = format!("table {place}, {:?}, bit {bit}", injector.pieces()[piece]);
+                        let what =
+                            format!("table {place}, {:?}, bit {bit}", injector.pieces()[piece]);
                         check(&view, &all, &what);
                         flush(&mut job, &all, &what);
                         injector.undo();
@@ -818,7 +1054,10 @@ pub(crate) mod set_scans {
                 "a flush that met damage made the set read-only: {refused}"
             );
             flush(&mut job, &all, "mended");
-            assert!(job.install(|_| Ok(Arc::unwrap_or_clone(Arc::new(History::default())))).is_ok());
+            assert!(
+                job.install(|_| Ok(Arc::unwrap_or_clone(Arc::new(History::default()))))
+                    .is_ok()
+            );
         }
     }
 }

@@ -1,12 +1,13 @@
-//! What seals the active table of a set, and what does not: batches that fit no table, the bytes of a journal, scans.
+//! What seals the active table of a set, and what does not: batches that fit no table, the bytes of
+//! a journal, scans.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use paranoid_memtable::{ChecksumKind, Error, MemTable, MemTableOptions, StallCause, WriteBatch};
 use paranoid_set::{
-    Durability, FileJournal, Listener, MemTableSet, RecoveryMode, SetEvent, SetOptions, SetOptionsBuilder,
-    WriteBufferManager,
+    Durability, FileJournal, Listener, MemTableSet, RecoveryMode, SetEvent, SetOptions,
+    SetOptionsBuilder, WriteBufferManager,
 };
 
 use crate::file_journal::{empty_disk, journals};
@@ -17,7 +18,11 @@ const WRITE_BUFFER: u64 = 64 << 10;
 const LIMIT: u64 = 128 << 10;
 
 fn tables() -> MemTableOptions {
-    MemTableOptions::builder().write_buffer_size(WRITE_BUFFER).hard_limit(LIMIT).build().unwrap()
+    MemTableOptions::builder()
+        .write_buffer_size(WRITE_BUFFER)
+        .hard_limit(LIMIT)
+        .build()
+        .unwrap()
 }
 
 /// Counts switches.
@@ -44,20 +49,39 @@ impl Subject {
         let (checksum, mode) = (ChecksumKind::Xxh3, RecoveryMode::default());
         let (journal, recovery) = FileJournal::open_in(storage, last, checksum, mode).unwrap();
         let switches = Arc::new(Switches::default());
-        let options = options.first_table(journal.next_table()).last_sequence(last);
-        let options = options.journal(Arc::new(journal)).listener(switches.clone()).build().unwrap();
+        let options = options
+            .first_table(journal.next_table())
+            .last_sequence(last);
+        let options = options
+            .journal(Arc::new(journal))
+            .listener(switches.clone())
+            .build()
+            .unwrap();
         let set = MemTableSet::open(options, last).unwrap();
-        recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap();
-        Subject { disk, switches, set }
+        recovery
+            .replay(|_, batch| set.replay(&batch).map(drop))
+            .unwrap();
+        Subject {
+            disk,
+            switches,
+            set,
+        }
     }
 
     fn state(&self) -> (u64, u64, usize, u64) {
         let stats = self.set.stats();
-        (stats.visible, stats.tables, journals(&self.disk).len(), *self.switches.0.lock().unwrap())
+        (
+            stats.visible,
+            stats.tables,
+            journals(&self.disk).len(),
+            *self.switches.0.lock().unwrap(),
+        )
     }
 
     fn flush(&self) {
-        let Some(mut job) = self.set.begin_flush().unwrap() else { return };
+        let Some(mut job) = self.set.begin_flush().unwrap() else {
+            return;
+        };
         job.flush(&mut History::default()).unwrap();
         let last = job.last_sequence();
         job.install(|_| Ok(last)).unwrap();
@@ -90,12 +114,17 @@ fn lengths(form: usize) -> Range<usize> {
     let (mut yes, mut no) = (0, LIMIT as usize);
     while yes + 1 < no {
         let middle = usize::midpoint(yes, no);
-        if fits(form, middle) { yes = middle } else { no = middle }
+        if fits(form, middle) {
+            yes = middle
+        } else {
+            no = middle
+        }
     }
     yes.saturating_sub(12)..no + 12
 }
 
-/// The first batch of a set is written to an empty table: what is refused there is refused everywhere, and changes nothing.
+/// The first batch of a set is written to an empty table: what is refused there is refused
+/// everywhere, and changes nothing.
 #[test]
 fn a_batch_that_fits_no_empty_table_seals_none() {
     let _watchdog = Watchdog::new("set_seals::a_batch_that_fits_no_empty_table_seals_none", 0);
@@ -103,19 +132,34 @@ fn a_batch_that_fits_no_empty_table_seals_none() {
         let (mut refused, mut taken) = (0, 0);
         for len in lengths(form) {
             let batch = &forms(len)[form];
-            let options = || SetOptions::builder().table(tables()).max_write_buffer_number(3);
+            let options = || {
+                SetOptions::builder()
+                    .table(tables())
+                    .max_write_buffer_number(3)
+            };
             let first = Subject::open(options(), empty_disk(), 0).set.write(batch);
-            assert_eq!(first.is_ok(), fits(form, len), "form {form}, {len} bytes: {first:?}");
+            assert_eq!(
+                first.is_ok(),
+                fits(form, len),
+                "form {form}, {len} bytes: {first:?}"
+            );
             let later = Subject::open(options(), empty_disk(), 0);
             later.set.put("other", "value").unwrap();
             let before = later.state();
             let mut replayed = WriteBatch::new();
             replayed.append(batch).unwrap();
             replayed.set_sequence(100);
-            for written in [later.set.write(batch), later.set.write(batch), later.set.replay(&replayed)] {
+            for written in [
+                later.set.write(batch),
+                later.set.write(batch),
+                later.set.replay(&replayed),
+            ] {
                 let text = format!("form {form}, {len} bytes: {written:?}");
                 match &first {
-                    Ok(_) => assert!(!matches!(written, Err(Error::MemTableFull { .. })), "{text}"),
+                    Ok(_) => assert!(
+                        !matches!(written, Err(Error::MemTableFull { .. })),
+                        "{text}"
+                    ),
                     Err(Error::MemTableFull { .. }) => {
                         assert!(matches!(written, Err(Error::MemTableFull { .. })), "{text}");
                         assert_eq!(later.state(), before, "{text}");
@@ -127,7 +171,10 @@ fn a_batch_that_fits_no_empty_table_seals_none() {
             taken += u64::from(fits && later.state().3 > 0);
             refused += u64::from(no_room);
         }
-        assert!(refused > 8 && taken > 8, "form {form}: {refused} refused, {taken} with a new table");
+        assert!(
+            refused > 8 && taken > 8,
+            "form {form}: {refused} refused, {taken} with a new table"
+        );
     }
 }
 
@@ -135,7 +182,9 @@ fn a_batch_that_fits_no_empty_table_seals_none() {
 #[test]
 fn a_batch_that_fits_no_table_asks_for_no_room() {
     let manager = WriteBufferManager::new(5 * LIMIT / 2).unwrap();
-    let options = SetOptions::builder().table(tables()).max_write_buffer_number(2);
+    let options = SetOptions::builder()
+        .table(tables())
+        .max_write_buffer_number(2);
     let subject = Subject::open(options.write_buffer_manager(&manager), empty_disk(), 0);
     let mut batch = WriteBatch::new();
     batch.put("key", vec![7; 2 * LIMIT as usize]).unwrap();
@@ -144,7 +193,10 @@ fn a_batch_that_fits_no_table_asks_for_no_room() {
         let before = subject.state();
         assert_eq!(before.1, tables);
         for _ in 0..3 {
-            assert!(matches!(subject.set.write(&batch), Err(Error::MemTableFull { .. })));
+            assert!(matches!(
+                subject.set.write(&batch),
+                Err(Error::MemTableFull { .. })
+            ));
             assert!(subject.set.begin_flush().unwrap().is_none() || tables == 2);
             assert_eq!(subject.state(), before);
         }
@@ -161,7 +213,8 @@ fn empty_range(key_len: usize) -> WriteBatch {
         _ => vec![len as u8 | 128, (len >> 7) as u8 | 128, (len >> 14) as u8],
     };
     let key = [varint(key_len), vec![b'x'; key_len]].concat();
-    WriteBatch::from_bytes(&[b"\0\0\0\0\0\0\0\0\x01\0\0\0\x0f", &key[..], &key[..]].concat()).unwrap()
+    WriteBatch::from_bytes(&[b"\0\0\0\0\0\0\0\0\x01\0\0\0\x0f", &key[..], &key[..]].concat())
+        .unwrap()
 }
 
 fn empty_ranges(count: usize) -> WriteBatch {
@@ -172,17 +225,24 @@ fn empty_ranges(count: usize) -> WriteBatch {
 
 /// Bytes of all files of a journal.
 fn journal_bytes(disk: &SimDisk) -> u64 {
-    journals(disk).values().map(|bytes| bytes.len() as u64).sum()
+    journals(disk)
+        .values()
+        .map(|bytes| bytes.len() as u64)
+        .sum()
 }
 
-/// Batches that leave no entries, or few: the journal has at most as many write buffers as there are tables, a queue, and what
-/// a file has beside the batches.
+/// Batches that leave no entries, or few: the journal has at most as many write buffers as there
+/// are tables, a queue, and what a file has beside the batches.
 #[test]
 fn a_journal_seals_by_its_own_bytes() {
     let test = "set_seals::a_journal_seals_by_its_own_bytes";
     for (empty, puts_one_in) in [(1, 0), (300, 0), (300, 3)] {
         let _watchdog = Watchdog::new(test, 0);
-        let options = || SetOptions::builder().table(tables()).max_write_buffer_number(3);
+        let options = || {
+            SetOptions::builder()
+                .table(tables())
+                .max_write_buffer_number(3)
+        };
         let mut subject = Subject::open(options(), empty_disk(), 0);
         let (ranges, most) = (empty_ranges(empty), 100_000 / empty);
         let batch_len = ranges.as_bytes().len() as u64;
@@ -193,7 +253,12 @@ fn a_journal_seals_by_its_own_bytes() {
         };
         let write = |subject: &Subject, batch: &WriteBatch| {
             let written = subject.set.write_with(batch, Durability::Queued);
-            if let Err(Error::WriteStall { cause: StallCause::Tables, tables: 3, .. }) = written {
+            if let Err(Error::WriteStall {
+                cause: StallCause::Tables,
+                tables: 3,
+                ..
+            }) = written
+            {
                 assert!(journal_bytes(&subject.disk) > 2 * WRITE_BUFFER);
                 subject.flush();
                 assert_eq!(subject.state().2, 1);
@@ -211,7 +276,10 @@ fn a_journal_seals_by_its_own_bytes() {
                 let (bytes, files) = (journal_bytes(&subject.disk), subject.state().2 as u64);
                 // Each record has 28 bytes of its own, and some filler.
                 let room = 3 * (WRITE_BUFFER / batch_len + 2) * (batch_len + 40) + files * 512;
-                assert!(bytes <= room, "{bytes} bytes in {files} files, {room} allowed");
+                assert!(
+                    bytes <= room,
+                    "{bytes} bytes in {files} files, {room} allowed"
+                );
             }
         }
         assert!(subject.state().3 as usize > most * batch_len as usize / (64 << 10) - 3);
@@ -228,7 +296,11 @@ fn a_journal_seals_by_its_own_bytes() {
 /// At the limit, one byte below it and one above it; what the journal does not get does not count.
 #[test]
 fn as_many_bytes_as_the_write_buffer_seal() {
-    for (bytes, seals) in [(WRITE_BUFFER - 1, 0), (WRITE_BUFFER, 1), (WRITE_BUFFER + 1, 1)] {
+    for (bytes, seals) in [
+        (WRITE_BUFFER - 1, 0),
+        (WRITE_BUFFER, 1),
+        (WRITE_BUFFER + 1, 1),
+    ] {
         for durability in [Durability::Queued, Durability::Synced, Durability::None] {
             // Header, kind and two lengths take 19 bytes; a record of one byte keys takes 5.
             let is_odd = bytes % 2 == 1;
@@ -241,7 +313,11 @@ fn as_many_bytes_as_the_write_buffer_seal() {
             subject.set.write_with(&batch, durability).unwrap();
             assert_eq!(subject.state().3, 0);
             subject.set.put("key", "value").unwrap();
-            let wanted = if durability == Durability::None { 0 } else { seals };
+            let wanted = if durability == Durability::None {
+                0
+            } else {
+                seals
+            };
             assert_eq!(subject.state().3, wanted, "{bytes} bytes, {durability:?}");
             subject.set.put("key", "value").unwrap();
             assert_eq!(subject.state().3, u64::from(durability != Durability::None));
@@ -283,7 +359,10 @@ mod scans {
 
     #[test]
     fn one_move_over_as_many_as_the_trigger_seals() {
-        let _watchdog = Watchdog::new("set_seals::scans::one_move_over_as_many_as_the_trigger_seals", 0);
+        let _watchdog = Watchdog::new(
+            "set_seals::scans::one_move_over_as_many_as_the_trigger_seals",
+            0,
+        );
         for (trigger, seals) in [(3, true), (4, false), (0, false)] {
             let set = deletes(trigger, 0);
             let mut cursor = set.view().cursor().unwrap();
@@ -299,7 +378,16 @@ mod scans {
             assert_eq!(is_sealed(&set), seals, "back, trigger {trigger}");
 
             let set = deletes(trigger, 0);
-            assert_eq!(set.view().cursor().unwrap().seek("b").unwrap().unwrap().user_key(), b"z");
+            assert_eq!(
+                set.view()
+                    .cursor()
+                    .unwrap()
+                    .seek("b")
+                    .unwrap()
+                    .unwrap()
+                    .user_key(),
+                b"z"
+            );
             assert_eq!(is_sealed(&set), seals, "a seek, trigger {trigger}");
         }
     }
@@ -309,7 +397,11 @@ mod scans {
         let sealed = |is_forward| {
             let set = set(trigger, 0);
             let cursor = fill(&set).cursor().unwrap();
-            let read = if is_forward { cursor.ascending().count() } else { cursor.descending().count() };
+            let read = if is_forward {
+                cursor.ascending().count()
+            } else {
+                cursor.descending().count()
+            };
             assert!(read > 0);
             is_sealed(&set)
         };
@@ -318,27 +410,38 @@ mod scans {
 
     #[test]
     fn older_versions_and_newer_ones_than_the_view_count() {
-        let _watchdog =
-            Watchdog::new("set_seals::scans::older_versions_and_newer_ones_than_the_view_count", 0);
+        let _watchdog = Watchdog::new(
+            "set_seals::scans::older_versions_and_newer_ones_than_the_view_count",
+            0,
+        );
         let filled = |set: &MemTableSet<()>, is_new: bool| {
             set.put("a", b"v").unwrap();
             let before = set.snapshot();
             for key in ["b", "c", "d", "d", "d", "d"] {
                 set.put(key, b"v").unwrap();
             }
-            if is_new { set.view_at(&before).unwrap() } else { set.view() }
+            if is_new {
+                set.view_at(&before).unwrap()
+            } else {
+                set.view()
+            }
         };
-        // Three keys that are too new, each passed by one seek; back, what is older than the newest version of a key is one seek, too.
+        // Three keys that are too new, each passed by one seek; back, what is older than the newest
+        // version of a key is one seek, too.
         assert_eq!(seals(3, |set| filled(set, true)), (true, true));
         assert_eq!(seals(4, |set| filled(set, true)), (false, false));
         assert_eq!(seals(3, |set| filled(set, false)), (true, false));
         assert_eq!(seals(1, |set| filled(set, false)), (true, true));
     }
 
-    /// One move over keys that the view does not see, whose versions are all newer: both ways, from a key that it sees to the other.
+    /// One move over keys that the view does not see, whose versions are all newer: both ways, from
+    /// a key that it sees to the other.
     #[test]
     fn one_move_over_keys_newer_than_the_view_seals() {
-        let _watchdog = Watchdog::new("set_seals::scans::one_move_over_keys_newer_than_the_view_seals", 0);
+        let _watchdog = Watchdog::new(
+            "set_seals::scans::one_move_over_keys_newer_than_the_view_seals",
+            0,
+        );
         for (hidden, seals) in [(9, false), (10, true), (1000, true)] {
             for is_forward in [true, false] {
                 let set = set(10, 0);
@@ -352,7 +455,11 @@ mod scans {
                 let (from, to) = if is_forward { ("a", "z") } else { ("z", "a") };
                 cursor.seek(from).unwrap();
                 assert!(!is_sealed(&set), "nothing was passed");
-                let moved = if is_forward { cursor.next() } else { cursor.prev() };
+                let moved = if is_forward {
+                    cursor.next()
+                } else {
+                    cursor.prev()
+                };
                 assert_eq!(moved.unwrap().unwrap().user_key(), to.as_bytes());
                 assert_eq!(is_sealed(&set), seals, "{hidden} newer keys, from {from}");
             }
@@ -361,8 +468,10 @@ mod scans {
 
     #[test]
     fn the_mean_since_a_seek_counts_once_they_are_enough() {
-        let _watchdog =
-            Watchdog::new("set_seals::scans::the_mean_since_a_seek_counts_once_they_are_enough", 0);
+        let _watchdog = Watchdog::new(
+            "set_seals::scans::the_mean_since_a_seek_counts_once_they_are_enough",
+            0,
+        );
         for (mean, seals) in [(1, true), (2, false)] {
             let set = set(5, mean);
             for key in 0..8_u32 {
@@ -386,8 +495,10 @@ mod scans {
 
     #[test]
     fn a_range_tombstone_is_one_jump_and_no_stall_comes_of_a_scan() {
-        let _watchdog =
-            Watchdog::new("set_seals::scans::a_range_tombstone_is_one_jump_and_no_stall_comes_of_a_scan", 0);
+        let _watchdog = Watchdog::new(
+            "set_seals::scans::a_range_tombstone_is_one_jump_and_no_stall_comes_of_a_scan",
+            0,
+        );
         let covered = set(2, 0);
         for key in ["a", "b1", "b2", "b3", "z"] {
             covered.put(key, b"v").unwrap();
@@ -396,7 +507,9 @@ mod scans {
         assert_eq!(covered.view().cursor().unwrap().ascending().count(), 2);
         assert!(!is_sealed(&covered));
 
-        let options = SetOptions::builder().max_write_buffer_number(2).memtable_op_scan_flush_trigger(1);
+        let options = SetOptions::builder()
+            .max_write_buffer_number(2)
+            .memtable_op_scan_flush_trigger(1);
         let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
         set.put("a", b"v").unwrap();
         set.switch().unwrap();
@@ -429,7 +542,10 @@ mod scans {
             let options = SetOptions::builder()
                 .memtable_op_scan_flush_trigger(operation)
                 .memtable_avg_op_scan_flush_trigger(mean);
-            assert!(matches!(options.build(), Err(Error::InvalidArgument(_))), "{operation}, {mean}");
+            assert!(
+                matches!(options.build(), Err(Error::InvalidArgument(_))),
+                "{operation}, {mean}"
+            );
         }
     }
 }

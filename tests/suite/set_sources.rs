@@ -1,6 +1,6 @@
-//! Sources, comparators and merge operators of an engine that misbehave: sources that do not go on, entries outside the bounds of a level,
-//! and panics in every call. Everything that a set lends to be pulled ends: with the right answer or with an error, and after a panic only a
-//! seek continues.
+//! Sources, comparators and merge operators of an engine that misbehave: sources that do not go on,
+//! entries outside the bounds of a level, and panics in every call. Everything that a set lends to
+//! be pulled ends: with the right answer or with an error, and after a panic only a seek continues.
 
 use std::cmp::Reverse;
 use std::error::Error as StdError;
@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use paranoid_memtable::scan::{Cover, SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::{Bytewise, Comparator, Error, Kind, MemTableOptions, Result, WriteBatch};
 use paranoid_set::{
-    Compaction, LevelSource, MemTableSet, MergeOperator, MergedEntry, MergingCursor, SetOptions, View,
+    Compaction, LevelSource, MemTableSet, MergeOperator, MergedEntry, MergingCursor, SetOptions,
+    View,
 };
 
 use crate::support::orders::{Script, Scripted};
@@ -47,7 +48,9 @@ fn history() -> History {
 const SHOWN: [(&[u8], u64); 3] = [(b"c", 4), (b"e", 7), (b"h", 11)];
 
 fn shown() -> Rows {
-    SHOWN.map(|(key, sequence)| (key.to_vec(), sequence)).to_vec()
+    SHOWN
+        .map(|(key, sequence)| (key.to_vec(), sequence))
+        .to_vec()
 }
 
 fn row(entry: &MergedEntry) -> (Vec<u8>, u64) {
@@ -56,7 +59,12 @@ fn row(entry: &MergedEntry) -> (Vec<u8>, u64) {
 
 /// An empty set's view at a number.
 fn view(last: u64) -> View<()> {
-    MemTableSet::open(SetOptions::builder().last_sequence(last).build().unwrap(), ()).unwrap().view()
+    MemTableSet::open(
+        SetOptions::builder().last_sequence(last).build().unwrap(),
+        (),
+    )
+    .unwrap()
+    .view()
 }
 
 /// What a source does instead of a move.
@@ -101,7 +109,10 @@ impl SortedSource for Wayward<'_> {
         self.items.value_into(value)
     }
 
-    fn range_tombstones(&mut self, take: &mut dyn FnMut(&[u8], &[u8], u64) -> Result<()>) -> Result<()> {
+    fn range_tombstones(
+        &mut self,
+        take: &mut dyn FnMut(&[u8], &[u8], u64) -> Result<()>,
+    ) -> Result<()> {
         self.items.range_tombstones(take)
     }
 }
@@ -117,36 +128,59 @@ const WAYS: [Way; 2] = [Way::Forward, Way::Backward];
 /// Pulls a cursor one way. Returns what it shows and its errors.
 fn pulled(cursor: &mut MergingCursor<'_>, way: Way) -> (Rows, Vec<Error>) {
     let (mut rows, mut errors) = (vec![], vec![]);
-    let mut moved = if way == Way::Forward { cursor.first() } else { cursor.last() };
+    let mut moved = if way == Way::Forward {
+        cursor.first()
+    } else {
+        cursor.last()
+    };
     for _ in 0..1000 {
         match moved {
             Ok(Some(entry)) => rows.push(row(entry)),
             Ok(None) => return (rows, errors),
             Err(error) => errors.push(error),
         }
-        moved = if way == Way::Forward { cursor.next() } else { cursor.prev() };
+        moved = if way == Way::Forward {
+            cursor.next()
+        } else {
+            cursor.prev()
+        };
     }
     panic!("a scan without an end: {rows:?}");
 }
 
 /// The error names the source, which is the second one.
 fn assert_named(error: &Error, what: &str) {
-    let Error::InvalidArgument(text) = error else { panic!("{what}: {error}") };
+    let Error::InvalidArgument(text) = error else {
+        panic!("{what}: {error}")
+    };
     assert!(text.contains("source 1 does not go on"), "{what}: {text}");
 }
 
-/// A source that stays where it is, or goes back to an end, from each of its calls on: scans both ways, gets and compactions end, and
-/// those that cannot go on say which source it is.
+/// A source that stays where it is, or goes back to an end, from each of its calls on: scans both
+/// ways, gets and compactions end, and those that cannot go on say which source it is.
 #[test]
 fn a_source_that_does_not_go_on_is_an_error() {
     let _watchdog = Watchdog::new("set_sources::a_source_that_does_not_go_on_is_an_error", 0);
     let (all, none) = (history(), History::default());
-    let ways = [Instead::Stays, Instead::GoesTo(SourceMove::First), Instead::GoesTo(SourceMove::Last)];
-    for (instead, until) in ways.into_iter().flat_map(|way| (0..30).map(move |until| (way, until))) {
+    let ways = [
+        Instead::Stays,
+        Instead::GoesTo(SourceMove::First),
+        Instead::GoesTo(SourceMove::Last),
+    ];
+    for (instead, until) in ways
+        .into_iter()
+        .flat_map(|way| (0..30).map(move |until| (way, until)))
+    {
         let what = format!("{instead:?} from call {until} on");
         let sources = || -> Vec<Box<dyn SortedSource + '_>> {
             let items = HistorySource::new(&all);
-            let wayward = Wayward { items, at: None, instead, until, calls: 0 };
+            let wayward = Wayward {
+                items,
+                at: None,
+                instead,
+                until,
+                calls: 0,
+            };
             vec![Box::new(HistorySource::new(&none)), Box::new(wayward)]
         };
         for way in WAYS {
@@ -155,7 +189,8 @@ fn a_source_that_does_not_go_on_is_an_error() {
                 let (rows, errors) = pulled(&mut cursor, way);
                 errors.iter().for_each(|error| assert_named(error, &what));
                 assert!(errors.len() <= 1, "{what}: {errors:?}");
-                let in_order = |pair: &[(Vec<u8>, u64)]| (pair[0].0 < pair[1].0) == (way == Way::Forward);
+                let in_order =
+                    |pair: &[(Vec<u8>, u64)]| (pair[0].0 < pair[1].0) == (way == Way::Forward);
                 assert!(rows.windows(2).all(in_order), "{what}: {rows:?}");
                 let stays = matches!(instead, Instead::Stays) && until <= 1;
                 assert!(!stays || errors.len() == 1, "{what}: {rows:?}");
@@ -167,11 +202,18 @@ fn a_source_that_does_not_go_on_is_an_error() {
             }
         }
         for found in view(11).merging_multi_get(&["g", "c", "e", "a"], sources()) {
-            found.err().iter().for_each(|error| assert_named(error, &what));
+            found
+                .err()
+                .iter()
+                .for_each(|error| assert_named(error, &what));
         }
         for is_lowest in [false, true] {
             let merge = Compaction::over(Arc::new(Bytewise), &[4], sources());
-            let mut merge = if is_lowest { merge.to_lowest_level() } else { merge };
+            let mut merge = if is_lowest {
+                merge.to_lowest_level()
+            } else {
+                merge
+            };
             let ended = loop {
                 match merge.next() {
                     Ok(Some(_)) => {}
@@ -199,7 +241,10 @@ fn an_entry_outside_its_bounds_is_an_error() {
         ("a", Bound::Excluded("h"), false),
         ("b", Bound::Included("h"), false),
     ] {
-        let bounds = vec![(first.as_bytes().to_vec(), end.map(|end| end.as_bytes().to_vec()))];
+        let bounds = vec![(
+            first.as_bytes().to_vec(),
+            end.map(|end| end.as_bytes().to_vec()),
+        )];
         let open = |_| Ok(Box::new(HistorySource::new(&all)) as Box<dyn SortedSource>);
         let mut level = LevelSource::new(Arc::new(Bytewise), bounds, open).unwrap();
         let mut outside = 0;
@@ -208,7 +253,10 @@ fn an_entry_outside_its_bounds_is_an_error() {
             outside += usize::from(level.go(to).is_err());
             to = SourceMove::Next;
         }
-        assert!(level.go(SourceMove::Next).unwrap().is_none(), "{first} {end:?}");
+        assert!(
+            level.go(SourceMove::Next).unwrap().is_none(),
+            "{first} {end:?}"
+        );
         assert_eq!(outside == 0, is_inside, "{first} {end:?}");
     }
 }
@@ -225,7 +273,8 @@ impl Fuse {
     }
 }
 
-/// A comparator, a merge operator and a source that panic at one of their calls. All other calls are right.
+/// A comparator, a merge operator and a source that panic at one of their calls. All other calls
+/// are right.
 #[derive(Debug, Clone, Default)]
 struct Panics(Arc<Fuse>);
 
@@ -266,12 +315,20 @@ impl SortedSource for Panicking<'_> {
         self.0.value_into(value)
     }
 
-    fn range_tombstones(&mut self, take: &mut dyn FnMut(&[u8], &[u8], u64) -> Result<()>) -> Result<()> {
+    fn range_tombstones(
+        &mut self,
+        take: &mut dyn FnMut(&[u8], &[u8], u64) -> Result<()>,
+    ) -> Result<()> {
         self.1.0.burn();
         self.0.range_tombstones(take)
     }
 
-    fn cover(&mut self, order: &dyn Comparator, key: &[u8], snapshot: u64) -> Result<Option<Cover<'_>>> {
+    fn cover(
+        &mut self,
+        order: &dyn Comparator,
+        key: &[u8],
+        snapshot: u64,
+    ) -> Result<Option<Cover<'_>>> {
         self.1.0.burn();
         self.0.cover(order, key, snapshot)
     }
@@ -294,16 +351,22 @@ impl Halves {
         let panics = Panics::default();
         let order = Scripted::new(panics.clone());
         let table = under(MemTableOptions::builder(), order);
-        let options = SetOptions::builder().table(table).last_sequence(5).build().unwrap();
+        let options = SetOptions::builder()
+            .table(table)
+            .last_sequence(5)
+            .build()
+            .unwrap();
         let set = MemTableSet::open(options, ()).unwrap();
         let (all, mut older) = (history(), [History::default(), History::default()]);
-        let mut newer: Vec<_> =
-            all.ranges.iter().map(|(start, end, at)| (*at, Kind::RANGE_DELETE, start, end)).collect();
+        let mut newer: Vec<_> = all
+            .ranges
+            .iter()
+            .map(|(start, end, at)| (*at, Kind::RANGE_DELETE, start, end))
+            .collect();
         for ((key, Reverse(sequence)), (kind, value)) in &all.points {
             match sequence {
-                ..=5 => {
-                    older[usize::from(key.as_slice() > b"a".as_slice())].insert(*sequence, *kind, key, value)
-                }
+                ..=5 => older[usize::from(key.as_slice() > b"a".as_slice())]
+                    .insert(*sequence, *kind, key, value),
                 _ => newer.push((*sequence, *kind, key, value)),
             }
         }
@@ -334,11 +397,13 @@ impl Halves {
             let items = HistorySource::new(&self.older[place]);
             Ok(Box::new(Panicking(items, self.panics.clone())) as Box<dyn SortedSource>)
         };
-        vec![Box::new(LevelSource::new(self.order(), bounds, open).unwrap())]
+        vec![Box::new(
+            LevelSource::new(self.order(), bounds, open).unwrap(),
+        )]
     }
 
-    /// Runs `act` with a panic at each of its calls, until there is no such call. `act` is told how to call something that may
-    /// panic, and gets `None` if that panicked.
+    /// Runs `act` with a panic at each of its calls, until there is no such call. `act` is told how
+    /// to call something that may panic, and gets `None` if that panicked.
     fn at_every_call(&self, mut act: impl FnMut(&Fuse)) {
         for call in 1.. {
             assert!(call < 10_000, "calls without an end");
@@ -363,7 +428,10 @@ fn panicked<T>(result: Result<T>) -> bool {
 /// After a panic at any call, steps of a cursor are errors until a seek, which finds everything.
 #[test]
 fn a_cursor_continues_with_a_seek_after_a_panic() {
-    let _watchdog = Watchdog::new("set_sources::a_cursor_continues_with_a_seek_after_a_panic", 0);
+    let _watchdog = Watchdog::new(
+        "set_sources::a_cursor_continues_with_a_seek_after_a_panic",
+        0,
+    );
     let halves = Halves::new();
     let view = halves.set.view();
     for way in WAYS {
@@ -373,7 +441,9 @@ fn a_cursor_continues_with_a_seek_after_a_panic() {
         }
         let mut panics = 0;
         halves.at_every_call(|fuse| {
-            let Some(mut cursor) = caught(|| view.merging_cursor(halves.below()).unwrap()) else { return };
+            let Some(mut cursor) = caught(|| view.merging_cursor(halves.below()).unwrap()) else {
+                return;
+            };
             let mut rows = vec![];
             let has_panicked = loop {
                 let moved = caught(|| {
@@ -395,7 +465,11 @@ fn a_cursor_continues_with_a_seek_after_a_panic() {
             if has_panicked {
                 panics += 1;
                 for _ in 0..2 {
-                    assert!(panicked(cursor.next()) && panicked(cursor.prev()) && cursor.entry().is_none());
+                    assert!(
+                        panicked(cursor.next())
+                            && panicked(cursor.prev())
+                            && cursor.entry().is_none()
+                    );
                 }
                 assert_eq!(pulled(&mut cursor, way).0, wanted);
                 assert!(fuse.0.load(Relaxed) <= 0);
@@ -412,7 +486,9 @@ fn an_iterator_is_over_after_a_panic() {
     let halves = Halves::new();
     let view = halves.set.view();
     halves.at_every_call(|_| {
-        let Some(cursor) = caught(|| view.merging_cursor(halves.below()).unwrap()) else { return };
+        let Some(cursor) = caught(|| view.merging_cursor(halves.below()).unwrap()) else {
+            return;
+        };
         let (mut entries, mut rows) = (cursor.ascending(), vec![]);
         loop {
             match caught(|| entries.next()) {
@@ -437,20 +513,29 @@ fn a_get_after_a_panic_is_right() {
     let view = halves.set.view();
     let keys: Vec<&[u8]> = vec![b"a", b"c", b"d", b"e", b"h"];
     let wanted = [None, Some(4), None, Some(7), Some(11)];
-    let get = |key: &&[u8]| view.merging_get(key, || halves.below()).unwrap().map(|entry| entry.sequence());
+    let get = |key: &&[u8]| {
+        view.merging_get(key, || halves.below())
+            .unwrap()
+            .map(|entry| entry.sequence())
+    };
     halves.at_every_call(|_| {
         let found: Option<Vec<_>> = caught(|| keys.iter().map(get).collect());
-        assert_eq!(found.unwrap_or_else(|| keys.iter().map(get).collect()), wanted);
+        assert_eq!(
+            found.unwrap_or_else(|| keys.iter().map(get).collect()),
+            wanted
+        );
     });
     halves.at_every_call(|_| {
         let found = caught(|| view.merging_multi_get(&keys, halves.below()));
-        let number =
-            |found: &Result<Option<MergedEntry>>| found.as_ref().unwrap().as_ref().map(|it| it.sequence());
+        let number = |found: &Result<Option<MergedEntry>>| {
+            found.as_ref().unwrap().as_ref().map(|it| it.sequence())
+        };
         assert!(found.is_none_or(|found| found.iter().map(number).eq(wanted)));
     });
 }
 
-/// Pulls a compaction. Returns its entries, or `None` if it panicked; then every further pull is an error.
+/// Pulls a compaction. Returns its entries, or `None` if it panicked; then every further pull is an
+/// error.
 fn entries_of(merge: &mut Compaction<'_>) -> Option<usize> {
     let mut entries = 0;
     loop {
@@ -459,7 +544,10 @@ fn entries_of(merge: &mut Compaction<'_>) -> Option<usize> {
             Some(Ok(false)) => return Some(entries),
             Some(Err(error)) => panic!("{error}"),
             None => {
-                assert!((0..3).all(|_| panicked(merge.next())), "a compaction is over after a panic");
+                assert!(
+                    (0..3).all(|_| panicked(merge.next())),
+                    "a compaction is over after a panic"
+                );
                 return None;
             }
         }
@@ -479,15 +567,23 @@ fn a_compaction_is_over_after_a_panic() {
                 let mut sources: Vec<Box<dyn SortedSource>> =
                     view.readers().map(|table| table.source()).collect();
                 sources.extend(halves.below());
-                let merge = Compaction::over(halves.order(), snapshots, sources).combining(&halves.panics);
-                if is_lowest { merge.to_lowest_level() } else { merge }
+                let merge =
+                    Compaction::over(halves.order(), snapshots, sources).combining(&halves.panics);
+                if is_lowest {
+                    merge.to_lowest_level()
+                } else {
+                    merge
+                }
             });
             match merge.and_then(|mut merge| entries_of(&mut merge)) {
                 Some(entries) => whole = Some(entries),
                 None => panics += 1,
             }
         });
-        assert!(panics > 50 && whole.is_some_and(|entries| entries > 0), "{panics} panics, {whole:?}");
+        assert!(
+            panics > 50 && whole.is_some_and(|entries| entries > 0),
+            "{panics} panics, {whole:?}"
+        );
     }
 }
 
@@ -509,7 +605,10 @@ fn a_flush_that_panicked_is_done_again() {
         assert!(pulled.is_none());
         panics += 1;
         if call % 2 == 0 {
-            assert!(matches!(job.install(|_| Ok(())), Err(Error::InvalidArgument(_))));
+            assert!(matches!(
+                job.install(|_| Ok(())),
+                Err(Error::InvalidArgument(_))
+            ));
             job = halves.set.begin_flush().unwrap().unwrap();
         }
         assert!(halves.set.read_only().is_none());
@@ -525,16 +624,27 @@ fn a_level_continues_with_a_seek_after_a_panic() {
     let halves = Halves::new();
     let wanted = ["a", "c", "c", "c", "d"];
     halves.at_every_call(|_| {
-        let Some(mut below) = caught(|| halves.below()) else { return };
+        let Some(mut below) = caught(|| halves.below()) else {
+            return;
+        };
         let level = &mut below[0];
         let mut to = SourceMove::First;
         for key in wanted {
-            let Some(found) = caught(|| level.go(to).unwrap().map(|at| at.user_key.to_vec())) else {
+            let Some(found) = caught(|| level.go(to).unwrap().map(|at| at.user_key.to_vec()))
+            else {
                 if to != SourceMove::First {
-                    assert!(panicked(level.go(SourceMove::Next)) && panicked(level.go(SourceMove::Prev)));
+                    assert!(
+                        panicked(level.go(SourceMove::Next))
+                            && panicked(level.go(SourceMove::Prev))
+                    );
                 }
-                let again = level.go(SourceMove::Seek(key.as_bytes(), u64::MAX)).unwrap();
-                assert_eq!(again.map(|at| at.user_key.to_vec()).as_deref(), Some(key.as_bytes()));
+                let again = level
+                    .go(SourceMove::Seek(key.as_bytes(), u64::MAX))
+                    .unwrap();
+                assert_eq!(
+                    again.map(|at| at.user_key.to_vec()).as_deref(),
+                    Some(key.as_bytes())
+                );
                 return;
             };
             assert_eq!(found.as_deref(), Some(key.as_bytes()));

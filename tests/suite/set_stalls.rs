@@ -16,11 +16,20 @@ const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// A set of two tables at most, and a batch of which a few fill one.
 fn small(timeout: Duration) -> (MemTableSet<()>, WriteBatch) {
-    let tables = MemTableOptions::builder().write_buffer_size(256 << 10).build().unwrap();
-    let options = SetOptions::builder().table(tables).max_write_buffer_number(2).stall_timeout(timeout);
+    let tables = MemTableOptions::builder()
+        .write_buffer_size(256 << 10)
+        .build()
+        .unwrap();
+    let options = SetOptions::builder()
+        .table(tables)
+        .max_write_buffer_number(2)
+        .stall_timeout(timeout);
     let mut batch = WriteBatch::new();
     batch.put(b"k", vec![7; 50 << 10]).unwrap();
-    (MemTableSet::open(options.build().unwrap(), ()).unwrap(), batch)
+    (
+        MemTableSet::open(options.build().unwrap(), ()).unwrap(),
+        batch,
+    )
 }
 
 /// Writes until the budget is used up.
@@ -55,12 +64,19 @@ fn without_a_flush_the_answer_comes_at_once() {
     let (set, batch) = small(Duration::from_secs(3600));
     for _ in 0..3 {
         assert_eq!(fill(&set, &batch), (2, Duration::ZERO));
-        assert!(matches!(set.switch(), Err(Error::WriteStall { tables: 2, .. })));
+        assert!(matches!(
+            set.switch(),
+            Err(Error::WriteStall { tables: 2, .. })
+        ));
         let last = set.snapshot().sequence();
         let mut job = set.begin_flush().unwrap().unwrap();
         job.flush(&mut Everything).unwrap();
         job.install(|_| Ok(())).unwrap();
-        assert_eq!(set.write(&batch).unwrap(), last + 1, "a refused batch takes no number");
+        assert_eq!(
+            set.write(&batch).unwrap(),
+            last + 1,
+            "a refused batch takes no number"
+        );
     }
     assert!(set.read_only().is_none());
 }
@@ -76,10 +92,14 @@ impl FlushSink for Everything {
     }
 }
 
-/// Writers wait for a flush that is under way: its install lets them in, and without one they are answered.
+/// Writers wait for a flush that is under way: its install lets them in, and without one they are
+/// answered.
 #[test]
 fn writers_wait_for_the_flush_that_is_under_way() {
-    let _watchdog = Watchdog::new("set_stalls::writers_wait_for_the_flush_that_is_under_way", 0);
+    let _watchdog = Watchdog::new(
+        "set_stalls::writers_wait_for_the_flush_that_is_under_way",
+        0,
+    );
     for installs in [true, false] {
         let (set, batch) = small(Duration::from_secs(3600));
         fill(&set, &batch);
@@ -129,16 +149,36 @@ fn a_stall_has_an_end() {
     for least in [Duration::ZERO, TIMEOUT] {
         let begun = Instant::now();
         let refused = patient
-            .write_with(&batch, WriteOptions { deadline: Some(begun + least), ..WriteOptions::default() })
+            .write_with(
+                &batch,
+                WriteOptions {
+                    deadline: Some(begun + least),
+                    ..WriteOptions::default()
+                },
+            )
             .unwrap_err();
-        let Error::WriteStall { cause, waited, .. } = refused else { panic!("{refused}") };
+        let Error::WriteStall { cause, waited, .. } = refused else {
+            panic!("{refused}")
+        };
         assert_eq!(cause, StallCause::Tables);
-        assert_eq!(refused.to_string().contains("waited"), !waited.is_zero(), "{refused}");
-        assert!(begun.elapsed() >= least && (waited.is_zero() || !least.is_zero()), "{waited:?}");
+        assert_eq!(
+            refused.to_string().contains("waited"),
+            !waited.is_zero(),
+            "{refused}"
+        );
+        assert!(
+            begun.elapsed() >= least && (waited.is_zero() || !least.is_zero()),
+            "{waited:?}"
+        );
     }
     drop((job, other));
     assert_eq!(fill(&set, &batch), (2, Duration::ZERO));
-    assert!(SetOptions::builder().max_write_buffer_number(1).build().is_err());
+    assert!(
+        SetOptions::builder()
+            .max_write_buffer_number(1)
+            .build()
+            .is_err()
+    );
 }
 
 /// Joins operands; refuses some.
@@ -158,13 +198,16 @@ impl MergeOperator for Join {
     }
 }
 
-/// Operands of several tables are applied oldest first, to what is below them; an error is one of its key alone.
+/// Operands of several tables are applied oldest first, to what is below them; an error is one of
+/// its key alone.
 #[test]
 fn operands_are_applied_across_tables() {
     let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
     let merge = |key: &[u8], operands: &[&[u8]]| {
         let mut batch = WriteBatch::new();
-        operands.iter().for_each(|operand| batch.merge(key, operand).unwrap());
+        operands
+            .iter()
+            .for_each(|operand| batch.merge(key, operand).unwrap());
         set.write(&batch).unwrap();
     };
     let mut first = WriteBatch::new();
@@ -198,8 +241,9 @@ fn operands_are_applied_across_tables() {
     assert_eq!(merged, [b"0123".as_slice(), b"-123", b"-123", b""]);
 }
 
-/// A budget of memory that sets share: bytes of idle sets, bytes that views and cursors keep, sets that are dropped, and
-/// writers that wait for the flush of another set. No stall lasts once somebody flushed what was asked for.
+/// A budget of memory that sets share: bytes of idle sets, bytes that views and cursors keep, sets
+/// that are dropped, and writers that wait for the flush of another set. No stall lasts once
+/// somebody flushed what was asked for.
 mod set_budgets {
     use std::sync::mpsc::channel;
     use std::thread::scope;
@@ -215,12 +259,18 @@ mod set_budgets {
 
     /// A set whose tables are far from full when the manager's buffer is.
     fn open(manager: &WriteBufferManager) -> MemTableSet<u64> {
-        let tables = MemTableOptions::builder().write_buffer_size(1 << 20).build().unwrap();
+        let tables = MemTableOptions::builder()
+            .write_buffer_size(1 << 20)
+            .build()
+            .unwrap();
         let options = SetOptions::builder()
             .table(tables)
             .write_buffer_manager(manager)
             .max_write_buffer_number(u64::MAX);
-        let options = options.stall_timeout(Duration::from_secs(3600)).build().unwrap();
+        let options = options
+            .stall_timeout(Duration::from_secs(3600))
+            .build()
+            .unwrap();
         MemTableSet::open(options, 0).unwrap()
     }
 
@@ -240,7 +290,9 @@ mod set_budgets {
 
     /// Flushes what can be flushed; returns how many tables that was.
     fn flush(set: &MemTableSet<u64>) -> usize {
-        let Some(job) = set.begin_flush().unwrap() else { return 0 };
+        let Some(job) = set.begin_flush().unwrap() else {
+            return 0;
+        };
         let tables = job.tables();
         finish(job);
         tables
@@ -264,7 +316,10 @@ mod set_budgets {
     /// What an idle set has stalls the others, and flushing what the manager asked for is enough.
     #[test]
     fn an_idle_set_is_asked_for_its_table() {
-        let _watchdog = Watchdog::new("set_stalls::set_budgets::an_idle_set_is_asked_for_its_table", 0);
+        let _watchdog = Watchdog::new(
+            "set_stalls::set_budgets::an_idle_set_is_asked_for_its_table",
+            0,
+        );
         let manager = WriteBufferManager::new(BUFFER).unwrap();
         let (idle, busy) = (open(&manager), open(&manager));
         for _ in 0..9 {
@@ -273,29 +328,47 @@ mod set_budgets {
         let last = idle.snapshot().sequence();
         assert_eq!(fill(&busy, &batch(50)), StallCause::Unflushed);
         let stats = manager.stats();
-        assert!(stats.unflushed_bytes >= BUFFER && stats.unflushed_bytes < 2 * BUFFER, "{stats:?}");
+        assert!(
+            stats.unflushed_bytes >= BUFFER && stats.unflushed_bytes < 2 * BUFFER,
+            "{stats:?}"
+        );
         assert_eq!((stats.sets, stats.pinned_bytes, stats.waiting), (2, 0, 0));
         let refused = busy.write(&batch(50)).unwrap_err();
-        assert!(matches!(refused, Error::WriteStall { cause: StallCause::Unflushed, .. }), "{refused}");
+        assert!(
+            matches!(
+                refused,
+                Error::WriteStall {
+                    cause: StallCause::Unflushed,
+                    ..
+                }
+            ),
+            "{refused}"
+        );
         assert!(flush(&busy) + flush(&idle) > 0);
         assert_eq!(idle.write(&batch(1)).unwrap(), last + 1);
         busy.write(&batch(50)).unwrap();
     }
 
-    /// An empty active table is asked for nothing, and counts for nothing: one batch that is as large as the whole buffer
-    /// is written.
+    /// An empty active table is asked for nothing, and counts for nothing: one batch that is as
+    /// large as the whole buffer is written.
     #[test]
     fn empty_tables_stall_nobody() {
         let _watchdog = Watchdog::new("set_stalls::set_budgets::empty_tables_stall_nobody", 0);
         let manager = WriteBufferManager::new(1).unwrap();
         let sets = [(); 3].map(|()| open(&manager));
-        assert_eq!((manager.stats().tables, manager.stats().unflushed_bytes), (3, 0));
+        assert_eq!(
+            (manager.stats().tables, manager.stats().unflushed_bytes),
+            (3, 0)
+        );
         for set in &sets {
             set.write(&batch(3000)).unwrap();
             assert_eq!(fill(set, &batch(3000)), StallCause::Unflushed);
             assert_eq!(flush(set), 1, "the only one with bytes is asked");
         }
-        assert!(matches!(WriteBufferManager::new(0), Err(Error::InvalidArgument(_))));
+        assert!(matches!(
+            WriteBufferManager::new(0),
+            Err(Error::InvalidArgument(_))
+        ));
     }
 
     /// What keeps flushed memory.
@@ -311,7 +384,9 @@ mod set_budgets {
             0 => Holder::View(view),
             1 => Holder::Cursor(view.cursor().unwrap()),
             _ => {
-                let Lookup::Value(value) = view.get(b"k").unwrap() else { panic!("it was put") };
+                let Lookup::Value(value) = view.get(b"k").unwrap() else {
+                    panic!("it was put")
+                };
                 Holder::Value(value.to_pinned())
             }
         }
@@ -341,14 +416,24 @@ mod set_budgets {
             }
             let stats = manager.stats();
             assert_eq!(stats.pinned_bytes, set.stats().pinned_bytes);
-            assert!(stats.unflushed_bytes < BUFFER && stats.pinned_bytes > 10 * BUFFER, "{stats:?}");
-            assert!(set.stats().pinned_for >= stats.pinned_for, "the first is held on");
+            assert!(
+                stats.unflushed_bytes < BUFFER && stats.pinned_bytes > 10 * BUFFER,
+                "{stats:?}"
+            );
+            assert!(
+                set.stats().pinned_for >= stats.pinned_for,
+                "the first is held on"
+            );
             assert!(held.drain(..).map(len).sum::<usize>() > 0);
-            assert_eq!((manager.stats().pinned_bytes, manager.stats().pinned_for), (0, None));
+            assert_eq!(
+                (manager.stats().pinned_bytes, manager.stats().pinned_for),
+                (0, None)
+            );
         }
     }
 
-    /// A set that is dropped takes its bytes with it, or leaves them to who holds them: they stall nobody.
+    /// A set that is dropped takes its bytes with it, or leaves them to who holds them: they stall
+    /// nobody.
     #[test]
     fn a_dropped_set_stalls_nobody() {
         let _watchdog = Watchdog::new("set_stalls::set_budgets::a_dropped_set_stalls_nobody", 0);
@@ -360,17 +445,26 @@ mod set_budgets {
         let job = dropped.begin_flush().unwrap();
         drop((dropped, job));
         let stats = manager.stats();
-        assert!((stats.sets, stats.unflushed_bytes) == (1, 0) && stats.pinned_bytes > 0, "{stats:?}");
+        assert!(
+            (stats.sets, stats.unflushed_bytes) == (1, 0) && stats.pinned_bytes > 0,
+            "{stats:?}"
+        );
         busy.write(&batch(100)).unwrap();
         drop(view);
-        assert_eq!((manager.stats().pinned_bytes, manager.stats().tables), (0, 1));
+        assert_eq!(
+            (manager.stats().pinned_bytes, manager.stats().tables),
+            (0, 1)
+        );
     }
 
-    /// Writers of one set wait for the flush of another, and its end lets them in; without an install it refuses them.
+    /// Writers of one set wait for the flush of another, and its end lets them in; without an
+    /// install it refuses them.
     #[test]
     fn writers_wait_for_the_flush_of_another_set() {
-        let _watchdog =
-            Watchdog::new("set_stalls::set_budgets::writers_wait_for_the_flush_of_another_set", 0);
+        let _watchdog = Watchdog::new(
+            "set_stalls::set_budgets::writers_wait_for_the_flush_of_another_set",
+            0,
+        );
         for installs in [true, false] {
             let manager = WriteBufferManager::new(BUFFER).unwrap();
             let (idle, busy) = (open(&manager), open(&manager));
@@ -405,8 +499,8 @@ mod set_budgets {
         }
     }
 
-    /// One thread, several sets, one budget, holders that come and go: after each refusal a flush of every set lets the
-    /// batch in, and what is counted is what there is.
+    /// One thread, several sets, one budget, holders that come and go: after each refusal a flush
+    /// of every set lets the batch in, and what is counted is what there is.
     #[test]
     fn a_flush_of_all_sets_ends_every_stall() {
         let test = "set_stalls::set_budgets::a_flush_of_all_sets_ends_every_stall";
@@ -432,9 +526,15 @@ mod set_budgets {
                         let written = set.write(&batch).or_else(|refused| {
                             assert!(matches!(
                                 refused,
-                                Error::WriteStall { cause: StallCause::Unflushed, .. }
+                                Error::WriteStall {
+                                    cause: StallCause::Unflushed,
+                                    ..
+                                }
                             ));
-                            assert!(sets.iter().map(flush).sum::<usize>() > 0, "nothing was sealed");
+                            assert!(
+                                sets.iter().map(flush).sum::<usize>() > 0,
+                                "nothing was sealed"
+                            );
                             set.write(&batch)
                         });
                         last[place] += 1;
@@ -450,21 +550,27 @@ mod set_budgets {
                 flush(set);
             }
             let stats = manager.stats();
-            assert_eq!((stats.tables, stats.unflushed_bytes), (sets.len() as u64, 0), "{stats:?}");
+            assert_eq!(
+                (stats.tables, stats.unflushed_bytes),
+                (sets.len() as u64, 0),
+                "{stats:?}"
+            );
             assert_eq!(stats.pinned_bytes, 0, "{stats:?}");
             drop(sets);
             assert_eq!((manager.stats().tables, manager.stats().sets), (0, 0));
         }
     }
 
-    /// Range deletes take more than their entries do, and a freeze adds a little: the manager counts it before it is there.
+    /// Range deletes take more than their entries do, and a freeze adds a little: the manager
+    /// counts it before it is there.
     #[test]
     fn tables_with_range_deletes_count_as_a_freeze_leaves_them() {
         let _watchdog = Watchdog::new(
             "set_stalls::set_budgets::tables_with_range_deletes_count_as_a_freeze_leaves_them",
             0,
         );
-        // Beside each other, one in the other, and all from one start; at the sizes of blocks and nodes, and between them.
+        // Beside each other, one in the other, and all from one start; at the sizes of blocks and
+        // nodes, and between them.
         for len in [1, 7, 8, 9, 31, 32, 33, 127, 129, 500, 513, 900, 1100] {
             counted_as_frozen(len, |number| (2 * number, 2 * number + 1));
             counted_as_frozen(len, |number| (number, 2 * len - number));
@@ -478,13 +584,20 @@ mod set_budgets {
         for number in 0..len {
             let (start, end) = range(number);
             let mut batch = WriteBatch::new();
-            batch.delete_range(start.to_be_bytes(), end.to_be_bytes()).unwrap();
+            batch
+                .delete_range(start.to_be_bytes(), end.to_be_bytes())
+                .unwrap();
             set.write(&batch).unwrap();
         }
         set.switch().unwrap();
         let view = set.view();
         // The table before the active one, of which the manager hears by and by.
-        let allocated = || view.readers().next_back().expect("two tables").allocated_bytes();
+        let allocated = || {
+            view.readers()
+                .next_back()
+                .expect("two tables")
+                .allocated_bytes()
+        };
         let active = allocated();
         assert!(
             manager.stats().unflushed_bytes + (64 << 10) > active,
@@ -497,7 +610,10 @@ mod set_budgets {
             (len < 100 || frozen > active) && frozen >= active && frozen < active + active / 4,
             "{len}: {active}, then {frozen}"
         );
-        assert!(counted >= frozen && counted < 2 * frozen, "{len}: {counted} counted, {frozen} there");
+        assert!(
+            counted >= frozen && counted < 2 * frozen,
+            "{len}: {counted} counted, {frozen} there"
+        );
         finish(job);
         let pinned = manager.stats().pinned_bytes;
         assert!(
@@ -552,7 +668,8 @@ mod events {
 
     fn lines(act: impl FnOnce()) -> Vec<String> {
         let lines = Lines::default();
-        // While there is one subscriber, the first thread to reach an event decides for all whether it is wanted; of two, each is asked.
+        // While there is one subscriber, the first thread to reach an event decides for all whether
+        // it is wanted; of two, each is asked.
         let _second = tracing::Dispatch::new(lines.clone());
         tracing::subscriber::with_default(lines.clone(), act);
         std::mem::take(&mut lines.0.lock().unwrap())
@@ -563,7 +680,13 @@ mod events {
         let table = MemTable::default();
         table.put(1, "key", "value").unwrap();
         let told = lines(|| {
-            table.freeze().unwrap().flush_iter(Versions::All).unwrap().next().unwrap();
+            table
+                .freeze()
+                .unwrap()
+                .flush_iter(Versions::All)
+                .unwrap()
+                .next()
+                .unwrap();
             let frozen = table.freeze().unwrap();
             let mut items = frozen.flush_iter(Versions::All).unwrap();
             while items.next().unwrap().is_some() {}
@@ -582,7 +705,10 @@ mod events {
             assert!(table.get("key", 1).is_err());
         });
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("damage found") && told[0].contains("entry value at offset"), "{told:?}");
+        assert!(
+            told[0].contains("damage found") && told[0].contains("entry value at offset"),
+            "{told:?}"
+        );
         assert_eq!(lines(|| drop(table.scrub(|_| {}).check())).len(), 1);
     }
 
@@ -594,7 +720,9 @@ mod events {
                 Ok(())
             }
             fn sync(&self) -> Result<(), Error> {
-                Err(Error::io("sync", "7.journal")(std::io::Error::other("no disk")))
+                Err(Error::io("sync", "7.journal")(std::io::Error::other(
+                    "no disk",
+                )))
             }
             fn switch(&self, _: u64) -> Result<(), Error> {
                 Ok(())
@@ -609,31 +737,58 @@ mod events {
         let told = lines(|| {
             let mut batch = paranoid_memtable::WriteBatch::new();
             batch.put("key", "value").unwrap();
-            set.write_with(&batch, paranoid_set::Durability::Synced).unwrap_err();
+            set.write_with(&batch, paranoid_set::Durability::Synced)
+                .unwrap_err();
         });
         let cause = "the set is read-only: could not sync 7.journal: no disk";
-        assert_eq!(told, [format!("paranoid_set message=set stopped cause={cause:?}")]);
-        let table = MemTableOptions::builder().write_buffer_size(64 << 10).build().unwrap();
-        let options = SetOptions::builder().table(table).max_write_buffer_number(2);
+        assert_eq!(
+            told,
+            [format!("paranoid_set message=set stopped cause={cause:?}")]
+        );
+        let table = MemTableOptions::builder()
+            .write_buffer_size(64 << 10)
+            .build()
+            .unwrap();
+        let options = SetOptions::builder()
+            .table(table)
+            .max_write_buffer_number(2);
         let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
         let told = lines(|| {
             let refused = (0..100).find_map(|n: u8| set.put([n], [n; 4096]).err());
-            assert!(matches!(refused, Some(Error::WriteStall { .. })), "{refused:?}");
+            assert!(
+                matches!(refused, Some(Error::WriteStall { .. })),
+                "{refused:?}"
+            );
         });
-        assert_eq!(told, ["paranoid_set message=write stalled cause=no further table may be begun"]);
+        assert_eq!(
+            told,
+            ["paranoid_set message=write stalled cause=no further table may be begun"]
+        );
         let view = set.view();
         flip_a_value(view.readers().next_back().unwrap());
         let told = lines(|| drop(set.begin_flush().unwrap().unwrap().items().unwrap_err()));
-        let [_, found, stopped] = told.as_slice() else { panic!("{told:?}") };
-        assert!(found.starts_with("paranoid_memtable message=damage found"), "{told:?}");
-        assert!(stopped.starts_with("paranoid_set message=set stopped cause="), "{told:?}");
+        let [_, found, stopped] = told.as_slice() else {
+            panic!("{told:?}")
+        };
+        assert!(
+            found.starts_with("paranoid_memtable message=damage found"),
+            "{told:?}"
+        );
+        assert!(
+            stopped.starts_with("paranoid_set message=set stopped cause="),
+            "{told:?}"
+        );
     }
 
     #[expect(unsafe_code, reason = "the fault injector's door")]
     fn flip_a_value(table: &TableReader) {
         // SAFETY: nobody else uses the table until the injector is gone.
         let mut injector = unsafe { FaultInjector::open(table) }.unwrap();
-        let piece = injector.pieces().iter().position(|piece| piece.region == Region::Value).unwrap();
+        let piece = injector
+            .pieces()
+            .iter()
+            .position(|piece| piece.region == Region::Value)
+            .unwrap();
         injector.flip(piece, 0);
     }
 }

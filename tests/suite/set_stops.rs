@@ -1,5 +1,5 @@
-//! What stops a set, and what does not: journals that fail, writers that panic, tables that are damaged. Nothing hangs,
-//! nothing that was acknowledged is lost, and each error names its cause.
+//! What stops a set, and what does not: journals that fail, writers that panic, tables that are
+//! damaged. Nothing hangs, nothing that was acknowledged is lost, and each error names its cause.
 
 use std::cmp::Reverse;
 use std::io::ErrorKind;
@@ -26,8 +26,14 @@ fn put(key: &[u8], value: &[u8]) -> WriteBatch {
 
 fn with_journal() -> (MemTableSet<History>, MemoryJournal) {
     let journal = MemoryJournal::default();
-    let options = SetOptions::builder().journal(Arc::new(journal.clone())).build().unwrap();
-    (MemTableSet::open(options, History::default()).unwrap(), journal)
+    let options = SetOptions::builder()
+        .journal(Arc::new(journal.clone()))
+        .build()
+        .unwrap();
+    (
+        MemTableSet::open(options, History::default()).unwrap(),
+        journal,
+    )
 }
 
 fn broken_disk() -> Error {
@@ -42,7 +48,8 @@ fn is_broken_disk(error: &Error) -> bool {
     }
 }
 
-/// An empty range, as RocksDB logs it, takes its number and deletes nothing: in a set as in a table.
+/// An empty range, as RocksDB logs it, takes its number and deletes nothing: in a set as in a
+/// table.
 #[test]
 fn an_empty_range_takes_its_number() {
     let _watchdog = Watchdog::new("set_stops::an_empty_range_takes_its_number", 0);
@@ -51,7 +58,8 @@ fn an_empty_range_takes_its_number() {
     let table = MemTable::default();
     table.write_batch(5, &batch).unwrap();
     assert_eq!(table.stats().largest_sequence, Some(6));
-    let set = MemTableSet::open(SetOptions::builder().last_sequence(4).build().unwrap(), ()).unwrap();
+    let set =
+        MemTableSet::open(SetOptions::builder().last_sequence(4).build().unwrap(), ()).unwrap();
     assert_eq!(set.write(&batch).unwrap(), 7);
     let view = set.view();
     assert!(matches!(view.get(b"k").unwrap(), Lookup::Value(value) if value.sequence() == 6));
@@ -61,8 +69,14 @@ fn an_empty_range_takes_its_number() {
 #[test]
 fn table_numbers_end() {
     let _watchdog = Watchdog::new("set_stops::table_numbers_end", 0);
-    let set =
-        MemTableSet::open(SetOptions::builder().first_table(u64::MAX - 1).build().unwrap(), ()).unwrap();
+    let set = MemTableSet::open(
+        SetOptions::builder()
+            .first_table(u64::MAX - 1)
+            .build()
+            .unwrap(),
+        (),
+    )
+    .unwrap();
     set.write(&put(b"a", b"1")).unwrap();
     assert_eq!(set.switch().unwrap(), 1);
     set.write(&put(b"a", b"2")).unwrap();
@@ -76,7 +90,10 @@ fn table_numbers_end() {
 /// A failing append or switch refuses one batch: it has no numbers, and the next one gets them.
 #[test]
 fn a_journal_that_refuses_a_batch_changes_nothing() {
-    let _watchdog = Watchdog::new("set_stops::a_journal_that_refuses_a_batch_changes_nothing", 0);
+    let _watchdog = Watchdog::new(
+        "set_stops::a_journal_that_refuses_a_batch_changes_nothing",
+        0,
+    );
     let (set, journal) = with_journal();
     assert_eq!(set.write(&put(b"a", b"1")).unwrap(), 1);
     journal.0.lock().unwrap().append_fails = Some(broken_disk());
@@ -84,7 +101,10 @@ fn a_journal_that_refuses_a_batch_changes_nothing() {
     assert_eq!(set.write(&put(b"b", b"3")).unwrap(), 2);
     journal.0.lock().unwrap().switch_fails = Some(broken_disk());
     assert!(is_broken_disk(&set.switch().unwrap_err()));
-    assert_eq!((set.view().readers().count(), set.switch().unwrap()), (1, 1));
+    assert_eq!(
+        (set.view().readers().count(), set.switch().unwrap()),
+        (1, 1)
+    );
     assert_eq!(set.write(&put(b"b", b"4")).unwrap(), 3);
     assert!(set.read_only().is_none());
     let view = set.view();
@@ -92,7 +112,8 @@ fn a_journal_that_refuses_a_batch_changes_nothing() {
     assert_eq!(journal.recovered().len(), 3);
 }
 
-/// A failed sync makes the set read-only: what was acknowledged stays, what waited gets the cause. Red for `unfinished_hides_older`.
+/// A failed sync makes the set read-only: what was acknowledged stays, what waited gets the cause.
+/// Red for `unfinished_hides_older`.
 #[test]
 fn a_failed_sync_stops_the_set() {
     let _watchdog = Watchdog::new("set_stops::a_failed_sync_stops_the_set", 0);
@@ -100,29 +121,55 @@ fn a_failed_sync_stops_the_set() {
     set.write(&put(b"a", b"1")).unwrap();
     let before = set.snapshot();
     journal.0.lock().unwrap().sync_fails = Some(broken_disk());
-    let error = set.write_with(&put(b"a", b"2"), Durability::Synced).unwrap_err();
-    assert!(matches!(error, Error::ReadOnly { .. }) && is_broken_disk(&error), "{error}");
+    let error = set
+        .write_with(&put(b"a", b"2"), Durability::Synced)
+        .unwrap_err();
+    assert!(
+        matches!(error, Error::ReadOnly { .. }) && is_broken_disk(&error),
+        "{error}"
+    );
     for durability in [Durability::None, Durability::Buffered, Durability::Synced] {
-        assert!(is_broken_disk(&set.write_with(&put(b"c", b"3"), durability).unwrap_err()));
+        assert!(is_broken_disk(
+            &set.write_with(&put(b"c", b"3"), durability).unwrap_err()
+        ));
     }
-    assert!(is_broken_disk(&set.write_with(&WriteBatch::new(), Durability::Synced).unwrap_err()));
+    assert!(is_broken_disk(
+        &set.write_with(&WriteBatch::new(), Durability::Synced)
+            .unwrap_err()
+    ));
     assert!(is_broken_disk(&set.read_only().unwrap()));
-    for view in [set.view(), set.view_at(&before).unwrap(), set.view_at(&set.snapshot()).unwrap()] {
-        assert_eq!((view.sequence(), read_through(&view, b"a").value), (1, Some(b"1".to_vec())));
+    for view in [
+        set.view(),
+        set.view_at(&before).unwrap(),
+        set.view_at(&set.snapshot()).unwrap(),
+    ] {
+        assert_eq!(
+            (view.sequence(), read_through(&view, b"a").value),
+            (1, Some(b"1".to_vec()))
+        );
         assert_eq!(read_through(&view, b"c"), Known::default());
     }
-    // All that is visible is flushed, without a word to the journal, whose next opening may find the batch. No snapshot helps.
+    // All that is visible is flushed, without a word to the journal, whose next opening may find
+    // the batch. No snapshot helps.
     drop(before);
     let table = journal.0.lock().unwrap().table;
     assert_eq!((set.switch().unwrap(), set.switch().unwrap()), (1, 1));
-    assert_eq!((journal.recovered().len(), journal.0.lock().unwrap().table), (2, table));
+    assert_eq!(
+        (journal.recovered().len(), journal.0.lock().unwrap().table),
+        (2, table)
+    );
     let mut flushed = History::default();
-    set.begin_flush().unwrap().expect("a closed table").flush(&mut flushed).unwrap();
+    set.begin_flush()
+        .unwrap()
+        .expect("a closed table")
+        .flush(&mut flushed)
+        .unwrap();
     assert!(flushed.points.keys().eq([&(b"a".to_vec(), Reverse(1))]));
     assert!(is_broken_disk(&set.write(&put(b"c", b"3")).unwrap_err()));
 }
 
-/// Many writers beside one whose sync fails or panics: all return, and what was acknowledged is visible.
+/// Many writers beside one whose sync fails or panics: all return, and what was acknowledged is
+/// visible.
 #[test]
 fn writers_beside_a_stop_all_return() {
     let _watchdog = Watchdog::new("set_stops::writers_beside_a_stop_all_return", 0);
@@ -136,14 +183,24 @@ fn writers_beside_a_stop_all_return() {
                     for n in 1..=100u8 {
                         if (writer, n) == (0, 40) {
                             let mut log = journal.0.lock().unwrap();
-                            (log.sync_panics, log.sync_fails) = (panics, (!panics).then(broken_disk));
+                            (log.sync_panics, log.sync_fails) =
+                                (panics, (!panics).then(broken_disk));
                         }
-                        let durability = if n % 2 == 0 { Durability::Synced } else { Durability::Buffered };
+                        let durability = if n % 2 == 0 {
+                            Durability::Synced
+                        } else {
+                            Durability::Buffered
+                        };
                         let batch = put(&[writer], &[n]);
-                        match catch_unwind(AssertUnwindSafe(|| set.write_with(&batch, durability))) {
+                        match catch_unwind(AssertUnwindSafe(|| set.write_with(&batch, durability)))
+                        {
                             Ok(Ok(_)) => acknowledged = n,
                             Ok(Err(Error::ReadOnly { cause })) => {
-                                assert_eq!(matches!(*cause, Error::WriterPanicked), panics, "{cause}");
+                                assert_eq!(
+                                    matches!(*cause, Error::WriterPanicked),
+                                    panics,
+                                    "{cause}"
+                                );
                                 break;
                             }
                             Ok(Err(other)) => panic!("{other}"),
@@ -151,7 +208,11 @@ fn writers_beside_a_stop_all_return() {
                         }
                     }
                     let value = read_through(&set.view(), &[writer]).value;
-                    assert_eq!(value, (acknowledged > 0).then(|| vec![acknowledged]), "writer {writer}");
+                    assert_eq!(
+                        value,
+                        (acknowledged > 0).then(|| vec![acknowledged]),
+                        "writer {writer}"
+                    );
                 });
             }
         });
@@ -170,7 +231,8 @@ impl Script for Fragile {
     }
 }
 
-/// A comparator that panics inside a batch that has its numbers: the set is read-only, and everything before is read.
+/// A comparator that panics inside a batch that has its numbers: the set is read-only, and
+/// everything before is read.
 #[test]
 fn a_writer_that_panics_stops_the_set() {
     let _watchdog = Watchdog::new("set_stops::a_writer_that_panics_stops_the_set", 0);
@@ -183,7 +245,9 @@ fn a_writer_that_panics_stops_the_set() {
     assert!(catch_unwind(AssertUnwindSafe(|| set.write(&put(b"b", b"2")))).is_err());
     order.0.store(false, Ordering::Relaxed);
     let refused = set.write(&put(b"b", b"3")).unwrap_err();
-    let Error::ReadOnly { cause } = &refused else { panic!("{refused}") };
+    let Error::ReadOnly { cause } = &refused else {
+        panic!("{refused}")
+    };
     assert!(matches!(**cause, Error::WriterPanicked));
     let former = set.view();
     assert_eq!(set.switch().unwrap(), 1);
@@ -193,15 +257,16 @@ fn a_writer_that_panics_stops_the_set() {
     }
 }
 
-/// A comparator that changes its mind inside a batch that has its numbers: the set is read-only with that cause, what the
-/// batch left in its table is never visible, and never flushed.
+/// A comparator that changes its mind inside a batch that has its numbers: the set is read-only
+/// with that cause, what the batch left in its table is never visible, and never flushed.
 #[test]
 fn a_batch_that_is_interrupted_stops_the_set() {
     let _watchdog = Watchdog::new("set_stops::a_batch_that_is_interrupted_stops_the_set", 0);
     let mut batch = WriteBatch::new();
     // `K` comes before all others, and where case does not count behind `e`, which is there.
     let keys = [b"q", b"k", b"f", b"m", b"K", b"z"];
-    keys.iter().for_each(|key| batch.put(*key, b"batch").unwrap());
+    keys.iter()
+        .for_each(|key| batch.put(*key, b"batch").unwrap());
     let mut interrupted = 0;
     for comparisons in 0..200 {
         let order = ScriptedLoosely::new(Forgetful::new());
@@ -210,9 +275,14 @@ fn a_batch_that_is_interrupted_stops_the_set() {
         order.script::<Forgetful>().forget_after(comparisons);
         let written = set.write(&batch);
         order.script::<Forgetful>().forget_after(i64::MAX);
-        let Err(Error::ReadOnly { cause }) = written else { continue };
+        let Err(Error::ReadOnly { cause }) = written else {
+            continue;
+        };
         match &*cause {
-            Error::BatchInterrupted { applied: 1..6, cause } => {
+            Error::BatchInterrupted {
+                applied: 1..6,
+                cause,
+            } => {
                 assert!(matches!(**cause, Error::Corruption(_)), "{cause}");
             }
             // The contradiction is reported as an order that memory does not have.
@@ -223,18 +293,35 @@ fn a_batch_that_is_interrupted_stops_the_set() {
         let former = set.view();
         assert_eq!(set.switch().unwrap(), 1);
         for view in [former, set.view()] {
-            assert!(keys.iter().all(|key| matches!(view.get(*key).unwrap(), Lookup::NotFound)));
-            assert!(matches!(view.get(b"e").unwrap(), Lookup::Value(value) if *value == *b"before"));
+            assert!(
+                keys.iter()
+                    .all(|key| matches!(view.get(*key).unwrap(), Lookup::NotFound))
+            );
+            assert!(
+                matches!(view.get(b"e").unwrap(), Lookup::Value(value) if *value == *b"before")
+            );
         }
         let mut flushed = History::default();
-        set.begin_flush().unwrap().expect("what is below the stop").flush(&mut flushed).unwrap();
-        assert!(flushed.points.keys().map(|version| version.0.as_slice()).eq([b"e"]), "{flushed:?}");
+        set.begin_flush()
+            .unwrap()
+            .expect("what is below the stop")
+            .flush(&mut flushed)
+            .unwrap();
+        assert!(
+            flushed
+                .points
+                .keys()
+                .map(|version| version.0.as_slice())
+                .eq([b"e"]),
+            "{flushed:?}"
+        );
     }
     assert!(interrupted > 0);
 }
 
-/// Sets that stop again and again under three writers, each flushed and opened anew: what was acknowledged is visible, and nothing of a
-/// set is in the next one but what was visible, or was in the journal.
+/// Sets that stop again and again under three writers, each flushed and opened anew: what was
+/// acknowledged is visible, and nothing of a set is in the next one but what was visible, or was in
+/// the journal.
 #[test]
 fn sets_that_stop_again_and_again_lose_nothing() {
     let _watchdog = Watchdog::new("set_stops::sets_that_stop_again_and_again_lose_nothing", 0);
@@ -255,7 +342,9 @@ fn sets_that_stop_again_and_again_lose_nothing() {
                         }
                         let number = round << 32 | n;
                         let durability = [Durability::Synced, Durability::Buffered][n as usize % 2];
-                        match set.write_with(&put(&[writer as u8], &number.to_be_bytes()), durability) {
+                        match set
+                            .write_with(&put(&[writer as u8], &number.to_be_bytes()), durability)
+                        {
                             Ok(_) => *acknowledged = number,
                             Err(Error::WriteStall { .. }) => {
                                 drop(set.begin_flush().map(|job| job.map(flush_into)))
@@ -272,22 +361,36 @@ fn sets_that_stop_again_and_again_lose_nothing() {
         let check = |set: &MemTableSet<History>| {
             let view = set.view();
             let read = |writer: u8| read_through(&view, &[writer]).value;
-            [0, 1, 2].map(|writer| read(writer).map_or(0, |it| u64::from_be_bytes(it.try_into().unwrap())))
+            [0, 1, 2].map(|writer| {
+                read(writer).map_or(0, |it| u64::from_be_bytes(it.try_into().unwrap()))
+            })
         };
         assert_eq!(check(&set), acknowledged);
         set.switch().unwrap();
         set.begin_flush().unwrap().into_iter().for_each(flush_into);
         assert_eq!((check(&set), set.stats().entries), (acknowledged, 0));
-        let (last, first) = (set.snapshot().sequence(), journal.0.lock().unwrap().table + 1);
-        let options = SetOptions::builder().journal(Arc::new(journal.clone())).first_table(first);
+        let (last, first) = (
+            set.snapshot().sequence(),
+            journal.0.lock().unwrap().table + 1,
+        );
+        let options = SetOptions::builder()
+            .journal(Arc::new(journal.clone()))
+            .first_table(first);
         let base = History::clone(set.view().base());
         set = MemTableSet::open(options.last_sequence(last).build().unwrap(), base).unwrap();
-        for batch in journal.recovered().iter().filter(|batch| batch.sequence() > last) {
+        for batch in journal
+            .recovered()
+            .iter()
+            .filter(|batch| batch.sequence() > last)
+        {
             set.replay(batch).unwrap();
         }
         let found = check(&set);
         assert!(
-            found.iter().zip(&acknowledged).all(|(found, known)| found >= known),
+            found
+                .iter()
+                .zip(&acknowledged)
+                .all(|(found, known)| found >= known),
             "{found:?} {acknowledged:?}"
         );
         acknowledged = found;
@@ -306,7 +409,8 @@ fn flush_into(mut job: FlushJob<History>) {
     job.install(with).unwrap();
 }
 
-/// A journal of files: what was acknowledged is found again by the next set, and what was not finished may be.
+/// A journal of files: what was acknowledged is found again by the next set, and what was not
+/// finished may be.
 #[test]
 fn a_stopped_set_is_opened_anew() {
     let _watchdog = Watchdog::new("set_stops::a_stopped_set_is_opened_anew", 0);
@@ -314,12 +418,25 @@ fn a_stopped_set_is_opened_anew() {
     let order = Fragile::default();
     let open = |last| {
         let mode = RecoveryMode::TolerateCorruptedTailRecords;
-        let (journal, recovery) = FileJournal::open_in(disk.clone(), last, ChecksumKind::Xxh3, mode).unwrap();
+        let (journal, recovery) =
+            FileJournal::open_in(disk.clone(), last, ChecksumKind::Xxh3, mode).unwrap();
         let tables = under(MemTableOptions::builder(), Scripted::new(order.clone()));
-        let options = SetOptions::builder().table(tables).first_table(journal.next_table());
-        let options = options.last_sequence(last).journal(Arc::new(journal)).build().unwrap();
+        let options = SetOptions::builder()
+            .table(tables)
+            .first_table(journal.next_table());
+        let options = options
+            .last_sequence(last)
+            .journal(Arc::new(journal))
+            .build()
+            .unwrap();
         let set = MemTableSet::open(options, ()).unwrap();
-        (recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap().batches, set)
+        (
+            recovery
+                .replay(|_, batch| set.replay(&batch).map(drop))
+                .unwrap()
+                .batches,
+            set,
+        )
     };
     let (_, set) = open(0);
     for key in [b"a", b"c"] {
@@ -332,7 +449,11 @@ fn a_stopped_set_is_opened_anew() {
     drop(set);
     let (batches, set) = open(0);
     assert_eq!(batches, 3, "it was in the journal");
-    assert_eq!(set.write_with(&put(b"d", b"3"), Durability::Synced).unwrap(), 4);
+    assert_eq!(
+        set.write_with(&put(b"d", b"3"), Durability::Synced)
+            .unwrap(),
+        4
+    );
     // A flush of a stopped set has all that is visible.
     order.0.store(true, Ordering::Relaxed);
     assert!(catch_unwind(AssertUnwindSafe(|| set.write(&put(b"e", b"4")))).is_err());
@@ -347,36 +468,63 @@ fn a_stopped_set_is_opened_anew() {
     assert_eq!((batches, set.put(b"f", b"5").unwrap()), (1, 6));
 }
 
-/// A write that failed half-way stops the set. What was acknowledged as written is in the journal, and what was queued is read and
-/// flushed.
+/// A write that failed half-way stops the set. What was acknowledged as written is in the journal,
+/// and what was queued is read and flushed.
 #[test]
 fn a_failed_write_stops_the_set() {
     let _watchdog = Watchdog::new("set_stops::a_failed_write_stops_the_set", 0);
     let disk = Arc::new(SimDisk::new(1, Plan::default()));
     let open = |disk: Arc<SimDisk>| {
-        FileJournal::open_in(disk, 0, ChecksumKind::Xxh3, RecoveryMode::TolerateCorruptedTailRecords).unwrap()
+        FileJournal::open_in(
+            disk,
+            0,
+            ChecksumKind::Xxh3,
+            RecoveryMode::TolerateCorruptedTailRecords,
+        )
+        .unwrap()
     };
     let (journal, _) = open(disk.clone());
-    let options = SetOptions::builder().first_table(journal.next_table()).journal(Arc::new(journal));
+    let options = SetOptions::builder()
+        .first_table(journal.next_table())
+        .journal(Arc::new(journal));
     let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
     set.write(&put(b"a", b"1")).unwrap();
-    set.write_with(&put(b"queued", b"1"), Durability::Queued).unwrap();
-    disk.set_plan(Plan { capacity: Some(200), ..Plan::default() });
+    set.write_with(&put(b"queued", b"1"), Durability::Queued)
+        .unwrap();
+    disk.set_plan(Plan {
+        capacity: Some(200),
+        ..Plan::default()
+    });
     let is_failed = |error: &Error, call: &str| {
         matches!(error, Error::ReadOnly { cause }
             if matches!(&**cause, Error::Io { operation, .. } if *operation == call))
     };
-    assert!(is_failed(&set.write(&put(b"b", &[2; 200])).unwrap_err(), "append to"));
+    assert!(is_failed(
+        &set.write(&put(b"b", &[2; 200])).unwrap_err(),
+        "append to"
+    ));
     // Nothing is tried again on a file that a write may have left half-written.
     disk.set_plan(Plan::default());
     assert!(is_failed(&set.read_only().unwrap(), "append to"));
-    for durability in [Durability::None, Durability::Queued, Durability::Buffered, Durability::Synced] {
-        assert!(is_failed(&set.write_with(&put(b"c", b"3"), durability).unwrap_err(), "append to"));
+    for durability in [
+        Durability::None,
+        Durability::Queued,
+        Durability::Buffered,
+        Durability::Synced,
+    ] {
+        assert!(is_failed(
+            &set.write_with(&put(b"c", b"3"), durability).unwrap_err(),
+            "append to"
+        ));
     }
     assert!(matches!(set.view().get(b"a").unwrap(), Lookup::Value(value) if value.sequence() == 1));
     set.switch().unwrap();
     let mut flushed = History::default();
-    set.begin_flush().unwrap().unwrap().flush(&mut flushed).unwrap();
+    set.begin_flush()
+        .unwrap()
+        .unwrap()
+        .flush(&mut flushed)
+        .unwrap();
     assert_eq!(flushed.points.len(), 2, "what was queued, too");
     drop(set);
     let mut found = vec![];
@@ -393,7 +541,10 @@ struct Full(usize);
 
 impl FlushSink for Full {
     fn entry(&mut self, _: FlushEntry<'_>) -> Result<(), SinkError> {
-        self.0 = self.0.checked_sub(1).ok_or_else(|| std::io::Error::from(ErrorKind::StorageFull))?;
+        self.0 = self
+            .0
+            .checked_sub(1)
+            .ok_or_else(|| std::io::Error::from(ErrorKind::StorageFull))?;
         Ok(())
     }
 
@@ -406,8 +557,8 @@ fn is_storage_full(error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::StorageFull)
 }
 
-/// A disk without space stops the set, and refuses flushes. What was acknowledged is read, recovered and flushed, and with space another
-/// set goes on.
+/// A disk without space stops the set, and refuses flushes. What was acknowledged is read,
+/// recovered and flushed, and with space another set goes on.
 #[test]
 fn a_full_disk_is_an_error_and_no_loss() {
     let _watchdog = Watchdog::new("set_stops::a_full_disk_is_an_error_and_no_loss", 0);
@@ -416,14 +567,23 @@ fn a_full_disk_is_an_error_and_no_loss() {
         let disk = Arc::new(SimDisk::new(1, Plan::default()));
         let open = |disk: Arc<SimDisk>, last, base| {
             let mode = RecoveryMode::TolerateCorruptedTailRecords;
-            let (journal, recovery) = FileJournal::open_in(disk, last, ChecksumKind::Xxh3, mode).unwrap();
-            let options = SetOptions::builder().first_table(journal.next_table()).last_sequence(last);
-            let set = MemTableSet::open(options.journal(Arc::new(journal)).build().unwrap(), base).unwrap();
-            recovery.replay(|_, batch| set.replay(&batch).map(drop)).unwrap();
+            let (journal, recovery) =
+                FileJournal::open_in(disk, last, ChecksumKind::Xxh3, mode).unwrap();
+            let options = SetOptions::builder()
+                .first_table(journal.next_table())
+                .last_sequence(last);
+            let set = MemTableSet::open(options.journal(Arc::new(journal)).build().unwrap(), base)
+                .unwrap();
+            recovery
+                .replay(|_, batch| set.replay(&batch).map(drop))
+                .unwrap();
             set
         };
         let set = open(disk.clone(), 0, History::default());
-        disk.set_plan(Plan { capacity: Some(capacity), ..Plan::default() });
+        disk.set_plan(Plan {
+            capacity: Some(capacity),
+            ..Plan::default()
+        });
         let is_full = |error: &Error| match error {
             Error::Io { .. } => is_storage_full(error),
             Error::ReadOnly { cause } => is_storage_full(cause),
@@ -436,7 +596,11 @@ fn a_full_disk_is_an_error_and_no_loss() {
             match set.write_with(&put(&[number], &[number; 30]), durability) {
                 Ok(_) => {
                     acknowledged.push(number);
-                    kept = if durability == Durability::Queued { kept } else { acknowledged.len() };
+                    kept = if durability == Durability::Queued {
+                        kept
+                    } else {
+                        acknowledged.len()
+                    };
                 }
                 Err(error) => refused += usize::from(is_full(&error)),
             }
@@ -445,13 +609,19 @@ fn a_full_disk_is_an_error_and_no_loss() {
             }
         }
         if let Ok(Some(mut job)) = set.begin_flush() {
-            assert!(matches!(job.flush(&mut Full(5)), Ok(_) | Err(Error::Sink(_))));
+            assert!(matches!(
+                job.flush(&mut Full(5)),
+                Ok(_) | Err(Error::Sink(_))
+            ));
         }
         // A batch that was refused may be in a journal.
         let check = |set: &MemTableSet<History>, acknowledged: &[u8]| {
             for number in 0..60u8 {
                 let found = read_through(&set.view(), &[number]).value;
-                assert!(found.is_some() || !acknowledged.contains(&number), "{capacity} bytes, {number}");
+                assert!(
+                    found.is_some() || !acknowledged.contains(&number),
+                    "{capacity} bytes, {number}"
+                );
                 assert!(found.is_none_or(|found| found == [number; 30]));
             }
         };
@@ -467,14 +637,15 @@ fn a_full_disk_is_an_error_and_no_loss() {
         assert!(set.view().sequence() == last && acknowledged.len() as u64 == last);
         drop(set);
         let set = open(disk, last, base);
-        set.write_with(&put(b"after", b""), Durability::Synced).unwrap();
+        set.write_with(&put(b"after", b""), Durability::Synced)
+            .unwrap();
         check(&set, &acknowledged);
     }
     assert!(refused > 500, "{refused}");
 }
 
-/// Tables of a set in memory of earlier ones: what they answer, how much memory is kept and when it is let go, what keeps
-/// it from being used again, and damage in it.
+/// Tables of a set in memory of earlier ones: what they answer, how much memory is kept and when it
+/// is let go, what keeps it from being used again, and damage in it.
 mod set_recycling {
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -529,8 +700,12 @@ mod set_recycling {
         let mut flushed: Files = BTreeMap::new();
         let mut items = job.items()?;
         while let Some(item) = items.next()? {
-            let FlushItem::Entry(entry) = item else { continue };
-            flushed.entry(entry.user_key.to_vec()).or_insert_with(|| entry.value.to_vec());
+            let FlushItem::Entry(entry) = item else {
+                continue;
+            };
+            flushed
+                .entry(entry.user_key.to_vec())
+                .or_insert_with(|| entry.value.to_vec());
         }
         drop(items);
         files.append(&mut flushed);
@@ -540,7 +715,9 @@ mod set_recycling {
     /// Flushes what is sealed, and the active table too.
     fn flush(set: &MemTableSet<Files>) {
         set.switch().unwrap();
-        let Some(job) = set.begin_flush().unwrap() else { return };
+        let Some(job) = set.begin_flush().unwrap() else {
+            return;
+        };
         let files = files(set);
         finish(job, files).unwrap();
     }
@@ -564,13 +741,16 @@ mod set_recycling {
         }
     }
 
-    /// Entries of earlier tables never come back, although all tables have one seed, so that what is left of one would
-    /// verify in the next. Filters and directories find their memory zeroed as well.
+    /// Entries of earlier tables never come back, although all tables have one seed, so that what
+    /// is left of one would verify in the next. Filters and directories find their memory zeroed as
+    /// well.
     #[test]
     fn tables_in_recycled_memory_agree_with_a_model() {
         let seed = seed_or(1);
-        let _watchdog =
-            Watchdog::new("set_stops::set_recycling::tables_in_recycled_memory_agree_with_a_model", seed);
+        let _watchdog = Watchdog::new(
+            "set_stops::set_recycling::tables_in_recycled_memory_agree_with_a_model",
+            seed,
+        );
         let mut rng = Rng::new(seed);
         let set = open(tables().seed(7).whole_key_filter(0.1), 1 + rng.below(2));
         let (mut versions, mut recycled) = (BTreeMap::new(), 0);
@@ -586,28 +766,42 @@ mod set_recycling {
             }
             for table in view.readers() {
                 let report = table.scrub(|_| {});
-                assert!(report.findings.is_empty(), "rotation {rotation}: {:?}", report.findings);
+                assert!(
+                    report.findings.is_empty(),
+                    "rotation {rotation}: {:?}",
+                    report.findings
+                );
             }
             drop(view);
             let before = set.stats().recycled_bytes;
             flush(&set);
             recycled += u64::from(before < set.stats().recycled_bytes);
         }
-        assert!(recycled > 5, "{recycled}, {}", replay_line("set_stops::set_recycling::tables_in", seed));
+        assert!(
+            recycled > 5,
+            "{recycled}, {}",
+            replay_line("set_stops::set_recycling::tables_in", seed)
+        );
     }
 
     /// At most so many arenas are kept, none of them outlives its set, and none is kept for nobody.
     #[test]
     fn what_is_kept_is_bounded_and_let_go_with_the_set() {
-        let _watchdog =
-            Watchdog::new("set_stops::set_recycling::what_is_kept_is_bounded_and_let_go_with_the_set", 0);
+        let _watchdog = Watchdog::new(
+            "set_stops::set_recycling::what_is_kept_is_bounded_and_let_go_with_the_set",
+            0,
+        );
         let manager = WriteBufferManager::new(64 << 20).unwrap();
         for arenas in [0, 1, 3] {
-            let options =
-                SetOptions::builder().table(tables().build().unwrap()).write_buffer_manager(&manager);
+            let options = SetOptions::builder()
+                .table(tables().build().unwrap())
+                .write_buffer_manager(&manager);
             let options = options.max_write_buffer_number(u64::MAX);
-            let set =
-                MemTableSet::open(options.recycled_arenas(arenas).build().unwrap(), Files::new()).unwrap();
+            let set = MemTableSet::open(
+                options.recycled_arenas(arenas).build().unwrap(),
+                Files::new(),
+            )
+            .unwrap();
             for version in 0..6 {
                 fill(&set, CHUNK / 2, version);
                 set.switch().unwrap();
@@ -632,7 +826,10 @@ mod set_recycling {
             let view = set.view();
             drop(set);
             assert!(manager.stats().pinned_bytes > 0);
-            assert_eq!((manager.stats().sets, manager.stats().recycled_bytes), (0, 0));
+            assert_eq!(
+                (manager.stats().sets, manager.stats().recycled_bytes),
+                (0, 0)
+            );
             drop(view);
             assert_eq!(manager.stats(), WriteBufferManager::new(1).unwrap().stats());
         }
@@ -646,18 +843,27 @@ mod set_recycling {
         put(&set, 1000, 0);
         fill(&set, CHUNK / 2, 0);
         let view = set.view();
-        let Lookup::Value(found) = view.get(key(1000)).unwrap() else { panic!("it was put") };
+        let Lookup::Value(found) = view.get(key(1000)).unwrap() else {
+            panic!("it was put")
+        };
         let pinned = found.to_pinned();
         drop(view);
         for version in 1..6 {
             flush(&set);
-            assert_eq!(set.stats().recycled_bytes, if version == 1 { 0 } else { CHUNK });
+            assert_eq!(
+                set.stats().recycled_bytes,
+                if version == 1 { 0 } else { CHUNK }
+            );
             fill(&set, CHUNK / 2, version);
             assert_eq!(*pinned, *value(1000, 0));
         }
         assert_eq!(set.stats().recycled_bytes, 0);
         drop(pinned);
-        assert_eq!(set.stats().recycled_bytes, CHUNK, "kept, although its last owner was a reader");
+        assert_eq!(
+            set.stats().recycled_bytes,
+            CHUNK,
+            "kept, although its last owner was a reader"
+        );
         flush(&set);
         assert_eq!(set.stats().recycled_bytes, 2 * CHUNK);
     }
@@ -666,10 +872,15 @@ mod set_recycling {
     #[test]
     fn threads_find_what_was_written() {
         let seed = seed_or(2);
-        let _watchdog = Watchdog::new("set_stops::set_recycling::threads_find_what_was_written", seed);
-        let options =
-            SetOptions::builder().table(tables().seed(9).build().unwrap()).max_write_buffer_number(3);
-        let set = MemTableSet::open(options.recycled_arenas(2).build().unwrap(), Files::new()).unwrap();
+        let _watchdog = Watchdog::new(
+            "set_stops::set_recycling::threads_find_what_was_written",
+            seed,
+        );
+        let options = SetOptions::builder()
+            .table(tables().seed(9).build().unwrap())
+            .max_write_buffer_number(3);
+        let set =
+            MemTableSet::open(options.recycled_arenas(2).build().unwrap(), Files::new()).unwrap();
         let view_of = set.clone();
         let thread = set
             .start_flush_thread(move |job| {
@@ -682,7 +893,9 @@ mod set_recycling {
         scope(|scope| {
             let writers = [0, 1].map(|writer| {
                 let set = &set;
-                scope.spawn(move || (1..=rounds).for_each(|round| put(set, writer * 50 + round % 50, round)))
+                scope.spawn(move || {
+                    (1..=rounds).for_each(|round| put(set, writer * 50 + round % 50, round))
+                })
             });
             let (set, is_over) = (&set, &is_over);
             let reader = scope.spawn(move || {
@@ -703,14 +916,19 @@ mod set_recycling {
                     }
                 }
             });
-            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            writers
+                .into_iter()
+                .for_each(|writer| writer.join().unwrap());
             is_over.store(true, Ordering::Relaxed);
             reader.join().unwrap();
         });
         thread.close().unwrap();
         let view = set.view();
         for n in 0..100 {
-            let last = (1..=rounds).rev().find(|round| round % 50 == n % 50).unwrap();
+            let last = (1..=rounds)
+                .rev()
+                .find(|round| round % 50 == n % 50)
+                .unwrap();
             assert_eq!(read(&view, n).unwrap(), Some(value(n, last)));
         }
     }
@@ -718,19 +936,28 @@ mod set_recycling {
     /// Arenas are not recycled where a budget could not be kept, and not where there are none.
     #[test]
     fn what_cannot_be_recycled_is_refused() {
-        let small = MemTableOptions::builder().write_buffer_size(64 << 10).build().unwrap();
+        let small = MemTableOptions::builder()
+            .write_buffer_size(64 << 10)
+            .build()
+            .unwrap();
         let free = WriteBufferManager::new(1 << 20).unwrap();
-        let refused = SetOptions::builder().table(small.clone()).recycled_arenas(1).build();
+        let refused = SetOptions::builder()
+            .table(small.clone())
+            .recycled_arenas(1)
+            .build();
         assert!(matches!(refused, Err(Error::InvalidArgument(_))));
         let taken = [
             SetOptions::builder().table(small).recycled_arenas(0),
             SetOptions::builder().write_buffer_manager(&free),
-            SetOptions::builder().write_buffer_manager(&free).recycled_arenas(9),
+            SetOptions::builder()
+                .write_buffer_manager(&free)
+                .recycled_arenas(9),
         ];
         assert!(taken.into_iter().all(|options| options.build().is_ok()));
     }
 
-    /// A bit that flips in recycled memory, before or after an entry is put there, hides nothing: reads are right or refused.
+    /// A bit that flips in recycled memory, before or after an entry is put there, hides nothing:
+    /// reads are right or refused.
     #[cfg(feature = "fault-injection")]
     #[test]
     fn damage_in_recycled_memory_is_noticed() {
@@ -738,7 +965,10 @@ mod set_recycling {
 
         use paranoid_memtable::fault::{FaultInjector, Region};
         let seed = seed_or(3);
-        let _watchdog = Watchdog::new("set_stops::set_recycling::damage_in_recycled_memory_is_noticed", seed);
+        let _watchdog = Watchdog::new(
+            "set_stops::set_recycling::damage_in_recycled_memory_is_noticed",
+            seed,
+        );
         let mut rng = Rng::new(seed);
         let (mut met, mut free) = (0, 0);
         for _ in 0..amount(400, 40).max(10) {
@@ -746,7 +976,10 @@ mod set_recycling {
             fill(&set, CHUNK / 2, 0);
             flush(&set);
             fill(&set, CHUNK / 2, 1);
-            assert_eq!((set.stats().recycled_bytes, set.switch().unwrap()), (CHUNK, 1));
+            assert_eq!(
+                (set.stats().recycled_bytes, set.switch().unwrap()),
+                (CHUNK, 1)
+            );
             assert_eq!(set.stats().recycled_bytes, 0, "the active table has it");
             (0..30).for_each(|n| put(&set, n, 2));
             let view = set.view();
@@ -754,9 +987,14 @@ mod set_recycling {
             #[expect(unsafe_code, reason = "breaks memory on purpose")]
             let injector = unsafe { FaultInjector::open(view.readers().next().unwrap()) };
             let mut injector = injector.unwrap();
-            let regions: BTreeSet<Region> = injector.pieces().iter().map(|piece| piece.region).collect();
+            let regions: BTreeSet<Region> =
+                injector.pieces().iter().map(|piece| piece.region).collect();
             let region = *rng.pick(&Vec::from_iter(regions));
-            let pieces = injector.pieces().iter().enumerate().filter(|(_, piece)| piece.region == region);
+            let pieces = injector
+                .pieces()
+                .iter()
+                .enumerate()
+                .filter(|(_, piece)| piece.region == region);
             let pieces: Vec<usize> = pieces.map(|(at, _)| at).collect();
             let piece = *rng.pick(&pieces);
             injector.flip(piece, rng.index(8 * injector.pieces()[piece].len()));

@@ -19,7 +19,11 @@ type Commit = (u64, u64, u64, u64);
 type Seen = (u64, [u64; WRITERS as usize]);
 
 fn key(writer: u64, half: u64) -> Vec<u8> {
-    [scramble(writer * 2 + half).to_be_bytes(), writer.to_be_bytes()].concat()
+    [
+        scramble(writer * 2 + half).to_be_bytes(),
+        writer.to_be_bytes(),
+    ]
+    .concat()
 }
 
 /// The n-th batch of a writer: both halves of its key say n, and what it deleted says n as well.
@@ -42,13 +46,26 @@ fn batch_of(writer: u64, n: u64) -> WriteBatch {
 /// The last batch of a writer in this view: every trace of it agrees.
 fn last_of(view: &View<History>, writer: u64) -> u64 {
     let values = [0, 1].map(|half| read_through(view, &key(writer, half)).value);
-    assert_eq!(values[0], values[1], "half a batch of {writer} at {}", view.sequence());
+    assert_eq!(
+        values[0],
+        values[1],
+        "half a batch of {writer} at {}",
+        view.sequence()
+    );
     let Some(value) = &values[0] else { return 0 };
     let n = u64::from_be_bytes(value[..8].try_into().unwrap());
-    assert_eq!(value[8..], scramble(writer << 40 | n).to_be_bytes(), "a torn value");
+    assert_eq!(
+        value[8..],
+        scramble(writer << 40 | n).to_be_bytes(),
+        "a torn value"
+    );
     let own = |n: u64| [b"own".as_slice(), &writer.to_be_bytes(), &n.to_be_bytes()].concat();
     assert_eq!(read_through(view, &own(n)).value.as_ref(), Some(value));
-    assert_eq!(read_through(view, &own(n - 1)).value, None, "deleted by the same batch");
+    assert_eq!(
+        read_through(view, &own(n - 1)).value,
+        None,
+        "deleted by the same batch"
+    );
     n
 }
 
@@ -57,11 +74,18 @@ fn write(set: &MemTableSet<History>, writer: u64, batches: u64, done: &AtomicU64
     let mut commits = vec![];
     for n in 1..=batches {
         let batch = batch_of(writer, n);
-        let durability = *rng.pick(&[Durability::Buffered, Durability::Buffered, Durability::Synced]);
+        let durability = *rng.pick(&[
+            Durability::Buffered,
+            Durability::Buffered,
+            Durability::Synced,
+        ]);
         let last = set.write_with(&batch, durability).unwrap();
         commits.push((writer, n, last + 1 - batch.len() as u64, last));
         if n % 7 == 0 {
-            assert!(last_of(&set.view(), writer) >= n, "a writer sees what it wrote");
+            assert!(
+                last_of(&set.view(), writer) >= n,
+                "a writer sees what it wrote"
+            );
         }
     }
     done.fetch_add(1, Ordering::AcqRel);
@@ -74,16 +98,26 @@ fn read(set: &MemTableSet<History>, over: &AtomicBool) -> Vec<Seen> {
     while !over.load(Ordering::Acquire) || rounds < 3 {
         rounds += 1;
         let snapshot = set.snapshot();
-        assert!(snapshot.sequence() >= before, "what is visible never goes back");
+        assert!(
+            snapshot.sequence() >= before,
+            "what is visible never goes back"
+        );
         before = snapshot.sequence();
         let view = set.view_at(&snapshot).unwrap();
         let first = std::array::from_fn(|writer| last_of(&view, writer as u64));
         // Once more over other tables, perhaps flushed ones.
         let again = set.view_at(&snapshot).unwrap();
-        assert_eq!(first, std::array::from_fn(|writer| last_of(&again, writer as u64)), "a snapshot changed");
+        assert_eq!(
+            first,
+            std::array::from_fn(|writer| last_of(&again, writer as u64)),
+            "a snapshot changed"
+        );
         seen.push((snapshot.sequence(), first));
         let latest = set.view();
-        seen.push((latest.sequence(), std::array::from_fn(|writer| last_of(&latest, writer as u64))));
+        seen.push((
+            latest.sequence(),
+            std::array::from_fn(|writer| last_of(&latest, writer as u64)),
+        ));
     }
     seen
 }
@@ -101,14 +135,19 @@ fn flush(set: &MemTableSet<History>, over: &AtomicBool) {
     }
 }
 
-/// The commits follow each other without a gap, and each snapshot is what the commits up to it left.
+/// The commits follow each other without a gap, and each snapshot is what the commits up to it
+/// left.
 fn check(mut commits: Vec<Commit>, seen: &[Seen]) {
     commits.sort_by_key(|commit| commit.2);
     let mut prefixes = vec![(0, [0; WRITERS as usize])];
     for (writer, n, first, last) in commits {
         let (end, mut state) = *prefixes.last().unwrap();
         assert_eq!(first, end + 1, "numbers follow each other");
-        assert_eq!(state[writer as usize] + 1, n, "a writer's batches are in order");
+        assert_eq!(
+            state[writer as usize] + 1,
+            n,
+            "a writer's batches are in order"
+        );
         state[writer as usize] = n;
         prefixes.push((last, state));
     }
@@ -125,12 +164,22 @@ fn each_snapshot_is_a_prefix_of_the_commits() {
     let seed = seed_or(1);
     let _watchdog = Watchdog::new(test, seed);
     println!("{}", replay_line(test, seed));
-    let tables = MemTableOptions::builder().write_buffer_size(64 << 10).seed(seed).build().unwrap();
+    let tables = MemTableOptions::builder()
+        .write_buffer_size(64 << 10)
+        .seed(seed)
+        .build()
+        .unwrap();
     let journal = MemoryJournal::default();
-    let options = SetOptions::builder().table(tables).journal(Arc::new(journal));
+    let options = SetOptions::builder()
+        .table(tables)
+        .journal(Arc::new(journal));
     let options = options.max_write_buffer_number(u64::MAX).build().unwrap();
     let set = MemTableSet::open(options, History::default()).unwrap();
-    let (batches, over, done) = (amount_or_few(10_000, 700, 2), AtomicBool::new(false), AtomicU64::new(0));
+    let (batches, over, done) = (
+        amount_or_few(10_000, 700, 2),
+        AtomicBool::new(false),
+        AtomicU64::new(0),
+    );
     let commits = Mutex::new(vec![]);
     let seen = scope(|threads| {
         let (set, over, done, commits) = (&set, &over, &done, &commits);
@@ -150,8 +199,8 @@ fn each_snapshot_is_a_prefix_of_the_commits() {
     check(commits.into_inner().unwrap(), &seen);
 }
 
-/// The flush thread: writers go on while it flushes, and none of its ends leaves one waiting. Failing sinks, panics,
-/// shutdown in the middle, several sets under one budget.
+/// The flush thread: writers go on while it flushes, and none of its ends leaves one waiting.
+/// Failing sinks, panics, shutdown in the middle, several sets under one budget.
 mod set_flush_thread {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::mpsc::channel;
@@ -176,8 +225,13 @@ mod set_flush_thread {
 
     /// Small tables, and writers that wait longer than the test may take.
     fn options() -> SetOptionsBuilder {
-        let tables = MemTableOptions::builder().write_buffer_size((64 << 10) / FEWER).build().unwrap();
-        SetOptions::builder().table(tables).stall_timeout(Duration::MAX)
+        let tables = MemTableOptions::builder()
+            .write_buffer_size((64 << 10) / FEWER)
+            .build()
+            .unwrap();
+        SetOptions::builder()
+            .table(tables)
+            .stall_timeout(Duration::MAX)
     }
 
     fn open(options: SetOptionsBuilder) -> Set {
@@ -186,7 +240,12 @@ mod set_flush_thread {
 
     fn put(key: u64, n: u64) -> WriteBatch {
         let mut batch = WriteBatch::with_protection(8).unwrap();
-        batch.put(key.to_be_bytes(), [&n.to_be_bytes()[..], &[7; 3000]].concat()).unwrap();
+        batch
+            .put(
+                key.to_be_bytes(),
+                [&n.to_be_bytes()[..], &[7; 3000]].concat(),
+            )
+            .unwrap();
         batch
     }
 
@@ -199,7 +258,8 @@ mod set_flush_thread {
 
     fn start(set: &Set) -> FlushThread {
         let of_thread = set.clone();
-        set.start_flush_thread(move |job| flush(&of_thread, job)).unwrap()
+        set.start_flush_thread(move |job| flush(&of_thread, job))
+            .unwrap()
     }
 
     fn value(set: &Set, key: u64) -> Option<u64> {
@@ -223,13 +283,22 @@ mod set_flush_thread {
         panic!("no stall");
     }
 
-    /// Several sets under one budget, each with a thread, two writers and few tables: every write succeeds.
+    /// Several sets under one budget, each with a thread, two writers and few tables: every write
+    /// succeeds.
     #[test]
     fn writers_go_on_while_threads_flush() {
-        let _watchdog = Watchdog::new("set_threads::set_flush_thread::writers_go_on_while_threads_flush", 0);
+        let _watchdog = Watchdog::new(
+            "set_threads::set_flush_thread::writers_go_on_while_threads_flush",
+            0,
+        );
         let manager = WriteBufferManager::new((300 << 10) / FEWER).unwrap();
-        let sets =
-            [(); 2].map(|()| open(options().max_write_buffer_number(2).write_buffer_manager(&manager)));
+        let sets = [(); 2].map(|()| {
+            open(
+                options()
+                    .max_write_buffer_number(2)
+                    .write_buffer_manager(&manager),
+            )
+        });
         let threads = sets.each_ref().map(start);
         let writes = amount_or_few(2000, 400, 4);
         scope(|threads| {
@@ -242,12 +311,18 @@ mod set_flush_thread {
             }
         });
         let stats = manager.stats();
-        assert!(stats.unflushed_bytes < 2 << 20 && stats.waiting == 0, "{stats:?}");
+        assert!(
+            stats.unflushed_bytes < 2 << 20 && stats.waiting == 0,
+            "{stats:?}"
+        );
         for (set, thread) in sets.iter().zip(threads) {
             thread.close().unwrap();
             assert_eq!([1, 2].map(|key| value(set, key)), [Some(writes); 2]);
             assert!(!set.view().base().points.is_empty());
-            assert!(matches!(start(set).close(), Ok(())), "another thread may follow");
+            assert!(
+                matches!(start(set).close(), Ok(())),
+                "another thread may follow"
+            );
         }
     }
 
@@ -265,13 +340,20 @@ mod set_flush_thread {
         }
     }
 
-    /// A journal that cannot remove what is flushed says so, and stops nobody. The next install tries again.
+    /// A journal that cannot remove what is flushed says so, and stops nobody. The next install
+    /// tries again.
     #[test]
     fn a_failed_removal_is_reported_and_tried_again() {
-        let _watchdog =
-            Watchdog::new("set_threads::set_flush_thread::a_failed_removal_is_reported_and_tried_again", 0);
+        let _watchdog = Watchdog::new(
+            "set_threads::set_flush_thread::a_failed_removal_is_reported_and_tried_again",
+            0,
+        );
         let (journal, kept) = (MemoryJournal::default(), Arc::new(Kept::default()));
-        let set = open(options().journal(Arc::new(journal.clone())).listener(kept.clone()));
+        let set = open(
+            options()
+                .journal(Arc::new(journal.clone()))
+                .listener(kept.clone()),
+        );
         journal.0.lock().unwrap().removal_fails = Some(broken_disk());
         let thread = start(&set);
         for n in 1..=3 {
@@ -282,7 +364,11 @@ mod set_flush_thread {
                 yield_now();
             }
             assert_eq!(kept.0.lock().unwrap().len(), 1, "install {n}");
-            assert_eq!(journal.0.lock().unwrap().batches.contains_key(&1), n == 1, "install {n}");
+            assert_eq!(
+                journal.0.lock().unwrap().batches.contains_key(&1),
+                n == 1,
+                "install {n}"
+            );
             assert!(set.read_only().is_none() && thread.error().is_none());
         }
         assert!(matches!(&kept.0.lock().unwrap()[0], Error::Sink(_)));
@@ -296,11 +382,14 @@ mod set_flush_thread {
         Err(broken_disk())
     }
 
-    /// A sink that fails is not tried again until somebody asks for it. Writers are refused meanwhile, and nothing is lost.
+    /// A sink that fails is not tried again until somebody asks for it. Writers are refused
+    /// meanwhile, and nothing is lost.
     #[test]
     fn a_failing_sink_is_tried_again_when_asked() {
-        let _watchdog =
-            Watchdog::new("set_threads::set_flush_thread::a_failing_sink_is_tried_again_when_asked", 0);
+        let _watchdog = Watchdog::new(
+            "set_threads::set_flush_thread::a_failing_sink_is_tried_again_when_asked",
+            0,
+        );
         let set = open(options().max_write_buffer_number(2));
         let (of_thread, fails) = (set.clone(), Arc::new(AtomicU64::new(3)));
         let (left, calls) = (Arc::clone(&fails), Arc::new(AtomicU64::new(0)));
@@ -326,10 +415,21 @@ mod set_flush_thread {
                 yield_now();
             }
             let error = thread.error().unwrap();
-            assert_eq!(matches!(error, Error::InvalidArgument(_)), failing == 2, "{error}");
-            assert!(set.write(&put(1, 0)).is_err(), "refused at once: nobody flushes");
+            assert_eq!(
+                matches!(error, Error::InvalidArgument(_)),
+                failing == 2,
+                "{error}"
+            );
+            assert!(
+                set.write(&put(1, 0)).is_err(),
+                "refused at once: nobody flushes"
+            );
             expected += 1;
-            assert_eq!(calls.load(Ordering::Acquire), expected, "not without being asked");
+            assert_eq!(
+                calls.load(Ordering::Acquire),
+                expected,
+                "not without being asked"
+            );
         }
         fails.store(0, Ordering::Release);
         thread.retry();
@@ -346,8 +446,10 @@ mod set_flush_thread {
     /// A switch waits for the flush thread where there may be no further table, as a write does.
     #[test]
     fn a_switch_waits_for_the_flush_thread() {
-        let _watchdog =
-            Watchdog::new("set_threads::set_flush_thread::a_switch_waits_for_the_flush_thread", 0);
+        let _watchdog = Watchdog::new(
+            "set_threads::set_flush_thread::a_switch_waits_for_the_flush_thread",
+            0,
+        );
         let set = open(options().max_write_buffer_number(2));
         let thread = start(&set);
         let rounds = amount_or_few(1000, 100, 4);
@@ -378,29 +480,39 @@ mod set_flush_thread {
         Panics,
     }
 
-    /// Whoever waits for a flush has it when the call returns, or its error; nobody waits for nothing, or for itself.
+    /// Whoever waits for a flush has it when the call returns, or its error; nobody waits for
+    /// nothing, or for itself.
     #[test]
     fn a_flush_that_is_waited_for_is_done_or_an_error() {
-        let _watchdog =
-            Watchdog::new("set_threads::set_flush_thread::a_flush_that_is_waited_for_is_done_or_an_error", 0);
+        let _watchdog = Watchdog::new(
+            "set_threads::set_flush_thread::a_flush_that_is_waited_for_is_done_or_an_error",
+            0,
+        );
         let set = open(options().max_write_buffer_number(3));
         set.flush_and_wait().unwrap();
         set.write(&put(1, 1)).unwrap();
         let nobody = set.flush_and_wait().unwrap_err();
-        assert!(matches!(&nobody, Error::InvalidArgument(text) if text.contains("flush thread")), "{nobody}");
+        assert!(
+            matches!(&nobody, Error::InvalidArgument(text) if text.contains("flush thread")),
+            "{nobody}"
+        );
         let (of_thread, (send, next)) = (set.clone(), channel());
-        let thread = set.start_flush_thread(move |job| match next.try_recv().unwrap_or(Does::Flushes) {
-            Does::Fails => Err(broken_disk()),
-            Does::Leaves => Ok(()),
-            Does::Flushes => flush(&of_thread, job),
-            Does::AsksItself => {
-                let refused = of_thread.flush_and_wait();
-                assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
-                while of_thread.write(&put(1, 1)).is_ok() {}
-                flush(&of_thread, job)
-            }
-            Does::Panics => panic!("the function of a flush thread panics"),
-        });
+        let thread =
+            set.start_flush_thread(move |job| match next.try_recv().unwrap_or(Does::Flushes) {
+                Does::Fails => Err(broken_disk()),
+                Does::Leaves => Ok(()),
+                Does::Flushes => flush(&of_thread, job),
+                Does::AsksItself => {
+                    let refused = of_thread.flush_and_wait();
+                    assert!(
+                        matches!(refused, Err(Error::InvalidArgument(_))),
+                        "{refused:?}"
+                    );
+                    while of_thread.write(&put(1, 1)).is_ok() {}
+                    flush(&of_thread, job)
+                }
+                Does::Panics => panic!("the function of a flush thread panics"),
+            });
         let thread = thread.unwrap();
         // The table of before.
         while set.stats().tables > 1 {
@@ -419,7 +531,11 @@ mod set_flush_thread {
                 _ => false,
             };
             assert!(is_expected, "{does:?}: {waited:?}");
-            let flushed = set.view().base().read(&2u64.to_be_bytes(), u64::MAX, Default::default()).value;
+            let flushed = set
+                .view()
+                .base()
+                .read(&2u64.to_be_bytes(), u64::MAX, Default::default())
+                .value;
             let is_flushed = flushed.is_some_and(|value| value[..8] == n.to_be_bytes());
             assert_eq!(is_flushed, waited.is_ok(), "{does:?}");
         }
@@ -452,13 +568,20 @@ mod set_flush_thread {
         IsDropped,
     }
 
-    /// Writers that wait for a thread which panics, fails or is shut down: each is answered, nothing is lost, and the set
-    /// goes on with another flush.
+    /// Writers that wait for a thread which panics, fails or is shut down: each is answered,
+    /// nothing is lost, and the set goes on with another flush.
     #[test]
     fn nobody_waits_for_a_thread_that_is_gone() {
-        let _watchdog =
-            Watchdog::new("set_threads::set_flush_thread::nobody_waits_for_a_thread_that_is_gone", 0);
-        for event in [Event::Panics, Event::Fails, Event::IsClosed, Event::IsDropped] {
+        let _watchdog = Watchdog::new(
+            "set_threads::set_flush_thread::nobody_waits_for_a_thread_that_is_gone",
+            0,
+        );
+        for event in [
+            Event::Panics,
+            Event::Fails,
+            Event::IsClosed,
+            Event::IsDropped,
+        ] {
             let manager = WriteBufferManager::new((150 << 10) / FEWER).unwrap();
             let set = open(options().write_buffer_manager(&manager));
             let (begin, begun) = channel();
@@ -466,7 +589,11 @@ mod set_flush_thread {
             let thread = set.start_flush_thread(move |job| {
                 begin.send(()).unwrap();
                 let _ = gate.recv();
-                assert_ne!(event, Event::Panics, "the function of a flush thread panics");
+                assert_ne!(
+                    event,
+                    Event::Panics,
+                    "the function of a flush thread panics"
+                );
                 drop(job);
                 Err(broken_disk())
             });
@@ -507,19 +634,24 @@ mod set_flush_thread {
             });
             assert!(set.read_only().is_none());
             let acknowledged = *acknowledged.lock().unwrap();
-            assert_eq!([0, 1].map(|key| value(&set, key).unwrap_or(0)), acknowledged);
+            assert_eq!(
+                [0, 1].map(|key| value(&set, key).unwrap_or(0)),
+                acknowledged
+            );
             flush(&set, set.begin_flush().unwrap().unwrap()).unwrap();
             set.write(&put(0, 0)).unwrap();
             assert_eq!(value(&set, 1).unwrap_or(0), acknowledged[1]);
         }
     }
 
-    /// Idle sets that nobody flushes hold most of a budget: a set with a thread goes on as long as its own bytes can make
-    /// room, and then is refused; a flush of the idle sets lets it in.
+    /// Idle sets that nobody flushes hold most of a budget: a set with a thread goes on as long as
+    /// its own bytes can make room, and then is refused; a flush of the idle sets lets it in.
     #[test]
     fn a_thread_makes_room_beside_sets_without_one() {
-        let _watchdog =
-            Watchdog::new("set_threads::set_flush_thread::a_thread_makes_room_beside_sets_without_one", 0);
+        let _watchdog = Watchdog::new(
+            "set_threads::set_flush_thread::a_thread_makes_room_beside_sets_without_one",
+            0,
+        );
         let manager = WriteBufferManager::new((400 << 10) / FEWER).unwrap();
         let sets = [(); 3].map(|()| open(options().write_buffer_manager(&manager)));
         const BUSY: u64 = if cfg!(miri) { 8 } else { 300 };
@@ -539,7 +671,10 @@ mod set_flush_thread {
             idle_batches += 1;
             assert!(idle_batches < 1000);
         }
-        assert!(matches!(busy.write(&put(1, BUSY + 1)), Ok(_) | Err(Error::WriteStall { .. })));
+        assert!(matches!(
+            busy.write(&put(1, BUSY + 1)),
+            Ok(_) | Err(Error::WriteStall { .. })
+        ));
         for set in [idle, other] {
             if let Some(job) = set.begin_flush().unwrap() {
                 flush(set, job).unwrap();
@@ -556,10 +691,13 @@ mod set_flush_thread {
     /// A set keeps its thread, and the thread its set, until it is closed; a second one is refused.
     #[test]
     fn a_thread_outlives_the_handles_of_its_set() {
-        let _watchdog =
-            Watchdog::new("set_threads::set_flush_thread::a_thread_outlives_the_handles_of_its_set", 0);
+        let _watchdog = Watchdog::new(
+            "set_threads::set_flush_thread::a_thread_outlives_the_handles_of_its_set",
+            0,
+        );
         let manager = WriteBufferManager::new(1 << 20).unwrap();
-        let set = MemTableSet::open(options().write_buffer_manager(&manager).build().unwrap(), 0).unwrap();
+        let set = MemTableSet::open(options().write_buffer_manager(&manager).build().unwrap(), 0)
+            .unwrap();
         let (done, flushed) = channel();
         let thread = set.start_flush_thread(move |mut job| {
             let mut items = job.items()?;
@@ -584,7 +722,8 @@ mod set_flush_thread {
     }
 }
 
-/// Listeners: what they are told and when; one that panics, one that calls the set, and many threads at once.
+/// Listeners: what they are told and when; one that panics, one that calls the set, and many
+/// threads at once.
 mod set_listener {
     use std::sync::{Arc, Mutex};
     use std::thread::{scope, yield_now};
@@ -592,7 +731,9 @@ mod set_listener {
 
     use paranoid_memtable::StallCause;
     use paranoid_memtable::{Error, MemTableOptions, WriteBatch};
-    use paranoid_set::{Durability, Listener, MemTableSet, SetEvent, SetOptions, SetOptionsBuilder};
+    use paranoid_set::{
+        Durability, Listener, MemTableSet, SetEvent, SetOptions, SetOptionsBuilder,
+    };
 
     use crate::support::rng::{Watchdog, amount_or_few};
     use crate::support::sets::{History, MemoryJournal, read_through};
@@ -601,7 +742,9 @@ mod set_listener {
 
     fn put(n: u64) -> WriteBatch {
         let mut batch = WriteBatch::with_protection(8).unwrap();
-        batch.put(b"k", [&n.to_be_bytes()[..], &[7; 3000]].concat()).unwrap();
+        batch
+            .put(b"k", [&n.to_be_bytes()[..], &[7; 3000]].concat())
+            .unwrap();
         batch
     }
 
@@ -610,7 +753,10 @@ mod set_listener {
             .write_buffer_size(if cfg!(miri) { 6 << 10 } else { 64 << 10 })
             .build()
             .unwrap();
-        SetOptions::builder().table(tables).listener(listener).stall_timeout(Duration::MAX)
+        SetOptions::builder()
+            .table(tables)
+            .listener(listener)
+            .stall_timeout(Duration::MAX)
     }
 
     fn open(options: SetOptionsBuilder) -> Set {
@@ -618,7 +764,9 @@ mod set_listener {
     }
 
     fn flush(set: &Set) -> usize {
-        let Some(mut job) = set.begin_flush().unwrap() else { return 0 };
+        let Some(mut job) = set.begin_flush().unwrap() else {
+            return 0;
+        };
         let mut base = History::clone(set.view().base());
         job.flush(&mut base).unwrap();
         let tables = job.tables();
@@ -634,11 +782,17 @@ mod set_listener {
         fn event(&self, event: &SetEvent) {
             let line = match event {
                 SetEvent::Switched { sealed, active, .. } => format!("switched {sealed} {active}"),
-                SetEvent::FlushEnded { last_sequence, installed, .. } => {
+                SetEvent::FlushEnded {
+                    last_sequence,
+                    installed,
+                    ..
+                } => {
                     format!("flush ended {last_sequence} {installed}")
                 }
                 SetEvent::StallBegun { cause, .. } => format!("stall begun {cause:?}"),
-                SetEvent::StallEnded { waited, refused, .. } => {
+                SetEvent::StallEnded {
+                    waited, refused, ..
+                } => {
                     format!("stall ended {} {refused:?}", waited.is_zero())
                 }
                 SetEvent::Stopped { cause, .. } => {
@@ -652,10 +806,16 @@ mod set_listener {
 
     #[test]
     fn a_listener_is_told_what_begins_and_ends() {
-        let _watchdog =
-            Watchdog::new("set_threads::set_listener::a_listener_is_told_what_begins_and_ends", 0);
+        let _watchdog = Watchdog::new(
+            "set_threads::set_listener::a_listener_is_told_what_begins_and_ends",
+            0,
+        );
         let (diary, journal) = (Arc::new(Diary::default()), MemoryJournal::default());
-        let set = open(options(diary.clone()).max_write_buffer_number(2).journal(Arc::new(journal.clone())));
+        let set = open(
+            options(diary.clone())
+                .max_write_buffer_number(2)
+                .journal(Arc::new(journal.clone())),
+        );
         let told = || std::mem::take(&mut *diary.0.lock().unwrap());
         set.write(&put(1)).unwrap();
         assert!(told().is_empty(), "a write alone is nothing to be told");
@@ -669,7 +829,10 @@ mod set_listener {
         let events = told();
         assert_eq!(
             events.last_chunk(),
-            Some(&["stall begun Tables".into(), "stall ended true Some(Tables)".into()])
+            Some(&[
+                "stall begun Tables".into(),
+                "stall ended true Some(Tables)".into()
+            ])
         );
         assert_eq!(flush(&set), 1);
         told();
@@ -698,9 +861,20 @@ mod set_listener {
     impl Listener for Rude {
         fn event(&self, event: &SetEvent) {
             *self.told.lock().unwrap() += 1;
-            assert_ne!(self.panics, Panics::Always, "a listener panics at {event:?}");
-            let Some(set) = self.set.lock().unwrap().clone() else { return };
-            let _ = (set.view().get(b"k").unwrap(), set.snapshot(), set.stats(), set.read_only());
+            assert_ne!(
+                self.panics,
+                Panics::Always,
+                "a listener panics at {event:?}"
+            );
+            let Some(set) = self.set.lock().unwrap().clone() else {
+                return;
+            };
+            let _ = (
+                set.view().get(b"k").unwrap(),
+                set.snapshot(),
+                set.stats(),
+                set.read_only(),
+            );
             if matches!(event, SetEvent::Switched { .. }) {
                 drop(set.begin_flush());
             }
@@ -710,12 +884,17 @@ mod set_listener {
         }
     }
 
-    /// Writers, a flush thread and a listener that panics or calls the set: nobody waits for ever, and nothing is lost.
+    /// Writers, a flush thread and a listener that panics or calls the set: nobody waits for ever,
+    /// and nothing is lost.
     #[test]
     fn a_rude_listener_harms_nobody() {
         let _watchdog = Watchdog::new("set_threads::set_listener::a_rude_listener_harms_nobody", 0);
         for panics in [Panics::Never, Panics::Always] {
-            let rude = Arc::new(Rude { set: Mutex::default(), told: Mutex::new(0), panics });
+            let rude = Arc::new(Rude {
+                set: Mutex::default(),
+                told: Mutex::new(0),
+                panics,
+            });
             let set = open(options(rude.clone()).max_write_buffer_number(3));
             *rude.set.lock().unwrap() = Some(set.clone());
             let of_thread = set.clone();
@@ -734,7 +913,10 @@ mod set_listener {
                                 match set.write(&put(n)) {
                                     Ok(_) => break,
                                     // A job that the listener dropped stops the thread.
-                                    Err(Error::WriteStall { cause: StallCause::Tables, .. }) => {
+                                    Err(Error::WriteStall {
+                                        cause: StallCause::Tables,
+                                        ..
+                                    }) => {
                                         thread.retry();
                                         yield_now();
                                     }
@@ -749,14 +931,21 @@ mod set_listener {
             assert!(set.read_only().is_none());
             let value = read_through(&set.view(), b"k").value.unwrap();
             assert_eq!(value[..8], writes.to_be_bytes());
-            assert!(*rude.told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) > 3);
+            assert!(
+                *rude
+                    .told
+                    .lock()
+                    .unwrap_or_else(|poisoned| poisoned.into_inner())
+                    > 3
+            );
             assert_eq!(set.snapshot().sequence(), 2 * writes);
             rude.set.lock().unwrap().take();
         }
     }
 }
 
-/// Flushes and compactions that install bases at once: none loses what another has brought, and old views go on.
+/// Flushes and compactions that install bases at once: none loses what another has brought, and old
+/// views go on.
 #[test]
 fn no_base_is_lost() {
     let test = "set_threads::no_base_is_lost";
@@ -771,7 +960,9 @@ fn no_base_is_lost() {
         threads.spawn(|| {
             while !is_over.load(Ordering::Acquire) {
                 let view = set.view();
-                let [first, second, ..] = view.base().as_slice() else { continue };
+                let [first, second, ..] = view.base().as_slice() else {
+                    continue;
+                };
                 let merged = [first.as_slice(), second].concat();
                 set.replace_base(|files| {
                     dawdle();
@@ -796,5 +987,8 @@ fn no_base_is_lost() {
         }
         is_over.store(true, Ordering::Release);
     });
-    assert_eq!(set.view().base().concat(), (1..=rounds).collect::<Vec<u64>>());
+    assert_eq!(
+        set.view().base().concat(),
+        (1..=rounds).collect::<Vec<u64>>()
+    );
 }

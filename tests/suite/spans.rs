@@ -1,4 +1,5 @@
-//! Range tombstones and the fragmenter, from outside: drawn cases, brute force, cursors against plain lists.
+//! Range tombstones and the fragmenter, from outside: drawn cases, brute force, cursors against
+//! plain lists.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,12 +15,21 @@ const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/spans.txt");
 /// Reads a drawn span; its letters must stand in their columns.
 fn drawn(line: &str) -> (String, String, u64) {
     let picture = &line[6..];
-    let (from, to) =
-        (picture.find(char::is_alphabetic).unwrap(), picture.rfind(char::is_alphabetic).unwrap());
+    let (from, to) = (
+        picture.find(char::is_alphabetic).unwrap(),
+        picture.rfind(char::is_alphabetic).unwrap(),
+    );
     let (start, end) = (&picture[from..=from], &picture[to..=to]);
     let column = |letter: &str| usize::from(letter.as_bytes()[0] - b'a');
-    assert!((from, to) == (column(start), column(end)), "a letter stands in a wrong column: {line}");
-    (start.to_owned(), end.to_owned(), picture[to + 1..].trim().parse().unwrap())
+    assert!(
+        (from, to) == (column(start), column(end)),
+        "a letter stands in a wrong column: {line}"
+    );
+    (
+        start.to_owned(),
+        end.to_owned(),
+        picture[to + 1..].trim().parse().unwrap(),
+    )
 }
 
 fn answer(case: &str) -> String {
@@ -27,11 +37,16 @@ fn answer(case: &str) -> String {
     let (mut asks, mut spans) = (Vec::new(), Vec::new());
     for line in case.lines() {
         if let Some(list) = line.strip_prefix("snapshots ") {
-            let list: Vec<u64> = list.split(' ').filter_map(|number| number.parse().ok()).collect();
+            let list: Vec<u64> = list
+                .split(' ')
+                .filter_map(|number| number.parse().ok())
+                .collect();
             fragmenter = fragmenter.with_snapshots(&list);
         } else if line.starts_with("span ") {
             let (start, end, sequence) = drawn(line);
-            fragmenter.add(start.clone(), end.clone(), sequence).unwrap();
+            fragmenter
+                .add(start.clone(), end.clone(), sequence)
+                .unwrap();
             spans.push((start, end, sequence));
         } else if let Some(snapshot) = line.strip_prefix("ask ") {
             asks.push(snapshot.parse::<u64>().unwrap());
@@ -42,7 +57,11 @@ fn answer(case: &str) -> String {
     for fragment in fragments.iter() {
         let (start, end) = (fragment.start()[0] - b'a', fragment.end()[0] - b'a');
         let dashes = "-".repeat(usize::from(end - start) - 1);
-        let letters = format!("{}{dashes}{}", char::from(start + b'a'), char::from(end + b'a'));
+        let letters = format!(
+            "{}{dashes}{}",
+            char::from(start + b'a'),
+            char::from(end + b'a')
+        );
         let numbers: Vec<String> = fragment.sequences().iter().map(u64::to_string).collect();
         let picture = format!("{}{letters}", " ".repeat(usize::from(start)));
         writeln!(out, "frag  {picture:16} {}", numbers.join(" ")).unwrap();
@@ -120,8 +139,9 @@ fn draw<C: Comparator>(comparator: &C, rng: &mut Rng, len: u64) -> Vec<Span> {
 
 /// All sequence numbers over a key.
 fn over<C: Comparator>(comparator: &C, spans: &[Span], key: &[u8]) -> BTreeSet<u64> {
-    let covers =
-        |span: &&Span| comparator.compare(&span.0, key).is_le() && comparator.compare(key, &span.1).is_lt();
+    let covers = |span: &&Span| {
+        comparator.compare(&span.0, key).is_le() && comparator.compare(key, &span.1).is_lt()
+    };
     spans.iter().filter(covers).map(|span| span.2).collect()
 }
 
@@ -129,21 +149,34 @@ fn keys() -> impl Iterator<Item = Vec<u8>> {
     (0..1001u64).map(|number| format!("{number:04}").into_bytes())
 }
 
-/// What a fragment at this key must list: all sequence numbers, or the newest of each that lie between two snapshots.
+/// What a fragment at this key must list: all sequence numbers, or the newest of each that lie
+/// between two snapshots.
 fn kept(all: &BTreeSet<u64>, snapshots: Option<&[u64]>) -> Vec<u64> {
     let Some(snapshots) = snapshots else {
         return all.iter().rev().copied().collect();
     };
     let stripe = |sequence: u64| {
-        snapshots.iter().filter(|&&snapshot| snapshot < sequence).collect::<BTreeSet<_>>().len()
+        snapshots
+            .iter()
+            .filter(|&&snapshot| snapshot < sequence)
+            .collect::<BTreeSet<_>>()
+            .len()
     };
     let mut seen = BTreeSet::new();
-    all.iter().rev().copied().filter(|&sequence| seen.insert(stripe(sequence))).collect()
+    all.iter()
+        .rev()
+        .copied()
+        .filter(|&sequence| seen.insert(stripe(sequence)))
+        .collect()
 }
 
 fn check<C: Comparator + Clone>(comparator: C, seed: u64) {
     let mut rng = Rng(seed);
-    let spans = draw(&comparator, &mut rng, [0, 1, 2, 5, 20, 100][seed as usize % 6]);
+    let spans = draw(
+        &comparator,
+        &mut rng,
+        [0, 1, 2, 5, 20, 100][seed as usize % 6],
+    );
     let snapshots: Option<Vec<u64>> =
         (rng.below(2) == 0).then(|| (0..rng.below(5)).map(|_| rng.below(220)).collect());
     let mut fragmenter = Fragmenter::new(Arc::new(comparator.clone()));
@@ -151,7 +184,9 @@ fn check<C: Comparator + Clone>(comparator: C, seed: u64) {
         fragmenter = fragmenter.with_snapshots(snapshots);
     }
     for (start, end, sequence) in &spans {
-        fragmenter.add(start.clone(), end.clone(), *sequence).unwrap();
+        fragmenter
+            .add(start.clone(), end.clone(), *sequence)
+            .unwrap();
     }
     let fragments = fragmenter.clone().finish();
     assert_eq!(fragments.is_empty(), spans.is_empty());
@@ -161,13 +196,24 @@ fn check<C: Comparator + Clone>(comparator: C, seed: u64) {
     while let Some(fragment) = one_by_one.next().unwrap() {
         assert_eq!(Some(&fragment), left.next(), "PARANOID_SEED={seed}");
     }
-    assert!(left.next().is_none() && one_by_one.next().unwrap().is_none(), "PARANOID_SEED={seed}");
+    assert!(
+        left.next().is_none() && one_by_one.next().unwrap().is_none(),
+        "PARANOID_SEED={seed}"
+    );
     for fragment in &list {
-        assert!(comparator.compare(fragment.start(), fragment.end()).is_lt(), "PARANOID_SEED={seed}");
-        assert!(fragment.sequences().is_sorted_by(|l, r| l > r) && !fragment.sequences().is_empty());
+        assert!(
+            comparator.compare(fragment.start(), fragment.end()).is_lt(),
+            "PARANOID_SEED={seed}"
+        );
+        assert!(
+            fragment.sequences().is_sorted_by(|l, r| l > r) && !fragment.sequences().is_empty()
+        );
     }
     for two in list.windows(2) {
-        assert!(comparator.compare(two[0].end(), two[1].start()).is_le(), "PARANOID_SEED={seed}: overlap");
+        assert!(
+            comparator.compare(two[0].end(), two[1].start()).is_le(),
+            "PARANOID_SEED={seed}: overlap"
+        );
         assert!(
             two[0].end() != two[1].start() || two[0].sequences() != two[1].sequences(),
             "PARANOID_SEED={seed}"
@@ -179,8 +225,14 @@ fn check<C: Comparator + Clone>(comparator: C, seed: u64) {
             comparator.compare(fragment.start(), &key).is_le()
                 && comparator.compare(&key, fragment.end()).is_lt()
         };
-        let found = list.iter().find(here).map_or(&[][..], |fragment| fragment.sequences());
-        assert_eq!(found, expected, "PARANOID_SEED={seed} key {key:?} snapshots {snapshots:?}");
+        let found = list
+            .iter()
+            .find(here)
+            .map_or(&[][..], |fragment| fragment.sequences());
+        assert_eq!(
+            found, expected,
+            "PARANOID_SEED={seed} key {key:?} snapshots {snapshots:?}"
+        );
         let snapshot = rng.below(230);
         let visible = expected.into_iter().find(|&sequence| sequence <= snapshot);
         assert_eq!(
@@ -210,7 +262,11 @@ fn nested_ranges_stay_small_with_snapshots() {
             let (start, end) = (number.to_be_bytes(), (2 * len - number).to_be_bytes());
             fragmenter.add(start, end, number + 1).unwrap();
         }
-        fragmenter.finish().iter().map(|fragment| fragment.sequences().len() as u64).sum::<u64>()
+        fragmenter
+            .finish()
+            .iter()
+            .map(|fragment| fragment.sequences().len() as u64)
+            .sum::<u64>()
     };
     assert_eq!(build(None, 300), 300 * 300);
     assert!(build(Some(&[100, 200]), 3000) <= 2 * 3000 * 3);
@@ -221,18 +277,24 @@ fn nested_ranges_stay_small_with_snapshots() {
 fn a_range_must_start_before_it_ends() {
     let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     for (start, end) in [("b", "a"), ("a", "a"), ("", "")] {
-        assert!(matches!(fragmenter.add(start, end, 1), Err(Error::InvalidArgument(_))));
+        assert!(matches!(
+            fragmenter.add(start, end, 1),
+            Err(Error::InvalidArgument(_))
+        ));
     }
     let mut reverse = Fragmenter::new(Arc::new(Reverse));
-    assert!(matches!(reverse.add("a", "b", 1), Err(Error::InvalidArgument(_))));
+    assert!(matches!(
+        reverse.add("a", "b", 1),
+        Err(Error::InvalidArgument(_))
+    ));
     assert!(reverse.add("b", "a", 1).is_ok());
     let fragments = fragmenter.finish();
     assert!(fragments.is_empty() && fragments.get(0).is_none());
     assert_eq!(fragments.max_covering_sequence(b"", u64::MAX), None);
 }
 
-/// Lost writes in the tombstone index of a table: a piece of it goes back to what it held before a range delete.
-/// Reads stay right, a scrub reports it, and a flush fails.
+/// Lost writes in the tombstone index of a table: a piece of it goes back to what it held before a
+/// range delete. Reads stay right, a scrub reports it, and a flush fails.
 #[cfg(feature = "fault-injection")]
 mod lost_tombstones {
     use paranoid_memtable::fault::{FaultInjector, Part, Region};
@@ -248,7 +310,8 @@ mod lost_tombstones {
         format!("a/shared/beginning/{number:02}").into_bytes()
     }
 
-    /// Range delete number `turn`: start, end, sequence number; not in the order of sequence numbers.
+    /// Range delete number `turn`: start, end, sequence number; not in the order of sequence
+    /// numbers.
     fn range(turn: u64) -> (u64, u64, u64) {
         let start = turn * 5 % (KEYS - 2);
         (start, start + 1 + turn % 3, 100 + (turn ^ 1))
@@ -268,30 +331,41 @@ mod lost_tombstones {
     }
 
     fn open_injector(table: &MemTable) -> FaultInjector<'_> {
-        #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
+        #[expect(
+            unsafe_code,
+            reason = "the fault injector for breaking memory on purpose"
+        )]
         // SAFETY: one thread, and nothing borrowed from the table is held across a break.
         unsafe { FaultInjector::open(table) }.unwrap()
     }
 
     /// The two counters of the tally, which come first, and every record: 48 bytes each.
     fn pieces_of_index(injector: &FaultInjector<'_>) -> Vec<usize> {
-        let pieces =
-            injector.pieces().iter().enumerate().filter(|(_, piece)| piece.region == Region::TombstoneIndex);
-        let wanted = pieces.enumerate().filter(|(place, (_, piece))| *place < 2 || piece.len() == 48);
+        let pieces = injector
+            .pieces()
+            .iter()
+            .enumerate()
+            .filter(|(_, piece)| piece.region == Region::TombstoneIndex);
+        let wanted = pieces
+            .enumerate()
+            .filter(|(place, (_, piece))| *place < 2 || piece.len() == 48);
         wanted.map(|(_, (number, _))| number).collect()
     }
 
     fn bytes_of_index(table: &MemTable) -> Vec<Vec<u8>> {
         let injector = open_injector(table);
-        pieces_of_index(&injector).into_iter().map(|number| injector.bytes(number)).collect()
+        pieces_of_index(&injector)
+            .into_iter()
+            .map(|number| injector.bytes(number))
+            .collect()
     }
 
     fn read_everything(table: &MemTable, turns: u64, note: &str) {
         for number in 0..KEYS {
             for snapshot in [50].into_iter().chain(100..102 + turns) {
-                let deleted = (0..turns)
-                    .map(range)
-                    .any(|(start, end, sequence)| (start..end).contains(&number) && sequence <= snapshot);
+                let deleted = (0..turns).map(range).any(|(start, end, sequence)| {
+                    (start..end).contains(&number) && sequence <= snapshot
+                });
                 match table.get(key(number), snapshot) {
                     Ok(Lookup::Value(_)) => {
                         assert!(!deleted, "{note}: key {number} at {snapshot} is deleted")
@@ -310,17 +384,23 @@ mod lost_tombstones {
 
     impl FlushSink for Kept {
         fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
-            self.0.push((entry.user_key.to_vec(), Vec::new(), vec![entry.sequence]));
+            self.0
+                .push((entry.user_key.to_vec(), Vec::new(), vec![entry.sequence]));
             Ok(())
         }
 
         fn fragment(&mut self, fragment: Fragment<'_>) -> Result<(), SinkError> {
-            self.0.push((fragment.start().to_vec(), fragment.end().to_vec(), fragment.sequences().to_vec()));
+            self.0.push((
+                fragment.start().to_vec(),
+                fragment.end().to_vec(),
+                fragment.sequences().to_vec(),
+            ));
             Ok(())
         }
     }
 
-    /// One piece of the index of a table with `turns` range deletes goes back to what it held before one of them.
+    /// One piece of the index of a table with `turns` range deletes goes back to what it held
+    /// before one of them.
     fn went_back(turns: u64, piece: usize, old: &[u8], note: &str) {
         let table = keys_only();
         (0..turns).for_each(|turn| delete(&table, turn));
@@ -329,15 +409,25 @@ mod lost_tombstones {
         injector.overwrite(number, old);
         drop(injector);
         read_everything(&table, turns, note);
-        assert!(table.scrub(|_| {}).check().is_err(), "{note}: scrub is silent");
+        assert!(
+            table.scrub(|_| {}).check().is_err(),
+            "{note}: scrub is silent"
+        );
         let frozen = table.freeze().unwrap();
         read_everything(&table, turns, &format!("{note}, frozen"));
-        assert!(frozen.scrub(|_| {}).check().is_err(), "{note}: scrub of the frozen table is silent");
-        // The flush is refused, or the freeze has noticed that the index lacks something, and the list answers.
+        assert!(
+            frozen.scrub(|_| {}).check().is_err(),
+            "{note}: scrub of the frozen table is silent"
+        );
+        // The flush is refused, or the freeze has noticed that the index lacks something, and the
+        // list answers.
         let twin = keys_only();
         (0..turns).for_each(|turn| delete(&twin, turn));
         let (mut flushed, mut wanted) = (Kept::default(), Kept::default());
-        twin.freeze().unwrap().flush(Versions::SeenBy(&[]), &mut wanted).unwrap();
+        twin.freeze()
+            .unwrap()
+            .flush(Versions::SeenBy(&[]), &mut wanted)
+            .unwrap();
         match frozen.flush(Versions::SeenBy(&[]), &mut flushed) {
             Err(Error::Corruption(_)) => {}
             Ok(_) => assert_eq!(flushed, wanted, "{note}"),
@@ -361,26 +451,41 @@ mod lost_tombstones {
         for (turn, before) in history.iter().enumerate() {
             for (piece, (old, new)) in before.iter().zip(&now).enumerate() {
                 if old != new {
-                    went_back(turns, piece, old, &format!("piece {piece} as before range delete {turn}"));
+                    went_back(
+                        turns,
+                        piece,
+                        old,
+                        &format!("piece {piece} as before range delete {turn}"),
+                    );
                     tried += 1;
                 }
             }
         }
         assert!(tried > 100, "{tried}");
         let frozen = table.freeze().unwrap();
-        frozen.flush(Versions::SeenBy(&[]), &mut Kept::default()).unwrap();
+        frozen
+            .flush(Versions::SeenBy(&[]), &mut Kept::default())
+            .unwrap();
     }
 
-    /// A freeze compares the index with the list. Damage of the list is no reason to distrust the index: no get is hit by it.
+    /// A freeze compares the index with the list. Damage of the list is no reason to distrust the
+    /// index: no get is hit by it.
     #[test]
     fn a_damaged_list_leaves_the_index_of_a_frozen_table() {
-        let _watchdog =
-            Watchdog::new("spans::lost_tombstones::a_damaged_list_leaves_the_index_of_a_frozen_table", 9);
-        let is_entry =
-            |region| matches!(region, Region::Header | Region::Key | Region::Value | Region::Digests);
+        let _watchdog = Watchdog::new(
+            "spans::lost_tombstones::a_damaged_list_leaves_the_index_of_a_frozen_table",
+            9,
+        );
+        let is_entry = |region| {
+            matches!(
+                region,
+                Region::Header | Region::Key | Region::Value | Region::Digests
+            )
+        };
         let of_list = |injector: &FaultInjector<'_>| {
             let pieces = injector.pieces().iter().enumerate();
-            let wanted = pieces.filter(|(_, piece)| piece.part == Part::Ranges && is_entry(piece.region));
+            let wanted =
+                pieces.filter(|(_, piece)| piece.part == Part::Ranges && is_entry(piece.region));
             wanted.map(|(number, _)| number).collect::<Vec<_>>()
         };
         let damaged = |turn: Option<usize>| {
@@ -393,8 +498,9 @@ mod lost_tombstones {
             let _ = table.freeze();
             for number in 0..KEYS {
                 let covers = |turn| (range(turn).0..range(turn).1).contains(&number);
-                let lookup =
-                    table.get(key(number), u64::MAX).unwrap_or_else(|error| panic!("{turn:?}: {error}"));
+                let lookup = table
+                    .get(key(number), u64::MAX)
+                    .unwrap_or_else(|error| panic!("{turn:?}: {error}"));
                 assert_eq!(
                     matches!(lookup, Lookup::Deleted { .. }),
                     (0..20).any(covers),
@@ -411,15 +517,23 @@ mod lost_tombstones {
     /// Indexes of the pieces that hold the starts of range tombstones.
     fn starts_of_ranges(injector: &FaultInjector<'_>) -> Vec<usize> {
         let pieces = injector.pieces().iter().enumerate();
-        let wanted = pieces.filter(|(_, piece)| piece.region == Region::Key && piece.part == Part::Ranges);
+        let wanted =
+            pieces.filter(|(_, piece)| piece.region == Region::Key && piece.part == Part::Ranges);
         wanted.map(|(number, _)| number).collect()
     }
 
-    /// The start of a range tombstone, and what lies after it in memory, is overwritten by a copy of another one's. Then
-    /// come more range deletes, and the freeze.
+    /// The start of a range tombstone, and what lies after it in memory, is overwritten by a copy
+    /// of another one's. Then come more range deletes, and the freeze.
     fn copied_start(protection: u8, [from, to, len]: [usize; 3]) {
-        let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().expect("options");
-        let options = MemTableOptions::builder().seed(2).paranoid(paranoid).build().unwrap();
+        let paranoid = ParanoidOptions::builder()
+            .protection_bytes(protection)
+            .build()
+            .expect("options");
+        let options = MemTableOptions::builder()
+            .seed(2)
+            .paranoid(paranoid)
+            .build()
+            .unwrap();
         let table = MemTable::new(options).unwrap();
         let delete = |sequence, start| table.delete_range(sequence, key(start), key(12));
         for (sequence, start) in (100..).zip([1, 3, 3, 8]) {
@@ -438,25 +552,34 @@ mod lost_tombstones {
         let frozen = table.immutable().expect("writing has ended");
         let _ = frozen.flush(Versions::SeenBy(&[]), &mut Kept::default());
         let damaged = !frozen.scrub(|_| {}).findings.is_empty();
-        assert!(damaged || protection == 0 || !changed, "{len} bytes from {from} over {to}");
+        assert!(
+            damaged || protection == 0 || !changed,
+            "{len} bytes from {from} over {to}"
+        );
     }
 
-    /// The freeze ends, whatever the list reads as. Without protection bytes it cannot know that the list is wrong.
+    /// The freeze ends, whatever the list reads as. Without protection bytes it cannot know that
+    /// the list is wrong.
     #[test]
     fn a_freeze_ends_over_a_copied_start() {
-        let _watchdog = Watchdog::new("spans::lost_tombstones::a_freeze_ends_over_a_copied_start", 2);
+        let _watchdog = Watchdog::new(
+            "spans::lost_tombstones::a_freeze_ends_over_a_copied_start",
+            2,
+        );
         for protection in [0, 8] {
             for from in 0..4 {
                 for to in 0..4 {
-                    [16, 48, 96].into_iter().for_each(|len| copied_start(protection, [from, to, len]));
+                    [16, 48, 96]
+                        .into_iter()
+                        .for_each(|len| copied_start(protection, [from, to, len]));
                 }
             }
         }
     }
 }
 
-/// Damage in the copies of watched range tombstones, with which writers compare their keys: each byte of each copy. Every read
-/// stays right, then and after later writes.
+/// Damage in the copies of watched range tombstones, with which writers compare their keys: each
+/// byte of each copy. Every read stays right, then and after later writes.
 #[cfg(feature = "fault-injection")]
 mod watched_tombstones {
     use std::ops::Range;
@@ -467,7 +590,8 @@ mod watched_tombstones {
     use super::{Rng, seeds};
     use crate::support::rng::{Watchdog, amount};
 
-    /// Intervals of three keys each, with a key between two of them: a tombstone covers one, so that a scan may jump over it.
+    /// Intervals of three keys each, with a key between two of them: a tombstone covers one, so
+    /// that a scan may jump over it.
     const INTERVALS: u64 = 8;
     const KEYS: u64 = 4 * INTERVALS;
 
@@ -486,8 +610,9 @@ mod watched_tombstones {
     struct History(Vec<(u64, Write, usize)>);
 
     impl History {
-        /// `deletes` range deletes. Each has an older put under it and mostly a newer one; both writers put elsewhere between, so that
-        /// their shards know the tombstone, but sometimes one does not. Numbers ascend, but some puts have those of a later time.
+        /// `deletes` range deletes. Each has an older put under it and mostly a newer one; both
+        /// writers put elsewhere between, so that their shards know the tombstone, but sometimes
+        /// one does not. Numbers ascend, but some puts have those of a later time.
         fn draw(rng: &mut Rng, deletes: u64) -> Self {
             let mut writes = Vec::new();
             for turn in 0..deletes {
@@ -501,7 +626,15 @@ mod watched_tombstones {
             }
             let numbered = writes.into_iter().zip(1..).map(|((write, writer), step)| {
                 let is_early = matches!(write, Write::Put(_)) && rng.below(60) == 0;
-                (if is_early { 4 * (step + 15) + 1 } else { 4 * step }, write, writer as usize)
+                (
+                    if is_early {
+                        4 * (step + 15) + 1
+                    } else {
+                        4 * step
+                    },
+                    write,
+                    writer as usize,
+                )
             });
             History(numbered.collect())
         }
@@ -510,41 +643,64 @@ mod watched_tombstones {
             for (sequence, write, writer) in &self.0[writes] {
                 let writer = &mut writers[*writer];
                 match write {
-                    Write::Put(number) => writer.put(*sequence, key(*number), b"value").map(|_| ()).unwrap(),
-                    Write::Delete(range) => {
-                        writer.delete_range(*sequence, key(range.start), key(range.end)).map(|_| ()).unwrap()
-                    }
+                    Write::Put(number) => writer
+                        .put(*sequence, key(*number), b"value")
+                        .map(|_| ())
+                        .unwrap(),
+                    Write::Delete(range) => writer
+                        .delete_range(*sequence, key(range.start), key(range.end))
+                        .map(|_| ())
+                        .unwrap(),
                 }
             }
         }
 
         /// The entry of a key that a snapshot sees after so many writes.
         fn visible(&self, count: usize, number: u64, snapshot: u64) -> Option<u64> {
-            let seen = || self.0[..count].iter().filter(|(sequence, ..)| *sequence <= snapshot);
-            let puts = seen().filter(|(_, write, _)| matches!(write, Write::Put(put) if *put == number));
-            let covers = |write: &Write| matches!(write, Write::Delete(range) if range.contains(&number));
+            let seen = || {
+                self.0[..count]
+                    .iter()
+                    .filter(|(sequence, ..)| *sequence <= snapshot)
+            };
+            let puts =
+                seen().filter(|(_, write, _)| matches!(write, Write::Put(put) if *put == number));
+            let covers =
+                |write: &Write| matches!(write, Write::Delete(range) if range.contains(&number));
             let newest = puts.map(|(sequence, ..)| *sequence).max()?;
-            (!seen().any(|(sequence, write, _)| *sequence > newest && covers(write))).then_some(newest)
+            (!seen().any(|(sequence, write, _)| *sequence > newest && covers(write)))
+                .then_some(newest)
         }
 
         /// Compares gets, and scans both ways, at each snapshot.
         fn compare(&self, table: &MemTable, count: usize, note: &str) {
-            for snapshot in (0..self.0.len() as u64).step_by(7).map(|step| 4 * step + 2).chain([u64::MAX]) {
-                let rows =
-                    (0..KEYS).filter_map(|number| Some((number, self.visible(count, number, snapshot)?)));
-                let rows: Vec<([u8; 4], u64)> =
-                    rows.map(|(number, sequence)| (key(number), sequence)).collect();
+            for snapshot in (0..self.0.len() as u64)
+                .step_by(7)
+                .map(|step| 4 * step + 2)
+                .chain([u64::MAX])
+            {
+                let rows = (0..KEYS)
+                    .filter_map(|number| Some((number, self.visible(count, number, snapshot)?)));
+                let rows: Vec<([u8; 4], u64)> = rows
+                    .map(|(number, sequence)| (key(number), sequence))
+                    .collect();
                 let of = |entry: paranoid_memtable::Entry<'_>| {
                     (entry.user_key().try_into().unwrap(), entry.sequence())
                 };
-                let ahead: Vec<_> = table.range_at(snapshot, ..).map(|entry| of(entry.unwrap())).collect();
+                let ahead: Vec<_> = table
+                    .range_at(snapshot, ..)
+                    .map(|entry| of(entry.unwrap()))
+                    .collect();
                 assert_eq!(ahead, rows, "{note}: forward at {snapshot}");
-                let mut back: Vec<_> =
-                    table.range_at(snapshot, ..).rev().map(|entry| of(entry.unwrap())).collect();
+                let mut back: Vec<_> = table
+                    .range_at(snapshot, ..)
+                    .rev()
+                    .map(|entry| of(entry.unwrap()))
+                    .collect();
                 back.reverse();
                 assert_eq!(back, rows, "{note}: back at {snapshot}");
                 for number in 0..KEYS {
-                    let is_there = matches!(table.get(key(number), snapshot).unwrap(), Lookup::Value(_));
+                    let is_there =
+                        matches!(table.get(key(number), snapshot).unwrap(), Lookup::Value(_));
                     let wanted = rows.iter().any(|(row, _)| *row == key(number));
                     assert_eq!(is_there, wanted, "{note}: key {number} at {snapshot}");
                 }
@@ -552,7 +708,8 @@ mod watched_tombstones {
         }
     }
 
-    /// Fills a table, breaks a byte of a copy, compares, goes on writing, and compares again. Returns the place in its copy of each byte.
+    /// Fills a table, breaks a byte of a copy, compares, goes on writing, and compares again.
+    /// Returns the place in its copy of each byte.
     fn trial(seed: u64, byte: usize, mask: u8) -> Vec<usize> {
         let note = format!("PARANOID_SEED={seed}, byte {byte} ^ {mask:#x}");
         let mut rng = Rng(seed);
@@ -561,10 +718,14 @@ mod watched_tombstones {
         let mut writers = [table.writer(), table.writer()];
         let (all, half) = (history.0.len(), history.0.len() / 2 + rng.below(4) as usize);
         history.apply(0..half, &mut writers);
-        #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
+        #[expect(
+            unsafe_code,
+            reason = "the fault injector for breaking memory on purpose"
+        )]
         // SAFETY: one thread, and nothing borrowed from the table is held across a break.
         let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
-        let is_copy = |number: &usize| injector.pieces()[*number].region == Region::WatchedTombstone;
+        let is_copy =
+            |number: &usize| injector.pieces()[*number].region == Region::WatchedTombstone;
         let copies: Vec<usize> = (0..injector.pieces().len()).filter(is_copy).collect();
         let bytes: Vec<(usize, usize)> = copies
             .into_iter()
@@ -593,7 +754,8 @@ mod watched_tombstones {
             let places = trial(seed, 0, 0);
             assert!(places.len() >= 3 * 40, "{} bytes of copies", places.len());
             for (byte, at) in places.into_iter().enumerate() {
-                // The lowest byte of the number of a tombstone leads to another slot: it is tried more often.
+                // The lowest byte of the number of a tombstone leads to another slot: it is tried
+                // more often.
                 let stride = if at == 8 { amount(1, 2) } else { amount(3, 97) } as usize;
                 let masks = (0..8).map(|bit| 1 << bit).chain([0xff]);
                 masks.skip(byte % stride).step_by(stride).for_each(|mask| {
@@ -608,10 +770,14 @@ mod watched_tombstones {
     fn a_scrub_reports_a_damaged_copy() {
         let table = MemTable::new(MemTableOptions::builder().seed(3).build().unwrap()).unwrap();
         table.delete_range(5, key(2), key(7)).unwrap();
-        #[expect(unsafe_code, reason = "the fault injector for breaking memory on purpose")]
+        #[expect(
+            unsafe_code,
+            reason = "the fault injector for breaking memory on purpose"
+        )]
         // SAFETY: one thread, and nothing borrowed from the table is held across a break.
         let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
-        let is_copy = |number: &usize| injector.pieces()[*number].region == Region::WatchedTombstone;
+        let is_copy =
+            |number: &usize| injector.pieces()[*number].region == Region::WatchedTombstone;
         let copy = (0..injector.pieces().len()).find(is_copy).unwrap();
         for bit in 0..8 * injector.pieces()[copy].len() {
             injector.flip(copy, bit);

@@ -1,4 +1,5 @@
-//! Stretches of up to a page: overwritten, cleared, filled or copied from elsewhere. No answer is wrong.
+//! Stretches of up to a page: overwritten, cleared, filled or copied from elsewhere. No answer is
+//! wrong.
 
 use paranoid_memtable::fault::{FaultInjector, Region};
 use paranoid_memtable::filter::FixedPrefix;
@@ -17,8 +18,17 @@ fn key(number: u64) -> Vec<u8> {
 
 /// A table of present keys, the last of which is under an older range tombstone.
 fn filled() -> MemTable {
-    let options = MemTableOptions::builder().write_buffer_size(64 << 10).whole_key_filter(0.01).seed(9);
-    let table = MemTable::new(options.prefix_filter(FixedPrefix::new(4), 0.01).build().unwrap()).unwrap();
+    let options = MemTableOptions::builder()
+        .write_buffer_size(64 << 10)
+        .whole_key_filter(0.01)
+        .seed(9);
+    let table = MemTable::new(
+        options
+            .prefix_filter(FixedPrefix::new(4), 0.01)
+            .build()
+            .unwrap(),
+    )
+    .unwrap();
     table.delete_range(1, key(9), key(99)).unwrap();
     for number in 0..KEYS {
         table.put(number + 2, key(number), b"value").unwrap();
@@ -26,8 +36,8 @@ fn filled() -> MemTable {
     table
 }
 
-/// Each run of words of two small filters is cleared. A key that is there is never absent, and the range tombstone under it is never
-/// its newest entry.
+/// Each run of words of two small filters is cleared. A key that is there is never absent, and the
+/// range tombstone under it is never its newest entry.
 #[test]
 fn no_cleared_part_of_a_filter_hides_a_key() {
     let _watchdog = Watchdog::new("stretches::no_cleared_part_of_a_filter_hides_a_key", 0);
@@ -41,7 +51,9 @@ fn no_cleared_part_of_a_filter_hides_a_key() {
     let step = if cfg!(debug_assertions) { 7 } else { 1 };
     for first in (0..words.len()).step_by(step) {
         for last in (first..words.len()).step_by(step) {
-            words[first..=last].iter().for_each(|word| injector.overwrite(*word, &[0; 8]));
+            words[first..=last]
+                .iter()
+                .for_each(|word| injector.overwrite(*word, &[0; 8]));
             for number in 0..KEYS {
                 match table.get(key(number), u64::MAX) {
                     Ok(Lookup::Value(value)) => assert!(*value == *b"value"),
@@ -57,21 +69,51 @@ fn no_cleared_part_of_a_filter_hides_a_key() {
 #[test]
 fn stretches_up_to_a_page_are_noticed_or_harmless() {
     let seed = seed_or(31);
-    let _watchdog = Watchdog::new("stretches::stretches_up_to_a_page_are_noticed_or_harmless", seed);
-    let faults = if cfg!(debug_assertions) { 40 } else { amount(1500, 40) };
-    for (buffer, filter, values) in [(64 << 10, 248, 1), (64 << 10, 3 << 10, 1), (1 << 20, 20 << 10, 16)] {
-        for (accelerators, frozen) in
-            [(Accelerators::All, Frozen::After), (Accelerators::Filters, Frozen::Before)]
-        {
-            let size = Size { buffer, filter, values };
-            let model = Model::new(Shape { accelerators, size, ..Shape::plain(100, seed) });
-            each_stretch(&model, frozen, 0..faults, |number, (area, kind, verdict)| {
-                let what =
-                    format!("fault {number}, {}, {}, {size:?}, seed {seed:#x}", area.name(), kind.name());
-                let verdict = verdict.unwrap_or_else(|| panic!("{what}: a read panicked"));
-                let fine = verdict.wrong.is_none() && verdict.endless.is_none() && verdict.beyond.is_empty();
-                assert!(fine, "{what}: {verdict:?}");
-            })
+    let _watchdog = Watchdog::new(
+        "stretches::stretches_up_to_a_page_are_noticed_or_harmless",
+        seed,
+    );
+    let faults = if cfg!(debug_assertions) {
+        40
+    } else {
+        amount(1500, 40)
+    };
+    for (buffer, filter, values) in [
+        (64 << 10, 248, 1),
+        (64 << 10, 3 << 10, 1),
+        (1 << 20, 20 << 10, 16),
+    ] {
+        for (accelerators, frozen) in [
+            (Accelerators::All, Frozen::After),
+            (Accelerators::Filters, Frozen::Before),
+        ] {
+            let size = Size {
+                buffer,
+                filter,
+                values,
+            };
+            let model = Model::new(Shape {
+                accelerators,
+                size,
+                ..Shape::plain(100, seed)
+            });
+            each_stretch(
+                &model,
+                frozen,
+                0..faults,
+                |number, (area, kind, verdict)| {
+                    let what = format!(
+                        "fault {number}, {}, {}, {size:?}, seed {seed:#x}",
+                        area.name(),
+                        kind.name()
+                    );
+                    let verdict = verdict.unwrap_or_else(|| panic!("{what}: a read panicked"));
+                    let fine = verdict.wrong.is_none()
+                        && verdict.endless.is_none()
+                        && verdict.beyond.is_empty();
+                    assert!(fine, "{what}: {verdict:?}");
+                },
+            )
             .unwrap();
         }
     }

@@ -1,19 +1,23 @@
-//! What a caller sees of the crate: its types and their sizes, the memory that it reports, its texts.
+//! What a caller sees of the crate: its types and their sizes, the memory that it reports, its
+//! texts.
 
 /// The public face: what is `Send` and `Sync`, how large things are, what errors say.
 mod api {
     use std::ops::Bound;
 
     use paranoid_memtable::KeyEquality;
-    use paranoid_memtable::flush::{FlushEntry, FlushItem, FlushIter, FlushSink, SinkError, Versions};
+    use paranoid_memtable::flush::{
+        FlushEntry, FlushItem, FlushIter, FlushSink, SinkError, Versions,
+    };
     use paranoid_memtable::integrity::{Kvo, Kvos, Place, Protected};
     use paranoid_memtable::read::{Base, DeletedBy, EntryBytes, Operand, Operands, PinnedValue};
     use paranoid_memtable::scan::{AtSnapshot, Borrowed, Owned, RangeStats, Raw};
     use paranoid_memtable::tombstone::Fragment;
     use paranoid_memtable::{
-        Bytewise, Corruption, Cursor, Directory, Displaced, DuplicatePolicy, Entry, Error, ImmutableMemTable,
-        Inserted, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder, OwnedCursor, OwnedRange,
-        ParanoidOptions, ParanoidOptionsBuilder, Range, TableReader, ValueRef, WriteBatch, Writer,
+        Bytewise, Corruption, Cursor, Directory, Displaced, DuplicatePolicy, Entry, Error,
+        ImmutableMemTable, Inserted, Kind, Lookup, MemTable, MemTableOptions,
+        MemTableOptionsBuilder, OwnedCursor, OwnedRange, ParanoidOptions, ParanoidOptionsBuilder,
+        Range, TableReader, ValueRef, WriteBatch, Writer,
     };
     use paranoid_set::{MemTableSet, SetOptions};
 
@@ -56,12 +60,18 @@ mod api {
         sync::<(DeletedBy, Inserted, Displaced, RangeStats)>();
         sync::<(Kind, KeyEquality, DuplicatePolicy, Place, Corruption)>();
         sync::<(Protected<Kvo>, Protected<Kvos>)>();
-        sync::<(MemTableOptions, MemTableOptionsBuilder, ParanoidOptions, ParanoidOptionsBuilder)>();
+        sync::<(
+            MemTableOptions,
+            MemTableOptionsBuilder,
+            ParanoidOptions,
+            ParanoidOptionsBuilder,
+        )>();
         sync::<Error>();
         stays::<Error>();
     };
 
-    /// Table handles have the size of a pointer, results of reads that of a few registers or of a cache line.
+    /// Table handles have the size of a pointer, results of reads that of a few registers or of a
+    /// cache line.
     const _: () = {
         assert!(size_of::<MemTable>() == size_of::<usize>());
         assert!(size_of::<ImmutableMemTable>() == size_of::<usize>());
@@ -81,7 +91,9 @@ mod api {
             table.put(sequence, key.as_bytes(), b"").unwrap();
         }
         let set = MemTableSet::open(SetOptions::default(), ()).unwrap();
-        let batch = table.range(..).map(|entry| entry.unwrap().user_key().to_vec());
+        let batch = table
+            .range(..)
+            .map(|entry| entry.unwrap().user_key().to_vec());
         let mut writes = WriteBatch::new();
         batch.for_each(|key| writes.put(&key, b"").unwrap());
         set.write(&writes).unwrap();
@@ -91,36 +103,101 @@ mod api {
         assert_eq!(table.range_at(9, "b"..).count(), 2);
         assert_eq!(table.range("a".."b").owned().count(), 1);
         assert_eq!(table.range_at(9, ..=b"b").owned().count(), 2);
-        assert_eq!(table.approximate_range_stats(&low..&high).unwrap().entries, 1);
-        assert_eq!(table.approximate_range_stats(low.as_slice()..=high.as_slice()).unwrap().entries, 2);
-        assert!(table.cursor().with_bounds(.."a".to_string()).first().unwrap().is_none());
-        assert!(table.cursor().owned().with_bounds(pair).first().unwrap().is_some());
+        assert_eq!(
+            table.approximate_range_stats(&low..&high).unwrap().entries,
+            1
+        );
+        assert_eq!(
+            table
+                .approximate_range_stats(low.as_slice()..=high.as_slice())
+                .unwrap()
+                .entries,
+            2
+        );
+        assert!(
+            table
+                .cursor()
+                .with_bounds(.."a".to_string())
+                .first()
+                .unwrap()
+                .is_none()
+        );
+        assert!(
+            table
+                .cursor()
+                .owned()
+                .with_bounds(pair)
+                .first()
+                .unwrap()
+                .is_some()
+        );
         let owned = (Bound::Included(low.clone()), Bound::Excluded(high.clone()));
-        assert_eq!(set.view().cursor().unwrap().with_bounds(owned).ascending().count(), 1);
-        assert_eq!(set.view().cursor().unwrap().with_bounds(&low..=&high).descending().count(), 2);
+        assert_eq!(
+            set.view()
+                .cursor()
+                .unwrap()
+                .with_bounds(owned)
+                .ascending()
+                .count(),
+            1
+        );
+        assert_eq!(
+            set.view()
+                .cursor()
+                .unwrap()
+                .with_bounds(&low..=&high)
+                .descending()
+                .count(),
+            2
+        );
         let mut cursor = set.view().cursor().unwrap().with_bounds(pair);
-        assert_eq!(cursor.first().unwrap().map(|entry| entry.user_key()), Some(b"b".as_slice()));
+        assert_eq!(
+            cursor.first().unwrap().map(|entry| entry.user_key()),
+            Some(b"b".as_slice())
+        );
     }
 
-    /// Keys and values of whatever is bytes, in every call that takes some, and a table that is iterated by reference.
+    /// Keys and values of whatever is bytes, in every call that takes some, and a table that is
+    /// iterated by reference.
     #[test]
     fn keys_are_whatever_is_bytes() {
         let table = MemTable::default();
         table.put(1, "a", String::from("text")).unwrap();
         table.put(2, vec![b'b'], [1, 2]).unwrap();
         table.merge(3, String::from("c"), b"").unwrap();
-        table.writer().delete_range(4, Box::<[u8]>::from(*b"d"), String::from("e")).unwrap();
+        table
+            .writer()
+            .delete_range(4, Box::<[u8]>::from(*b"d"), String::from("e"))
+            .unwrap();
         assert!(matches!(table.get("b", 9).unwrap(), Lookup::Value(value) if *value == [1, 2]));
-        assert!(matches!(table.get([b'd'], 9).unwrap(), Lookup::Deleted { sequence: 4, .. }));
-        assert!(matches!(table.multi_get(&["a", "x"], 9)[..], [Ok(Lookup::Value(_)), Ok(Lookup::NotFound)]));
-        assert!(table.cursor().seek("b").unwrap().is_some_and(|entry| entry.sequence() == 2));
+        assert!(matches!(
+            table.get([b'd'], 9).unwrap(),
+            Lookup::Deleted { sequence: 4, .. }
+        ));
+        assert!(matches!(
+            table.multi_get(&["a", "x"], 9)[..],
+            [Ok(Lookup::Value(_)), Ok(Lookup::NotFound)]
+        ));
+        assert!(
+            table
+                .cursor()
+                .seek("b")
+                .unwrap()
+                .is_some_and(|entry| entry.sequence() == 2)
+        );
         assert_eq!(table.versions(("a", 1)..("b", 2)).count(), 1);
         let keys = |entries: Range<Borrowed<'_>>| {
-            entries.map(|entry| entry.unwrap().user_key().to_vec()).collect::<Vec<_>>()
+            entries
+                .map(|entry| entry.unwrap().user_key().to_vec())
+                .collect::<Vec<_>>()
         };
         let reader: &TableReader = &table;
         let frozen = table.freeze().unwrap();
-        for all in [(&table).into_iter(), reader.into_iter(), (&frozen).into_iter()] {
+        for all in [
+            (&table).into_iter(),
+            reader.into_iter(),
+            (&frozen).into_iter(),
+        ] {
             assert_eq!(keys(all), [b"a", b"b", b"c"]);
         }
         for entry in &frozen {
@@ -138,20 +215,40 @@ mod api {
     #[test]
     fn refused_options_name_the_thing() {
         for bytes in [3, 5, 6, 7, 9, 16, 255] {
-            let text = text_of(ParanoidOptions::builder().protection_bytes(bytes).build().unwrap_err());
-            assert!(text.contains("protection_bytes") && text.contains(&bytes.to_string()), "{text}");
+            let text = text_of(
+                ParanoidOptions::builder()
+                    .protection_bytes(bytes)
+                    .build()
+                    .unwrap_err(),
+            );
+            assert!(
+                text.contains("protection_bytes") && text.contains(&bytes.to_string()),
+                "{text}"
+            );
         }
-        let nothing_to_check = ParanoidOptions::builder().protection_bytes(0).checksum_on_seek(true).build();
+        let nothing_to_check = ParanoidOptions::builder()
+            .protection_bytes(0)
+            .checksum_on_seek(true)
+            .build();
         assert!(text_of(nothing_to_check.unwrap_err()).contains("checksum_on_seek"));
         let build = |change: fn(MemTableOptionsBuilder) -> MemTableOptionsBuilder| {
             text_of(change(MemTableOptions::builder()).build().unwrap_err())
         };
         for (name, text) in [
             ("write_buffer_size", build(|b| b.write_buffer_size(0))),
-            ("write_buffer_size", build(|b| b.write_buffer_size((32 << 30) + 1))),
-            ("hard_limit", build(|b| b.hard_limit(4095).write_buffer_size(1))),
+            (
+                "write_buffer_size",
+                build(|b| b.write_buffer_size((32 << 30) + 1)),
+            ),
+            (
+                "hard_limit",
+                build(|b| b.hard_limit(4095).write_buffer_size(1)),
+            ),
             ("hard_limit", build(|b| b.hard_limit((32 << 30) + 1))),
-            ("hard_limit", build(|b| b.hard_limit(4096).write_buffer_size(4097))),
+            (
+                "hard_limit",
+                build(|b| b.hard_limit(4096).write_buffer_size(4097)),
+            ),
             ("key_len_max", build(|b| b.key_len_max(0))),
             ("key_len_max", build(|b| b.key_len_max(1 << 24))),
             ("value_len_max", build(|b| b.value_len_max(1 << 32))),
@@ -177,10 +274,17 @@ mod api {
                 left.iter().rev().cmp(right.iter().rev())
             }
         }
-        for (directory, taken) in [(Directory::Off, true), (Directory::Auto, true), (Directory::On, false)] {
+        for (directory, taken) in [
+            (Directory::Off, true),
+            (Directory::Auto, true),
+            (Directory::On, false),
+        ] {
             let options = || MemTableOptions::builder().directory(directory);
-            let text =
-                options().comparator(std::sync::Arc::new(FromBehind)).build().map(drop).map_err(text_of);
+            let text = options()
+                .comparator(std::sync::Arc::new(FromBehind))
+                .build()
+                .map(drop)
+                .map_err(text_of);
             assert_eq!(text.is_ok(), taken, "{directory:?}: {text:?}");
             assert!(MemTable::new(under(options(), Bytewise)).is_ok());
             assert!(MemTable::new(under(options(), Reverse)).is_ok());
@@ -190,7 +294,10 @@ mod api {
     #[test]
     fn options_at_their_limits_are_taken() {
         for bytes in [0, 1, 2, 4, 8] {
-            let options = ParanoidOptions::builder().protection_bytes(bytes).build().unwrap();
+            let options = ParanoidOptions::builder()
+                .protection_bytes(bytes)
+                .build()
+                .unwrap();
             assert_eq!(options.protection_bytes(), bytes);
         }
         let build = |change: fn(MemTableOptionsBuilder) -> MemTableOptionsBuilder| {
@@ -207,14 +314,19 @@ mod api {
             build(|b| b.value_len_max((1 << 32) - 1)),
         ] {
             table.put(1, b"k", b"").unwrap();
-            assert!(matches!(table.get(b"k", 1).unwrap(), Lookup::Value(value) if value.is_empty()));
+            assert!(
+                matches!(table.get(b"k", 1).unwrap(), Lookup::Value(value) if value.is_empty())
+            );
         }
     }
 
     #[test]
     fn errors_and_debug_output_hold_no_user_bytes() {
         let secret = b"swordfish";
-        let options = MemTableOptions::builder().key_len_max(20).value_len_max(20).hard_limit(4096);
+        let options = MemTableOptions::builder()
+            .key_len_max(20)
+            .value_len_max(20)
+            .hard_limit(4096);
         let table = MemTable::new(options.write_buffer_size(4096).build().unwrap()).unwrap();
         table.put(1, secret, secret).unwrap();
         let long = secret.repeat(3);
@@ -224,8 +336,12 @@ mod api {
             table.put(2, &long, secret).unwrap_err(),
             table.put(2, secret, &long).unwrap_err(),
             table.delete_range(2, secret, secret).unwrap_err(),
-            table.insert(2, Kind::from_u8(9), secret, secret).unwrap_err(),
-            table.insert_parts(2, Kind::PUT, secret, &[secret], Some(caller_digest)).unwrap_err(),
+            table
+                .insert(2, Kind::from_u8(9), secret, secret)
+                .unwrap_err(),
+            table
+                .insert_parts(2, Kind::PUT, secret, &[secret], Some(caller_digest))
+                .unwrap_err(),
             table.try_reserve(1 << 20).unwrap_err(),
         ];
         let mut cursor = table.cursor();
@@ -246,7 +362,10 @@ mod api {
         let bytes = format!("{secret:?}");
         let inner = bytes.trim_matches(['[', ']']);
         for text in texts {
-            assert!(!text.contains("swordfish") && !text.contains(inner), "{text}");
+            assert!(
+                !text.contains("swordfish") && !text.contains(inner),
+                "{text}"
+            );
         }
     }
 
@@ -269,11 +388,15 @@ mod api {
             assert_eq!(cursor.is_valid(), filled);
             assert!(cursor.next().unwrap().is_none());
             assert!(cursor.prev().unwrap().is_none());
-            assert!(cursor.entry().unwrap().is_none(), "off an end it stands nowhere");
+            assert!(
+                cursor.entry().unwrap().is_none(),
+                "off an end it stands nowhere"
+            );
         }
     }
 
-    /// Each thread that waits for one flush gets the error, and can downcast it to the sink's own type.
+    /// Each thread that waits for one flush gets the error, and can downcast it to the sink's own
+    /// type.
     #[test]
     fn errors_are_shared_among_threads() {
         #[derive(Debug)]
@@ -295,7 +418,11 @@ mod api {
         }
         let table = MemTable::default();
         table.put(1, b"k", b"v").unwrap();
-        let error = table.freeze().unwrap().flush(Versions::SeenBy(&[]), &mut Full).unwrap_err();
+        let error = table
+            .freeze()
+            .unwrap()
+            .flush(Versions::SeenBy(&[]), &mut Full)
+            .unwrap_err();
         let told: Vec<Error> = (0..3).map(|_| error.clone()).collect();
         std::thread::scope(|threads| {
             for error in told {
@@ -304,8 +431,13 @@ mod api {
                         std::error::Error::source(&error)
                             .is_some_and(|source| source.to_string().contains('7'))
                     );
-                    let Error::Sink(cause) = &error else { panic!("{error:?}") };
-                    assert!(matches!(cause.downcast_ref::<ShelfFull>(), Some(ShelfFull(7))));
+                    let Error::Sink(cause) = &error else {
+                        panic!("{error:?}")
+                    };
+                    assert!(matches!(
+                        cause.downcast_ref::<ShelfFull>(),
+                        Some(ShelfFull(7))
+                    ));
                 });
             }
         });
@@ -314,28 +446,52 @@ mod api {
         assert_eq!(interrupted.clone().to_string(), interrupted.to_string());
     }
 
-    /// An entry written in slices equals one written whole: its digest and its limits are those of the whole value.
+    /// An entry written in slices equals one written whole: its digest and its limits are those of
+    /// the whole value.
     #[test]
     fn a_value_in_slices_is_held_to_what_the_whole_is() {
-        let options = MemTableOptions::builder().value_len_max(8).key_len_max(4).build().unwrap();
+        let options = MemTableOptions::builder()
+            .value_len_max(8)
+            .key_len_max(4)
+            .build()
+            .unwrap();
         let table = MemTable::new(options).unwrap();
         let eight: [&[u8]; 3] = [b"abc", b"", b"defgh"];
-        let digest = |sequence| Some(Protected::of(b"k", b"abcdefgh", Kind::PUT).with_sequence(sequence));
-        table.insert_parts(1, Kind::PUT, b"k", &eight, digest(1)).unwrap();
+        let digest =
+            |sequence| Some(Protected::of(b"k", b"abcdefgh", Kind::PUT).with_sequence(sequence));
+        table
+            .insert_parts(1, Kind::PUT, b"k", &eight, digest(1))
+            .unwrap();
         let swapped: [&[u8]; 3] = [b"defgh", b"", b"abc"];
-        let error = table.insert_parts(2, Kind::PUT, b"k", &swapped, digest(2)).unwrap_err();
+        let error = table
+            .insert_parts(2, Kind::PUT, b"k", &swapped, digest(2))
+            .unwrap_err();
         assert!(error.corruption().is_some(), "{error}");
-        let error = table.insert_parts(2, Kind::PUT, b"k", &eight, digest(3)).unwrap_err();
+        let error = table
+            .insert_parts(2, Kind::PUT, b"k", &eight, digest(3))
+            .unwrap_err();
         assert!(error.corruption().is_some(), "{error}");
         let nine: [&[u8]; 2] = [b"abcdefgh", b"i"];
         let refused = table.insert_parts(3, Kind::PUT, b"k", &nine, None);
-        assert!(matches!(refused, Err(Error::ValueTooLarge { len: 9, max: 8 })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::ValueTooLarge { len: 9, max: 8 })),
+            "{refused:?}"
+        );
         let refused = table.insert_parts(3, Kind::DELETE, b"k", &[b"", b"x"], None);
         assert!(text_of(refused.unwrap_err()).contains("no value"));
         let refused = table.insert_parts(3, Kind::RANGE_DELETE, b"b", &[b"", b"b"], None);
         assert!(text_of(refused.unwrap_err()).contains("range"));
-        table.insert_parts(4, Kind::RANGE_DELETE, b"a", &[b"b", b"c"], None).unwrap();
-        assert_eq!((table.len(), table.stats().range_deletes, table.stats().data_bytes), (2, 1, 12));
+        table
+            .insert_parts(4, Kind::RANGE_DELETE, b"a", &[b"b", b"c"], None)
+            .unwrap();
+        assert_eq!(
+            (
+                table.len(),
+                table.stats().range_deletes,
+                table.stats().data_bytes
+            ),
+            (2, 1, 12)
+        );
     }
 
     #[test]
@@ -356,13 +512,14 @@ mod api {
     }
 }
 
-/// Room: what tables and batches report about the memory that they take, and what is dropped with it.
+/// Room: what tables and batches report about the memory that they take, and what is dropped with
+/// it.
 mod room {
     use std::sync::Arc;
 
     use paranoid_memtable::{
-        ArenaRecycler, Directory, Error, Kind, Lookup, MemTable, MemTableOptions, MemTableOptionsBuilder,
-        ParanoidOptions, WriteBatch,
+        ArenaRecycler, Directory, Error, Kind, Lookup, MemTable, MemTableOptions,
+        MemTableOptionsBuilder, ParanoidOptions, WriteBatch,
     };
     use paranoid_set::SetOptions;
 
@@ -371,29 +528,46 @@ mod room {
 
     const HARD_LIMIT: u64 = 256 << 10;
 
-    /// Memory of a dropped table goes to one of its size, zeroed, once no reader has it: young, full and frozen tables of three
-    /// sizes. A set, which has a recycler of its own, refuses options with another one.
+    /// Memory of a dropped table goes to one of its size, zeroed, once no reader has it: young,
+    /// full and frozen tables of three sizes. A set, which has a recycler of its own, refuses
+    /// options with another one.
     #[test]
     fn a_recycler_hands_memory_on_to_tables_of_its_size() {
-        let _watchdog = Watchdog::new("surface::room::a_recycler_hands_memory_on_to_tables_of_its_size", 0);
-        assert!(matches!(ArenaRecycler::new(128 << 10, 1), Err(Error::InvalidArgument(_))));
+        let _watchdog = Watchdog::new(
+            "surface::room::a_recycler_hands_memory_on_to_tables_of_its_size",
+            0,
+        );
+        assert!(matches!(
+            ArenaRecycler::new(128 << 10, 1),
+            Err(Error::InvalidArgument(_))
+        ));
         for (size, len, is_frozen) in [256 << 10, 1 << 20, 4 << 20]
             .into_iter()
             .flat_map(|size| [1, size / 400].map(|len| (size, len)))
             .flat_map(|(size, len)| [(size, len, false), (size, len, true)])
         {
             let recycler = ArenaRecycler::new(size, 1).unwrap();
-            let of = |size| builder().write_buffer_size(size).build().unwrap().with_recycler(&recycler);
+            let of = |size| {
+                builder()
+                    .write_buffer_size(size)
+                    .build()
+                    .unwrap()
+                    .with_recycler(&recycler)
+            };
             let filled = |size, value: u8| {
                 let table = MemTable::new(of(size)).unwrap();
                 // Beyond what the first chunk holds, so that there is one to keep.
                 for sequence in 1..=len + 120 {
-                    table.put(sequence, sequence.to_be_bytes(), [value; 300]).unwrap();
+                    table
+                        .put(sequence, sequence.to_be_bytes(), [value; 300])
+                        .unwrap();
                 }
                 table
             };
             let reads = |table: &MemTable, value: u8| {
-                table.range(..).all(|entry| entry.unwrap().value().unwrap() == [value; 300])
+                table
+                    .range(..)
+                    .all(|entry| entry.unwrap().value().unwrap() == [value; 300])
             };
             let (first, extra) = (filled(size, 7), filled(size, 9));
             if is_frozen {
@@ -414,9 +588,15 @@ mod room {
             );
             recycler.zero();
             let other = filled(2 * size, 2);
-            assert!(recycler.backed_bytes() == kept && reads(&other, 2), "for another size");
+            assert!(
+                recycler.backed_bytes() == kept && reads(&other, 2),
+                "for another size"
+            );
             let next = filled(size, 3);
-            assert!(recycler.backed_bytes() == 0 && reads(&next, 3), "{size} {len}");
+            assert!(
+                recycler.backed_bytes() == 0 && reads(&next, 3),
+                "{size} {len}"
+            );
             assert_eq!(next.len() as u64, len + 120);
             let set = SetOptions::builder().table(of(size)).build();
             assert!(matches!(set, Err(Error::InvalidArgument(_))));
@@ -436,11 +616,16 @@ mod room {
         MemTable::new(options.build().unwrap()).unwrap()
     }
 
-    /// Where `can_fit` says yes the next insert succeeds, up to the hard limit; the error of a full table states what
-    /// `remaining` returned.
+    /// Where `can_fit` says yes the next insert succeeds, up to the hard limit; the error of a full
+    /// table states what `remaining` returned.
     #[test]
     fn room_that_is_promised_is_there() {
-        let table = table(builder().write_buffer_size(64 << 10).hard_limit(HARD_LIMIT).value_len_max(3000));
+        let table = table(
+            builder()
+                .write_buffer_size(64 << 10)
+                .hard_limit(HARD_LIMIT)
+                .value_len_max(3000),
+        );
         assert!(
             !table.can_fit(Kind::PUT, 1 << 24, 0) && !table.can_fit(Kind::PUT, 0, 3001),
             "beyond the limits of lengths"
@@ -448,11 +633,16 @@ mod room {
         let (mut rng, mut sequence, mut full) = (Rng::new(seed_or(11)), 0, 0);
         while full < 50 {
             let value = vec![b'v'; rng.index(3000)];
-            let (promised, remaining) = (table.can_fit(Kind::PUT, 8, value.len() as u64), table.remaining());
+            let (promised, remaining) = (
+                table.can_fit(Kind::PUT, 8, value.len() as u64),
+                table.remaining(),
+            );
             sequence += 1;
             match table.put(sequence, sequence.to_be_bytes(), &value) {
                 Ok(_) => {}
-                Err(Error::MemTableFull { remaining: told, .. }) => {
+                Err(Error::MemTableFull {
+                    remaining: told, ..
+                }) => {
                     assert!(!promised, "{} bytes, {remaining} remain", value.len());
                     assert_eq!(told, remaining);
                     full += 1;
@@ -469,7 +659,12 @@ mod room {
     #[test]
     fn room_that_is_promised_beside_range_tombstones() {
         for seed in 0..8 {
-            let table = table(builder().seed(seed).write_buffer_size(64 << 10).hard_limit(HARD_LIMIT));
+            let table = table(
+                builder()
+                    .seed(seed)
+                    .write_buffer_size(64 << 10)
+                    .hard_limit(HARD_LIMIT),
+            );
             let (mut rng, mut sequence, mut full) = (Rng::new(seed_or(13) + seed), 0_u64, 0);
             while full < 40 {
                 sequence += 1;
@@ -480,11 +675,16 @@ mod room {
                     let promised = table.can_fit(Kind::RANGE_DELETE, 8, end.len() as u64);
                     (promised, table.delete_range(sequence, key, &end))
                 } else {
-                    (table.can_fit(Kind::PUT, 8, len), table.put(sequence, key, vec![7; len as usize]))
+                    (
+                        table.can_fit(Kind::PUT, 8, len),
+                        table.put(sequence, key, vec![7; len as usize]),
+                    )
                 };
                 match written {
                     Ok(_) => {}
-                    Err(Error::MemTableFull { remaining: told, .. }) => {
+                    Err(Error::MemTableFull {
+                        remaining: told, ..
+                    }) => {
                         assert!(!promised, "{len} bytes, {remaining} remain");
                         assert_eq!((told, table.remaining()), (remaining, remaining));
                         full += 1;
@@ -493,7 +693,11 @@ mod room {
                 }
             }
             table.freeze().unwrap();
-            assert!(table.allocated_bytes() < HARD_LIMIT + (16 << 10), "{}", table.allocated_bytes());
+            assert!(
+                table.allocated_bytes() < HARD_LIMIT + (16 << 10),
+                "{}",
+                table.allocated_bytes()
+            );
         }
     }
 
@@ -505,12 +709,21 @@ mod room {
             "nested" => ((1 << 40) - number, (1 << 40) + number + 1),
             _ => (far(number), far(number) + (1 << (number % 40))),
         };
-        let tail = vec![b'k'; if shape == "long keys" { (far(number) % 300) as usize } else { 0 }];
-        [start, end].map(|key| [&key.to_be_bytes()[..], &tail].concat()).into()
+        let tail = vec![
+            b'k';
+            if shape == "long keys" {
+                (far(number) % 300) as usize
+            } else {
+                0
+            }
+        ];
+        [start, end]
+            .map(|key| [&key.to_be_bytes()[..], &tail].concat())
+            .into()
     }
 
-    /// Range deletes up to the hard limit: what they take outside of the arena, and what a freeze adds, is counted before it is
-    /// there, and one that is refused changes nothing.
+    /// Range deletes up to the hard limit: what they take outside of the arena, and what a freeze
+    /// adds, is counted before it is there, and one that is refused changes nothing.
     #[test]
     fn the_hard_limit_counts_range_deletes() {
         let test = "surface::room::the_hard_limit_counts_range_deletes";
@@ -526,7 +739,8 @@ mod room {
                 let refused = loop {
                     number += 1;
                     let (start, end) = range_of(shape, number);
-                    let fits = table.can_fit(Kind::RANGE_DELETE, start.len() as u64, end.len() as u64);
+                    let fits =
+                        table.can_fit(Kind::RANGE_DELETE, start.len() as u64, end.len() as u64);
                     let (before, remaining) = (table.allocated_bytes(), table.remaining());
                     match table.delete_range(number, &start, &end) {
                         Ok(_) => {
@@ -536,9 +750,15 @@ mod room {
                             );
                             assert!(table.allocated_bytes() + table.remaining() <= limit + own);
                         }
-                        Err(Error::MemTableFull { needed, remaining: told }) => {
+                        Err(Error::MemTableFull {
+                            needed,
+                            remaining: told,
+                        }) => {
                             assert!(!fits && needed > told, "{needed} of {told}");
-                            assert_eq!((table.allocated_bytes(), table.remaining()), (before, remaining));
+                            assert_eq!(
+                                (table.allocated_bytes(), table.remaining()),
+                                (before, remaining)
+                            );
                             break (start, end);
                         }
                         Err(other) => panic!("{other}"),
@@ -549,8 +769,14 @@ mod room {
                 let mut batch = WriteBatch::new();
                 batch.put(b"first", b"1").unwrap();
                 batch.delete_range(&refused.0, &refused.1).unwrap();
-                for again in [table.write_batch(number, &batch), table.writer().write_batch(number, &batch)] {
-                    assert!(matches!(again, Err(Error::MemTableFull { .. })), "{again:?}");
+                for again in [
+                    table.write_batch(number, &batch),
+                    table.writer().write_batch(number, &batch),
+                ] {
+                    assert!(
+                        matches!(again, Err(Error::MemTableFull { .. })),
+                        "{again:?}"
+                    );
                 }
                 let mut after = counters(&table);
                 // The writer that was made for the batch is counted.
@@ -560,16 +786,26 @@ mod room {
                     table.put(number, number.to_be_bytes(), [7; 8]).unwrap();
                 }
                 table.maintain();
-                assert!(table.allocated_bytes() <= limit + own + 4096, "{shape} under {limit}");
+                assert!(
+                    table.allocated_bytes() <= limit + own + 4096,
+                    "{shape} under {limit}"
+                );
                 table.freeze().unwrap();
                 let (frozen, most) = (table.allocated_bytes(), limit + own + 4096);
-                assert!(frozen <= most, "{shape} under {limit}: {frozen} once frozen");
-                assert!(frozen > most / 4, "{shape} under {limit}: {frozen}, so much is never used");
+                assert!(
+                    frozen <= most,
+                    "{shape} under {limit}: {frozen} once frozen"
+                );
+                assert!(
+                    frozen > most / 4,
+                    "{shape} under {limit}: {frozen}, so much is never used"
+                );
             }
         }
     }
 
-    /// The hard limit at minus one unit, exact and plus one, for the last of some range deletes: alone, of a writer, in a batch.
+    /// The hard limit at minus one unit, exact and plus one, for the last of some range deletes:
+    /// alone, of a writer, in a batch.
     #[test]
     fn the_last_range_delete_below_the_hard_limit() {
         const LIMIT: u64 = 1 << 20;
@@ -581,11 +817,18 @@ mod room {
                 0 => table.delete_range(number, &start, &end).map(drop),
                 1 => table.write_batch(number, &batch).map(drop),
                 _ => table
-                    .insert_parts(number, Kind::RANGE_DELETE, &start, &[&end[..3], &end[3..]], None)
+                    .insert_parts(
+                        number,
+                        Kind::RANGE_DELETE,
+                        &start,
+                        &[&end[..3], &end[3..]],
+                        None,
+                    )
                     .map(drop),
             }
         };
-        for (path, count) in (0..3).flat_map(|path| [1, 2, 7, 8, 9, 16].map(|count| (path, count))) {
+        for (path, count) in (0..3).flat_map(|path| [1, 2, 7, 8, 9, 16].map(|count| (path, count)))
+        {
             let made = |limit: u64| {
                 let table = table(bare().write_buffer_size(4 << 10).hard_limit(limit));
                 (1..count).for_each(|number| write(&table, path, number).unwrap());
@@ -594,7 +837,9 @@ mod room {
             let probe = made(LIMIT);
             write(&probe, path, count).unwrap();
             // A writer takes nothing ahead where the limit does not allow it.
-            let below = (1..=(LIMIT - probe.remaining()) / 8).rev().map(|units| 8 * units);
+            let below = (1..=(LIMIT - probe.remaining()) / 8)
+                .rev()
+                .map(|units| 8 * units);
             let fits = |limit: &u64| write(&made(*limit), path, count).is_ok();
             let exact = below.take_while(fits).last().unwrap();
             for (limit, fits) in [(exact - 8, false), (exact, true), (exact + 8, true)] {
@@ -613,13 +858,15 @@ mod room {
                 }
                 table.freeze().unwrap();
                 assert!(
-                    table.delete_range(99, b"a", b"b").is_err() && !table.can_fit(Kind::RANGE_DELETE, 1, 1)
+                    table.delete_range(99, b"a", b"b").is_err()
+                        && !table.can_fit(Kind::RANGE_DELETE, 1, 1)
                 );
             }
         }
     }
 
-    /// Which part of memory is missing is said: here the test runs again as a process that may have 4 GiB of addresses.
+    /// Which part of memory is missing is said: here the test runs again as a process that may have
+    /// 4 GiB of addresses.
     #[test]
     #[cfg(target_os = "linux")]
     fn memory_that_the_system_refuses() {
@@ -628,10 +875,21 @@ mod room {
         let _watchdog = Watchdog::new(test, 0);
         if std::env::var_os(CHILD).is_none() {
             let mut shell = std::process::Command::new("sh");
-            shell.args(["-c", "ulimit -v 4194304 && exec \"$0\" --exact \"$1\" --test-threads 1"]);
-            let output =
-                shell.arg(std::env::current_exe().unwrap()).arg(test).env(CHILD, "1").output().unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+            shell.args([
+                "-c",
+                "ulimit -v 4194304 && exec \"$0\" --exact \"$1\" --test-threads 1",
+            ]);
+            let output = shell
+                .arg(std::env::current_exe().unwrap())
+                .arg(test)
+                .env(CHILD, "1")
+                .output()
+                .unwrap();
+            assert!(
+                output.status.success(),
+                "{}",
+                String::from_utf8_lossy(&output.stdout)
+            );
             return;
         }
         let table = MemTable::default();
@@ -639,13 +897,25 @@ mod room {
         let (remaining, before) = (table.remaining(), counters(&table));
         assert!(remaining > 8 << 30, "the table is not full");
         let refused = table.try_reserve(8 << 30).unwrap_err();
-        assert!(matches!(refused, Error::MemoryRefused { needed } if needed >= 8 << 30), "{refused:?}");
-        assert!(refused.to_string().contains("system refused memory"), "{refused}");
-        assert_eq!((counters(&table).raw, table.remaining()), (before.raw, remaining));
+        assert!(
+            matches!(refused, Error::MemoryRefused { needed } if needed >= 8 << 30),
+            "{refused:?}"
+        );
+        assert!(
+            refused.to_string().contains("system refused memory"),
+            "{refused}"
+        );
+        assert_eq!(
+            (counters(&table).raw, table.remaining()),
+            (before.raw, remaining)
+        );
         table.put(2, b"after", b"2").unwrap();
         assert!(matches!(table.get(b"after", 2).unwrap(), Lookup::Value(value) if *value == *b"2"));
         let full = MemTable::new(bare().hard_limit(64 << 20).build().unwrap()).unwrap();
-        assert!(matches!(full.try_reserve(8 << 30), Err(Error::MemTableFull { .. })));
+        assert!(matches!(
+            full.try_reserve(8 << 30),
+            Err(Error::MemTableFull { .. })
+        ));
     }
 
     /// A batch takes no more of the arena than it says.
@@ -653,7 +923,10 @@ mod room {
     fn a_batch_takes_no_more_than_it_says() {
         let mut rng = Rng::new(seed_or(12));
         for protection in [0, 1, 8] {
-            let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
+            let paranoid = ParanoidOptions::builder()
+                .protection_bytes(protection)
+                .build()
+                .unwrap();
             let table = table(builder().paranoid(paranoid));
             let mut sequence = 1;
             for _ in 0..50 {
@@ -674,15 +947,23 @@ mod room {
         }
     }
 
-    /// A batch for which there is no room changes nothing, also if it is the first one of its writer.
+    /// A batch for which there is no room changes nothing, also if it is the first one of its
+    /// writer.
     #[test]
     fn a_batch_that_does_not_fit_changes_nothing() {
         let mut batch = WriteBatch::new();
         batch.put(b"one", b"1").unwrap();
         batch.put(b"two", b"2").unwrap();
         for fill in 0..400 {
-            let table = table(builder().seed(fill).write_buffer_size(4 << 10).hard_limit(8 << 10));
-            table.put(1, b"fill", vec![0; usize::try_from(fill).unwrap()]).unwrap();
+            let table = table(
+                builder()
+                    .seed(fill)
+                    .write_buffer_size(4 << 10)
+                    .hard_limit(8 << 10),
+            );
+            table
+                .put(1, b"fill", vec![0; usize::try_from(fill).unwrap()])
+                .unwrap();
             let mut writers = Vec::new();
             for number in 1.. {
                 let (before, mut writer) = (table.len(), table.writer());
@@ -707,7 +988,9 @@ mod room {
         table.attach(permit.clone());
         table.attach(permit.clone());
         table.put(1, b"k", b"v").unwrap();
-        let Lookup::Value(value) = table.get(b"k", 1).unwrap() else { panic!("not there") };
+        let Lookup::Value(value) = table.get(b"k", 1).unwrap() else {
+            panic!("not there")
+        };
         let keepers: Vec<Box<dyn std::any::Any>> = vec![
             Box::new(value.to_pinned()),
             Box::new(table.cursor().owned()),
@@ -723,8 +1006,8 @@ mod room {
     }
 }
 
-/// Small public items that no other module of the suite calls: texts of reports, digests under another number, and calls
-/// that come at the wrong time.
+/// Small public items that no other module of the suite calls: texts of reports, digests under
+/// another number, and calls that come at the wrong time.
 mod reports {
     use std::error::Error as StdError;
 
@@ -747,12 +1030,15 @@ mod reports {
         batch.put(b"key", b"value").unwrap();
         let bytes = batch.as_bytes().to_vec();
         let cut = WriteBatch::from_bytes(&bytes[..bytes.len() - 1]).unwrap_err();
-        let Error::Corruption(report) = &cut else { panic!("{cut}") };
+        let Error::Corruption(report) = &cut else {
+            panic!("{cut}")
+        };
         assert_eq!(report.place, Place::Encoding);
         assert!(cut.to_string().contains("encoding at offset"), "{cut}");
     }
 
-    /// The text of an error does not repeat that of its source, and walking the sources comes to what the system said.
+    /// The text of an error does not repeat that of its source, and walking the sources comes to
+    /// what the system said.
     #[test]
     fn the_source_of_an_error_is_told_once() {
         let disk = || Error::io("sync", "7.journal")(std::io::Error::other("no disk"));
@@ -764,22 +1050,45 @@ mod reports {
             (Error::Sink(boxed()), "no disk"),
             (Error::Merge(boxed()), "no disk"),
             (Error::Source(boxed()), "no disk"),
-            (Error::BatchInterrupted { applied: 1, cause: Box::new(corruption.clone()) }, "encoding"),
-            (Error::DamagedFile { file: "7.journal".into(), cause: Box::new(corruption) }, "encoding"),
+            (
+                Error::BatchInterrupted {
+                    applied: 1,
+                    cause: Box::new(corruption.clone()),
+                },
+                "encoding",
+            ),
+            (
+                Error::DamagedFile {
+                    file: "7.journal".into(),
+                    cause: Box::new(corruption),
+                },
+                "encoding",
+            ),
         ] {
-            let chain = std::iter::successors(Some(&error as &dyn StdError), |&error| error.source());
+            let chain =
+                std::iter::successors(Some(&error as &dyn StdError), |&error| error.source());
             let texts: Vec<String> = chain.map(ToString::to_string).collect();
             let repeats = texts.windows(2).any(|pair| pair[0].contains(&pair[1]));
-            assert!(texts.len() > 1 && !repeats && texts.last().unwrap().contains(last), "{texts:?}");
+            assert!(
+                texts.len() > 1 && !repeats && texts.last().unwrap().contains(last),
+                "{texts:?}"
+            );
             assert_eq!(texts.concat().matches(last).count(), 1, "{texts:?}");
         }
     }
 
-    /// Digests that were given another sequence number and kind are those of the new entry, and of no other one.
+    /// Digests that were given another sequence number and kind are those of the new entry, and of
+    /// no other one.
     #[test]
     fn digests_follow_number_and_kind() {
         let mut rng = Rng::new(seed_or(0xd19e57));
-        let kinds = [Kind::PUT, Kind::DELETE, Kind::SINGLE_DELETE, Kind::MERGE, Kind::custom(3)];
+        let kinds = [
+            Kind::PUT,
+            Kind::DELETE,
+            Kind::SINGLE_DELETE,
+            Kind::MERGE,
+            Kind::custom(3),
+        ];
         for _ in 0..500 {
             let (len, other) = (rng.index(40), rng.index(40));
             let (key, value) = (rng.bytes(len), rng.bytes(other));
@@ -796,7 +1105,8 @@ mod reports {
         }
     }
 
-    /// A job that has not reached its end is not installed, and a replayed batch does not go back: nothing is changed by either.
+    /// A job that has not reached its end is not installed, and a replayed batch does not go back:
+    /// nothing is changed by either.
     #[test]
     fn calls_at_the_wrong_time_are_refused() {
         let set = MemTableSet::open(SetOptions::default(), History::default()).unwrap();
@@ -809,7 +1119,10 @@ mod reports {
         assert!(matches!(early, Err(Error::InvalidArgument(_))), "{early:?}");
         assert_eq!(set.view().readers().count(), 2, "the table stays");
         batch.set_sequence(1);
-        assert!(matches!(set.replay(&batch), Err(Error::InvalidArgument(_))), "number 1 is taken");
+        assert!(
+            matches!(set.replay(&batch), Err(Error::InvalidArgument(_))),
+            "number 1 is taken"
+        );
         batch.set_sequence(5);
         assert_eq!(set.replay(&batch).unwrap(), 5);
         let mut job = set.begin_flush().unwrap().unwrap();

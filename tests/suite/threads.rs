@@ -1,11 +1,13 @@
-//! Stress with keys that carry proof: a reader can tell torn, stale, lost and reordered entries apart without a lock.
+//! Stress with keys that carry proof: a reader can tell torn, stale, lost and reordered entries
+//! apart without a lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::scope;
 
 use paranoid_memtable::{
-    DuplicatePolicy, Entry, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader,
+    DuplicatePolicy, Entry, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
+    TableReader,
 };
 
 use crate::support::rng::{Rng, Watchdog, amount_or_few, replay_line, scramble, seed_or};
@@ -17,7 +19,9 @@ const READS: u64 = if cfg!(miri) { 1 } else { 200 };
 
 fn options(seed: u64, policy: DuplicatePolicy) -> MemTableOptions {
     let protection = [0, 8][(seed & 1) as usize];
-    let paranoid = ParanoidOptions::builder().protection_bytes(protection).order_checks(seed & 2 != 0);
+    let paranoid = ParanoidOptions::builder()
+        .protection_bytes(protection)
+        .order_checks(seed & 2 != 0);
     MemTableOptions::builder()
         .duplicates(policy)
         .paranoid(paranoid.build().unwrap())
@@ -27,7 +31,8 @@ fn options(seed: u64, policy: DuplicatePolicy) -> MemTableOptions {
         .unwrap()
 }
 
-/// Generation (who wrote it, as its n-th), and a hash over it in front, so that keys of all writers mix.
+/// Generation (who wrote it, as its n-th), and a hash over it in front, so that keys of all writers
+/// mix.
 fn key_of(writer: u64, n: u64) -> [u8; 24] {
     let mut key = [0; 24];
     let hash = scramble(writer << 48 ^ n);
@@ -42,7 +47,9 @@ fn sequence_of(writer: u64, n: u64) -> u64 {
 }
 
 fn value_of(key: &[u8], sequence: u64) -> Vec<u8> {
-    let seed = key.iter().fold(sequence, |hash, byte| scramble(hash ^ u64::from(*byte)));
+    let seed = key
+        .iter()
+        .fold(sequence, |hash, byte| scramble(hash ^ u64::from(*byte)));
     Rng::new(seed).bytes((seed % 60) as usize)
 }
 
@@ -52,8 +59,16 @@ fn testimony(entry: &Entry<'_>) -> (u64, u64) {
     let word = |at: usize| u64::from_be_bytes(key[at..at + 8].try_into().unwrap());
     let (writer, n) = (word(8), word(16));
     assert_eq!(key, key_of(writer, n), "a torn key");
-    assert_eq!(entry.sequence(), sequence_of(writer, n), "a sequence of another entry");
-    assert_eq!(entry.value().unwrap(), value_of(key, entry.sequence()), "a torn value");
+    assert_eq!(
+        entry.sequence(),
+        sequence_of(writer, n),
+        "a sequence of another entry"
+    );
+    assert_eq!(
+        entry.value().unwrap(),
+        value_of(key, entry.sequence()),
+        "a torn value"
+    );
     (writer, n)
 }
 
@@ -70,7 +85,8 @@ enum Way {
     Backward,
 }
 
-/// Scans one way: the order is strict, and every entry that was written before the scan began is there.
+/// Scans one way: the order is strict, and every entry that was written before the scan began is
+/// there.
 fn check_scan<'t>(
     entries: impl Iterator<Item = Result<Entry<'t>, Error>>,
     before: [u64; WRITERS as usize],
@@ -83,7 +99,14 @@ fn check_scan<'t>(
         let (writer, n) = testimony(&entry);
         if let Some(last) = &last {
             let order = last.as_slice().cmp(entry.user_key());
-            assert!(if way == Way::Backward { order.is_gt() } else { order.is_lt() }, "reordered");
+            assert!(
+                if way == Way::Backward {
+                    order.is_gt()
+                } else {
+                    order.is_lt()
+                },
+                "reordered"
+            );
         }
         last = Some(entry.user_key().to_vec());
         seen[writer as usize] += u64::from(n < before[writer as usize]);
@@ -105,15 +128,24 @@ fn read_at_random<T>(
     }
     let n = if rng.one_in(2) { n - 1 } else { rng.below(n) };
     let (key, sequence) = (key_of(writer, n), sequence_of(writer, n));
-    let Lookup::Value(value) = table.get(key, u64::MAX).unwrap() else { panic!("lost {writer} {n}") };
-    assert_eq!((&*value, value.sequence()), (&value_of(&key, sequence)[..], sequence));
+    let Lookup::Value(value) = table.get(key, u64::MAX).unwrap() else {
+        panic!("lost {writer} {n}")
+    };
+    assert_eq!(
+        (&*value, value.sequence()),
+        (&value_of(&key, sequence)[..], sequence)
+    );
     let mut cursor = table.cursor_at(u64::MAX);
     cursor.seek(key).unwrap();
     for _ in 0..rng.below(10) {
         let entry = cursor.entry().unwrap().unwrap();
         testimony(&entry);
         after(&entry);
-        let moved = if rng.one_in(2) { cursor.next() } else { cursor.prev() };
+        let moved = if rng.one_in(2) {
+            cursor.next()
+        } else {
+            cursor.prev()
+        };
         if moved.unwrap().is_none() {
             break;
         }
@@ -168,8 +200,9 @@ fn stress(seed: u64, entries: u64, freeze_at: Option<u64>) {
             let rng = Rng::new(seed ^ scramble(id));
             threads.spawn(move || reader(table, written, over, rng));
         }
-        let writers: Vec<_> =
-            (0..WRITERS).map(|id| threads.spawn(move || writer(table, written, id, entries))).collect();
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|id| threads.spawn(move || writer(table, written, id, entries)))
+            .collect();
         if let Some(freeze_at) = freeze_at {
             threads.spawn(move || {
                 while progress(written).iter().sum::<u64>() < freeze_at {
@@ -177,13 +210,20 @@ fn stress(seed: u64, entries: u64, freeze_at: Option<u64>) {
                 }
                 let frozen = table.freeze().unwrap();
                 // All writers have left: the table does not change any more.
-                check_scan(frozen.range(..), progress(written).map(|n| n.saturating_sub(1)), Way::Forward);
+                check_scan(
+                    frozen.range(..),
+                    progress(written).map(|n| n.saturating_sub(1)),
+                    Way::Forward,
+                );
                 let sum = frozen.len();
                 std::thread::yield_now();
                 assert_eq!(frozen.range(..).count(), sum);
             });
         }
-        let ends = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        let ends = writers
+            .into_iter()
+            .map(|writer| writer.join().unwrap())
+            .collect();
         over.store(true, Ordering::Release);
         ends
     });
@@ -191,8 +231,16 @@ fn stress(seed: u64, entries: u64, freeze_at: Option<u64>) {
     assert!(freeze_at.is_some() || total == entries * WRITERS);
     assert_eq!(table.len() as u64, total, "every write is counted once");
     let frozen = table.freeze().unwrap();
-    check_scan(frozen.range(..), ends.as_slice().try_into().unwrap(), Way::Forward);
-    assert_eq!(frozen.range(..).count() as u64, total, "a refused write is not there");
+    check_scan(
+        frozen.range(..),
+        ends.as_slice().try_into().unwrap(),
+        Way::Forward,
+    );
+    assert_eq!(
+        frozen.range(..).count() as u64,
+        total,
+        "a refused write is not there"
+    );
 }
 
 fn rounds(test: &str, count: u64, one: impl Fn(u64)) {
@@ -222,8 +270,8 @@ fn freeze_in_the_middle() {
     });
 }
 
-/// 32 threads write their first entry at once to a table that is empty, beside a cursor that was opened before, and a thread that may
-/// freeze it: every entry whose write returned is there, once.
+/// 32 threads write their first entry at once to a table that is empty, beside a cursor that was
+/// opened before, and a thread that may freeze it: every entry whose write returned is there, once.
 #[test]
 fn first_writes() {
     const THREADS: u64 = if cfg!(miri) { 3 } else { 32 };
@@ -250,8 +298,13 @@ fn first_writes() {
                     Err(error) => panic!("{error}"),
                 }
             };
-            let writers: Vec<_> = (0..THREADS).map(|id| threads.spawn(move || write(id))).collect();
-            writers.into_iter().filter_map(|writer| writer.join().unwrap()).collect()
+            let writers: Vec<_> = (0..THREADS)
+                .map(|id| threads.spawn(move || write(id)))
+                .collect();
+            writers
+                .into_iter()
+                .filter_map(|writer| writer.join().unwrap())
+                .collect()
         });
         assert!(freezes || written.len() as u64 == THREADS);
         let puts = written.iter().filter(|id| *id % 3 != 0).count();
@@ -269,8 +322,8 @@ fn first_writes() {
     });
 }
 
-/// Many threads replace a few entries: a key never disappears, every value is one that was written, and at the end one
-/// of each is visible.
+/// Many threads replace a few entries: a key never disappears, every value is one that was written,
+/// and at the end one of each is visible.
 #[test]
 fn replace_races() {
     const KEYS: u64 = 3;
@@ -278,7 +331,9 @@ fn replace_races() {
     rounds("replace_races", 3, |seed| {
         let table = &MemTable::new(options(seed, DuplicatePolicy::Replace)).unwrap();
         for key in 0..KEYS {
-            table.put(7, key.to_be_bytes(), value_of(b"first", 0)).unwrap();
+            table
+                .put(7, key.to_be_bytes(), value_of(b"first", 0))
+                .unwrap();
         }
         let over = &AtomicBool::new(false);
         scope(|threads| {
@@ -292,21 +347,33 @@ fn replace_races() {
                             let key = ((n + id) % KEYS).to_be_bytes();
                             let own = key_of(id, n);
                             let inserted = table.put(7, key, own).unwrap();
-                            assert!(inserted.displaced.is_some(), "a replacing write displaces one");
+                            assert!(
+                                inserted.displaced.is_some(),
+                                "a replacing write displaces one"
+                            );
                         }
                     })
                 })
                 .collect();
-            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            writers
+                .into_iter()
+                .for_each(|writer| writer.join().unwrap());
             over.store(true, Ordering::Release);
         });
-        assert_eq!((table.len() as u64, table.stats().displaced), (KEYS, times * WRITERS));
+        assert_eq!(
+            (table.len() as u64, table.stats().displaced),
+            (KEYS, times * WRITERS)
+        );
         let data_bytes: u64 = table
             .range(..)
             .map(Result::unwrap)
             .map(|entry| (entry.user_key().len() + entry.value_len()) as u64)
             .sum();
-        assert_eq!(table.stats().data_bytes, data_bytes, "displaced entries do not count");
+        assert_eq!(
+            table.stats().data_bytes,
+            data_bytes,
+            "displaced entries do not count"
+        );
         replace_reader(table, over, Rng::new(seed));
     });
 }
@@ -314,19 +381,31 @@ fn replace_races() {
 fn replace_reader(table: &TableReader, over: &AtomicBool, mut rng: Rng) {
     let whole = |value: &[u8]| {
         let word = |at: usize| u64::from_be_bytes(value[at..at + 8].try_into().unwrap());
-        assert!(value == value_of(b"first", 0) || value == key_of(word(8), word(16)), "a torn value");
+        assert!(
+            value == value_of(b"first", 0) || value == key_of(word(8), word(16)),
+            "a torn value"
+        );
     };
     loop {
         let last_round = over.load(Ordering::Acquire);
         for _ in 0..READS.div_ceil(4) {
             let key = rng.below(3).to_be_bytes();
-            let Lookup::Value(value) = table.get(key, 7).unwrap() else { panic!("a key disappeared") };
+            let Lookup::Value(value) = table.get(key, 7).unwrap() else {
+                panic!("a key disappeared")
+            };
             whole(&value);
             let descending = rng.one_in(2);
             let keys: Vec<u8> = if descending {
-                table.range(..).rev().map(|entry| entry.unwrap().user_key()[7]).collect()
+                table
+                    .range(..)
+                    .rev()
+                    .map(|entry| entry.unwrap().user_key()[7])
+                    .collect()
             } else {
-                table.range_at(7, ..).map(|entry| entry.unwrap().user_key()[7]).collect()
+                table
+                    .range_at(7, ..)
+                    .map(|entry| entry.unwrap().user_key()[7])
+                    .collect()
             };
             let wanted = if descending { [2, 1, 0] } else { [0, 1, 2] };
             assert_eq!(keys, wanted, "each key once");
@@ -337,13 +416,15 @@ fn replace_reader(table: &TableReader, over: &AtomicBool, mut rng: Rng) {
     }
 }
 
-/// All threads write one (key, sequence number): one wins, and every thread sees the winner's entry from then on.
+/// All threads write one (key, sequence number): one wins, and every thread sees the winner's entry
+/// from then on.
 #[test]
 fn one_winner() {
     let entries = amount_or_few(5_000, 400, 4);
     rounds("one_winner", 2, |seed| {
         let table = &MemTable::new(options(seed, DuplicatePolicy::Reject)).unwrap();
-        let winners: Arc<Vec<AtomicU64>> = Arc::new((0..entries).map(|_| AtomicU64::new(0)).collect());
+        let winners: Arc<Vec<AtomicU64>> =
+            Arc::new((0..entries).map(|_| AtomicU64::new(0)).collect());
         scope(|threads| {
             for id in 1..=WRITERS {
                 let winners = Arc::clone(&winners);
@@ -352,8 +433,14 @@ fn one_winner() {
         });
         assert_eq!(table.len() as u64, entries);
         for n in 0..entries {
-            let Lookup::Value(value) = table.get(key_of(0, n), u64::MAX).unwrap() else { panic!("lost {n}") };
-            assert_eq!(&*value, winners[n as usize].load(Ordering::Relaxed).to_be_bytes(), "two winners");
+            let Lookup::Value(value) = table.get(key_of(0, n), u64::MAX).unwrap() else {
+                panic!("lost {n}")
+            };
+            assert_eq!(
+                &*value,
+                winners[n as usize].load(Ordering::Relaxed).to_be_bytes(),
+                "two winners"
+            );
         }
         assert_eq!(table.range(..).count() as u64, entries);
         assert_eq!(table.range(..).rev().count() as u64, entries);
@@ -371,11 +458,14 @@ fn compete(table: &MemTable, winners: &[AtomicU64], id: u64) {
         if won {
             assert_eq!(winner.swap(id, Ordering::Relaxed), 0, "two winners of {n}");
         }
-        let Lookup::Value(_) = table.get(key, u64::MAX).unwrap() else { panic!("lost {n}") };
+        let Lookup::Value(_) = table.get(key, u64::MAX).unwrap() else {
+            panic!("lost {n}")
+        };
     }
 }
 
-/// Puts, deletes, range deletes and snapshots at once, against a model that is known before the first write.
+/// Puts, deletes, range deletes and snapshots at once, against a model that is known before the
+/// first write.
 ///
 /// ```text
 ///   batch n     sequence numbers n * BATCH + 1 ..= (n + 1) * BATCH, written by writer n % WRITERS
@@ -388,7 +478,8 @@ mod span_threads {
 
     use paranoid_memtable::read::{DeletedBy, Operands};
     use paranoid_memtable::{
-        Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader, ValueRef, WriteBatch,
+        Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader, ValueRef,
+        WriteBatch,
     };
 
     use crate::support::rng::{Rng, Watchdog, amount_or_few, replay_line, scramble, seed_or};
@@ -435,9 +526,21 @@ mod span_threads {
             let widest = *rng.pick(&[2, 5, KEYS]);
             let width = 1 + rng.below(widest);
             match act {
-                0..6 => Write { act: Act::Put, start, end: start + 1 },
-                6 | 7 => Write { act: Act::Delete, start, end: start + 1 },
-                _ => Write { act: Act::DeleteRange, start, end: (start + width).min(KEYS) },
+                0..6 => Write {
+                    act: Act::Put,
+                    start,
+                    end: start + 1,
+                },
+                6 | 7 => Write {
+                    act: Act::Delete,
+                    start,
+                    end: start + 1,
+                },
+                _ => Write {
+                    act: Act::DeleteRange,
+                    start,
+                    end: (start + width).min(KEYS),
+                },
             }
         }
     }
@@ -464,13 +567,25 @@ mod span_threads {
             seen.checked_sub(1).map(|newest| events[newest])
         }
 
-        fn check_lookup(&self, lookup: &Lookup<ValueRef<'_>, Operands<'_>>, key: u64, snapshot: u64) {
+        fn check_lookup(
+            &self,
+            lookup: &Lookup<ValueRef<'_>, Operands<'_>>,
+            key: u64,
+            snapshot: u64,
+        ) {
             let found = match lookup {
                 Lookup::Value(found) => {
-                    assert_eq!(**found, value(found.sequence()), "a torn value of key {key} at {snapshot}");
+                    assert_eq!(
+                        **found,
+                        value(found.sequence()),
+                        "a torn value of key {key} at {snapshot}"
+                    );
                     Some((found.sequence(), Act::Put))
                 }
-                Lookup::Deleted { sequence, by: DeletedBy::Range } => Some((*sequence, Act::DeleteRange)),
+                Lookup::Deleted {
+                    sequence,
+                    by: DeletedBy::Range,
+                } => Some((*sequence, Act::DeleteRange)),
                 Lookup::Deleted { sequence, .. } => Some((*sequence, Act::Delete)),
                 Lookup::NotFound => None,
                 Lookup::Merge(_) => panic!("nothing was merged"),
@@ -479,10 +594,15 @@ mod span_threads {
         }
 
         fn check_get(&self, table: &TableReader, key_number: u64, snapshot: u64) {
-            self.check_lookup(&table.get(key(key_number), snapshot).unwrap(), key_number, snapshot);
+            self.check_lookup(
+                &table.get(key(key_number), snapshot).unwrap(),
+                key_number,
+                snapshot,
+            );
         }
 
-        /// Checks all that a snapshot sees: by single gets, by many at once, and in scans both ways.
+        /// Checks all that a snapshot sees: by single gets, by many at once, and in scans both
+        /// ways.
         fn check_all(&self, table: &TableReader, snapshot: u64) {
             let keys: Vec<_> = (0..KEYS).map(key).collect();
             for (number, lookup) in table.multi_get(&keys, snapshot).into_iter().enumerate() {
@@ -526,7 +646,8 @@ mod span_threads {
         }
     }
 
-    /// Writes one batch in this writer's way. `Err`: what was acknowledged before the table was frozen.
+    /// Writes one batch in this writer's way. `Err`: what was acknowledged before the table was
+    /// frozen.
     fn write(table: &MemTable, seed: u64, batch: u64) -> Result<(), (u64, Error)> {
         let first = batch * BATCH + 1;
         if batch.is_multiple_of(WRITERS) {
@@ -539,7 +660,10 @@ mod span_threads {
                     Act::DeleteRange => whole.delete_range(key(start), key(end)).unwrap(),
                 }
             }
-            return table.write_batch(first, &whole).map(|_| ()).map_err(|error| (0, error));
+            return table
+                .write_batch(first, &whole)
+                .map(|_| ())
+                .map_err(|error| (0, error));
         }
         for sequence in first..first + BATCH {
             let Write { act, start, end } = Write::of(seed, sequence);
@@ -571,16 +695,33 @@ mod span_threads {
         acknowledged
     }
 
-    fn reader(table: &MemTable, model: &Model, progress: &Progress, over: &AtomicBool, mut rng: Rng) {
+    fn reader(
+        table: &MemTable,
+        model: &Model,
+        progress: &Progress,
+        over: &AtomicBool,
+        mut rng: Rng,
+    ) {
         loop {
             let last_round = over.load(Ordering::Acquire);
             for _ in 0..READS {
                 let newest = progress.snapshot();
-                let snapshot = if rng.one_in(2) { newest } else { rng.below(newest + 1) };
+                let snapshot = if rng.one_in(2) {
+                    newest
+                } else {
+                    rng.below(newest + 1)
+                };
                 model.check_get(table, rng.below(KEYS), snapshot);
             }
             let newest = progress.snapshot();
-            model.check_all(table, if rng.one_in(2) { newest } else { rng.below(newest + 1) });
+            model.check_all(
+                table,
+                if rng.one_in(2) {
+                    newest
+                } else {
+                    rng.below(newest + 1)
+                },
+            );
             if rng.one_in(3) {
                 table.maintain();
             }
@@ -624,18 +765,27 @@ mod span_threads {
                     model.check_all(&frozen, progress.snapshot());
                 });
             }
-            let ends = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+            let ends = writers
+                .into_iter()
+                .flat_map(|writer| writer.join().unwrap())
+                .collect();
             over.store(true, Ordering::Release);
             ends
         });
         acknowledged.sort_unstable();
         assert!(freeze_at.is_some() || acknowledged.len() as u64 == batches * BATCH);
-        assert_eq!(table.len(), acknowledged.len(), "every write is counted once");
+        assert_eq!(
+            table.len(),
+            acknowledged.len(),
+            "every write is counted once"
+        );
         let exact = Model::new(seed, acknowledged.into_iter());
         exact.check_all(table, u64::MAX);
         let frozen = table.freeze().unwrap();
         let mut rng = Rng::new(seed);
-        for snapshot in [0, 1, u64::MAX].into_iter().chain((0..SNAPSHOTS).map(|_| rng.below(batches * BATCH)))
+        for snapshot in [0, 1, u64::MAX]
+            .into_iter()
+            .chain((0..SNAPSHOTS).map(|_| rng.below(batches * BATCH)))
         {
             exact.check_all(&frozen, snapshot);
         }
@@ -716,49 +866,80 @@ mod lost_race {
             let plot = *self.lock();
             *self.lock() = match plot {
                 Plot::Rival { after: 0, .. } | Plot::Panic { after: 0 } | Plot::Over => Plot::Over,
-                Plot::Rival { after, then } => Plot::Rival { after: after - 1, then },
+                Plot::Rival { after, then } => Plot::Rival {
+                    after: after - 1,
+                    then,
+                },
                 Plot::Panic { after } => Plot::Panic { after: after - 1 },
             };
             match plot {
                 Plot::Rival { after: 0, then } => {
-                    self.table.get().and_then(Weak::upgrade).unwrap().put(9, b"b", b"rival").unwrap();
+                    self.table
+                        .get()
+                        .and_then(Weak::upgrade)
+                        .unwrap()
+                        .put(9, b"b", b"rival")
+                        .unwrap();
                     *self.lock() = Plot::Panic { after: then };
                 }
-                Plot::Panic { after: 0 } => std::panic::resume_unwind(Box::new("without a message")),
+                Plot::Panic { after: 0 } => {
+                    std::panic::resume_unwind(Box::new("without a message"))
+                }
                 _ => {}
             }
             left.cmp(right)
         }
     }
 
-    /// What Miri tries: panics at the first and at a later comparison after a lost race, no panic, and no lost race.
+    /// What Miri tries: panics at the first and at a later comparison after a lost race, no panic,
+    /// and no lost race.
     const FEW: [(u32, u32); 4] = [(0, 0), (1, 2), (1, 4), (3, 0)];
 
-    /// What a writer built before it lost its race is wiped before the comparator is called again: a salvage does not
-    /// find it.
+    /// What a writer built before it lost its race is wiped before the comparator is called again:
+    /// a salvage does not find it.
     #[test]
     fn a_panic_after_a_lost_race_leaves_no_entry() {
-        let _watchdog = Watchdog::new("threads::lost_race::a_panic_after_a_lost_race_leaves_no_entry", 0);
+        let _watchdog = Watchdog::new(
+            "threads::lost_race::a_panic_after_a_lost_race_leaves_no_entry",
+            0,
+        );
         let mut panics = 0;
         let all = (0..6).flat_map(|after| (0..6).map(move |then| (after, then)));
         for (after, then) in all.filter(|plot| !cfg!(miri) || FEW.contains(plot)) {
-            let comparator = Ambush { plot: Mutex::new(Plot::Over), table: OnceLock::new() };
+            let comparator = Ambush {
+                plot: Mutex::new(Plot::Over),
+                table: OnceLock::new(),
+            };
             let table = Arc::new(
-                MemTable::new(under(MemTableOptions::builder(), Scripted::new(comparator))).unwrap(),
+                MemTable::new(under(MemTableOptions::builder(), Scripted::new(comparator)))
+                    .unwrap(),
             );
-            script::<Ambush>(table.comparator()).table.set(Arc::downgrade(&table)).unwrap();
+            script::<Ambush>(table.comparator())
+                .table
+                .set(Arc::downgrade(&table))
+                .unwrap();
             table.put(1, b"a", b"first").unwrap();
             table.put(2, b"d", b"last").unwrap();
             *script::<Ambush>(table.comparator()).lock() = Plot::Rival { after, then };
-            panics += u32::from(catch_unwind(AssertUnwindSafe(|| table.put(3, b"c", b"victim"))).is_err());
+            panics += u32::from(
+                catch_unwind(AssertUnwindSafe(|| table.put(3, b"c", b"victim"))).is_err(),
+            );
             *script::<Ambush>(table.comparator()).lock() = Plot::Over;
-            let stored: Vec<Vec<u8>> =
-                table.range(..).map(|entry| entry.unwrap().user_key().to_vec()).collect();
+            let stored: Vec<Vec<u8>> = table
+                .range(..)
+                .map(|entry| entry.unwrap().user_key().to_vec())
+                .collect();
             let frozen = table.freeze().unwrap();
             let salvage = frozen.salvage();
-            let salvaged: Vec<_> =
-                salvage.entries.iter().map(|found| found.entry.user_key().to_vec()).collect();
-            assert_eq!(salvaged, stored, "a rival after {after} comparisons, a panic after {then} more");
+            let salvaged: Vec<_> = salvage
+                .entries
+                .iter()
+                .map(|found| found.entry.user_key().to_vec())
+                .collect();
+            assert_eq!(
+                salvaged, stored,
+                "a rival after {after} comparisons, a panic after {then} more"
+            );
         }
         assert!(panics > 0);
     }

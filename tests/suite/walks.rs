@@ -1,5 +1,6 @@
-//! Walks of every kind over small tables with one flipped bit: before the walk, and while it is parked. Every bit of
-//! every piece; both ends of double-ended ranges in all patterns of eight steps.
+//! Walks of every kind over small tables with one flipped bit: before the walk, and while it is
+//! parked. Every bit of every piece; both ends of double-ended ranges in all patterns of eight
+//! steps.
 //!
 //! Debug builds take every so many-th bit; `PARANOID_TEST_SEED` moves the choice.
 
@@ -9,14 +10,17 @@ use paranoid_memtable::Cursor;
 use paranoid_memtable::fault::{FaultInjector, Piece, Region};
 use paranoid_memtable::scan::{Handle, Visibility};
 use paranoid_memtable::{
-    Bytewise, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions, WriteBatch,
+    Bytewise, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
+    WriteBatch,
 };
 use paranoid_set::{MemTableSet, SetOptions};
 
 use crate::support::case::End;
 use crate::support::model::{Model, Row};
 use crate::support::rng::{Watchdog, replay_line, seed_or};
-use crate::support::walks::ends::{Allowed, Came, Step, Told, both_ends, check_walks, judge, one_end, steps};
+use crate::support::walks::ends::{
+    Allowed, Came, Step, Told, both_ends, check_walks, judge, one_end, steps,
+};
 
 /// A table, and when it is frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +88,12 @@ impl Setup {
                 (DuplicatePolicy::Reject, false, VERSIONS),
                 (DuplicatePolicy::Reject, true, OLDER),
             ] {
-                all.push(Setup { policy, is_frozen, order_checks, writes });
+                all.push(Setup {
+                    policy,
+                    is_frozen,
+                    order_checks,
+                    writes,
+                });
             }
         }
         all
@@ -92,13 +101,26 @@ impl Setup {
 
     pub(crate) fn make(&self) -> (MemTable, Model<Bytewise>) {
         let options = MemTableOptions::builder().duplicates(self.policy);
-        let paranoid = ParanoidOptions::builder().order_checks(self.order_checks).build().unwrap();
-        let options = options.write_buffer_size(16 << 10).paranoid(paranoid).seed(7).build().unwrap();
+        let paranoid = ParanoidOptions::builder()
+            .order_checks(self.order_checks)
+            .build()
+            .unwrap();
+        let options = options
+            .write_buffer_size(16 << 10)
+            .paranoid(paranoid)
+            .seed(7)
+            .build()
+            .unwrap();
         let (table, mut model) = (MemTable::new(options).unwrap(), Model::new(self.policy));
         for (key, sequence, kind, value) in self.writes {
             let (key, value) = (key.as_bytes(), value.as_bytes());
             table.insert(*sequence, *kind, key, value).unwrap();
-            model.write(&Row { key: key.to_vec(), sequence: *sequence, kind: *kind, value: value.to_vec() });
+            model.write(&Row {
+                key: key.to_vec(),
+                sequence: *sequence,
+                kind: *kind,
+                value: value.to_vec(),
+            });
         }
         if self.is_frozen {
             table.freeze().unwrap();
@@ -108,8 +130,8 @@ impl Setup {
 }
 
 pub(crate) fn open(table: &MemTable) -> FaultInjector<'_> {
-    // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it while the fault injector
-    // works.
+    // SAFETY: the test's own thread alone uses the table, and holds nothing borrowed from it while
+    // the fault injector works.
     #[expect(unsafe_code, reason = "opens the fault injector")]
     let injector = unsafe { FaultInjector::open(table) };
     injector.unwrap()
@@ -183,23 +205,36 @@ fn every_pattern_of_both_ends() {
     let test = "walks::every_pattern_of_both_ends";
     let seed = seed_or(4);
     let _watchdog = Watchdog::new(test, seed);
-    let ends: [(End, End); 3] =
-        [EVERYTHING, ((1, b"b".to_vec()), (2, b"e".to_vec())), ((2, b"a".to_vec()), (1, b"d".to_vec()))];
+    let ends: [(End, End); 3] = [
+        EVERYTHING,
+        ((1, b"b".to_vec()), (2, b"e".to_vec())),
+        ((2, b"a".to_vec()), (1, b"d".to_vec())),
+    ];
     for setup in Setup::all() {
         let (table, model) = setup.make();
         let mut injector = open(&table);
-        let pieces: Vec<usize> =
-            (0..injector.pieces().len()).filter(|piece| injector.pieces()[*piece].owner.is_some()).collect();
+        let pieces: Vec<usize> = (0..injector.pieces().len())
+            .filter(|piece| injector.pieces()[*piece].owner.is_some())
+            .collect();
         for piece in pieces {
             injector.flip(piece, seed as usize + 7 * piece);
             let allowed = Allowed::of(&injector);
             for pattern in (seed % 5..256).step_by(stride(45)) {
                 let (start, end) = &ends[pattern as usize % ends.len()];
-                let verdict =
-                    check_walks(&table, &model, &SNAPSHOTS[2..], (start, end), (pattern, 8), &allowed);
+                let verdict = check_walks(
+                    &table,
+                    &model,
+                    &SNAPSHOTS[2..],
+                    (start, end),
+                    (pattern, 8),
+                    &allowed,
+                );
                 verdict.unwrap_or_else(|text| {
                     let what = &injector.pieces()[piece];
-                    panic!("{setup:?}\n{what:?}: {text}\nreplay: {}", replay_line(test, seed))
+                    panic!(
+                        "{setup:?}\n{what:?}: {text}\nreplay: {}",
+                        replay_line(test, seed)
+                    )
                 });
             }
             injector.undo();
@@ -221,7 +256,11 @@ fn parked<H: Handle, L: Visibility>(
     }
     assert!(entry);
     injector.flip(piece, bit);
-    let allowed = Allowed { anything: false, rows: Allowed::of(injector).rows, ..Allowed::of(injector) };
+    let allowed = Allowed {
+        anything: false,
+        rows: Allowed::of(injector).rows,
+        ..Allowed::of(injector)
+    };
     let row = rows[stops];
     match cursor.entry() {
         Err(error) if error.corruption().is_some() => {}
@@ -256,14 +295,24 @@ fn a_parked_cursor_verifies_again() {
             if injector.pieces()[bit.0].owner.is_none() {
                 continue;
             }
-            let step = if number % 2 == 0 { Step::Next } else { Step::Prev };
+            let step = if number % 2 == 0 {
+                Step::Next
+            } else {
+                Step::Prev
+            };
             let raw = model.raw();
             for stops in 0..raw.len() {
                 let what = (raw.as_slice(), None);
                 let verdict = if stops % 2 == 0 {
                     parked(&mut injector, bit, table.cursor(), what, (stops, step))
                 } else {
-                    parked(&mut injector, bit, table.cursor().owned(), what, (stops, step))
+                    parked(
+                        &mut injector,
+                        bit,
+                        table.cursor().owned(),
+                        what,
+                        (stops, step),
+                    )
                 };
                 verdict.unwrap_or_else(|text| {
                     panic!(
@@ -279,7 +328,13 @@ fn a_parked_cursor_verifies_again() {
                 let rows = model.resolved(snapshot);
                 for stops in 0..rows.len() {
                     let what = (rows.as_slice(), Some(snapshot));
-                    let verdict = parked(&mut injector, bit, table.cursor_at(snapshot), what, (stops, step));
+                    let verdict = parked(
+                        &mut injector,
+                        bit,
+                        table.cursor_at(snapshot),
+                        what,
+                        (stops, step),
+                    );
                     verdict.unwrap_or_else(|text| {
                         panic!(
                             "{setup:?}\n{:?} bit {} at {snapshot}: {text}\nreplay: {}",
@@ -320,33 +375,59 @@ fn a_parked_range_verifies_again() {
                         allowed = Allowed::of(injector);
                     }
                 };
-                let came =
-                    both_ends(table.range(..), (pattern, 8), rows.len(), |step| strike(&mut injector, step));
-                let verdict = came.and_then(|came| check(&came, (&rows, Told::InPlace), None, &mut injector));
+                let came = both_ends(table.range(..), (pattern, 8), rows.len(), |step| {
+                    strike(&mut injector, step)
+                });
+                let verdict =
+                    came.and_then(|came| check(&came, (&rows, Told::InPlace), None, &mut injector));
                 injector.undo();
-                let descending =
-                    one_end(table.range(..).descending(), rows.len(), |step| strike(&mut injector, step));
-                let one_way =
-                    descending.and_then(|came| check(&came, (&down, Told::InTime), None, &mut injector));
+                let descending = one_end(table.range(..).descending(), rows.len(), |step| {
+                    strike(&mut injector, step)
+                });
+                let one_way = descending
+                    .and_then(|came| check(&came, (&down, Told::InTime), None, &mut injector));
                 injector.undo();
                 let keys = table.range(..).descending();
-                let came = both_ends(keys, (pattern, 8), rows.len(), |step| strike(&mut injector, step));
-                let turned =
-                    came.and_then(|came| check(&came, (&down, Told::AtEitherEnd), None, &mut injector));
+                let came = both_ends(keys, (pattern, 8), rows.len(), |step| {
+                    strike(&mut injector, step)
+                });
+                let turned = came
+                    .and_then(|came| check(&came, (&down, Told::AtEitherEnd), None, &mut injector));
                 injector.undo();
                 for snapshot in [6, u64::MAX] {
                     let rows = model.resolved(snapshot);
                     let range = table.range_at(snapshot, ..);
-                    let came = both_ends(range, (pattern, 8), rows.len(), |step| strike(&mut injector, step));
-                    let resolved = came
-                        .and_then(|came| check(&came, (&rows, Told::InPlace), Some(snapshot), &mut injector));
+                    let came = both_ends(range, (pattern, 8), rows.len(), |step| {
+                        strike(&mut injector, step)
+                    });
+                    let resolved = came.and_then(|came| {
+                        check(&came, (&rows, Told::InPlace), Some(snapshot), &mut injector)
+                    });
                     injector.undo();
                     resolved.unwrap_or_else(|text| {
-                        fail(&setup, &injector.pieces()[piece], bit, stops, pattern, &text, test, seed)
+                        fail(
+                            &setup,
+                            &injector.pieces()[piece],
+                            bit,
+                            stops,
+                            pattern,
+                            &text,
+                            test,
+                            seed,
+                        )
                     });
                 }
                 verdict.and(one_way).and(turned).unwrap_or_else(|text| {
-                    fail(&setup, &injector.pieces()[piece], bit, stops, pattern, &text, test, seed)
+                    fail(
+                        &setup,
+                        &injector.pieces()[piece],
+                        bit,
+                        stops,
+                        pattern,
+                        &text,
+                        test,
+                        seed,
+                    )
                 });
             }
         }
@@ -363,7 +444,10 @@ fn check(
         .map_err(|text| format!("at {snapshot:?}: {text}: {came:?}"))
 }
 
-#[expect(clippy::too_many_arguments, reason = "everything that a person needs to see")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "everything that a person needs to see"
+)]
 fn fail(
     setup: &Setup,
     piece: &Piece,
@@ -402,22 +486,34 @@ fn inverted_bounds_are_empty_for_every_read() {
         for _ in 0..2 {
             assert!(cursor.first().unwrap().is_none() && cursor.last().unwrap().is_none());
             for key in [b"a", b"b", b"c", b"d", b"e"] {
-                assert!(cursor.seek(key).unwrap().is_none() && cursor.seek_for_prev(key).unwrap().is_none());
+                assert!(
+                    cursor.seek(key).unwrap().is_none()
+                        && cursor.seek_for_prev(key).unwrap().is_none()
+                );
             }
             cursor = cursor.with_bounds(high..low);
         }
         // The cursor can still be used: other bounds may follow.
         assert!(cursor.with_bounds("b"..).first().unwrap().is_some());
-        let mut resolved = table.cursor_at(u64::MAX).owned().with_bounds(b"d".to_vec()..=b"b".to_vec());
+        let mut resolved = table
+            .cursor_at(u64::MAX)
+            .owned()
+            .with_bounds(b"d".to_vec()..=b"b".to_vec());
         assert!(resolved.first().unwrap().is_none() && resolved.last().unwrap().is_none());
         assert_eq!(table.range(all).count() + table.range(all).rev().count(), 0);
-        assert_eq!(table.range_at(u64::MAX, all).count() + table.range_at(u64::MAX, all).rev().count(), 0);
+        assert_eq!(
+            table.range_at(u64::MAX, all).count() + table.range_at(u64::MAX, all).rev().count(),
+            0
+        );
         assert_eq!(table.range(all).descending().count(), 0);
         assert_eq!(table.versions((high, 9)..(low, 1)).count(), 0);
         assert_eq!(table.versions((low, 1)..(low, 9)).rev().count(), 0);
         assert_eq!(table.approximate_range_stats(all).unwrap().entries, 0);
         if !setup.is_frozen {
-            assert!(matches!(table.delete_range(50, high, low), Err(Error::InvalidArgument(_))));
+            assert!(matches!(
+                table.delete_range(50, high, low),
+                Err(Error::InvalidArgument(_))
+            ));
         }
     }
 }
@@ -435,8 +531,8 @@ mod broken_walks {
     use crate::support::rng::{Watchdog, replay_line, seed_or};
     use crate::walks::{SNAPSHOTS, Setup, bits, open, stride};
 
-    /// Up to three places of the point entries are broken: every walk still ends, shows no entry twice, keeps the order,
-    /// and shows nothing that the snapshot does not see.
+    /// Up to three places of the point entries are broken: every walk still ends, shows no entry
+    /// twice, keeps the order, and shows nothing that the snapshot does not see.
     #[test]
     fn three_broken_places_turn_no_walk_round() {
         let test = "walks::broken_walks::three_broken_places_turn_no_walk_round";
@@ -446,8 +542,13 @@ mod broken_walks {
         for setup in Setup::all() {
             let (table, model) = setup.make();
             let mut injector = open(&table);
-            let pieces: Vec<usize> =
-                injector.pieces().iter().enumerate().filter(decides).map(|(at, _)| at).collect();
+            let pieces: Vec<usize> = injector
+                .pieces()
+                .iter()
+                .enumerate()
+                .filter(decides)
+                .map(|(at, _)| at)
+                .collect();
             for (first, second, third) in triples(pieces.len()) {
                 number += 1;
                 if first != second && !number.is_multiple_of(stride(37) as u64) {
@@ -457,8 +558,10 @@ mod broken_walks {
                 broken.iter().for_each(|piece| injector.flip(*piece, 3));
                 for snapshot in SNAPSHOTS {
                     walk_both_ways(&table, &model, snapshot).unwrap_or_else(|text| {
-                        let broken: Vec<&Piece> =
-                            broken.iter().map(|piece| &injector.pieces()[*piece]).collect();
+                        let broken: Vec<&Piece> = broken
+                            .iter()
+                            .map(|piece| &injector.pieces()[*piece])
+                            .collect();
                         panic!(
                             "{setup:?}, {broken:?}, snapshot {snapshot}: {text}\nreplay: {}",
                             replay_line(test, seed)
@@ -470,7 +573,8 @@ mod broken_walks {
         }
     }
 
-    /// Two places are broken under a range of which one end has moved: once it has ended it stays ended, at both ends.
+    /// Two places are broken under a range of which one end has moved: once it has ended it stays
+    /// ended, at both ends.
     #[test]
     fn a_range_that_is_over_stays_over() {
         let test = "walks::broken_walks::a_range_that_is_over_stays_over";
@@ -478,24 +582,43 @@ mod broken_walks {
         for setup in Setup::all() {
             let (table, _) = setup.make();
             let mut injector = open(&table);
-            let pieces: Vec<usize> =
-                injector.pieces().iter().enumerate().filter(decides).map(|(at, _)| at).collect();
-            for (first, second, moved) in triples(pieces.len()).filter(|(first, second, _)| first != second) {
+            let pieces: Vec<usize> = injector
+                .pieces()
+                .iter()
+                .enumerate()
+                .filter(decides)
+                .map(|(at, _)| at)
+                .collect();
+            for (first, second, moved) in
+                triples(pieces.len()).filter(|(first, second, _)| first != second)
+            {
                 let steps = moved % 5;
                 for forward in [true, false] {
                     let mut range = table.range(..);
                     for _ in 0..steps {
-                        let _ = if forward { range.next() } else { range.next_back() };
+                        let _ = if forward {
+                            range.next()
+                        } else {
+                            range.next_back()
+                        };
                     }
                     injector.flip(pieces[first], 3);
                     injector.flip(pieces[second], 3);
                     let mut rest = 0;
                     // Moves the other end until it meets this one.
-                    while if forward { range.next_back().is_some() } else { range.next().is_some() } {
+                    while if forward {
+                        range.next_back().is_some()
+                    } else {
+                        range.next().is_some()
+                    } {
                         rest += 1;
                         assert!(rest < 1000, "{setup:?}: a range without an end");
                     }
-                    let after = [range.next().is_some(), range.next_back().is_some(), range.next().is_some()];
+                    let after = [
+                        range.next().is_some(),
+                        range.next_back().is_some(),
+                        range.next().is_some(),
+                    ];
                     assert_eq!(
                         after, [false; 3],
                         "{setup:?}, {steps} steps forward {forward}, then {first} and {second}"
@@ -509,22 +632,32 @@ mod broken_walks {
     /// Whether a piece decides where a walk goes: level-0 links, back links, and what proves keys.
     fn decides((_, piece): &(usize, &Piece)) -> bool {
         let link = matches!(piece.region, Region::Link | Region::HeadLink) && piece.level == 0;
-        piece.part == Part::Points && (link || matches!(piece.region, Region::BackLink | Region::Key))
+        piece.part == Part::Points
+            && (link || matches!(piece.region, Region::BackLink | Region::Key))
     }
 
     /// All choices of three out of so many places; places may repeat.
     fn triples(places: usize) -> impl Iterator<Item = (usize, usize, usize)> {
         let pairs = move |first| (first..places).map(move |second| (first, second));
-        let thirds = move |(first, second)| (second..places).map(move |third| (first, second, third));
+        let thirds =
+            move |(first, second)| (second..places).map(move |third| (first, second, third));
         (0..places).flat_map(pairs).flat_map(thirds)
     }
 
-    fn walk_both_ways(table: &MemTable, model: &Model<Bytewise>, snapshot: u64) -> Result<(), String> {
+    fn walk_both_ways(
+        table: &MemTable,
+        model: &Model<Bytewise>,
+        snapshot: u64,
+    ) -> Result<(), String> {
         let visible = model.resolved(snapshot);
         for forward in [true, false] {
             let mut cursor = table.cursor_at(snapshot);
-            let mut came =
-                if forward { cursor.first() } else { cursor.last() }.map(|entry| entry.map(place_of));
+            let mut came = if forward {
+                cursor.first()
+            } else {
+                cursor.last()
+            }
+            .map(|entry| entry.map(place_of));
             let (mut last, mut steps) = (None, 0);
             while !matches!(came, Ok(None)) {
                 steps += 1;
@@ -535,15 +668,27 @@ mod broken_walks {
                     let place = visible
                         .iter()
                         .position(|row| (row.key.as_slice(), row.sequence) == (&entry.0, entry.1));
-                    let place = place.ok_or_else(|| format!("forward {forward}: shows {entry:?}"))?;
-                    if last.is_some_and(|last| if forward { place <= last } else { place >= last }) {
+                    let place =
+                        place.ok_or_else(|| format!("forward {forward}: shows {entry:?}"))?;
+                    if last.is_some_and(|last| {
+                        if forward {
+                            place <= last
+                        } else {
+                            place >= last
+                        }
+                    }) {
                         return Err(format!(
                             "forward {forward}: shows {entry:?} after another one in its place"
                         ));
                     }
                     last = Some(place);
                 }
-                came = if forward { cursor.next() } else { cursor.prev() }.map(|entry| entry.map(place_of));
+                came = if forward {
+                    cursor.next()
+                } else {
+                    cursor.prev()
+                }
+                .map(|entry| entry.map(place_of));
             }
         }
         Ok(())
@@ -574,10 +719,13 @@ mod broken_walks {
 
     /// The keys that are shown, with `!` for an error.
     fn shown<'t>(entries: impl Iterator<Item = Result<Entry<'t>, Error>>) -> String {
-        entries.map(|entry| entry.map_or('!', |entry| char::from(entry.user_key()[0]))).collect()
+        entries
+            .map(|entry| entry.map_or('!', |entry| char::from(entry.user_key()[0])))
+            .collect()
     }
 
-    /// A walk between bounds reports no damage that lies outside of them, unless it is next to them.
+    /// A walk between bounds reports no damage that lies outside of them, unless it is next to
+    /// them.
     #[test]
     fn damage_outside_of_its_bounds_is_none_of_a_walk() {
         let table = frozen("abcdefg");
@@ -589,9 +737,18 @@ mod broken_walks {
         assert_eq!(shown(table.range(inside()).descending()), "dc");
         assert_eq!(shown(table.range_at(9, inside()).rev()), "dc");
         let mut cursor = table.cursor().with_bounds(inside());
-        assert_eq!(cursor.seek(b"a").unwrap().map(place_of), Some((b"c".to_vec(), 3)));
-        assert_eq!(cursor.seek_for_prev(b"g").unwrap().map(place_of), Some((b"d".to_vec(), 4)));
-        assert_eq!(cursor.seek_before(b"h").unwrap().map(place_of), Some((b"d".to_vec(), 4)));
+        assert_eq!(
+            cursor.seek(b"a").unwrap().map(place_of),
+            Some((b"c".to_vec(), 3))
+        );
+        assert_eq!(
+            cursor.seek_for_prev(b"g").unwrap().map(place_of),
+            Some((b"d".to_vec(), 4))
+        );
+        assert_eq!(
+            cursor.seek_before(b"h").unwrap().map(place_of),
+            Some((b"d".to_vec(), 4))
+        );
         injector.undo();
     }
 
@@ -599,10 +756,14 @@ mod broken_walks {
         (entry.user_key().to_vec(), entry.sequence())
     }
 
-    /// A cursor at a snapshot is parked on c@7, which is damaged then: with order checks on it shows c@3 no more than without.
+    /// A cursor at a snapshot is parked on c@7, which is damaged then: with order checks on it
+    /// shows c@3 no more than without.
     #[test]
     fn order_checks_uncover_no_older_version() {
-        let _watchdog = Watchdog::new("walks::broken_walks::order_checks_uncover_no_older_version", 0);
+        let _watchdog = Watchdog::new(
+            "walks::broken_walks::order_checks_uncover_no_older_version",
+            0,
+        );
         for setup in Setup::all().into_iter().filter(|setup| setup.order_checks) {
             let (table, _) = setup.make();
             let mut injector = open(&table);
@@ -617,7 +778,10 @@ mod broken_walks {
                     continue;
                 }
                 let mut cursor = table.cursor_at(8);
-                assert_eq!(cursor.seek(b"c").unwrap().map(|entry| entry.sequence()), Some(7));
+                assert_eq!(
+                    cursor.seek(b"c").unwrap().map(|entry| entry.sequence()),
+                    Some(7)
+                );
                 injector.flip(piece, bit);
                 for _ in 0..3 {
                     if let Ok(Some(entry)) = cursor.next() {
@@ -633,7 +797,8 @@ mod broken_walks {
         }
     }
 
-    /// A seek to a version meets damage: whatever comes after the error is at or after that version.
+    /// A seek to a version meets damage: whatever comes after the error is at or after that
+    /// version.
     #[test]
     fn a_seek_to_a_version_goes_on_behind_it() {
         let test = "walks::broken_walks::a_seek_to_a_version_goes_on_behind_it";
@@ -648,8 +813,10 @@ mod broken_walks {
                     continue;
                 }
                 injector.flip(piece, bit);
-                for (row, snapshot) in
-                    model.raw().iter().flat_map(|row| SNAPSHOTS.map(|snapshot| (row, snapshot)))
+                for (row, snapshot) in model
+                    .raw()
+                    .iter()
+                    .flat_map(|row| SNAPSHOTS.map(|snapshot| (row, snapshot)))
                 {
                     let (key, sequence) = (row.key.as_slice(), row.sequence - 1);
                     let mut cursor = table.cursor_at(snapshot);
@@ -657,7 +824,10 @@ mod broken_walks {
                     errors += usize::from(came.is_err());
                     for _ in 0..3 {
                         if let Ok(Some(entry)) = came {
-                            let order = entry.user_key().cmp(key).then(sequence.cmp(&entry.sequence()));
+                            let order = entry
+                                .user_key()
+                                .cmp(key)
+                                .then(sequence.cmp(&entry.sequence()));
                             assert!(
                                 order.is_ge(),
                                 "{setup:?}, {:?} bit {bit}, at {snapshot}: {entry:?} is before {}@{sequence}\nreplay: {}",
@@ -705,7 +875,9 @@ fn a_finished_iterator_stays_finished() {
     ends(set.view().cursor().unwrap().descending(), 2);
     ends(set.view().readers(), 1);
     ends(table.range_tombstones(9).unwrap().iter(), 1);
-    let Lookup::Merge(operands) = table.get("c", 9).unwrap() else { panic!("it was merged") };
+    let Lookup::Merge(operands) = table.get("c", 9).unwrap() else {
+        panic!("it was merged")
+    };
     ends(operands, 1);
     let mut range = table.range(..);
     range.by_ref().for_each(drop);

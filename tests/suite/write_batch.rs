@@ -1,4 +1,5 @@
-//! Batches into tables: a batch is written whole or not at all, and reads answer as after single writes.
+//! Batches into tables: a batch is written whole or not at all, and reads answer as after single
+//! writes.
 
 use std::cmp::Ordering;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,13 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering as Memory};
 use paranoid_memtable::batch::RangeOrder;
 use paranoid_memtable::filter::FixedPrefix;
 use paranoid_memtable::integrity::Protected;
-use paranoid_memtable::{DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch};
+use paranoid_memtable::{
+    DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch,
+};
 
-use crate::support::orders::{CaseBlind, Forgetful, Reverse, Script, Scripted, ScriptedLoosely, script};
+use crate::support::orders::{
+    CaseBlind, Forgetful, Reverse, Script, Scripted, ScriptedLoosely, script,
+};
 use crate::support::under;
 
 mod reserved {
-    //! Batches that are prepared, reserved and then written: they answer as `write_batch` does, and their space is their own.
+    //! Batches that are prepared, reserved and then written: they answer as `write_batch` does, and
+    //! their space is their own.
 
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
@@ -21,7 +27,8 @@ mod reserved {
     use std::time::Duration;
 
     use paranoid_memtable::{
-        BatchWritten, Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, WriteBatch,
+        BatchWritten, Comparator, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
+        WriteBatch,
     };
 
     use super::{contents, options};
@@ -44,14 +51,17 @@ mod reserved {
         }
     }
 
-    /// A batch that a table may refuse: a key of 21 bytes, a key twice, a range that ends before its start.
+    /// A batch that a table may refuse: a key of 21 bytes, a key twice, a range that ends before
+    /// its start.
     fn random_batch(rng: &mut Rng, round: u64) -> WriteBatch {
         let mut batch = WriteBatch::with_protection([0, 8][rng.below(2) as usize])
             .unwrap()
             .with_range_order(paranoid_memtable::batch::RangeOrder::OfTable);
         let spread = [20, 500][rng.below(2) as usize];
         for _ in 0..rng.below(if cfg!(miri) { 5 } else { 40 }) {
-            let mut key = (1000 * (round % 7) + rng.below(spread)).to_be_bytes().to_vec();
+            let mut key = (1000 * (round % 7) + rng.below(spread))
+                .to_be_bytes()
+                .to_vec();
             if rng.below(300) == 0 {
                 key.resize(21, 7);
             }
@@ -67,7 +77,8 @@ mod reserved {
         batch
     }
 
-    /// Prepares a batch with `model`, reserves and writes it in `table`, and drops a reservation before it.
+    /// Prepares a batch with `model`, reserves and writes it in `table`, and drops a reservation
+    /// before it.
     fn by_steps(
         model: &MemTable,
         table: &MemTable,
@@ -82,7 +93,10 @@ mod reserved {
         let reserved = table.reserve(&mut prepared)?;
         // Others write beside it, also from its own thread.
         let beside = table.put(first, b"beside", b"b").map(|_| ());
-        assert!(matches!(beside, Ok(()) | Err(Error::DuplicateEntry { .. })), "{beside:?}");
+        assert!(
+            matches!(beside, Ok(()) | Err(Error::DuplicateEntry { .. })),
+            "{beside:?}"
+        );
         reserved.write(first)
     }
 
@@ -92,11 +106,17 @@ mod reserved {
         let (seeds, rounds) = if cfg!(miri) { (2, 3) } else { (SEEDS, 40) };
         let mut refused = 0;
         for seed in 0..seeds {
-            let _watchdog =
-                Watchdog::new("write_batch::reserved::a_reserved_batch_is_written_as_write_batch_does", seed);
+            let _watchdog = Watchdog::new(
+                "write_batch::reserved::a_reserved_batch_is_written_as_write_batch_does",
+                seed,
+            );
             let policy = [DuplicatePolicy::Reject, DuplicatePolicy::Replace][seed as usize % 2];
             let configured = options().key_len_max(20).duplicates(policy);
-            let configured = if seed % 3 == 0 { configured.whole_key_filter(0.02) } else { configured };
+            let configured = if seed % 3 == 0 {
+                configured.whole_key_filter(0.02)
+            } else {
+                configured
+            };
             let (whole, stepped) = (table_of(configured.clone()), table_of(configured));
             let (model, mut rng, mut next) = (stepped.fork().unwrap(), Rng::new(seed), 1);
             for round in 0..rounds {
@@ -110,12 +130,20 @@ mod reserved {
                     let _ = whole.put(first, b"beside", b"b");
                 }
                 let at_once = whole.write_batch(first, &batch);
-                assert_eq!(verdict(&steps), verdict(&at_once), "seed {seed}, round {round}");
+                assert_eq!(
+                    verdict(&steps),
+                    verdict(&at_once),
+                    "seed {seed}, round {round}"
+                );
                 refused += u64::from(steps.is_err());
                 next += batch.len() as u64 + 1;
             }
             assert_eq!(contents(&stepped), contents(&whole), "seed {seed}");
-            assert_eq!(stepped.stats().data_bytes, whole.stats().data_bytes, "seed {seed}");
+            assert_eq!(
+                stepped.stats().data_bytes,
+                whole.stats().data_bytes,
+                "seed {seed}"
+            );
             let frozen = stepped.freeze().unwrap();
             assert!(frozen.scrub(|_| ()).findings.is_empty(), "seed {seed}");
         }
@@ -144,14 +172,16 @@ mod reserved {
             let batch = batch_of(entries);
             let mut prepared = table.prepare(&batch).unwrap();
             let reserved = table.reserve(&mut prepared).unwrap();
-            let full = |error: Error| assert!(matches!(error, Error::MemTableFull { .. }), "{error}");
+            let full =
+                |error: Error| assert!(matches!(error, Error::MemTableFull { .. }), "{error}");
             let last = std::thread::scope(|scope| {
                 let filler = || {
                     let mut next = 10_000u64;
                     for len in [1000, 100, 0] {
                         full(loop {
                             next += 1;
-                            if let Err(error) = table.put(next, next.to_be_bytes(), vec![b'f'; len]) {
+                            if let Err(error) = table.put(next, next.to_be_bytes(), vec![b'f'; len])
+                            {
                                 break error;
                             }
                         });
@@ -165,17 +195,25 @@ mod reserved {
             assert!(last > 10_003, "something fitted beside the batch");
             assert_eq!(reserved.write(1).unwrap().entries, entries + 1);
             for n in 0..entries {
-                assert!(matches!(table.get(n.to_be_bytes(), 9000).unwrap(), Lookup::Value(_)), "{n}");
+                assert!(
+                    matches!(table.get(n.to_be_bytes(), 9000).unwrap(), Lookup::Value(_)),
+                    "{n}"
+                );
             }
-            assert!(matches!(table.get(b"xx", 9000).unwrap(), Lookup::NotFound | Lookup::Deleted { .. }));
+            assert!(matches!(
+                table.get(b"xx", 9000).unwrap(),
+                Lookup::NotFound | Lookup::Deleted { .. }
+            ));
             assert_eq!(table.stats().range_deletes, 1);
         }
     }
 
     #[test]
     fn a_freeze_waits_for_a_reservation_and_has_its_batch() {
-        let _watchdog =
-            Watchdog::new("write_batch::reserved::a_freeze_waits_for_a_reservation_and_has_its_batch", 0);
+        let _watchdog = Watchdog::new(
+            "write_batch::reserved::a_freeze_waits_for_a_reservation_and_has_its_batch",
+            0,
+        );
         for ends in ["written", "dropped", "panicked"] {
             let table = table_of(options());
             let batch = batch_of(3);
@@ -216,7 +254,10 @@ mod reserved {
 
     #[test]
     fn a_dropped_reservation_gives_its_place_back() {
-        let _watchdog = Watchdog::new("write_batch::reserved::a_dropped_reservation_gives_its_place_back", 0);
+        let _watchdog = Watchdog::new(
+            "write_batch::reserved::a_dropped_reservation_gives_its_place_back",
+            0,
+        );
         let table = table_of(options().hard_limit(300 << 10));
         // More than half of what is left.
         let batch = batch_of(600);
@@ -227,8 +268,15 @@ mod reserved {
             let reserved = table.reserve(&mut prepared).unwrap();
             let held = table.remaining();
             drop(reserved);
-            assert!(table.remaining() > held, "the index of range tombstones has its room again");
-            after.push((table.used_bytes(), table.remaining(), table.allocated_bytes()));
+            assert!(
+                table.remaining() > held,
+                "the index of range tombstones has its room again"
+            );
+            after.push((
+                table.used_bytes(),
+                table.remaining(),
+                table.allocated_bytes(),
+            ));
         }
         assert_eq!(after[0], after[2]);
         assert_eq!((table.len(), table.stats().largest_sequence), (0, None));
@@ -238,21 +286,44 @@ mod reserved {
         for first in [70, 5, 300] {
             table.reserve(&mut small).unwrap().write(first).unwrap();
         }
-        assert_eq!((table.stats().smallest_sequence, table.stats().largest_sequence), (Some(5), Some(301)));
-        assert_eq!(table.reserve(&mut prepared).unwrap().write(1000).unwrap().entries, 601);
+        assert_eq!(
+            (
+                table.stats().smallest_sequence,
+                table.stats().largest_sequence
+            ),
+            (Some(5), Some(301))
+        );
+        assert_eq!(
+            table
+                .reserve(&mut prepared)
+                .unwrap()
+                .write(1000)
+                .unwrap()
+                .entries,
+            601
+        );
     }
 
     #[test]
     fn any_number_of_reservations_is_held_at_once() {
-        let _watchdog = Watchdog::new("write_batch::reserved::any_number_of_reservations_is_held_at_once", 0);
+        let _watchdog = Watchdog::new(
+            "write_batch::reserved::any_number_of_reservations_is_held_at_once",
+            0,
+        );
         // More than a table has writer shards from the start.
         let count = if cfg!(miri) { 10 } else { 40 };
         let table = table_of(options().write_buffer_size(1 << 20));
         let batches: Vec<WriteBatch> = (0..count).map(|_| batch_of(2)).collect();
         let mut sizes = Vec::new();
         for round in 0..3 {
-            let mut prepared: Vec<_> = batches.iter().map(|batch| table.prepare(batch).unwrap()).collect();
-            let reserved: Vec<_> = prepared.iter_mut().map(|batch| table.reserve(batch).unwrap()).collect();
+            let mut prepared: Vec<_> = batches
+                .iter()
+                .map(|batch| table.prepare(batch).unwrap())
+                .collect();
+            let reserved: Vec<_> = prepared
+                .iter_mut()
+                .map(|batch| table.reserve(batch).unwrap())
+                .collect();
             if round < 2 {
                 drop(reserved);
             } else {
@@ -278,9 +349,15 @@ mod reserved {
         let reverse: Arc<dyn Comparator> = Arc::new(Reverse);
         let under = |order: &Arc<dyn Comparator>| limits().comparator(Arc::clone(order));
         let same: [(MemTableOptions, MemTableOptions); 5] = [
-            (limits(), limits().seed(7).hard_limit(300 << 10).whole_key_filter(0.1)),
+            (
+                limits(),
+                limits().seed(7).hard_limit(300 << 10).whole_key_filter(0.1),
+            ),
             (limits(), limits().key_len_max(21).value_len_max(201)),
-            (limits(), under(&(Arc::new(paranoid_memtable::Bytewise) as Arc<dyn Comparator>))),
+            (
+                limits(),
+                under(&(Arc::new(paranoid_memtable::Bytewise) as Arc<dyn Comparator>)),
+            ),
             (under(&reverse), under(&reverse)),
             (limits().duplicates(DuplicatePolicy::Replace), limits()),
         ]
@@ -288,7 +365,10 @@ mod reserved {
         let other: [(MemTableOptions, MemTableOptions); 5] = [
             (limits(), under(&reverse)),
             (under(&reverse), limits()),
-            (under(&(Arc::new(CaseBlind) as Arc<dyn Comparator>)), under(&reverse)),
+            (
+                under(&(Arc::new(CaseBlind) as Arc<dyn Comparator>)),
+                under(&reverse),
+            ),
             (limits(), limits().key_len_max(19)),
             (limits(), limits().value_len_max(199)),
         ]
@@ -298,7 +378,12 @@ mod reserved {
         for (left, right) in same {
             let (left, right) = (MemTable::new(left).unwrap(), MemTable::new(right).unwrap());
             assert_eq!(
-                right.reserve(&mut left.prepare(&batch).unwrap()).unwrap().write(1).unwrap().entries,
+                right
+                    .reserve(&mut left.prepare(&batch).unwrap())
+                    .unwrap()
+                    .write(1)
+                    .unwrap()
+                    .entries,
                 1
             );
         }
@@ -308,25 +393,47 @@ mod reserved {
             let refused = right.reserve(&mut prepared).unwrap_err();
             assert!(matches!(refused, Error::InvalidArgument(_)), "{refused}");
             assert_eq!(right.freeze().unwrap().len(), 0);
-            left.fork().unwrap().reserve(&mut prepared).unwrap().write(1).unwrap();
+            left.fork()
+                .unwrap()
+                .reserve(&mut prepared)
+                .unwrap()
+                .write(1)
+                .unwrap();
         }
     }
 
     #[test]
     fn what_a_write_can_still_refuse_changes_nothing() {
-        let _watchdog =
-            Watchdog::new("write_batch::reserved::what_a_write_can_still_refuse_changes_nothing", 0);
+        let _watchdog = Watchdog::new(
+            "write_batch::reserved::what_a_write_can_still_refuse_changes_nothing",
+            0,
+        );
         let table = table_of(options());
         let batch = batch_of(2);
         let mut prepared = table.prepare(&batch).unwrap();
         table.put(6, 1u64.to_be_bytes(), b"there").unwrap();
         let before = contents(&table);
-        let beyond = table.reserve(&mut prepared).unwrap().write(u64::MAX - 1).unwrap_err();
+        let beyond = table
+            .reserve(&mut prepared)
+            .unwrap()
+            .write(u64::MAX - 1)
+            .unwrap_err();
         assert!(matches!(beyond, Error::InvalidArgument(_)), "{beyond}");
         let there = table.reserve(&mut prepared).unwrap().write(5).unwrap_err();
-        assert!(matches!(there, Error::DuplicateEntry { sequence: 6 }), "{there}");
+        assert!(
+            matches!(there, Error::DuplicateEntry { sequence: 6 }),
+            "{there}"
+        );
         assert_eq!(contents(&table), before);
-        assert_eq!(table.reserve(&mut prepared).unwrap().write(u64::MAX - 2).unwrap().entries, 3);
+        assert_eq!(
+            table
+                .reserve(&mut prepared)
+                .unwrap()
+                .write(u64::MAX - 2)
+                .unwrap()
+                .entries,
+            3
+        );
     }
 }
 
@@ -340,11 +447,19 @@ fn contents(table: &MemTable) -> Vec<(Vec<u8>, u64, u8, Vec<u8>)> {
     let mut entry = cursor.first().unwrap();
     while let Some(found) = entry {
         let value = found.value().unwrap().to_vec();
-        rows.push((found.user_key().to_vec(), found.sequence(), found.kind().as_u8(), value));
+        rows.push((
+            found.user_key().to_vec(),
+            found.sequence(),
+            found.kind().as_u8(),
+            value,
+        ));
         entry = cursor.next().unwrap();
     }
     for tombstone in [b"b".as_slice(), b"m", b"x"] {
-        let covered = matches!(table.get(tombstone, u64::MAX).unwrap(), Lookup::Deleted { .. });
+        let covered = matches!(
+            table.get(tombstone, u64::MAX).unwrap(),
+            Lookup::Deleted { .. }
+        );
         rows.push((tombstone.to_vec(), u64::from(covered), 255, Vec::new()));
     }
     rows
@@ -352,16 +467,28 @@ fn contents(table: &MemTable) -> Vec<(Vec<u8>, u64, u8, Vec<u8>)> {
 
 #[test]
 fn a_batch_is_its_entries_one_by_one() {
-    let (seeds, rounds, longest) = if cfg!(miri) { (3u64, 2u64, 6) } else { (18, 12, 60) };
+    let (seeds, rounds, longest) = if cfg!(miri) {
+        (3u64, 2u64, 6)
+    } else {
+        (18, 12, 60)
+    };
     for seed in 0..seeds {
-        let configured = if seed % 2 == 0 { options() } else { options().whole_key_filter(0.02) };
+        let configured = if seed % 2 == 0 {
+            options()
+        } else {
+            options().whole_key_filter(0.02)
+        };
         let configured = configured.build().unwrap();
-        let (batched, single) =
-            (MemTable::new(configured.clone()).unwrap(), MemTable::new(configured).unwrap());
+        let (batched, single) = (
+            MemTable::new(configured.clone()).unwrap(),
+            MemTable::new(configured).unwrap(),
+        );
         let mut writer = batched.writer();
         let (mut next, mut state) = (1u64, seed);
         let mut random = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             state >> 33
         };
         let mut asked = Vec::new();
@@ -370,7 +497,11 @@ fn a_batch_is_its_entries_one_by_one() {
             let ordered = random() % 2;
             let first = next;
             for n in 0..random() % longest {
-                let name = if ordered == 0 { 1000 * round + n } else { (random() % 997) * 64 + n };
+                let name = if ordered == 0 {
+                    1000 * round + n
+                } else {
+                    (random() % 997) * 64 + n
+                };
                 let key = name.to_be_bytes();
                 let (kind, value) = match random() % 9 {
                     0 => (Kind::DELETE, Vec::new()),
@@ -395,7 +526,11 @@ fn a_batch_is_its_entries_one_by_one() {
         assert_eq!(batched.stats().data_bytes, single.stats().data_bytes);
         for key in asked {
             let (left, right) = (batched.get(key, u64::MAX), single.get(key, u64::MAX));
-            assert_eq!(format!("{left:?}"), format!("{right:?}"), "seed {seed}, key {key:?}");
+            assert_eq!(
+                format!("{left:?}"),
+                format!("{right:?}"),
+                "seed {seed}, key {key:?}"
+            );
         }
     }
 }
@@ -404,37 +539,71 @@ fn a_batch_is_its_entries_one_by_one() {
 fn refused(table: &MemTable, first: u64, batch: &WriteBatch) -> Error {
     let (before, count, bytes) = (contents(table), table.len(), table.stats().data_bytes);
     let error = table.write_batch(first, batch).unwrap_err();
-    assert_eq!((contents(table), table.len(), table.stats().data_bytes), (before, count, bytes), "{error}");
+    assert_eq!(
+        (contents(table), table.len(), table.stats().data_bytes),
+        (before, count, bytes),
+        "{error}"
+    );
     error
 }
 
 #[test]
 fn what_can_be_refused_is_refused_before_the_first_link() {
-    let table = MemTable::new(options().hard_limit(300 << 10).key_len_max(20).build().unwrap()).unwrap();
+    let table = MemTable::new(
+        options()
+            .hard_limit(300 << 10)
+            .key_len_max(20)
+            .build()
+            .unwrap(),
+    )
+    .unwrap();
     table.put(5, b"k", b"there").unwrap();
     table.delete_range(9, b"a", b"c").unwrap();
     let batch_of = |kind, key: &[u8], value: &[u8]| {
-        let mut batch = WriteBatch::with_protection(8).unwrap().with_range_order(RangeOrder::OfTable);
+        let mut batch = WriteBatch::with_protection(8)
+            .unwrap()
+            .with_range_order(RangeOrder::OfTable);
         batch.put(b"first", b"1").unwrap();
         batch.insert(kind, key, value).unwrap();
         batch
     };
     let long = [b'k'; 21];
-    assert!(matches!(refused(&table, 7, &batch_of(Kind::PUT, &long, b"")), Error::KeyTooLarge { .. }));
+    assert!(matches!(
+        refused(&table, 7, &batch_of(Kind::PUT, &long, b"")),
+        Error::KeyTooLarge { .. }
+    ));
     let inverted = refused(&table, 7, &batch_of(Kind::RANGE_DELETE, b"c", b"a"));
     assert!(matches!(inverted, Error::InvalidArgument(_)));
     // In a batch from sequence number 4 on the second entry has number 5.
     let there = refused(&table, 4, &batch_of(Kind::PUT, b"k", b"again"));
-    assert!(matches!(there, Error::DuplicateEntry { sequence: 5 }), "{there}");
+    assert!(
+        matches!(there, Error::DuplicateEntry { sequence: 5 }),
+        "{there}"
+    );
     let tombstone = refused(&table, 8, &batch_of(Kind::RANGE_DELETE, b"a", b"z"));
-    assert!(matches!(tombstone, Error::DuplicateEntry { sequence: 9 }), "{tombstone}");
-    assert!(matches!(refused(&table, u64::MAX, &batch_of(Kind::PUT, b"x", b"")), Error::InvalidArgument(_)));
-    let full = refused(&table, 30, &batch_of(Kind::PUT, b"big", &vec![7; 400 << 10]));
+    assert!(
+        matches!(tombstone, Error::DuplicateEntry { sequence: 9 }),
+        "{tombstone}"
+    );
+    assert!(matches!(
+        refused(&table, u64::MAX, &batch_of(Kind::PUT, b"x", b"")),
+        Error::InvalidArgument(_)
+    ));
+    let full = refused(
+        &table,
+        30,
+        &batch_of(Kind::PUT, b"big", &vec![7; 400 << 10]),
+    );
     assert!(matches!(full, Error::MemTableFull { .. }), "{full}");
-    table.write_batch(30, &batch_of(Kind::PUT, b"small", b"")).unwrap();
+    table
+        .write_batch(30, &batch_of(Kind::PUT, b"small", b""))
+        .unwrap();
     table.write_batch(40, &WriteBatch::new()).unwrap();
     table.freeze().unwrap();
-    assert!(matches!(refused(&table, 50, &batch_of(Kind::PUT, b"k", b"")), Error::Frozen));
+    assert!(matches!(
+        refused(&table, 50, &batch_of(Kind::PUT, b"k", b"")),
+        Error::Frozen
+    ));
 }
 
 #[test]
@@ -442,19 +611,29 @@ fn duplicates_follow_the_policy() {
     let mut batch = WriteBatch::new();
     batch.put(b"k", b"1").unwrap();
     batch.put(b"k", b"2").unwrap();
-    let options = options().duplicates(DuplicatePolicy::Replace).whole_key_filter(0.1);
+    let options = options()
+        .duplicates(DuplicatePolicy::Replace)
+        .whole_key_filter(0.1);
     let table = MemTable::new(options.build().unwrap()).unwrap();
     for displaced in [0, 2] {
         let written = table.write_batch(3, &batch).unwrap();
         assert_eq!((written.entries, written.displaced), (2, displaced));
-        let Lookup::Value(found) = table.get(b"k", 4).unwrap() else { panic!("not there") };
+        let Lookup::Value(found) = table.get(b"k", 4).unwrap() else {
+            panic!("not there")
+        };
         assert_eq!((&*found, table.len()), (b"2".as_slice(), 2));
     }
 }
 
 #[test]
 fn a_batch_that_was_damaged_changes_nothing() {
-    let table = MemTable::new(options().prefix_filter(FixedPrefix::new(1), 0.01).build().unwrap()).unwrap();
+    let table = MemTable::new(
+        options()
+            .prefix_filter(FixedPrefix::new(1), 0.01)
+            .build()
+            .unwrap(),
+    )
+    .unwrap();
     let mut batch = WriteBatch::new();
     batch.put(b"key", b"value").unwrap();
     let mut bytes = batch.as_bytes().to_vec();
@@ -469,7 +648,11 @@ struct Fuse(AtomicU64);
 
 impl Script for Fuse {
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
-        assert_ne!(self.0.fetch_sub(1, Memory::Relaxed), 0, "the fuse has burnt down");
+        assert_ne!(
+            self.0.fetch_sub(1, Memory::Relaxed),
+            0,
+            "the fuse has burnt down"
+        );
         left.cmp(right)
     }
 }
@@ -480,7 +663,9 @@ fn mixed_batch() -> WriteBatch {
     for n in 0..40u64 {
         batch.put((n * 7 % 40).to_be_bytes(), b"v").unwrap();
         if n % 20 == 10 {
-            batch.delete_range(n.to_be_bytes(), (n + 1).to_be_bytes()).unwrap();
+            batch
+                .delete_range(n.to_be_bytes(), (n + 1).to_be_bytes())
+                .unwrap();
         }
     }
     batch
@@ -489,25 +674,33 @@ fn mixed_batch() -> WriteBatch {
 /// Entries of a table before such a batch.
 const BEFORE: u64 = if cfg!(miri) { 4 } else { 40 };
 
-/// The panic's payload comes back, whatever was linked before; what is linked is counted, and the rest can still be
-/// written.
+/// The panic's payload comes back, whatever was linked before; what is linked is counted, and the
+/// rest can still be written.
 #[test]
 fn a_panic_of_the_comparator_goes_on_to_the_caller() {
     const STEP: u64 = if cfg!(debug_assertions) { 5 } else { 1 };
     let batch = mixed_batch();
     let (mut partly, mut burns) = (0, 0);
     loop {
-        let table = MemTable::new(under(options(), Scripted::new(Fuse(AtomicU64::new(u64::MAX))))).unwrap();
+        let table = MemTable::new(under(
+            options(),
+            Scripted::new(Fuse(AtomicU64::new(u64::MAX))),
+        ))
+        .unwrap();
         for n in 100..100 + BEFORE {
             table.put(n, n.to_be_bytes(), b"v").unwrap();
         }
         let mut writer = table.writer();
-        script::<Fuse>(table.comparator()).0.store(burns, Memory::Relaxed);
+        script::<Fuse>(table.comparator())
+            .0
+            .store(burns, Memory::Relaxed);
         let outcome = catch_unwind(AssertUnwindSafe(|| match burns % 2 {
             0 => table.write_batch(1000, &batch),
             _ => writer.write_batch(1000, &batch),
         }));
-        script::<Fuse>(table.comparator()).0.store(u64::MAX, Memory::Relaxed);
+        script::<Fuse>(table.comparator())
+            .0
+            .store(u64::MAX, Memory::Relaxed);
         match outcome {
             Ok(written) => {
                 assert_eq!(written.unwrap().entries, 42);
@@ -524,7 +717,10 @@ fn a_panic_of_the_comparator_goes_on_to_the_caller() {
         // Odd, so that the table and the writer take turns.
         burns += if cfg!(miri) { 141 } else { STEP };
     }
-    assert!(partly > if cfg!(miri) { 1 } else { 10 }, "{partly} of {burns}");
+    assert!(
+        partly > if cfg!(miri) { 1 } else { 10 },
+        "{partly} of {burns}"
+    );
 }
 
 /// After a panic: no finding, the rest can be written, and a flush hands out all that was written.
@@ -532,7 +728,9 @@ fn go_on(table: &MemTable, batch: &WriteBatch, there: u64) {
     assert!(table.scrub(|_| ()).findings.is_empty());
     for (sequence, entry) in (1000u64..).zip(batch.entries()).skip(there as usize) {
         let entry = entry.unwrap();
-        table.insert(sequence, entry.kind(), entry.key(), entry.value()).unwrap();
+        table
+            .insert(sequence, entry.kind(), entry.key(), entry.value())
+            .unwrap();
     }
     let all = BEFORE as usize + 42;
     assert_eq!(table.len(), all);
@@ -573,7 +771,8 @@ const ENTRIES: &[(Kind, &[u8], &[u8], &str)] = &[
     (Kind::from_u8(0x30), b"k", b"v", "InvalidArgument"),
 ];
 
-/// A batch with this entry after another one; ranges that a batch refuses come from encoded bytes, as from a log.
+/// A batch with this entry after another one; ranges that a batch refuses come from encoded bytes,
+/// as from a log.
 fn batch_with(kind: Kind, key: &[u8], value: &[u8]) -> Option<WriteBatch> {
     let mut batch = WriteBatch::with_protection(8).unwrap();
     batch.put(b"first", b"1").unwrap();
@@ -619,7 +818,8 @@ fn every_entrance_refuses_the_same_entries() {
     }
 }
 
-/// RocksDB logs empty ranges and counts them: in a batch each takes its sequence number and is nothing in the table.
+/// RocksDB logs empty ranges and counts them: in a batch each takes its sequence number and is
+/// nothing in the table.
 #[test]
 fn an_empty_range_of_a_log_takes_its_number() {
     for key in [b"a".as_slice(), b""] {
@@ -637,8 +837,14 @@ fn an_empty_range_of_a_log_takes_its_number() {
             other => panic!("{other:?}"),
         };
         assert_eq!((sequence(b"first"), sequence(b"after")), (10, 12));
-        for insert in [table.insert(1, Kind::RANGE_DELETE, key, key), table.delete_range(2, key, key)] {
-            assert!(matches!(insert, Err(Error::InvalidArgument(_))), "{insert:?}");
+        for insert in [
+            table.insert(1, Kind::RANGE_DELETE, key, key),
+            table.delete_range(2, key, key),
+        ] {
+            assert!(
+                matches!(insert, Err(Error::InvalidArgument(_))),
+                "{insert:?}"
+            );
         }
     }
 }
@@ -648,8 +854,16 @@ fn an_empty_range_of_a_log_takes_its_number() {
 fn an_inverted_range_of_a_log_is_named() {
     let table = MemTable::new(options().build().unwrap()).unwrap();
     let batch = batch_with(Kind::RANGE_DELETE, b"b", b"a").unwrap();
-    for error in [table.prepare(&batch).map(drop).unwrap_err(), table.write_batch(1, &batch).unwrap_err()] {
-        assert!(error.to_string().contains("entry 1 of the batch: a range must end after"), "{error}");
+    for error in [
+        table.prepare(&batch).map(drop).unwrap_err(),
+        table.write_batch(1, &batch).unwrap_err(),
+    ] {
+        assert!(
+            error
+                .to_string()
+                .contains("entry 1 of the batch: a range must end after"),
+            "{error}"
+        );
     }
     assert!(table.is_empty());
 }
@@ -664,13 +878,26 @@ fn a_batch_is_checked_in_the_order_of_its_table() {
         batch.delete_range(start, end).map(|()| batch)
     };
     let verdicts = |batch: &WriteBatch| {
-        [forward.prepare(batch).map(drop), reverse.prepare(batch).map(drop), blind.prepare(batch).map(drop)]
-            .map(verdict)
+        [
+            forward.prepare(batch).map(drop),
+            reverse.prepare(batch).map(drop),
+            blind.prepare(batch).map(drop),
+        ]
+        .map(verdict)
     };
-    assert_eq!(verdicts(&range(b"a", b"b").unwrap()), ["taken", "InvalidArgument", "taken"]);
-    assert_eq!(verdicts(&range(b"b", b"a").unwrap()), ["InvalidArgument", "taken", "InvalidArgument"]);
+    assert_eq!(
+        verdicts(&range(b"a", b"b").unwrap()),
+        ["taken", "InvalidArgument", "taken"]
+    );
+    assert_eq!(
+        verdicts(&range(b"b", b"a").unwrap()),
+        ["InvalidArgument", "taken", "InvalidArgument"]
+    );
     // The range is empty where case does not count, and deletes nothing there.
-    assert_eq!(verdicts(&range(b"A", b"a").unwrap()), ["taken", "InvalidArgument", "taken"]);
+    assert_eq!(
+        verdicts(&range(b"A", b"a").unwrap()),
+        ["taken", "InvalidArgument", "taken"]
+    );
     let mut twice = WriteBatch::new();
     twice.put(b"k", b"1").unwrap();
     twice.put(b"K", b"2").unwrap();
@@ -691,30 +918,39 @@ fn a_check_finds_what_was_damaged() {
     table.prepare(&batch).map(drop).unwrap();
     for bit in 0..batch.as_bytes().len() * 8 {
         batch.flip_buffer_bit(bit);
-        assert!(matches!(table.prepare(&batch), Err(Error::Corruption(_))), "bit {bit}");
+        assert!(
+            matches!(table.prepare(&batch), Err(Error::Corruption(_))),
+            "bit {bit}"
+        );
         batch.flip_buffer_bit(bit);
     }
 }
 
-/// A comparator that changes its mind beside the links of a batch: the error says how many entries are in, and these are the
-/// first ones. Before the first link it changes nothing.
+/// A comparator that changes its mind beside the links of a batch: the error says how many entries
+/// are in, and these are the first ones. Before the first link it changes nothing.
 #[test]
 fn a_batch_that_is_interrupted_says_what_it_left() {
     let mut batch = WriteBatch::new();
     let keys = [b"q", b"k", b"b", b"m", b"K", b"z"];
-    keys.iter().for_each(|key| batch.put(*key, b"batch").unwrap());
+    keys.iter()
+        .for_each(|key| batch.put(*key, b"batch").unwrap());
     let (mut refused, mut interrupted, mut whole) = (0, 0, 0);
     for comparisons in (0..200).step_by(if cfg!(miri) { 10 } else { 1 }) {
         let order = ScriptedLoosely::new(Forgetful::new());
         let table = MemTable::new(under(options(), order.clone())).unwrap();
         table.put(1, b"e", b"before").unwrap();
-        table.put(6, b"k", b"before, under the number of K").unwrap();
+        table
+            .put(6, b"k", b"before, under the number of K")
+            .unwrap();
         order.script::<Forgetful>().forget_after(comparisons);
         let applied = match table.write_batch(2, &batch) {
             Ok(_) => keys.len(),
             Err(Error::BatchInterrupted { applied, cause }) => {
                 assert!(
-                    matches!(*cause, Error::DuplicateEntry { sequence: 6 } | Error::Corruption(_)),
+                    matches!(
+                        *cause,
+                        Error::DuplicateEntry { sequence: 6 } | Error::Corruption(_)
+                    ),
                     "{cause}"
                 );
                 applied as usize
@@ -732,10 +968,12 @@ fn a_batch_that_is_interrupted_says_what_it_left() {
         assert_eq!(table.len(), 2 + applied, "after {comparisons} comparisons");
         for (place, key) in keys.into_iter().enumerate() {
             let number = 2 + place as u64;
-            let is_found =
-                matches!(table.get(key, number).unwrap(), Lookup::Value(found) if *found == *b"batch");
+            let is_found = matches!(table.get(key, number).unwrap(), Lookup::Value(found) if *found == *b"batch");
             assert_eq!(is_found, place < applied, "after {comparisons} comparisons");
         }
     }
-    assert!(refused > 0 && interrupted > 0 && whole > 0, "{refused} {interrupted} {whole}");
+    assert!(
+        refused > 0 && interrupted > 0 && whole > 0,
+        "{refused} {interrupted} {whole}"
+    );
 }

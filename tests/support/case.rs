@@ -1,16 +1,18 @@
-//! A case: how a table is made and what is done to it, a pure function of a seed, printed as short text. It is run on a table and on the
-//! model; what differs is reported, and a case that failed is shrunk.
+//! A case: how a table is made and what is done to it, a pure function of a seed, printed as short
+//! text. It is run on a table and on the model; what differs is reported, and a case that failed is
+//! shrunk.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::{
-    Displaced, DuplicatePolicy, Error, Inserted, Kind, MemTable, MemTableOptions, MemTableOptionsBuilder,
-    ParanoidOptions, TableReader, Writer,
+    Displaced, DuplicatePolicy, Error, Inserted, Kind, MemTable, MemTableOptions,
+    MemTableOptionsBuilder, ParanoidOptions, TableReader, Writer,
 };
 
 use super::model::{
-    Model, Outcome, Row, Verdict, check_counts, check_get, check_multi_get, check_tombstones, same, told,
+    Model, Outcome, Row, Verdict, check_counts, check_get, check_multi_get, check_tombstones, same,
+    told,
 };
 use super::orders::Order;
 use super::rng::Rng;
@@ -176,14 +178,26 @@ impl Dice {
         let value_len_max = *rng.pick(&[0, 3, 30, 400]);
         let writes = *rng.pick(&[20, 50, 90]);
         let range_deletes = *rng.pick(&[0, 0, 2, 10]);
-        Dice { rng, keys, sequences, value_len_max, writes, range_deletes, last: 0 }
+        Dice {
+            rng,
+            keys,
+            sequences,
+            value_len_max,
+            writes,
+            range_deletes,
+            last: 0,
+        }
     }
 
     pub fn key(&mut self) -> Vec<u8> {
         match self.keys {
             Keys::Letters(n) => {
                 let letter = b'a' + self.rng.below(n) as u8;
-                vec![if self.rng.one_in(2) { letter.to_ascii_uppercase() } else { letter }]
+                vec![if self.rng.one_in(2) {
+                    letter.to_ascii_uppercase()
+                } else {
+                    letter
+                }]
             }
             Keys::Short(max) => {
                 let len = self.rng.below(max + 1);
@@ -233,10 +247,22 @@ impl Dice {
             // A delete with a value is refused unless its kind is a custom one.
             let bare = [Kind::DELETE, Kind::SINGLE_DELETE].contains(&kind);
             let is_bare = bare && !self.rng.one_in(20);
-            let len = if is_bare { 0 } else { self.rng.below(self.value_len_max + 1) };
+            let len = if is_bare {
+                0
+            } else {
+                self.rng.below(self.value_len_max + 1)
+            };
             (kind, self.rng.bytes(len as usize))
         };
-        Op::Write(Row { key, sequence, kind, value }, self.rng.below(4) as u8)
+        Op::Write(
+            Row {
+                key,
+                sequence,
+                kind,
+                value,
+            },
+            self.rng.below(4) as u8,
+        )
     }
 
     fn step(&mut self) -> Move {
@@ -254,9 +280,21 @@ impl Dice {
     fn walk(&mut self) -> Op {
         let len = 1 + self.rng.below(40);
         Op::Walk {
-            snapshot: if self.rng.one_in(2) { Some(self.snapshot()) } else { None },
-            bounds: if self.rng.one_in(3) { Some((self.end(), self.end())) } else { None },
-            hold: if self.rng.one_in(4) { Hold::Owned } else { Hold::Borrowed },
+            snapshot: if self.rng.one_in(2) {
+                Some(self.snapshot())
+            } else {
+                None
+            },
+            bounds: if self.rng.one_in(3) {
+                Some((self.end(), self.end()))
+            } else {
+                None
+            },
+            hold: if self.rng.one_in(4) {
+                Hold::Owned
+            } else {
+                Hold::Borrowed
+            },
             moves: (0..len).map(|_| self.step()).collect(),
         }
     }
@@ -267,14 +305,27 @@ impl Dice {
             1 => u64::MAX,
             _ => self.rng.next_u64(),
         };
-        let snapshot = if self.rng.one_in(2) { Some(self.snapshot()) } else { None };
-        Op::Range { snapshot, start: self.end(), end: self.end(), ends }
+        let snapshot = if self.rng.one_in(2) {
+            Some(self.snapshot())
+        } else {
+            None
+        };
+        Op::Range {
+            snapshot,
+            start: self.end(),
+            end: self.end(),
+            ends,
+        }
     }
 
     fn versions(&mut self) -> Op {
         let (start, end) = (self.end(), self.end());
         let (from, to) = (self.snapshot(), self.snapshot());
-        Op::Versions { start: (start.0, start.1, from), end: (end.0, end.1, to), ends: self.rng.next_u64() }
+        Op::Versions {
+            start: (start.0, start.1, from),
+            end: (end.0, end.1, to),
+            ends: self.rng.next_u64(),
+        }
     }
 
     fn read(&mut self) -> Op {
@@ -293,7 +344,11 @@ impl Dice {
     }
 
     pub fn op(&mut self) -> Op {
-        if self.rng.below(100) < self.writes { self.write() } else { self.read() }
+        if self.rng.below(100) < self.writes {
+            self.write()
+        } else {
+            self.read()
+        }
     }
 }
 
@@ -303,12 +358,17 @@ const POLICIES: [DuplicatePolicy; 2] = [DuplicatePolicy::Reject, DuplicatePolicy
 pub fn draw(seed: u64, ops_max: u64) -> Case {
     let mut dice = Dice::new(Rng::new(seed));
     let setup = setup(&mut dice);
-    let len = if dice.rng.one_in(2) { ops_max / 8 } else { ops_max };
+    let len = if dice.rng.one_in(2) {
+        ops_max / 8
+    } else {
+        ops_max
+    };
     let ops = (0..1 + dice.rng.below(len)).map(|_| dice.op()).collect();
     Case { setup, ops }
 }
 
-/// The case that a fuzzer's bytes choose: as many operations as there are bytes left, at most `ops_max`.
+/// The case that a fuzzer's bytes choose: as many operations as there are bytes left, at most
+/// `ops_max`.
 pub fn choose(bytes: &[u8], ops_max: usize) -> Case {
     let mut dice = Dice::new(Rng::chosen(bytes));
     let setup = setup(&mut dice);
@@ -348,12 +408,22 @@ fn write(table: &MemTable, writers: &mut [Writer], row: &Row, via: u8) -> Result
     }
 }
 
-/// The value in slices, some of them empty; with a digest over the whole, without one, and by a writer.
+/// The value in slices, some of them empty; with a digest over the whole, without one, and by a
+/// writer.
 fn write_slices(table: &MemTable, writer: &mut Writer, row: &Row) -> Result<Inserted, Error> {
-    let Row { key, sequence, kind, value } = row;
+    let Row {
+        key,
+        sequence,
+        kind,
+        value,
+    } = row;
     let (low, high) = (value.len() / 3, value.len() / 2);
     let slices = [&value[..low], &value[low..high], &[], &value[high..]];
-    let slices = if value.is_empty() && sequence % 2 == 0 { &slices[..0] } else { &slices[..] };
+    let slices = if value.is_empty() && sequence % 2 == 0 {
+        &slices[..0]
+    } else {
+        &slices[..]
+    };
     match sequence % 3 {
         0 => table.insert_parts(*sequence, *kind, key, slices, None),
         1 => {
@@ -366,10 +436,18 @@ fn write_slices(table: &MemTable, writer: &mut Writer, row: &Row) -> Result<Inse
 
 fn check_write(result: &Result<Inserted, Error>, wanted: &Outcome) -> Verdict {
     let found = match result {
-        Ok(Inserted { displaced: None, .. }) => Outcome::Linked,
-        Ok(Inserted { displaced: Some(Displaced { kind, data_bytes, .. }), .. }) => {
-            Outcome::Displaced { kind: *kind, data_bytes: *data_bytes }
-        }
+        Ok(Inserted {
+            displaced: None, ..
+        }) => Outcome::Linked,
+        Ok(Inserted {
+            displaced: Some(Displaced {
+                kind, data_bytes, ..
+            }),
+            ..
+        }) => Outcome::Displaced {
+            kind: *kind,
+            data_bytes: *data_bytes,
+        },
         Err(Error::DuplicateEntry { .. }) => Outcome::Duplicate,
         Err(Error::InvalidArgument(_)) => Outcome::InvalidArgument,
         Err(error) => return Err(format!("write: {error}")),
@@ -382,10 +460,18 @@ fn check_read<C: Order>(table: &TableReader, model: &Model<C>, op: &Op) -> Verdi
         Op::Write(..) => Ok(()),
         Op::Get(key, snapshot) => check_get(table, model, key, *snapshot),
         Op::MultiGet(keys, snapshot) => check_multi_get(table, model, keys, *snapshot),
-        Op::Walk { snapshot, bounds, hold, moves } => {
-            check_walk(table, model, (*snapshot, *hold), bounds.as_ref(), moves)
-        }
-        Op::Range { snapshot, start, end, ends } => check_range(table, model, *snapshot, (start, end), *ends),
+        Op::Walk {
+            snapshot,
+            bounds,
+            hold,
+            moves,
+        } => check_walk(table, model, (*snapshot, *hold), bounds.as_ref(), moves),
+        Op::Range {
+            snapshot,
+            start,
+            end,
+            ends,
+        } => check_range(table, model, *snapshot, (start, end), *ends),
         Op::Versions { start, end, ends } => check_versions(table, model, start, end, *ends),
         Op::Descending(start, end) => check_descending(table, model, (start, end)),
         Op::Stats(start, end) => check_stats(table, model, (start, end)),
@@ -396,14 +482,19 @@ fn check_read<C: Order>(table: &TableReader, model: &Model<C>, op: &Op) -> Verdi
 fn check_all<C: Order>(table: &TableReader, model: &Model<C>) -> Verdict {
     check_counts(table, model)?;
     let all = ((0, vec![]), (0, vec![]));
-    for snapshot in [None, Some(u64::MAX), model.counts.sequences.map(|(low, high)| low / 2 + high / 2)] {
+    for snapshot in [
+        None,
+        Some(u64::MAX),
+        model.counts.sequences.map(|(low, high)| low / 2 + high / 2),
+    ] {
         for ends in [0, u64::MAX, 0x5555_5555_5555_5555] {
             check_range(table, model, snapshot, (&all.0, &all.1), ends)?;
         }
     }
     check_descending(table, model, (&all.0, &all.1))?;
-    for snapshot in
-        [0, u64::MAX].into_iter().chain(model.counts.sequences.map(|(low, high)| low / 2 + high / 2))
+    for snapshot in [0, u64::MAX]
+        .into_iter()
+        .chain(model.counts.sequences.map(|(low, high)| low / 2 + high / 2))
     {
         check_tombstones(table, model, snapshot)?;
     }
@@ -423,8 +514,17 @@ fn check_frozen<C: Order>(
 ) -> Verdict {
     let frozen = told("freeze", table.freeze())?;
     let again = told("second freeze", table.freeze())?;
-    same("is_frozen", &(table.is_frozen() && again.is_frozen()), &true)?;
-    let row = Row { key: b"late".to_vec(), sequence: 3, kind: Kind::PUT, value: vec![] };
+    same(
+        "is_frozen",
+        &(table.is_frozen() && again.is_frozen()),
+        &true,
+    )?;
+    let row = Row {
+        key: b"late".to_vec(),
+        sequence: 3,
+        kind: Kind::PUT,
+        value: vec![],
+    };
     for via in 0..3 {
         let refused = matches!(write(table, writers, &row, via), Err(Error::Frozen));
         same("a write after the freeze is refused", &refused, &true)?;
@@ -437,7 +537,10 @@ fn check_frozen<C: Order>(
 
 /// Runs a case: answers are compared during the run, at its end, and again on the frozen table.
 pub fn run<C: Order>(case: &Case) -> Verdict {
-    let table = told("new table", MemTable::new(under(case.setup.options(), C::default())))?;
+    let table = told(
+        "new table",
+        MemTable::new(under(case.setup.options(), C::default())),
+    )?;
     let mut writers = [table.writer(), table.writer()];
     let mut model = Model::<C>::new(case.setup.policy);
     for (index, op) in case.ops.iter().enumerate() {
@@ -465,7 +568,9 @@ fn shrink<C: Order>(mut case: Case) -> Case {
         let (mut start, before) = (0, case.ops.len());
         while start < case.ops.len() {
             let mut smaller = case.clone();
-            smaller.ops.drain(start..(start + piece).min(case.ops.len()));
+            smaller
+                .ops
+                .drain(start..(start + piece).min(case.ops.len()));
             if run_caught::<C>(&smaller).is_err() {
                 case = smaller;
             } else {

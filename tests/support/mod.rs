@@ -1,10 +1,15 @@
-//! What all tests share: random numbers from a seed, a model of a table, random operations, a watchdog.
+//! What all tests share: random numbers from a seed, a model of a table, random operations, a
+//! watchdog.
 //!
-//! Included by path: `#[path = "../support/mod.rs"] mod support;`. Nothing in this folder uses the internals of a
-//! table.
+//! Included by path: `#[path = "../support/mod.rs"] mod support;`. Nothing in this folder uses the
+//! internals of a table.
 #![allow(unreachable_pub, reason = "shared by path")]
 #![allow(dead_code, reason = "each user takes what it needs")]
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test that cannot go on panics"
+)]
 
 pub mod case;
 pub mod model;
@@ -24,7 +29,10 @@ pub fn under(options: MemTableOptionsBuilder, order: impl Comparator) -> MemTabl
 
 /// Options of a set whose tables have this order.
 pub fn set_under(order: impl Comparator) -> SetOptions {
-    SetOptions::builder().table(under(MemTableOptions::builder(), order)).build().unwrap()
+    SetOptions::builder()
+        .table(under(MemTableOptions::builder(), order))
+        .build()
+        .unwrap()
 }
 
 /// The orders that tables are tested under, each with a second definition for the model.
@@ -129,7 +137,9 @@ pub mod orders {
 
         pub fn script<S: Script>(&self) -> &S {
             let script: &dyn Any = &*self.0;
-            script.downcast_ref().expect("the script that it was made of")
+            script
+                .downcast_ref()
+                .expect("the script that it was made of")
         }
     }
 
@@ -158,7 +168,10 @@ pub mod orders {
     /// The script of an order that is [`Scripted`].
     pub fn script<S: Script>(order: &dyn Comparator) -> &S {
         let order: &dyn Any = order;
-        order.downcast_ref::<Scripted>().expect("an order that is made for one test").script()
+        order
+            .downcast_ref::<Scripted>()
+            .expect("an order that is made for one test")
+            .script()
     }
 
     /// As [`Scripted`], where keys that differ in bytes may be equal.
@@ -207,7 +220,11 @@ pub mod orders {
 
     impl Script for Forgetful {
         fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
-            if self.0.fetch_sub(1, Relaxed) > 0 { left.cmp(right) } else { CaseBlind.compare(left, right) }
+            if self.0.fetch_sub(1, Relaxed) > 0 {
+                left.cmp(right)
+            } else {
+                CaseBlind.compare(left, right)
+            }
         }
     }
 }

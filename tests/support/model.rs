@@ -1,5 +1,5 @@
-//! What a table should answer: a sorted map of (key, descending sequence number), and a list of range deletions. Point reads are
-//! compared with it.
+//! What a table should answer: a sorted map of (key, descending sequence number), and a list of
+//! range deletions. Point reads are compared with it.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -53,8 +53,16 @@ impl std::fmt::Debug for Row {
     /// One line: of a long value only its start.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let start = &self.value[..self.value.len().min(6)];
-        write!(f, "{:?}@{} {:?} {start:?}", self.key, self.sequence, self.kind)?;
-        if start.len() < self.value.len() { write!(f, "..{} bytes", self.value.len()) } else { Ok(()) }
+        write!(
+            f,
+            "{:?}@{} {:?} {start:?}",
+            self.key, self.sequence, self.kind
+        )?;
+        if start.len() < self.value.len() {
+            write!(f, "..{} bytes", self.value.len())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -106,17 +114,28 @@ pub struct Model<C> {
 
 impl<C: Order> Model<C> {
     pub fn new(policy: DuplicatePolicy) -> Self {
-        Model { policy, points: BTreeMap::new(), ranges: BTreeMap::new(), counts: Counts::default() }
+        Model {
+            policy,
+            points: BTreeMap::new(),
+            ranges: BTreeMap::new(),
+            counts: Counts::default(),
+        }
     }
 
     pub fn write(&mut self, row: &Row) -> Outcome {
         let slot = Slot::new(&row.key, row.sequence);
         let is_range = row.kind == Kind::RANGE_DELETE;
         let inverted = is_range && C::plainly(&row.key, &row.value).is_ge();
-        if inverted || ([Kind::DELETE, Kind::SINGLE_DELETE].contains(&row.kind) && !row.value.is_empty()) {
+        if inverted
+            || ([Kind::DELETE, Kind::SINGLE_DELETE].contains(&row.kind) && !row.value.is_empty())
+        {
             return Outcome::InvalidArgument;
         }
-        let old = if is_range { self.ranges.get(&slot) } else { self.points.get(&slot) };
+        let old = if is_range {
+            self.ranges.get(&slot)
+        } else {
+            self.points.get(&slot)
+        };
         let outcome = match (old, self.policy) {
             (None, _) => Outcome::Linked,
             (Some(old), DuplicatePolicy::Replace) if !is_range => {
@@ -129,7 +148,10 @@ impl<C: Order> Model<C> {
             (Some(_), _) => return Outcome::Duplicate,
         };
         self.count(row.kind, (row.key.len() + row.value.len()) as u64, 1);
-        let (low, high) = self.counts.sequences.unwrap_or((row.sequence, row.sequence));
+        let (low, high) = self
+            .counts
+            .sequences
+            .unwrap_or((row.sequence, row.sequence));
         self.counts.sequences = Some((low.min(row.sequence), high.max(row.sequence)));
         if is_range {
             self.ranges.insert(slot, row.clone());
@@ -143,11 +165,15 @@ impl<C: Order> Model<C> {
         let add = |sum: &mut u64, n: u64| *sum = sum.wrapping_add(n.wrapping_mul(sign));
         add(&mut self.counts.entries, 1);
         add(&mut self.counts.deletes, u64::from(is_delete(kind)));
-        add(&mut self.counts.range_deletes, u64::from(kind == Kind::RANGE_DELETE));
+        add(
+            &mut self.counts.range_deletes,
+            u64::from(kind == Kind::RANGE_DELETE),
+        );
         add(&mut self.counts.data_bytes, data_bytes);
     }
 
-    /// The newest range deletion that covers the key at the snapshot. One with sequence number 0 deletes nothing.
+    /// The newest range deletion that covers the key at the snapshot. One with sequence number 0
+    /// deletes nothing.
     pub fn cover(&self, key: &[u8], snapshot: u64) -> Option<u64> {
         let covers = |row: &&Row| {
             row.sequence <= snapshot
@@ -155,13 +181,23 @@ impl<C: Order> Model<C> {
                 && C::plainly(&row.key, key).is_le()
                 && C::plainly(key, &row.value).is_lt()
         };
-        self.ranges.values().filter(covers).map(|row| row.sequence).max()
+        self.ranges
+            .values()
+            .filter(covers)
+            .map(|row| row.sequence)
+            .max()
     }
 
     /// Every key of an entry, and both ends of every range deletion.
     pub fn bounds(&self) -> impl Iterator<Item = &[u8]> {
-        let ends = self.ranges.values().flat_map(|row| [row.key.as_slice(), row.value.as_slice()]);
-        self.points.values().map(|row| row.key.as_slice()).chain(ends)
+        let ends = self
+            .ranges
+            .values()
+            .flat_map(|row| [row.key.as_slice(), row.value.as_slice()]);
+        self.points
+            .values()
+            .map(|row| row.key.as_slice())
+            .chain(ends)
     }
 
     /// The versions of a key at a snapshot, newest first.
@@ -183,7 +219,9 @@ impl<C: Order> Model<C> {
         {
             return Answer::DeletedBy(cover, "Range");
         }
-        let Some(row) = newest else { return Answer::NotFound };
+        let Some(row) = newest else {
+            return Answer::NotFound;
+        };
         match row.kind {
             Kind::DELETE => Answer::DeletedBy(row.sequence, "Point"),
             Kind::SINGLE_DELETE => Answer::DeletedBy(row.sequence, "Single"),
@@ -204,7 +242,14 @@ impl<C: Order> Model<C> {
             }
             operands.push((row.sequence, row.value.clone()));
         }
-        Answer::Merge(operands, if cover.is_some() { Ground::Deleted } else { Ground::Below })
+        Answer::Merge(
+            operands,
+            if cover.is_some() {
+                Ground::Deleted
+            } else {
+                Ground::Below
+            },
+        )
     }
 
     /// Every entry in order.
@@ -221,7 +266,9 @@ impl<C: Order> Model<C> {
                 continue;
             }
             last = Some(&row.key);
-            let covered = self.cover(&row.key, snapshot).is_some_and(|cover| cover > row.sequence);
+            let covered = self
+                .cover(&row.key, snapshot)
+                .is_some_and(|cover| cover > row.sequence);
             if !covered && !is_delete(row.kind) {
                 shown.push(row);
             }
@@ -238,7 +285,11 @@ fn is_delete(kind: Kind) -> bool {
 pub type Verdict = Result<(), String>;
 
 pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, wanted: &T) -> Verdict {
-    if found == wanted { Ok(()) } else { Err(format!("{what}: found {found:?}, wanted {wanted:?}")) }
+    if found == wanted {
+        Ok(())
+    } else {
+        Err(format!("{what}: found {found:?}, wanted {wanted:?}"))
+    }
 }
 
 pub fn told<T>(what: &str, result: Result<T, Error>) -> Result<T, String> {
@@ -257,34 +308,66 @@ pub fn row_of(entry: &Entry<'_>) -> Result<Row, String> {
     let wanted = (key, sequence, kind, value.as_slice());
     same("parts", &(parts_key, sequence, kind, parts_value), &wanted)?;
     let bytes = told("to_bytes", entry.to_bytes())?;
-    same("to_bytes", &(bytes.user_key(), bytes.sequence(), bytes.kind(), bytes.value()), &wanted)?;
-    Ok(Row { key: entry.user_key().to_vec(), sequence: entry.sequence(), kind: entry.kind(), value })
+    same(
+        "to_bytes",
+        &(
+            bytes.user_key(),
+            bytes.sequence(),
+            bytes.kind(),
+            bytes.value(),
+        ),
+        &wanted,
+    )?;
+    Ok(Row {
+        key: entry.user_key().to_vec(),
+        sequence: entry.sequence(),
+        kind: entry.kind(),
+        value,
+    })
 }
 
 /// A copy of an entry in the model's form.
 pub fn copied_row(copy: &EntryBytes) -> Result<Row, String> {
     let (key, value) = (copy.user_key().to_vec(), copy.value().to_vec());
-    Ok(Row { key, sequence: copy.sequence(), kind: copy.kind(), value })
+    Ok(Row {
+        key,
+        sequence: copy.sequence(),
+        kind: copy.kind(),
+        value,
+    })
 }
 
-/// The range tombstones that a snapshot sees, compared at every key that begins or ends an entry or range.
+/// The range tombstones that a snapshot sees, compared at every key that begins or ends an entry or
+/// range.
 pub fn check_tombstones<C: Order>(table: &TableReader, model: &Model<C>, snapshot: u64) -> Verdict {
     let seen = told("range_tombstones", table.range_tombstones(snapshot))?;
     told("verify", seen.verify())?;
     let mut last: Option<Vec<u8>> = None;
     for fragment in seen.iter() {
         let (start, end) = (fragment.start(), fragment.end());
-        same("a fragment that starts before it ends", &C::plainly(start, end).is_lt(), &true)?;
-        let apart = last.as_ref().is_none_or(|last| C::plainly(last, start).is_le());
+        same(
+            "a fragment that starts before it ends",
+            &C::plainly(start, end).is_lt(),
+            &true,
+        )?;
+        let apart = last
+            .as_ref()
+            .is_none_or(|last| C::plainly(last, start).is_le());
         same("a fragment after the one before", &apart, &true)?;
         same("numbers of a fragment", &fragment.sequences().len(), &1)?;
         last = Some(end.to_vec());
     }
-    let bounds = seen.iter().flat_map(|fragment| [fragment.start(), fragment.end()]);
+    let bounds = seen
+        .iter()
+        .flat_map(|fragment| [fragment.start(), fragment.end()]);
     let keys: Vec<&[u8]> = model.bounds().chain(bounds).collect();
     for key in keys {
         let found = seen.max_covering_sequence(key, u64::MAX);
-        same(&format!("the tombstone over {key:?} at {snapshot}"), &found, &model.cover(key, snapshot))?;
+        same(
+            &format!("the tombstone over {key:?} at {snapshot}"),
+            &found,
+            &model.cover(key, snapshot),
+        )?;
     }
     Ok(())
 }
@@ -320,23 +403,44 @@ fn name_of(by: DeletedBy) -> &'static str {
         DeletedBy::Single => "Single",
         DeletedBy::Range => "Range",
         DeletedBy::Custom(kind) => {
-            assert!(kind.is_point_delete() && kind > Kind::FIRST_CUSTOM, "{kind:?}");
+            assert!(
+                kind.is_point_delete() && kind > Kind::FIRST_CUSTOM,
+                "{kind:?}"
+            );
             "Custom"
         }
     }
 }
 
 /// get, get_entry and get_into.
-pub fn check_get<C: Order>(table: &TableReader, model: &Model<C>, key: &[u8], snapshot: u64) -> Verdict {
+pub fn check_get<C: Order>(
+    table: &TableReader,
+    model: &Model<C>,
+    key: &[u8],
+    snapshot: u64,
+) -> Verdict {
     let wanted = model.get(key, snapshot);
-    same("get", &answer_of(told("get", table.get(key, snapshot))?)?, &wanted)?;
+    same(
+        "get",
+        &answer_of(told("get", table.get(key, snapshot))?)?,
+        &wanted,
+    )?;
     let entry = told("get_entry", table.get_entry(key, snapshot))?;
     let stored = entry.map(|entry| row_of(&entry)).transpose()?;
     same("get_entry", &stored.as_ref(), &model.newest(key, snapshot))?;
     if let (Some(entry), Some(row)) = (entry, model.newest(key, snapshot)) {
         let copy = told("to_bytes", entry.to_bytes())?;
         let parts = (copy.user_key(), copy.sequence(), copy.kind(), copy.value());
-        same("to_bytes", &parts, &(entry.user_key(), row.sequence, row.kind, row.value.as_slice()))?;
+        same(
+            "to_bytes",
+            &parts,
+            &(
+                entry.user_key(),
+                row.sequence,
+                row.kind,
+                row.value.as_slice(),
+            ),
+        )?;
     }
     let mut buffer = vec![7; 9];
     let found = told("get_into", table.get_into(key, snapshot, &mut buffer))?;
@@ -344,9 +448,17 @@ pub fn check_get<C: Order>(table: &TableReader, model: &Model<C>, key: &[u8], sn
         Answer::Value(value, sequence, kind) => (Lookup::Value((sequence, kind)), value),
         Answer::DeletedBy(sequence, name) => {
             let custom = entry.as_ref().map_or(Kind::DELETE, Entry::kind);
-            let all = [DeletedBy::Point, DeletedBy::Single, DeletedBy::Range, DeletedBy::Custom(custom)];
-            let by =
-                if name == "Custom" { all[3] } else { *all.iter().find(|by| name_of(**by) == name).unwrap() };
+            let all = [
+                DeletedBy::Point,
+                DeletedBy::Single,
+                DeletedBy::Range,
+                DeletedBy::Custom(custom),
+            ];
+            let by = if name == "Custom" {
+                all[3]
+            } else {
+                *all.iter().find(|by| name_of(**by) == name).unwrap()
+            };
             (Lookup::Deleted { sequence, by }, vec![])
         }
         Answer::Merge(..) => (Lookup::Merge(()), vec![]),
@@ -366,13 +478,20 @@ pub fn check_multi_get<C: Order>(
     same("results of multi_get", &results.len(), &keys.len())?;
     for (result, key) in results.into_iter().zip(keys) {
         let found = answer_of(told("multi_get", result)?)?;
-        same(&format!("multi_get of {key:?}"), &found, &model.get(key, snapshot))?;
+        same(
+            &format!("multi_get of {key:?}"),
+            &found,
+            &model.get(key, snapshot),
+        )?;
     }
     Ok(())
 }
 
 pub fn check_counts<C: Order>(table: &TableReader, model: &Model<C>) -> Verdict {
-    let sequences = table.stats().smallest_sequence.zip(table.stats().largest_sequence);
+    let sequences = table
+        .stats()
+        .smallest_sequence
+        .zip(table.stats().largest_sequence);
     let found = Counts {
         entries: table.len() as u64,
         deletes: table.stats().deletes,

@@ -1,8 +1,8 @@
-//! What a test begins with: random numbers from a seed that is printed, how much to do, and a watchdog; and how many absent keys filters let
-//! pass in theory.
+//! What a test begins with: random numbers from a seed that is printed, how much to do, and a
+//! watchdog; and how many absent keys filters let pass in theory.
 //!
-//! The numbers are SplitMix64's, and a fuzzer's bytes may decide the first of them. A test without a verdict in time ends the process and
-//! prints how to run it again: hung is failed. The theory:
+//! The numbers are SplitMix64's, and a fuzzer's bytes may decide the first of them. A test without
+//! a verdict in time ends the process and prints how to run it again: hung is failed. The theory:
 //! ```text
 //!   filter   blocks are words of 64 bits; a key sets 5 bits of one, with repetition
 //!   lines    64 bytes; after them 4 lines of distance, and a line of control words for each 8
@@ -24,12 +24,19 @@ pub struct Rng {
 
 impl Rng {
     pub fn new(seed: u64) -> Self {
-        Rng { state: seed, choices: vec![] }
+        Rng {
+            state: seed,
+            choices: vec![],
+        }
     }
 
-    /// Every number takes its top byte from these bytes as long as there are any: each choice among few is one byte's.
+    /// Every number takes its top byte from these bytes as long as there are any: each choice among
+    /// few is one byte's.
     pub fn chosen(bytes: &[u8]) -> Self {
-        Rng { state: 0, choices: bytes.iter().rev().copied().collect() }
+        Rng {
+            state: 0,
+            choices: bytes.iter().rev().copied().collect(),
+        }
     }
 
     /// How many numbers are still decided by chosen bytes.
@@ -83,11 +90,14 @@ pub fn seed_or(default: u64) -> u64 {
     number_from_env("PARANOID_TEST_SEED").unwrap_or(default)
 }
 
-/// How much to do: `PARANOID_TEST_OPS` if it is set, else one number for optimised builds and one for debug builds. Of the
-/// latter, `PARANOID_TEST_PARTS` does one of so many parts, and Miri a fiftieth.
+/// How much to do: `PARANOID_TEST_OPS` if it is set, else one number for optimised builds and one
+/// for debug builds. Of the latter, `PARANOID_TEST_PARTS` does one of so many parts, and Miri a
+/// fiftieth.
 pub fn amount(optimised: u64, debug: u64) -> u64 {
     number_from_env("PARANOID_TEST_OPS").unwrap_or(if cfg!(any(miri, debug_assertions)) {
-        debug.div_ceil(number_from_env("PARANOID_TEST_PARTS").unwrap_or(if cfg!(miri) { 50 } else { 1 }))
+        debug.div_ceil(
+            number_from_env("PARANOID_TEST_PARTS").unwrap_or(if cfg!(miri) { 50 } else { 1 }),
+        )
     } else {
         optimised
     })
@@ -95,7 +105,11 @@ pub fn amount(optimised: u64, debug: u64) -> u64 {
 
 /// As `amount`, with a number for Miri, where an insert takes a third of a second.
 pub fn amount_or_few(optimised: u64, debug: u64, few: u64) -> u64 {
-    if cfg!(miri) { number_from_env("PARANOID_TEST_OPS").unwrap_or(few) } else { amount(optimised, debug) }
+    if cfg!(miri) {
+        number_from_env("PARANOID_TEST_OPS").unwrap_or(few)
+    } else {
+        amount(optimised, debug)
+    }
 }
 
 /// The number that an environment variable has, if it is set.
@@ -108,7 +122,8 @@ pub fn number_from_env(name: &str) -> Option<u64> {
     Some(parsed.unwrap_or_else(|_| panic!("{name} must be a number, not {text}")))
 }
 
-/// Seconds without a verdict, unless `PARANOID_TEST_PATIENCE` says otherwise: instrumented programs are slow.
+/// Seconds without a verdict, unless `PARANOID_TEST_PATIENCE` says otherwise: instrumented programs
+/// are slow.
 const PATIENCE_SECONDS: u64 = 120;
 
 /// Watches until it is dropped.
@@ -119,11 +134,14 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts to watch; `replay` is printed with the seed if the test takes too long. Under Miri nobody watches: a second thread
-    /// alone makes a test several times slower there.
+    /// Starts to watch; `replay` is printed with the seed if the test takes too long. Under Miri
+    /// nobody watches: a second thread alone makes a test several times slower there.
     pub fn new(test: &str, seed: u64) -> Watchdog {
         if cfg!(miri) {
-            return Watchdog { verdict: None, thread: None };
+            return Watchdog {
+                verdict: None,
+                thread: None,
+            };
         }
         let replay = replay_line(test, seed);
         let patience = number_from_env("PARANOID_TEST_PATIENCE").unwrap_or(PATIENCE_SECONDS);
@@ -132,12 +150,18 @@ impl Watchdog {
             let timed_out = waiting.recv_timeout(Duration::from_secs(patience));
             if timed_out == Err(RecvTimeoutError::Timeout) {
                 let mut out = std::io::stderr();
-                let _ = writeln!(out, "no verdict after {patience} s; seed {seed:#x}\nreplay: {replay}");
+                let _ = writeln!(
+                    out,
+                    "no verdict after {patience} s; seed {seed:#x}\nreplay: {replay}"
+                );
                 let _ = out.flush();
                 std::process::abort();
             }
         });
-        Watchdog { verdict: Some(verdict), thread: Some(thread) }
+        Watchdog {
+            verdict: Some(verdict),
+            thread: Some(thread),
+        }
     }
 }
 
@@ -152,7 +176,9 @@ impl Drop for Watchdog {
 
 /// The command that runs a test of the suite again with this seed.
 pub fn replay_line(test: &str, seed: u64) -> String {
-    format!("PARANOID_TEST_SEED={seed:#x} cargo test --release --test suite {test} -- --exact --nocapture")
+    format!(
+        "PARANOID_TEST_SEED={seed:#x} cargo test --release --test suite {test} -- --exact --nocapture"
+    )
 }
 
 /// Lines of a filter of so many bytes.
@@ -161,7 +187,8 @@ pub fn filter_lines(bytes: u64) -> u64 {
     room - room.div_ceil(9)
 }
 
-/// The sum of `sum(load)`, each weighted with the probability of that load, over every load that is likely at all.
+/// The sum of `sum(load)`, each weighted with the probability of that load, over every load that is
+/// likely at all.
 fn over_loads(mean: f64, mut sum: impl FnMut(u32) -> f64) -> f64 {
     let (mut total, mut probability) = (0.0, (-mean).exp());
     for load in 0..200 {
@@ -171,16 +198,26 @@ fn over_loads(mean: f64, mut sum: impl FnMut(u32) -> f64) -> f64 {
     total
 }
 
-/// The share of absent keys whose bits are all set in a filter of `lines` lines that holds `keys` keys.
+/// The share of absent keys whose bits are all set in a filter of `lines` lines that holds `keys`
+/// keys.
 pub fn filter_rate(keys: f64, lines: f64) -> f64 {
-    // The probability that so many bits of a word are set, after as many keys as the loop has counted.
+    // The probability that so many bits of a word are set, after as many keys as the loop has
+    // counted.
     let mut set = [0.0f64; 65];
     set[0] = 1.0;
     over_loads(keys / (lines * 8.0), |_| {
-        let passes: f64 = set.iter().zip(0u32..).map(|(p, bits)| p * (f64::from(bits) / 64.0).powi(5)).sum();
+        let passes: f64 = set
+            .iter()
+            .zip(0u32..)
+            .map(|(p, bits)| p * (f64::from(bits) / 64.0).powi(5))
+            .sum();
         for _ in 0..5 {
             for bits in (0..=64).rev() {
-                let more = if bits == 0 { 0.0 } else { set[bits - 1] * (65.0 - bits as f64) / 64.0 };
+                let more = if bits == 0 {
+                    0.0
+                } else {
+                    set[bits - 1] * (65.0 - bits as f64) / 64.0
+                };
                 set[bits] = set[bits] * bits as f64 / 64.0 + more;
             }
         }

@@ -1,9 +1,10 @@
-//! What tests of sets and journals share: a plain history of entries with an answer to every question, a journal in memory, the base
-//! that a flush fills, and a disk that crashes and fails.
+//! What tests of sets and journals share: a plain history of entries with an answer to every
+//! question, a journal in memory, the base that a flush fills, and a disk that crashes and fails.
 //!
-//! The disk: at a power cut whatever was not synced may be lost, be there in part, or be there without
-//! what was written before it, names of files as well as bytes. A sync that fails leaves pages that are read back right, count as
-//! written and are not on the disk: later syncs report success and write nothing of them, also after a restart of the process.
+//! The disk: at a power cut whatever was not synced may be lost, be there in part, or be there
+//! without what was written before it, names of files as well as bytes. A sync that fails leaves
+//! pages that are read back right, count as written and are not on the disk: later syncs report
+//! success and write nothing of them, also after a restart of the process.
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -42,7 +43,8 @@ impl History {
         if kind == Kind::RANGE_DELETE {
             self.ranges.insert((key.to_vec(), value.to_vec(), sequence));
         } else {
-            self.points.insert((key.to_vec(), Reverse(sequence)), (kind, value.to_vec()));
+            self.points
+                .insert((key.to_vec(), Reverse(sequence)), (kind, value.to_vec()));
         }
     }
 
@@ -51,7 +53,12 @@ impl History {
         let covers = |(start, end, sequence): &&(Vec<u8>, Vec<u8>, u64)| {
             *sequence <= snapshot && start.as_slice() <= key && key < end.as_slice()
         };
-        self.ranges.iter().filter(covers).map(|range| range.2).max().unwrap_or(0)
+        self.ranges
+            .iter()
+            .filter(covers)
+            .map(|range| range.2)
+            .max()
+            .unwrap_or(0)
     }
 
     /// Adds what a read at the snapshot finds here to what newer entries said.
@@ -63,8 +70,10 @@ impl History {
     pub fn read_on(&self, key: &[u8], snapshot: u64, mut known: Known) -> (Known, bool) {
         let cover = self.cover(key, snapshot);
         let from = (key.to_vec(), Reverse(snapshot));
-        for ((_, Reverse(sequence)), (kind, value)) in
-            self.points.range(from..).take_while(|((other, _), _)| other == key)
+        for ((_, Reverse(sequence)), (kind, value)) in self
+            .points
+            .range(from..)
+            .take_while(|((other, _), _)| other == key)
         {
             if *sequence < cover {
                 return (known, true);
@@ -82,10 +91,14 @@ impl History {
 
 impl FlushSink for History {
     fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
-        let stored = entry.protection.check(entry.user_key, entry.value, entry.sequence, entry.kind);
+        let stored =
+            entry
+                .protection
+                .check(entry.user_key, entry.value, entry.sequence, entry.kind);
         assert!(stored.is_some(), "an entry agrees with its digests");
-        if let Some(((key, Reverse(sequence)), _)) =
-            self.points.get_key_value(&(entry.user_key.to_vec(), Reverse(entry.sequence)))
+        if let Some(((key, Reverse(sequence)), _)) = self
+            .points
+            .get_key_value(&(entry.user_key.to_vec(), Reverse(entry.sequence)))
         {
             panic!("{key:?}@{sequence} twice");
         }
@@ -95,7 +108,12 @@ impl FlushSink for History {
 
     fn fragment(&mut self, fragment: Fragment<'_>) -> Result<(), SinkError> {
         for sequence in fragment.sequences() {
-            self.insert(*sequence, Kind::RANGE_DELETE, fragment.start(), fragment.end());
+            self.insert(
+                *sequence,
+                Kind::RANGE_DELETE,
+                fragment.start(),
+                fragment.end(),
+            );
         }
         Ok(())
     }
@@ -107,18 +125,34 @@ pub fn read_through(view: &View<History>, key: &[u8]) -> Known {
 }
 
 /// Adds what the base says to what the tables say.
-pub fn finish(view: &View<History>, key: &[u8], lookup: Lookup<ValueRef<'_>, Box<MergedEntry>>) -> Known {
+pub fn finish(
+    view: &View<History>,
+    key: &[u8],
+    lookup: Lookup<ValueRef<'_>, Box<MergedEntry>>,
+) -> Known {
     let below = |known: Known| view.base().read(key, view.sequence(), known);
     match lookup {
-        Lookup::Value(value) => Known { operands: vec![], value: Some(value.to_vec()) },
+        Lookup::Value(value) => Known {
+            operands: vec![],
+            value: Some(value.to_vec()),
+        },
         Lookup::Deleted { .. } => Known::default(),
         Lookup::NotFound => below(Known::default()),
         Lookup::Merge(pending) => {
             let operands = pending.operands().to_vec();
             match pending.base() {
-                Base::Value(value) => Known { operands, value: Some(value.to_vec()) },
-                Base::Deleted => Known { operands, value: None },
-                Base::Below => below(Known { operands, value: None }),
+                Base::Value(value) => Known {
+                    operands,
+                    value: Some(value.to_vec()),
+                },
+                Base::Deleted => Known {
+                    operands,
+                    value: None,
+                },
+                Base::Below => below(Known {
+                    operands,
+                    value: None,
+                }),
             }
         }
     }
@@ -157,7 +191,10 @@ impl Journal for MemoryJournal {
     }
 
     fn sync(&self) -> Result<(), Error> {
-        let mut log = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut log = self
+            .0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         assert!(!std::mem::take(&mut log.sync_panics), "a journal panics");
         if let Some(error) = log.sync_fails.take() {
             return Err(error);
@@ -189,9 +226,14 @@ impl Journal for MemoryJournal {
 impl MemoryJournal {
     /// The batches that a recovery would replay, in order.
     pub fn recovered(&self) -> Vec<WriteBatch> {
-        let log = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let log = self
+            .0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         let batches = log.batches.values().flatten();
-        batches.map(|bytes| WriteBatch::from_bytes(bytes).unwrap()).collect()
+        batches
+            .map(|bytes| WriteBatch::from_bytes(bytes).unwrap())
+            .collect()
     }
 }
 
@@ -213,19 +255,29 @@ impl SortedSource for HistorySource<'_> {
         let found = match (to, self.at) {
             (SourceMove::First, _) => points.iter().next(),
             (SourceMove::Last, _) => points.iter().next_back(),
-            (SourceMove::Next, Some(at)) => points.range((Bound::Excluded(at), Bound::Unbounded)).next(),
+            (SourceMove::Next, Some(at)) => {
+                points.range((Bound::Excluded(at), Bound::Unbounded)).next()
+            }
             (SourceMove::Prev, Some(at)) => points.range(..at).next_back(),
             (SourceMove::Next | SourceMove::Prev, None) => None,
-            (SourceMove::Seek(key, sequence), _) => points.range((key.to_vec(), Reverse(sequence))..).next(),
-            (SourceMove::SeekForPrev(key), _) => points.range(..=(key.to_vec(), Reverse(0))).next_back(),
-            (SourceMove::SeekBefore(key), _) => points.range(..(key.to_vec(), Reverse(u64::MAX))).next_back(),
+            (SourceMove::Seek(key, sequence), _) => {
+                points.range((key.to_vec(), Reverse(sequence))..).next()
+            }
+            (SourceMove::SeekForPrev(key), _) => {
+                points.range(..=(key.to_vec(), Reverse(0))).next_back()
+            }
+            (SourceMove::SeekBefore(key), _) => points
+                .range(..(key.to_vec(), Reverse(u64::MAX)))
+                .next_back(),
         };
         self.at = found.map(|(version, _)| version);
-        Ok(found.map(|((key, Reverse(sequence)), (kind, _))| SourceKey {
-            user_key: key,
-            sequence: *sequence,
-            kind: *kind,
-        }))
+        Ok(
+            found.map(|((key, Reverse(sequence)), (kind, _))| SourceKey {
+                user_key: key,
+                sequence: *sequence,
+                kind: *kind,
+            }),
+        )
     }
     fn value_into(&self, value: &mut Vec<u8>) -> Result<(), Error> {
         value.clone_from(&self.history.points[self.at.expect("it stands on an entry")].1);
@@ -235,18 +287,39 @@ impl SortedSource for HistorySource<'_> {
         &mut self,
         take: &mut dyn FnMut(&[u8], &[u8], u64) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.history.ranges.iter().try_for_each(|(start, end, sequence)| take(start, end, *sequence))
+        self.history
+            .ranges
+            .iter()
+            .try_for_each(|(start, end, sequence)| take(start, end, *sequence))
     }
-    fn cover(&mut self, _: &dyn Comparator, key: &[u8], snapshot: u64) -> Result<Option<Cover<'_>>, Error> {
+    fn cover(
+        &mut self,
+        _: &dyn Comparator,
+        key: &[u8],
+        snapshot: u64,
+    ) -> Result<Option<Cover<'_>>, Error> {
         let covers = |range: &&(Vec<u8>, Vec<u8>, u64)| {
             range.2 <= snapshot && range.0.as_slice() <= key && key < range.1.as_slice()
         };
-        let newest = self.history.ranges.iter().filter(covers).max_by_key(|range| range.2);
+        let newest = self
+            .history
+            .ranges
+            .iter()
+            .filter(covers)
+            .max_by_key(|range| range.2);
         Ok(newest.map(|(start, end, sequence)| {
             let from = (start.clone(), Reverse(u64::MAX))..(end.clone(), Reverse(u64::MAX));
             let newer = *sequence..=snapshot;
-            let has_newer = self.history.points.range(from).any(|((_, point), _)| newer.contains(&point.0));
-            Cover { sequence: *sequence, span: Some((start, end)), hides_own: !has_newer }
+            let has_newer = self
+                .history
+                .points
+                .range(from)
+                .any(|((_, point), _)| newer.contains(&point.0));
+            Cover {
+                sequence: *sequence,
+                span: Some((start, end)),
+                hides_own: !has_newer,
+            }
         }))
     }
 }
@@ -258,23 +331,31 @@ pub const SECTOR: usize = 512;
 struct Inode {
     /// What is read.
     cache: Vec<u8>,
-    /// Sectors of the cache that a failed sync did not write and that no later sync writes unless they change, and what the disk has
-    /// instead.
+    /// Sectors of the cache that a failed sync did not write and that no later sync writes unless
+    /// they change, and what the disk has instead.
     lost: BTreeMap<usize, Vec<u8>>,
-    /// What may be on the disk: what the last sync left there first, then what was to be written since.
+    /// What may be on the disk: what the last sync left there first, then what was to be written
+    /// since.
     versions: Vec<Vec<u8>>,
 }
 
 impl Inode {
     fn of(bytes: Vec<u8>) -> Inode {
-        Inode { cache: bytes.clone(), lost: BTreeMap::new(), versions: vec![bytes] }
+        Inode {
+            cache: bytes.clone(),
+            lost: BTreeMap::new(),
+            versions: vec![bytes],
+        }
     }
 
     fn sector(bytes: &[u8], number: usize) -> &[u8] {
-        bytes.get(number * SECTOR..).map_or(&[], |rest| &rest[..rest.len().min(SECTOR)])
+        bytes
+            .get(number * SECTOR..)
+            .map_or(&[], |rest| &rest[..rest.len().min(SECTOR)])
     }
 
-    /// What the disk has once all that counts as unwritten is written. The file ends there with its last sector that was written.
+    /// What the disk has once all that counts as unwritten is written. The file ends there with its
+    /// last sector that was written.
     fn to_be_written(&self) -> Vec<u8> {
         let mut bytes = self.cache.clone();
         for (number, on_disk) in self.lost.iter().rev() {
@@ -285,7 +366,10 @@ impl Inode {
             let end = bytes.len().min(at + SECTOR);
             let there = &mut bytes[at..end];
             there.fill(0);
-            there.iter_mut().zip(on_disk).for_each(|(byte, on_disk)| *byte = *on_disk);
+            there
+                .iter_mut()
+                .zip(on_disk)
+                .for_each(|(byte, on_disk)| *byte = *on_disk);
         }
         bytes
     }
@@ -354,7 +438,8 @@ struct State {
     synced_names: Names,
     /// Changes of names since the directory was synced, in order.
     pending: Vec<Naming>,
-    /// A sync of the directory failed: until a name changes later ones report success and write nothing.
+    /// A sync of the directory failed: until a name changes later ones report success and write
+    /// nothing.
     names_are_lost: bool,
     steps: u64,
     reads: Reads,
@@ -371,8 +456,8 @@ pub struct Plan {
     pub fails_one_in: Option<u64>,
     /// Every call fails whose step is from the first of these on, and before the second.
     pub fails_within: Option<(u64, u64)>,
-    /// Every call that opens or creates something fails whose step is from the first of these on, and before the second: the
-    /// process has no file descriptor left.
+    /// Every call that opens or creates something fails whose step is from the first of these on,
+    /// and before the second: the process has no file descriptor left.
     pub without_descriptors: Option<(u64, u64)>,
     /// From this step on the disk takes no byte and no file more.
     pub full_from: Option<u64>,
@@ -406,8 +491,10 @@ impl State {
 
     /// Whether the call of this step fails while the machine runs on.
     fn fails(&mut self, one_in: Option<u64>) -> io::Result<()> {
-        let is_within =
-            self.plan.fails_within.is_some_and(|(from, to)| (from..to).contains(&(self.steps - 1)));
+        let is_within = self
+            .plan
+            .fails_within
+            .is_some_and(|(from, to)| (from..to).contains(&(self.steps - 1)));
         if is_within && self.rng.one_in(3) {
             Err(io::ErrorKind::StorageFull.into())
         } else if is_within || one_in.is_some_and(|n| self.rng.one_in(n)) {
@@ -436,11 +523,15 @@ impl State {
     }
 
     fn risky_call(&mut self) -> io::Result<()> {
-        self.step().and_then(|()| self.fails(self.plan.fails_one_in))
+        self.step()
+            .and_then(|()| self.fails(self.plan.fails_one_in))
     }
 
     fn find(&self, name: &str) -> io::Result<usize> {
-        self.names.get(name).copied().ok_or(io::ErrorKind::NotFound.into())
+        self.names
+            .get(name)
+            .copied()
+            .ok_or(io::ErrorKind::NotFound.into())
     }
 
     fn rename(&mut self, naming: Naming) {
@@ -454,16 +545,27 @@ impl State {
     }
 
     fn used(&self) -> usize {
-        self.names.values().map(|inode| self.inodes[*inode].cache.len()).sum()
+        self.names
+            .values()
+            .map(|inode| self.inodes[*inode].cache.len())
+            .sum()
     }
 
     fn write(&mut self, inode: usize, bytes: &[u8]) -> io::Result<()> {
-        let capacity = if self.is_full() { Some(0) } else { self.plan.capacity };
+        let capacity = if self.is_full() {
+            Some(0)
+        } else {
+            self.plan.capacity
+        };
         let room = capacity.map_or(bytes.len(), |capacity| capacity.saturating_sub(self.used()));
         let written = &bytes[..bytes.len().min(room)];
         let inode = &mut self.inodes[inode];
         inode.change([inode.cache.as_slice(), written].concat());
-        if written.len() < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        if written.len() < bytes.len() {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -479,7 +581,11 @@ fn survivor(inode: &Inode, rng: &mut Rng) -> Vec<u8> {
     let lengths: Vec<usize> = versions.iter().map(Vec::len).collect();
     let longest = lengths.iter().max().copied().unwrap_or(0);
     let synced = lengths[0];
-    let len = if rng.one_in(2) { *rng.pick(&lengths) } else { synced + rng.index(longest - synced + 1) };
+    let len = if rng.one_in(2) {
+        *rng.pick(&lengths)
+    } else {
+        synced + rng.index(longest - synced + 1)
+    };
     let mut bytes = vec![0; len.max(synced)];
     for (number, sector) in bytes.chunks_mut(SECTOR).enumerate() {
         let version = rng.pick(versions);
@@ -505,7 +611,17 @@ impl SimDisk {
         let (synced_names, rng) = (names.clone(), Rng::new(seed));
         let (pending, names_are_lost) = (vec![], false);
         let (steps, reads) = (0, Reads::default());
-        let state = State { inodes, names, synced_names, pending, names_are_lost, steps, reads, rng, plan };
+        let state = State {
+            inodes,
+            names,
+            synced_names,
+            pending,
+            names_are_lost,
+            steps,
+            reads,
+            rng,
+            plan,
+        };
         SimDisk(Arc::new(Mutex::new(state)))
     }
 
@@ -538,16 +654,27 @@ impl SimDisk {
     /// All files as they are read now.
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let state = self.state();
-        state.names.iter().map(|(name, inode)| (name.clone(), state.inodes[*inode].cache.clone())).collect()
+        state
+            .names
+            .iter()
+            .map(|(name, inode)| (name.clone(), state.inodes[*inode].cache.clone()))
+            .collect()
     }
 
-    /// The disk that the next life finds, with calls and a plan of its own. What this disk's files are asked later changes nothing there.
+    /// The disk that the next life finds, with calls and a plan of its own. What this disk's files
+    /// are asked later changes nothing there.
     pub fn after(&self, end: End, rng: &mut Rng) -> SimDisk {
         if end == End::Power {
             return SimDisk::with_files(self.after_crash(rng), rng.next_u64(), Plan::default());
         }
         let (rng, plan) = (Rng::new(rng.next_u64()), Plan::default());
-        let state = State { steps: 0, reads: Reads::default(), rng, plan, ..self.state().clone() };
+        let state = State {
+            steps: 0,
+            reads: Reads::default(),
+            rng,
+            plan,
+            ..self.state().clone()
+        };
         SimDisk(Arc::new(Mutex::new(state)))
     }
 
@@ -555,14 +682,21 @@ impl SimDisk {
     pub fn after_crash(&self, rng: &mut Rng) -> BTreeMap<String, Vec<u8>> {
         let state = self.state();
         let mut names = state.synced_names.clone();
-        let until = if rng.one_in(3) { state.pending.len() } else { rng.index(state.pending.len() + 1) };
+        let until = if rng.one_in(3) {
+            state.pending.len()
+        } else {
+            rng.index(state.pending.len() + 1)
+        };
         let in_order = rng.one_in(2);
         for naming in &state.pending[..until] {
             if in_order || rng.one_in(2) {
                 change(&mut names, naming);
             }
         }
-        names.iter().map(|(name, inode)| (name.clone(), survivor(&state.inodes[*inode], rng))).collect()
+        names
+            .iter()
+            .map(|(name, inode)| (name.clone(), survivor(&state.inodes[*inode], rng)))
+            .collect()
     }
 }
 
@@ -620,7 +754,10 @@ impl Storage for SimDisk {
         let inode = state.inodes.len();
         state.inodes.push(Inode::of(vec![]));
         state.rename(Naming::Link(name.into(), inode));
-        Ok(Box::new(SimFile { disk: self.clone(), inode }))
+        Ok(Box::new(SimFile {
+            disk: self.clone(),
+            inode,
+        }))
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {

@@ -53,7 +53,9 @@ pub fn check_walk<C: Order>(
         (None, Hold::Borrowed) => walk::<C, _, _>(table.cursor(), &rows, bounds, moves),
         (None, Hold::Owned) => walk::<C, _, _>(table.cursor().owned(), &rows, bounds, moves),
         (Some(at), Hold::Borrowed) => walk::<C, _, _>(table.cursor_at(at), &rows, bounds, moves),
-        (Some(at), Hold::Owned) => walk::<C, _, _>(table.cursor_at(at).owned(), &rows, bounds, moves),
+        (Some(at), Hold::Owned) => {
+            walk::<C, _, _>(table.cursor_at(at).owned(), &rows, bounds, moves)
+        }
     }
 }
 
@@ -72,8 +74,15 @@ fn walk<C: Order, H: Handle, L: Visibility>(
         let (result, wanted) = match one {
             Move::Seek(key) => (cursor.seek(key), Some(before(key))),
             Move::SeekVersion(key, sequence) => {
-                let order = |row: &&Row| C::plainly(&row.key, key).then(sequence.cmp(&row.sequence)).is_lt();
-                (cursor.seek_version(key, *sequence), Some(rows.partition_point(order)))
+                let order = |row: &&Row| {
+                    C::plainly(&row.key, key)
+                        .then(sequence.cmp(&row.sequence))
+                        .is_lt()
+                };
+                (
+                    cursor.seek_version(key, *sequence),
+                    Some(rows.partition_point(order)),
+                )
             }
             Move::SeekForPrev(key) => {
                 let after = rows.partition_point(|row| C::plainly(&row.key, key).is_le());
@@ -86,9 +95,13 @@ fn walk<C: Order, H: Handle, L: Visibility>(
         };
         let what = format!("step {step} {one:?} of a walk");
         at = wanted.filter(|wanted| *wanted < rows.len());
-        let moved = told(&what, result)?.map(|entry| row_of(&entry)).transpose()?;
+        let moved = told(&what, result)?
+            .map(|entry| row_of(&entry))
+            .transpose()?;
         same(&what, &moved.as_ref(), &at.map(|at| rows[at]))?;
-        let found = told("entry", cursor.entry())?.map(|entry| row_of(&entry)).transpose()?;
+        let found = told("entry", cursor.entry())?
+            .map(|entry| row_of(&entry))
+            .transpose()?;
         same("the entry under the cursor", &found, &moved)?;
         same("is_valid", &cursor.is_valid(), &at.is_some())?;
     }
@@ -105,9 +118,15 @@ fn both_ends<E>(
     let (mut front, mut back) = (0, wanted.len());
     for step in 0..wanted.len() + 2 {
         let from_front = ends.rotate_right(step as u32 % 64) & 1 == 0;
-        let item = if from_front { range.next() } else { range.next_back() };
+        let item = if from_front {
+            range.next()
+        } else {
+            range.next_back()
+        };
         let side = if from_front { "front" } else { "back" };
-        let found = item.transpose().map_err(|error| format!("{side} of a range: {error}"))?;
+        let found = item
+            .transpose()
+            .map_err(|error| format!("{side} of a range: {error}"))?;
         let found = found.as_ref().map(&row_of).transpose()?;
         let row = match (front < back, from_front) {
             (false, _) => None,
@@ -120,7 +139,11 @@ fn both_ends<E>(
                 Some(wanted[back])
             }
         };
-        same(&format!("{side} of a range, step {step}"), &found.as_ref(), &row)?;
+        same(
+            &format!("{side} of a range, step {step}"),
+            &found.as_ref(),
+            &row,
+        )?;
     }
     Ok(())
 }
@@ -175,7 +198,11 @@ pub fn check_versions<C: Order>(
     both_ends(table.versions(bounds).owned(), copied_row, ends, &rows)?;
     rows.sort_by(|a, b| C::plainly(&b.key, &a.key).then(b.sequence.cmp(&a.sequence)));
     descends(table.versions(bounds).descending(), row_of, &rows)?;
-    descends(table.versions(bounds).owned().descending(), copied_row, &rows)
+    descends(
+        table.versions(bounds).owned().descending(),
+        copied_row,
+        &rows,
+    )
 }
 
 pub fn check_descending<C: Order>(
@@ -198,23 +225,49 @@ fn descends<E>(
     rows: &[&Row],
 ) -> Verdict {
     for row in rows {
-        let entry = range.next().transpose().map_err(|error| format!("range_descending: {error}"))?;
+        let entry = range
+            .next()
+            .transpose()
+            .map_err(|error| format!("range_descending: {error}"))?;
         let found = entry.map(|entry| row_of(&entry)).transpose()?;
         same("range_descending", &found.as_ref(), &Some(*row))?;
     }
-    same("the end of range_descending", &range.next().is_none(), &true)?;
-    same("after the end of range_descending", &range.next().is_none(), &true)
+    same(
+        "the end of range_descending",
+        &range.next().is_none(),
+        &true,
+    )?;
+    same(
+        "after the end of range_descending",
+        &range.next().is_none(),
+        &true,
+    )
 }
 
 /// Estimates are exact up to ten entries; another test measures the error above.
-pub fn check_stats<C: Order>(table: &TableReader, model: &Model<C>, (start, end): (&End, &End)) -> Verdict {
-    let exact = model.raw().iter().filter(|row| inside::<C>(row, start, end)).count() as u64;
-    let stats = told("approximate_range_stats", table.approximate_range_stats((bound(start), bound(end))))?;
+pub fn check_stats<C: Order>(
+    table: &TableReader,
+    model: &Model<C>,
+    (start, end): (&End, &End),
+) -> Verdict {
+    let exact = model
+        .raw()
+        .iter()
+        .filter(|row| inside::<C>(row, start, end))
+        .count() as u64;
+    let stats = told(
+        "approximate_range_stats",
+        table.approximate_range_stats((bound(start), bound(end))),
+    )?;
     if exact <= 10 && model.policy != DuplicatePolicy::Replace {
         same("entries of a small range", &stats.entries, &exact)?;
     }
     let most = model.counts.entries - model.counts.range_deletes + model.counts.displaced;
-    same("estimates stay below the total", &(stats.entries <= most), &true)
+    same(
+        "estimates stay below the total",
+        &(stats.entries <= most),
+        &true,
+    )
 }
 
 /// Walks over a table that may be damaged, each with a step limit, against the rows that it holds.
@@ -223,8 +276,8 @@ pub fn check_stats<C: Order>(table: &TableReader, model: &Model<C>, (start, end)
 ///   front   a  b  !            ! = Corruption
 ///   back    e  d               taken together: a b ! d e, and c may be missing where the error stands
 /// ```
-/// A walk shows rows in order, each once. Rows that it leaves out are announced by an error in their place and are
-/// covered by the damage; each damage is reported once.
+/// A walk shows rows in order, each once. Rows that it leaves out are announced by an error in
+/// their place and are covered by the damage; each damage is reported once.
 #[cfg(feature = "fault-injection")]
 pub mod ends {
     use std::collections::BTreeSet;
@@ -257,7 +310,11 @@ pub mod ends {
         /// What these changes may cost.
         pub fn of(injector: &FaultInjector<'_>) -> Allowed {
             let mut allowed = Allowed::default();
-            for piece in injector.changed().into_keys().map(|piece| &injector.pieces()[piece]) {
+            for piece in injector
+                .changed()
+                .into_keys()
+                .map(|piece| &injector.pieces()[piece])
+            {
                 allowed.errors += 1;
                 match (piece.part, piece.region, &piece.owner) {
                     (Part::Control, _, _) => allowed.anything = true,
@@ -304,7 +361,11 @@ pub mod ends {
 
     impl Item for EntryBytes {
         fn came(self) -> Came {
-            Came::Row(self.user_key().to_vec(), self.sequence(), Some(self.value().to_vec()))
+            Came::Row(
+                self.user_key().to_vec(),
+                self.sequence(),
+                Some(self.value().to_vec()),
+            )
         }
     }
 
@@ -326,8 +387,8 @@ pub mod ends {
     pub enum Told {
         /// In the place of the missing rows.
         InPlace,
-        /// There or earlier: keys descend and versions do not, so damage between two keys is on both sides of one of
-        /// them.
+        /// There or earlier: keys descend and versions do not, so damage between two keys is on
+        /// both sides of one of them.
         InTime,
         /// Before what is beside the missing rows, by either end.
         AtEitherEnd,
@@ -367,15 +428,25 @@ pub mod ends {
             };
             let name = format!("{}@{sequence}", key.escape_ascii());
             let same = |row: &&Row| row.key == *key && row.sequence == *sequence;
-            let place = rows[at..].iter().position(same).ok_or(format!("{name} is shown out of place"))?;
-            if value.as_ref().is_some_and(|value| *value != rows[at + place].value) {
+            let place = rows[at..]
+                .iter()
+                .position(same)
+                .ok_or(format!("{name} is shown out of place"))?;
+            if value
+                .as_ref()
+                .is_some_and(|value| *value != rows[at + place].value)
+            {
                 return Err(format!("{name} has another value"));
             }
             missed(&rows[at..at + place], gap || is_told(errors, all))?;
             (at, gap) = (at + place + 1, false);
         }
         missed(&rows[at..], gap || is_told(errors, all))?;
-        if errors > allowed.errors { Err(format!("{errors} errors")) } else { Ok(()) }
+        if errors > allowed.errors {
+            Err(format!("{errors} errors"))
+        } else {
+            Ok(())
+        }
     }
 
     /// More steps than a walk over so many rows needs.
@@ -383,8 +454,8 @@ pub mod ends {
         4 * rows + 16
     }
 
-    /// Takes from both ends until they meet: bit n of `pattern` says which end makes step n, over and over. `pause` is
-    /// called before each step.
+    /// Takes from both ends until they meet: bit n of `pattern` says which end makes step n, over
+    /// and over. `pause` is called before each step.
     pub fn both_ends<E: Item>(
         mut range: impl DoubleEndedIterator<Item = Result<E, Error>>,
         (pattern, bits): (u64, u32),
@@ -395,7 +466,11 @@ pub mod ends {
         for step in 0..steps_max(rows) {
             pause(step);
             let from_front = pattern >> (step as u32 % bits) & 1 == 0;
-            match if from_front { range.next() } else { range.next_back() } {
+            match if from_front {
+                range.next()
+            } else {
+                range.next_back()
+            } {
                 Some(item) if from_front => front.push(Came::of(item)?),
                 Some(item) => back.push(Came::of(item)?),
                 None if range.next().is_none() && range.next_back().is_none() => {
@@ -464,7 +539,12 @@ pub mod ends {
             Step::Next => cursor.first(),
             Step::Prev => cursor.last(),
         };
-        let mut came: Vec<Came> = first.transpose().map(Came::of).transpose()?.into_iter().collect();
+        let mut came: Vec<Came> = first
+            .transpose()
+            .map(Came::of)
+            .transpose()?
+            .into_iter()
+            .collect();
         came.extend(steps(&mut cursor, step, rows)?);
         if step == Step::Prev {
             came.reverse();
@@ -484,21 +564,35 @@ pub mod ends {
         let mut rows = model.raw();
         rows.retain(|row| inside::<Bytewise>(row, start, end));
         let bounds = (bound(start), bound(end));
-        let told = |what: &str, snapshot: Option<u64>, rows: &[&Row], came: Result<Vec<Came>, String>| {
-            let when = match what {
-                "range_descending" => Told::AtEitherEnd,
-                "owned_range_descending" => Told::InTime,
-                _ => Told::InPlace,
+        let told =
+            |what: &str, snapshot: Option<u64>, rows: &[&Row], came: Result<Vec<Came>, String>| {
+                let when = match what {
+                    "range_descending" => Told::AtEitherEnd,
+                    "owned_range_descending" => Told::InTime,
+                    _ => Told::InPlace,
+                };
+                let verdict = came.and_then(|came| {
+                    judge(&came, rows, snapshot, allowed, when)
+                        .map_err(|text| format!("{text}: {came:?}"))
+                });
+                verdict.map_err(|text| {
+                    format!("{what} at {snapshot:?}, pattern {:b}: {text}", pattern.0)
+                })
             };
-            let verdict = came.and_then(|came| {
-                judge(&came, rows, snapshot, allowed, when).map_err(|text| format!("{text}: {came:?}"))
-            });
-            verdict.map_err(|text| format!("{what} at {snapshot:?}, pattern {:b}: {text}", pattern.0))
-        };
         let no_pause = |_| ();
         let count = rows.len();
-        told("range", None, &rows, both_ends(table.range(bounds), pattern, count, no_pause))?;
-        told("owned_range", None, &rows, both_ends(table.range(bounds).owned(), pattern, count, no_pause))?;
+        told(
+            "range",
+            None,
+            &rows,
+            both_ends(table.range(bounds), pattern, count, no_pause),
+        )?;
+        told(
+            "owned_range",
+            None,
+            &rows,
+            both_ends(table.range(bounds).owned(), pattern, count, no_pause),
+        )?;
         let versions = (version_bound(start, 0), version_bound(end, 1));
         let came = both_ends(table.versions(versions), pattern, count, no_pause);
         told("range_versions", None, &rows, came)?;
@@ -509,7 +603,12 @@ pub mod ends {
         down.sort_by(|a, b| b.key.cmp(&a.key).then(b.sequence.cmp(&a.sequence)));
         told("range_descending", None, &down, descending)?;
         let descending = table.versions(versions).owned().descending();
-        told("owned_range_descending", None, &down, one_end(descending, count, no_pause))?;
+        told(
+            "owned_range_descending",
+            None,
+            &down,
+            one_end(descending, count, no_pause),
+        )?;
         for step in [Step::Next, Step::Prev] {
             let cursor = table.cursor().with_bounds(bounds);
             told("a cursor", None, &rows, scan(cursor, step, count))?;
@@ -526,13 +625,23 @@ pub mod ends {
                 &rows,
                 both_ends(table.range_at(*snapshot, bounds), pattern, all, no_pause),
             )?;
-            let came = both_ends(table.range_at(*snapshot, bounds).owned(), pattern, all, no_pause);
+            let came = both_ends(
+                table.range_at(*snapshot, bounds).owned(),
+                pattern,
+                all,
+                no_pause,
+            );
             told("owned_range_at", at, &rows, came)?;
             for step in [Step::Next, Step::Prev] {
                 let cursor = table.cursor_at(*snapshot).with_bounds(bounds);
                 told("a resolved cursor", at, &rows, scan(cursor, step, all))?;
                 let cursor = table.cursor_at(*snapshot).owned().with_bounds(bounds);
-                told("an owned resolved cursor", at, &rows, scan(cursor, step, all))?;
+                told(
+                    "an owned resolved cursor",
+                    at,
+                    &rows,
+                    scan(cursor, step, all),
+                )?;
             }
         }
         Ok(())
@@ -540,8 +649,8 @@ pub mod ends {
 
     /// A bound of keys as one of versions: `side` 0 is the lower one.
     fn version_bound(end: &End, side: u8) -> Bound<(&[u8], u64)> {
-        // Included: from the first version on, or up to the last one. Excluded: after the last one, or before the first
-        // one.
+        // Included: from the first version on, or up to the last one. Excluded: after the last one,
+        // or before the first one.
         let newest = (end.0 == 1) == (side == 0);
         let sequence = if newest { u64::MAX } else { 0 };
         match end.0 {

@@ -1,5 +1,5 @@
-//! Several tables at once agree with a model, the keys are those of RocksDB's own db_bench, and its published command
-//! lines run unchanged.
+//! Several tables at once agree with a model, the keys are those of RocksDB's own db_bench, and its
+//! published command lines run unchanged.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,11 @@ use crate::settings::Settings;
 use crate::tables::{Db, Op, WriteOrder, Writing};
 use crate::{NAMES, bench, plan};
 
-const WRITING: Writing = Writing { sync: Sync::Never, order: WriteOrder::Concurrent, batch_protection: 0 };
+const WRITING: Writing = Writing {
+    sync: Sync::Never,
+    order: WriteOrder::Concurrent,
+    batch_protection: 0,
+};
 
 fn folder(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("pmt-db-bench-{name}-{}", std::process::id()))
@@ -23,9 +27,14 @@ fn folder(name: &str) -> PathBuf {
 #[test]
 fn every_published_command_is_read() {
     let mut changes: BTreeMap<&str, usize> = BTreeMap::new();
-    for line in include_str!("published.txt").lines().filter(|line| !line.starts_with('#')) {
+    for line in include_str!("published.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+    {
         let parts: Vec<&str> = line.split(" | ").collect();
-        let [change, _, command] = parts[..] else { panic!("three parts: {line}") };
+        let [change, _, command] = parts[..] else {
+            panic!("three parts: {line}")
+        };
         let words: Vec<&str> = command.split_whitespace().collect();
         let flags = Flags::parse(&words).unwrap_or_else(|error| panic!("{error}: {line}"));
         let settings = Settings::of(&flags).unwrap_or_else(|error| panic!("{error:?}: {line}"));
@@ -39,11 +48,16 @@ fn every_published_command_is_read() {
 #[test]
 fn benchmarks_are_known_or_refused_by_name() {
     let plan_of = |benchmarks: String| {
-        plan(&Settings::of(&Flags::parse(&[format!("--benchmarks={benchmarks}")]).unwrap()).unwrap())
+        plan(
+            &Settings::of(&Flags::parse(&[format!("--benchmarks={benchmarks}")]).unwrap()).unwrap(),
+        )
     };
     assert_eq!(plan_of(NAMES.join(",")).unwrap().len(), NAMES.len());
     let entries = plan_of("readrandom[-W2-X20],fillseq[X3-W4],readseq".into()).unwrap();
-    let repeats: Vec<_> = entries.iter().map(|entry| (entry.warm_ups, entry.runs)).collect();
+    let repeats: Vec<_> = entries
+        .iter()
+        .map(|entry| (entry.warm_ups, entry.runs))
+        .collect();
     assert_eq!(repeats, [(2, 20), (4, 3), (0, 1)]);
     for (name, wanted) in [
         ("compact", "compact has no meaning here: there are no files"),
@@ -87,24 +101,36 @@ fn keys_are_those_of_rocksdb() {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Compares everything that a database holds with the model: scans both ways, and a get of each key.
+/// Compares everything that a database holds with the model: scans both ways, and a get of each
+/// key.
 fn compare(db: &Db, model: &Model, keys: &[Vec<u8>], context: &str) {
     let mut session = db.session();
     let snapshot = db.snapshot();
     let version = std::sync::Arc::clone(session.version());
     for key in keys {
-        let expected = model.get(key).map_or(Answer::Absent, |value| Answer::Value(value.len()));
+        let expected = model
+            .get(key)
+            .map_or(Answer::Absent, |value| Answer::Value(value.len()));
         assert_eq!(version.get(key).unwrap(), expected, "{context}: {key:?}");
     }
     let answers: Vec<Answer> = MultiGet::default().get(&version, keys).unwrap().collect();
-    let expected =
-        keys.iter().map(|key| model.get(key).map_or(Answer::Absent, |value| Answer::Value(value.len())));
+    let expected = keys.iter().map(|key| {
+        model
+            .get(key)
+            .map_or(Answer::Absent, |value| Answer::Value(value.len()))
+    });
     assert!(answers.into_iter().eq(expected), "{context}: MultiGet");
     let mut scan = Scan::new(&version, snapshot, None);
     let check = |scan: &Scan<'_>, expected: Option<(&Vec<u8>, &Vec<u8>)>| {
-        let shown =
-            scan.entry().unwrap().map(|entry| (entry.user_key().to_vec(), entry.value().unwrap().to_vec()));
-        assert_eq!(shown, expected.map(|(key, value)| (key.clone(), value.clone())), "{context}");
+        let shown = scan
+            .entry()
+            .unwrap()
+            .map(|entry| (entry.user_key().to_vec(), entry.value().unwrap().to_vec()));
+        assert_eq!(
+            shown,
+            expected.map(|(key, value)| (key.clone(), value.clone())),
+            "{context}"
+        );
     };
     scan.first().unwrap();
     for expected in model {
@@ -166,12 +192,20 @@ fn write(
 fn several_tables_agree_with_a_model() {
     let keys: Vec<Vec<u8>> = (0u8..40).map(|number| vec![number]).collect();
     for seed in if cfg!(debug_assertions) { 1..3 } else { 1..9 } {
-        // Tables hold a few dozen writes, so that puts, deletes and range deletes of a key are in different ones.
-        let options = MemTableOptions::builder().write_buffer_size(24 << 10).build().unwrap();
+        // Tables hold a few dozen writes, so that puts, deletes and range deletes of a key are in
+        // different ones.
+        let options = MemTableOptions::builder()
+            .write_buffer_size(24 << 10)
+            .build()
+            .unwrap();
         let directory = folder(&format!("model-{seed}"));
         let journal = Journal::create(&directory, paranoid_memtable::ChecksumKind::Crc32c).unwrap();
         let db = Db::new(options.clone(), WRITING).unwrap();
-        let db = if seed % 2 == 0 { db.with_journal(journal) } else { db };
+        let db = if seed % 2 == 0 {
+            db.with_journal(journal)
+        } else {
+            db
+        };
         let (mut random, mut model, mut session) = (Twister::new(seed), Model::new(), db.session());
         for step in 0..40 {
             for _ in 0..20 {
@@ -179,10 +213,15 @@ fn several_tables_agree_with_a_model() {
             }
             compare(&db, &model, &keys, &format!("seed {seed}, step {step}"));
         }
-        assert!(session.version().tables.len() > 3, "seed {seed}: {}", session.version().tables.len());
+        assert!(
+            session.version().tables.len() > 3,
+            "seed {seed}: {}",
+            session.version().tables.len()
+        );
         if seed % 2 == 0 {
             let again = Db::new(options, WRITING).unwrap();
-            let replayed = journal::replay(&directory, |batch: &WriteBatch| again.replay(batch)).unwrap();
+            let replayed =
+                journal::replay(&directory, |batch: &WriteBatch| again.replay(batch)).unwrap();
             assert_eq!(replayed.map(|replayed| replayed.torn), Some(0));
             compare(&again, &model, &keys, &format!("seed {seed}, replayed"));
         }
@@ -192,7 +231,10 @@ fn several_tables_agree_with_a_model() {
 
 #[test]
 fn threads_write_across_rotations() {
-    let options = MemTableOptions::builder().write_buffer_size(64 << 10).build().unwrap();
+    let options = MemTableOptions::builder()
+        .write_buffer_size(64 << 10)
+        .build()
+        .unwrap();
     let db = Db::new(options, WRITING).unwrap();
     std::thread::scope(|scope| {
         for thread in 0u64..4 {
@@ -201,9 +243,15 @@ fn threads_write_across_rotations() {
                 let mut session = db.session();
                 for round in 0u64..400 {
                     let key = ((thread << 32) | (round % 50)).to_be_bytes();
-                    session.write(Op::Put(&key, &vec![0; usize::try_from(round).unwrap() + 1])).unwrap();
+                    session
+                        .write(Op::Put(&key, &vec![0; usize::try_from(round).unwrap() + 1]))
+                        .unwrap();
                     let read = session.version().get(&key).unwrap();
-                    assert_eq!(read, Answer::Value(usize::try_from(round).unwrap() + 1), "{thread}, {round}");
+                    assert_eq!(
+                        read,
+                        Answer::Value(usize::try_from(round).unwrap() + 1),
+                        "{thread}, {round}"
+                    );
                 }
             });
         }
@@ -213,7 +261,13 @@ fn threads_write_across_rotations() {
     assert!(version.tables.len() > 3);
     // Sequence numbers of a table are larger than those of the tables after it.
     for pair in version.tables.windows(2) {
-        let (newer, older) = (pair[0].stats().smallest_sequence, pair[1].stats().largest_sequence);
-        assert!(newer.is_none_or(|newer| Some(newer) > older), "{newer:?} {older:?}");
+        let (newer, older) = (
+            pair[0].stats().smallest_sequence,
+            pair[1].stats().largest_sequence,
+        );
+        assert!(
+            newer.is_none_or(|newer| Some(newer) > older),
+            "{newer:?} {older:?}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Runs one benchmark: starts its threads, adds up their times and counts, and makes the result lines.
+//! Runs one benchmark: starts its threads, adds up their times and counts, and makes the result
+//! lines.
 
 use std::fmt::Write;
 use std::sync::Barrier;
@@ -58,7 +59,8 @@ impl Thread<'_> {
     }
 }
 
-/// How long a thread works: a number of operations, or seconds, which are looked at every 1000 operations.
+/// How long a thread works: a number of operations, or seconds, which are looked at every 1000
+/// operations.
 #[derive(Debug)]
 pub(crate) struct Until {
     end: Option<Instant>,
@@ -107,7 +109,8 @@ pub(crate) struct Work {
     pub(crate) expected: u64,
 }
 
-/// Runs a benchmark once. `threads_before` is the number of threads that this command ran before: seeds go on from it.
+/// Runs a benchmark once. `threads_before` is the number of threads that this command ran before:
+/// seeds go on from it.
 pub(crate) fn run(
     settings: &Settings,
     db: &Db,
@@ -138,7 +141,10 @@ pub(crate) fn run(
         };
         let running: Vec<_> = (0..threads).map(start).collect();
         let panicked = |_| Err(Failure::Differs("a thread panicked".into()));
-        running.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+        running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(panicked))
+            .collect()
     });
     bar.finish_and_clear();
     let mut all: Option<Stats> = None;
@@ -167,8 +173,13 @@ fn one(
 ) -> Result<Stats, Failure> {
     let timed = shared.settings.timed.then_some(work.operation);
     let random = Twister::new(seed);
-    let mut thread =
-        Thread { shared, number, random, session: shared.db.session(), stats: Stats::start(timed) };
+    let mut thread = Thread {
+        shared,
+        number,
+        random,
+        session: shared.db.session(),
+        stats: Stats::start(timed),
+    };
     ready.wait();
     thread.stats = Stats::start(timed);
     let result = (work.run)(&mut thread);
@@ -281,7 +292,10 @@ impl Stats {
             "{name:<12} : {micros:11.3} micros/op {rate:.0} ops/sec {elapsed:.3} seconds {done} operations;{space}{extra}\n"
         );
         if let Some((word, histogram)) = &self.times {
-            text.push_str(&format!("Microseconds per {word}:\n{}\n", histogram.render()));
+            text.push_str(&format!(
+                "Microseconds per {word}:\n{}\n",
+                histogram.render()
+            ));
         }
         text
     }
@@ -338,18 +352,29 @@ impl Repeats {
         if stats.bytes > 0 {
             self.megabytes.push(stats.megabytes());
         }
-        if self.rates.len() < 2 { String::new() } else { self.average(name, "", shown) }
+        if self.rates.len() < 2 {
+            String::new()
+        } else {
+            self.average(name, "", shown)
+        }
     }
 
     fn average(&self, name: &str, pad: &str, shown: Shown) -> String {
         let (rate, rate_half) = (mean(&self.rates), half_width(&self.rates));
         let (speed, speed_half) = (mean(&self.megabytes), half_width(&self.megabytes));
         let (count, bytes) = (self.rates.len(), self.megabytes.len() == self.rates.len());
-        let count = if pad.is_empty() { count.to_string() } else { format!("{count:4}") };
+        let count = if pad.is_empty() {
+            count.to_string()
+        } else {
+            format!("{count:4}")
+        };
         match shown {
             Shown::Averages => {
-                let latency =
-                    if pad.is_empty() { String::new() } else { format!(" {:.3} ms/op;", 1e3 / rate) };
+                let latency = if pad.is_empty() {
+                    String::new()
+                } else {
+                    format!(" {:.3} ms/op;", 1e3 / rate)
+                };
                 let speed = format!("{speed:6.1} (\u{b1} {speed_half:.1}) MB/sec");
                 let tail = if bytes {
                     format!(";{latency} {speed}")
@@ -358,11 +383,17 @@ impl Repeats {
                 } else {
                     format!(";{}", latency.trim_end_matches(';'))
                 };
-                format!("{name} [AVG {count} runs] : {rate:.0} (\u{b1} {rate_half:.0}) ops/sec{tail}\n")
+                format!(
+                    "{name} [AVG {count} runs] : {rate:.0} (\u{b1} {rate_half:.0}) ops/sec{tail}\n"
+                )
             }
             Shown::Intervals => {
                 let tail = if bytes {
-                    format!("; ({:.1}, {:.1}) MB/sec", speed - speed_half, speed + speed_half)
+                    format!(
+                        "; ({:.1}, {:.1}) MB/sec",
+                        speed - speed_half,
+                        speed + speed_half
+                    )
                 } else {
                     String::new()
                 };
@@ -431,11 +462,22 @@ impl Histogram {
             bounds.push(two_digits(bound as u64));
         }
         let counts = vec![0; bounds.len()];
-        Histogram { bounds, counts, count: 0, sum: 0.0, squares: 0.0, min: u64::MAX, max: 0 }
+        Histogram {
+            bounds,
+            counts,
+            count: 0,
+            sum: 0.0,
+            squares: 0.0,
+            min: u64::MAX,
+            max: 0,
+        }
     }
 
     pub(crate) fn add(&mut self, value: u64) {
-        let at = self.bounds.partition_point(|bound| *bound < value).min(self.bounds.len() - 1);
+        let at = self
+            .bounds
+            .partition_point(|bound| *bound < value)
+            .min(self.bounds.len() - 1);
         self.counts[at] += 1;
         self.count += 1;
         self.sum += value as f64;
@@ -479,16 +521,34 @@ impl Histogram {
         let min = if self.count == 0 { 0 } else { self.min };
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "Count: {} Average: {average:.4}  StdDev: {deviation:.2}", self.count);
-        let _ = writeln!(text, "Min: {min}  Median: {:.4}  Max: {}", self.percentile(50.0), self.max);
-        let [p50, p75, p99, p999, p9999] = [50.0, 75.0, 99.0, 99.9, 99.99].map(|p| self.percentile(p));
+        let _ = writeln!(
+            text,
+            "Count: {} Average: {average:.4}  StdDev: {deviation:.2}",
+            self.count
+        );
+        let _ = writeln!(
+            text,
+            "Min: {min}  Median: {:.4}  Max: {}",
+            self.percentile(50.0),
+            self.max
+        );
+        let [p50, p75, p99, p999, p9999] =
+            [50.0, 75.0, 99.0, 99.9, 99.99].map(|p| self.percentile(p));
         let _ = writeln!(
             text,
             "Percentiles: P50: {p50:.2} P75: {p75:.2} P99: {p99:.2} P99.9: {p999:.2} P99.99: {p9999:.2}"
         );
-        let _ = writeln!(text, "------------------------------------------------------");
+        let _ = writeln!(
+            text,
+            "------------------------------------------------------"
+        );
         let mut passed = 0.0;
-        for (at, bucket) in self.counts.iter().enumerate().filter(|(_, bucket)| **bucket > 0) {
+        for (at, bucket) in self
+            .counts
+            .iter()
+            .enumerate()
+            .filter(|(_, bucket)| **bucket > 0)
+        {
             let left = if at == 0 { 0 } else { self.bounds[at - 1] };
             let bracket = if at == 0 { '[' } else { '(' };
             let share = *bucket as f64 / count * 100.0;
@@ -524,22 +584,33 @@ mod tests {
         let line = "fillrandom   :       3.200 micros/op 312500 ops/sec 0.064 seconds 20000 operations;   34.6 MB/s\n";
         assert_eq!(one.report("fillrandom"), line);
         one.message = "(12409 of 20000 found)\n".into();
-        assert!(one.report("readrandom").ends_with("operations;   34.6 MB/s (12409 of 20000 found)\n\n"));
+        assert!(
+            one.report("readrandom")
+                .ends_with("operations;   34.6 MB/s (12409 of 20000 found)\n\n")
+        );
         let mut none = stats(20_000, 0, 64);
         assert!(none.report("readseq").ends_with(" operations;\n"));
         none.message = "(0 of 20000 found)\n".into();
-        assert!(none.report("readmissing").ends_with(" operations; (0 of 20000 found)\n\n"));
+        assert!(
+            none.report("readmissing")
+                .ends_with(" operations; (0 of 20000 found)\n\n")
+        );
     }
 
     #[test]
     fn repeats_are_summed_up() {
         let mut repeats = Repeats::default();
-        assert_eq!(repeats.add(&stats(1_000, 1 << 20, 100), "x", Shown::Averages), "");
+        assert_eq!(
+            repeats.add(&stats(1_000, 1 << 20, 100), "x", Shown::Averages),
+            ""
+        );
         let line = repeats.add(&stats(1_000, 1 << 20, 50), "x", Shown::Averages);
-        assert_eq!(line, "x [AVG 2 runs] : 15000 (\u{b1} 9800) ops/sec;   15.0 (\u{b1} 9.8) MB/sec\n");
+        assert_eq!(
+            line,
+            "x [AVG 2 runs] : 15000 (\u{b1} 9800) ops/sec;   15.0 (\u{b1} 9.8) MB/sec\n"
+        );
         let last = repeats.finish("x", Shown::Averages);
-        let average =
-            "x [AVG    2 runs] : 15000 (\u{b1} 9800) ops/sec; 0.067 ms/op;   15.0 (\u{b1} 9.8) MB/sec\n";
+        let average = "x [AVG    2 runs] : 15000 (\u{b1} 9800) ops/sec; 0.067 ms/op;   15.0 (\u{b1} 9.8) MB/sec\n";
         let median = "x [MEDIAN 2 runs] : 15000 ops/sec;   15.0 MB/sec\n";
         assert_eq!(last, format!("\n{average}{median}"));
         let interval = "\nx [CI95    2 runs] : (5200, 24800) ops/sec; (5.2, 24.8) MB/sec\n";
@@ -549,16 +620,27 @@ mod tests {
     #[test]
     fn buckets_are_those_of_rocksdb() {
         let mut histogram = Histogram::new();
-        let first = [1, 2, 3, 4, 6, 10, 15, 22, 34, 51, 76, 110, 170, 250, 380, 580, 870, 1300, 1900, 2900];
+        let first = [
+            1, 2, 3, 4, 6, 10, 15, 22, 34, 51, 76, 110, 170, 250, 380, 580, 870, 1300, 1900, 2900,
+        ];
         assert_eq!(histogram.bounds[..20], first);
         for value in 0..1_000 {
             histogram.add(value);
         }
         let text = histogram.render();
-        assert!(text.starts_with("Count: 1000 Average: 499.5000  StdDev: 288.67\n"), "{text}");
-        assert!(text.contains("\n(     380,     580 ]      200  20.000%  58.100% ####\n"), "{text}");
+        assert!(
+            text.starts_with("Count: 1000 Average: 499.5000  StdDev: 288.67\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\n(     380,     580 ]      200  20.000%  58.100% ####\n"),
+            "{text}"
+        );
         let mut twice = histogram.clone();
         twice.merge(&histogram);
-        assert_eq!(twice.render().lines().next(), Some("Count: 2000 Average: 499.5000  StdDev: 288.67"));
+        assert_eq!(
+            twice.render().lines().next(),
+            Some("Count: 2000 Average: 499.5000  StdDev: 288.67")
+        );
     }
 }

@@ -27,33 +27,71 @@ enum Order {
     Unique,
 }
 
-const PLAIN: Fill = Fill { order: Order::Ascending, batch_size: None, value_size: None, fraction: 1 };
+const PLAIN: Fill = Fill {
+    order: Order::Ascending,
+    batch_size: None,
+    value_size: None,
+    fraction: 1,
+};
 
 pub(crate) fn fill_seq(thread: &mut Thread<'_>) -> Result<(), Failure> {
     fill(thread, PLAIN)
 }
 
 pub(crate) fn fill_random(thread: &mut Thread<'_>) -> Result<(), Failure> {
-    fill(thread, Fill { order: Order::Random, ..PLAIN })
+    fill(
+        thread,
+        Fill {
+            order: Order::Random,
+            ..PLAIN
+        },
+    )
 }
 
 pub(crate) fn fill_unique_random(thread: &mut Thread<'_>) -> Result<(), Failure> {
-    fill(thread, Fill { order: Order::Unique, ..PLAIN })
+    fill(
+        thread,
+        Fill {
+            order: Order::Unique,
+            ..PLAIN
+        },
+    )
 }
 
 pub(crate) fn fill_batch(thread: &mut Thread<'_>) -> Result<(), Failure> {
-    fill(thread, Fill { batch_size: Some(1000), ..PLAIN })
+    fill(
+        thread,
+        Fill {
+            batch_size: Some(1000),
+            ..PLAIN
+        },
+    )
 }
 
 pub(crate) fn fill_sync(thread: &mut Thread<'_>) -> Result<(), Failure> {
-    fill(thread, Fill { order: Order::Random, fraction: 1000, ..PLAIN })
+    fill(
+        thread,
+        Fill {
+            order: Order::Random,
+            fraction: 1000,
+            ..PLAIN
+        },
+    )
 }
 
 /// Bytes of a value of fill100K.
 pub(crate) const LARGE_VALUE: usize = 100_000;
 
 pub(crate) fn fill_100k(thread: &mut Thread<'_>) -> Result<(), Failure> {
-    fill(thread, Fill { order: Order::Random, value_size: Some(LARGE_VALUE), fraction: 1000, ..PLAIN })
+    fill(
+        thread,
+        Fill {
+            order: Order::Random,
+            value_size: Some(LARGE_VALUE),
+            fraction: 1000,
+            ..PLAIN
+        },
+    )
 }
 
 fn of_write(error: Error) -> Failure {
@@ -71,7 +109,10 @@ struct RangeWriter {
 impl RangeWriter {
     /// Counts a put, and writes a range delete if one is due after it.
     fn after_put(&mut self, thread: &mut Thread<'_>, numbers: &mut Numbers) -> Result<(), Failure> {
-        let (plan, keys) = (thread.shared.settings.range_deletes, thread.shared.settings.keys);
+        let (plan, keys) = (
+            thread.shared.settings.range_deletes,
+            thread.shared.settings.keys,
+        );
         self.puts += 1;
         if plan.each == 0 || self.puts <= plan.after {
             return Ok(());
@@ -92,7 +133,9 @@ impl RangeWriter {
         }
         keys.write(begin, &mut self.start);
         keys.write(begin + plan.width, &mut self.end);
-        thread.session.write(Op::DeleteRange(&self.start, &self.end))
+        thread
+            .session
+            .write(Op::DeleteRange(&self.start, &self.end))
     }
 }
 
@@ -102,15 +145,24 @@ fn fill(thread: &mut Thread<'_>, fill: Fill) -> Result<(), Failure> {
     let operations = (extent.writes / fill.fraction).max(1);
     let mut numbers = match fill.order {
         Order::Ascending => Numbers::Ascending { next: 0 },
-        Order::Random => Numbers::Random { bound: extent.num + ranges.max },
+        Order::Random => Numbers::Random {
+            bound: extent.num + ranges.max,
+        },
         Order::Unique => {
             let order = Twister::new(settings.seed).permutation(extent.num + ranges.max);
             Numbers::Unique { order, next: 0 }
         }
     };
-    let mut values = Values::new(thread.shared.pool, fill.value_size.unwrap_or(settings.value_size));
+    let mut values = Values::new(
+        thread.shared.pool,
+        fill.value_size.unwrap_or(settings.value_size),
+    );
     let batch_size = fill.batch_size.unwrap_or(settings.batch_size) as u64;
-    let seconds = if fill.order == Order::Random { extent.duration } else { 0 };
+    let seconds = if fill.order == Order::Random {
+        extent.duration
+    } else {
+        0
+    };
     let mut until = Until::new(seconds, operations);
     let (mut key, mut range_writer) = (Vec::new(), RangeWriter::default());
     let mut batch = settings_batch(thread);
@@ -118,7 +170,9 @@ fn fill(thread: &mut Thread<'_>, fill: Fill) -> Result<(), Failure> {
         numbers.before_batch(&mut thread.random);
         batch.clear();
         for _ in 0..batch_size {
-            settings.keys.write(numbers.next(&mut thread.random), &mut key);
+            settings
+                .keys
+                .write(numbers.next(&mut thread.random), &mut key);
             let value = values.next();
             if batch_size == 1 {
                 thread.session.write(Op::Put(&key, value))?;
@@ -166,7 +220,11 @@ pub(crate) fn delete_random(thread: &mut Thread<'_>) -> Result<(), Failure> {
 fn delete(thread: &mut Thread<'_>, order: Order) -> Result<(), Failure> {
     let settings = thread.shared.settings;
     let batch_size = settings.batch_size as u64;
-    let seconds = if order == Order::Random { settings.extent.duration } else { 0 };
+    let seconds = if order == Order::Random {
+        settings.extent.duration
+    } else {
+        0
+    };
     let mut until = Until::new(seconds, settings.extent.deletes);
     let (mut key, mut batch, mut next) = (Vec::new(), settings_batch(thread), 0);
     while until.more(batch_size) && !thread.in_vain() {
@@ -194,7 +252,9 @@ fn delete(thread: &mut Thread<'_>, order: Order) -> Result<(), Failure> {
 pub(crate) fn write_beside_readers(thread: &mut Thread<'_>) -> Result<(), Failure> {
     let settings = thread.shared.settings;
     let mut values = Values::new(thread.shared.pool, settings.value_size);
-    let mut numbers = Numbers::Random { bound: settings.extent.num };
+    let mut numbers = Numbers::Random {
+        bound: settings.extent.num,
+    };
     let (mut key, mut range_writer, mut written) = (Vec::new(), RangeWriter::default(), 0);
     while !thread.in_vain() {
         let done = if settings.finish_after_writes {
@@ -205,7 +265,9 @@ pub(crate) fn write_beside_readers(thread: &mut Thread<'_>) -> Result<(), Failur
         if done {
             break;
         }
-        settings.keys.write(numbers.next(&mut thread.random), &mut key);
+        settings
+            .keys
+            .write(numbers.next(&mut thread.random), &mut key);
         thread.session.write(Op::Put(&key, values.next()))?;
         range_writer.after_put(thread, &mut numbers)?;
         written += 1;
@@ -229,7 +291,8 @@ pub(crate) struct KeyShape {
     pub(crate) prefixes: u64,
 }
 
-/// Writes the lowest bytes of a number, highest first, into all of `bytes`, and '0' after the eighth.
+/// Writes the lowest bytes of a number, highest first, into all of `bytes`, and '0' after the
+/// eighth.
 fn write_number(bytes: &mut [u8], number: u64) {
     let (number_bytes, padding) = bytes.split_at_mut(bytes.len().min(8));
     let all = number.to_be_bytes();
@@ -274,7 +337,8 @@ impl Numbers {
         }
     }
 
-    /// Draws what db_bench draws to choose a generator before each batch; the order of one generator stays the same.
+    /// Draws what db_bench draws to choose a generator before each batch; the order of one
+    /// generator stays the same.
     fn before_batch(&self, random: &mut Twister) {
         if !matches!(self, Numbers::Ascending { .. }) {
             random.next();
@@ -284,8 +348,9 @@ impl Numbers {
 
 // The random numbers and values of RocksDB's db_bench: equal seeds give equal keys and bytes.
 //
-// Keys come from the 64-bit Mersenne twister, one per thread. Values are slices of a pool of compressible text that
-// the minimal-standard generator fills; a writer walks the pool and starts over at its end.
+// Keys come from the 64-bit Mersenne twister, one per thread. Values are slices of a pool of
+// compressible text that the minimal-standard generator fills; a writer walks the pool and starts
+// over at its end.
 
 /// Words of the twister's state.
 const WORDS: usize = 312;
@@ -313,8 +378,13 @@ impl Twister {
 
     fn refill(&mut self) {
         for at in 0..WORDS {
-            let joined = (self.words[at] & UPPER_BITS) | (self.words[(at + 1) % WORDS] & !UPPER_BITS);
-            let twist = if joined & 1 == 1 { 0xB502_6F5A_A966_19E9 } else { 0 };
+            let joined =
+                (self.words[at] & UPPER_BITS) | (self.words[(at + 1) % WORDS] & !UPPER_BITS);
+            let twist = if joined & 1 == 1 {
+                0xB502_6F5A_A966_19E9
+            } else {
+                0
+            };
             self.words[at] = self.words[(at + MIDDLE) % WORDS] ^ (joined >> 1) ^ twist;
         }
         self.used = 0;
@@ -348,8 +418,8 @@ impl Twister {
     }
 }
 
-/// Length of a piece of the pool. One half of it is random and the other repeats it, so that a compressor halves the
-/// pool.
+/// Length of a piece of the pool. One half of it is random and the other repeats it, so that a
+/// compressor halves the pool.
 const PIECE: usize = 100;
 const POOL_MIN: usize = 1 << 20;
 
@@ -379,7 +449,11 @@ pub(crate) struct Values<'a> {
 
 impl<'a> Values<'a> {
     pub(crate) fn new(pool: &'a [u8], len: usize) -> Self {
-        Values { pool, at: 0, len: len.min(pool.len()) }
+        Values {
+            pool,
+            at: 0,
+            len: len.min(pool.len()),
+        }
     }
 
     pub(crate) fn next(&mut self) -> &'a [u8] {
@@ -399,12 +473,24 @@ mod tests {
     #[test]
     fn keys_are_laid_out_as_in_rocksdb() {
         let mut key = Vec::new();
-        let plain = KeyShape { key_size: 16, prefix_size: 7, prefixes: 0 };
+        let plain = KeyShape {
+            key_size: 16,
+            prefix_size: 7,
+            prefixes: 0,
+        };
         plain.write(0x0102, &mut key);
         assert_eq!(key, b"\0\0\0\0\0\0\x01\x0200000000");
-        KeyShape { key_size: 3, ..plain }.write(0x0102_0304, &mut key);
+        KeyShape {
+            key_size: 3,
+            ..plain
+        }
+        .write(0x0102_0304, &mut key);
         assert_eq!(key, b"\x02\x03\x04");
-        let prefixed = KeyShape { key_size: 16, prefix_size: 10, prefixes: 256 };
+        let prefixed = KeyShape {
+            key_size: 16,
+            prefix_size: 10,
+            prefixes: 256,
+        };
         prefixed.write(0x0102, &mut key);
         assert_eq!(key, b"\0\0\0\0\0\0\0\x0200\0\0\0\0\x01\x02");
     }

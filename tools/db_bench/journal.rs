@@ -1,4 +1,5 @@
-//! The journal: every batch that was written, in the order of their sequence numbers, for the next command.
+//! The journal: every batch that was written, in the order of their sequence numbers, for the next
+//! command.
 //!
 //! ```text
 //!   file    magic (8) | checksum kind (1) | record | record ..
@@ -57,14 +58,18 @@ pub(crate) fn path(directory: &Path) -> PathBuf {
     directory.join("journal.pmt")
 }
 
-/// Whether there is a journal at the journal's path. A file of another kind is an error and is left alone.
+/// Whether there is a journal at the journal's path. A file of another kind is an error and is left
+/// alone.
 fn is_there(directory: &Path) -> Result<bool, Failure> {
     let path = path(directory);
     let mut magic = [0; MAGIC.len()];
     match File::open(&path).and_then(|mut file| file.read_exact(&mut magic)) {
         Ok(()) if magic == *MAGIC => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        _ => Err(Failure::Cannot(format!("{} is there and is no journal", path.display()))),
+        _ => Err(Failure::Cannot(format!(
+            "{} is there and is no journal",
+            path.display()
+        ))),
     }
 }
 
@@ -87,10 +92,16 @@ impl Journal {
         header.push(kind.as_u8());
         let made = File::create(&path).and_then(|mut file| file.write_all(&header).map(|()| file));
         let file = made.map_err(|error| failed(&path, &error))?;
-        Ok(Journal { file, path, kind, record: Vec::new() })
+        Ok(Journal {
+            file,
+            path,
+            kind,
+            record: Vec::new(),
+        })
     }
 
-    /// Opens a journal that was replayed, to write after its last whole record. A torn one is cut off.
+    /// Opens a journal that was replayed, to write after its last whole record. A torn one is cut
+    /// off.
     pub(crate) fn reopen(directory: &Path, replayed: &Replayed) -> Result<Journal, Failure> {
         let path = path(directory);
         let open = || {
@@ -99,13 +110,21 @@ impl Journal {
             Ok(file)
         };
         let file = open().map_err(|error| failed(&path, &error))?;
-        Ok(Journal { file, path, kind: replayed.kind, record: Vec::new() })
+        Ok(Journal {
+            file,
+            path,
+            kind: replayed.kind,
+            record: Vec::new(),
+        })
     }
 
     /// Adds a batch in one write.
     pub(crate) fn append(&mut self, batch: &WriteBatch, sync: Sync) -> Result<(), Failure> {
         let bytes = batch.as_bytes();
-        let Some(len) = u32::try_from(bytes.len()).ok().filter(|_| bytes.len() <= RECORD_MAX) else {
+        let Some(len) = u32::try_from(bytes.len())
+            .ok()
+            .filter(|_| bytes.len() <= RECORD_MAX)
+        else {
             return Err(Failure::Cannot(format!(
                 "a batch of {} bytes is too long for the journal",
                 bytes.len()
@@ -113,11 +132,16 @@ impl Journal {
         };
         self.record.clear();
         self.record.extend_from_slice(&len.to_le_bytes());
-        self.record.extend_from_slice(&self.kind.checksum(bytes).to_le_bytes());
+        self.record
+            .extend_from_slice(&self.kind.checksum(bytes).to_le_bytes());
         self.record.extend_from_slice(bytes);
-        self.file.write_all(&self.record).map_err(|error| failed(&self.path, &error))?;
+        self.file
+            .write_all(&self.record)
+            .map_err(|error| failed(&self.path, &error))?;
         if sync == Sync::EachWrite {
-            self.file.sync_data().map_err(|error| failed(&self.path, &error))?;
+            self.file
+                .sync_data()
+                .map_err(|error| failed(&self.path, &error))?;
         }
         Ok(())
     }
@@ -134,15 +158,28 @@ pub(crate) fn replay(
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(&path, &error)),
     };
-    let len = file.metadata().map_err(|error| failed(&path, &error))?.len();
+    let len = file
+        .metadata()
+        .map_err(|error| failed(&path, &error))?
+        .len();
     let mut file = BufReader::with_capacity(1 << 20, file);
-    let damaged =
-        |at: u64, what: &str| Failure::Differs(format!("{}: damaged at byte {at}: {what}", path.display()));
+    let damaged = |at: u64, what: &str| {
+        Failure::Differs(format!("{}: damaged at byte {at}: {what}", path.display()))
+    };
     let mut header = [0; FILE_HEADER];
-    let kind = file.read_exact(&mut header).ok().filter(|()| header.starts_with(MAGIC));
+    let kind = file
+        .read_exact(&mut header)
+        .ok()
+        .filter(|()| header.starts_with(MAGIC));
     let kind = kind.and_then(|()| ChecksumKind::try_from(header[8]).ok());
-    let kind = kind.ok_or_else(|| Failure::Cannot(format!("{} is not a journal", path.display())))?;
-    let mut replayed = Replayed { batches: 0, whole: FILE_HEADER as u64, torn: 0, kind };
+    let kind =
+        kind.ok_or_else(|| Failure::Cannot(format!("{} is not a journal", path.display())))?;
+    let mut replayed = Replayed {
+        batches: 0,
+        whole: FILE_HEADER as u64,
+        torn: 0,
+        kind,
+    };
     let mut bytes = Vec::new();
     while replayed.whole < len {
         let left = len - replayed.whole;
@@ -167,7 +204,11 @@ pub(crate) fn replay(
 }
 
 /// The checksum and the length on disk of the next record; `None` if the file ends inside it.
-fn next(file: &mut impl Read, left: u64, bytes: &mut Vec<u8>) -> Result<Option<(u32, u64)>, std::io::Error> {
+fn next(
+    file: &mut impl Read,
+    left: u64,
+    bytes: &mut Vec<u8>,
+) -> Result<Option<(u32, u64)>, std::io::Error> {
     if left < RECORD_HEADER as u64 {
         return Ok(None);
     }
@@ -214,7 +255,10 @@ mod tests {
             journal.append(&batch(number), Sync::EachWrite).unwrap();
         }
         let (sequences, whole) = read(&directory).unwrap();
-        assert_eq!((sequences, whole.batches, whole.torn), (vec![0, 1, 2], 3, 0));
+        assert_eq!(
+            (sequences, whole.batches, whole.torn),
+            (vec![0, 1, 2], 3, 0)
+        );
         let path = path(&directory);
         let bytes = std::fs::read(&path).unwrap();
         let record = (bytes.len() - 9) / 3;
@@ -222,17 +266,28 @@ mod tests {
             std::fs::write(&path, &bytes[..cut]).unwrap();
             let (sequences, replayed) = read(&directory).unwrap();
             let (records, torn) = ((cut - 9) / record, (cut - 9) % record);
-            assert_eq!((sequences.len(), replayed.torn), (records, torn as u64), "cut at {cut}");
+            assert_eq!(
+                (sequences.len(), replayed.torn),
+                (records, torn as u64),
+                "cut at {cut}"
+            );
             let mut journal = Journal::reopen(&directory, &replayed).unwrap();
             journal.append(&batch(9), Sync::Never).unwrap();
             let (sequences, replayed) = read(&directory).unwrap();
-            assert_eq!((sequences.last(), replayed.torn), (Some(&9), 0), "cut at {cut}");
+            assert_eq!(
+                (sequences.last(), replayed.torn),
+                (Some(&9), 0),
+                "cut at {cut}"
+            );
         }
         for at in 9 + 8..9 + record {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
             std::fs::write(&path, &damaged).unwrap();
-            assert!(matches!(read(&directory), Err(Failure::Differs(_))), "damage at {at}");
+            assert!(
+                matches!(read(&directory), Err(Failure::Differs(_))),
+                "damage at {at}"
+            );
         }
         let mut damaged = bytes.clone();
         damaged[bytes.len() - 1] ^= 1;

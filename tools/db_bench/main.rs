@@ -1,14 +1,16 @@
-//! RocksDB's db_bench over tables of this crate: an active one and frozen ones after it, and no files but a journal.
+//! RocksDB's db_bench over tables of this crate: an active one and frozen ones after it, and no
+//! files but a journal.
 //!
 //! ```text
 //!   cargo run --release --example db_bench -- --benchmarks=fillseq,readrandom[-X20] --num=250000
 //!   cargo run --release --example db_bench -- --help
 //! ```
-//! Flags, key layout, values, benchmarks and result lines are RocksDB's: its published command lines run as they are,
-//! and scripts that read its lines read these. With the same seed the keys are those of RocksDB 7.8.3. What differs:
-//! a full table is frozen and stays in memory, nothing is flushed; the journal is one file in the directory `--db`,
-//! which `--use_existing_db` replays; without a journal and without callers' digests single writes go to the table without a
-//! batch. Exit code 0: it ran; 1: memory or journal is damaged; 2: the command cannot be run.
+//! Flags, key layout, values, benchmarks and result lines are RocksDB's: its published command
+//! lines run as they are, and scripts that read its lines read these. With the same seed the keys
+//! are those of RocksDB 7.8.3. What differs: a full table is frozen and stays in memory, nothing is
+//! flushed; the journal is one file in the directory `--db`, which `--use_existing_db` replays;
+//! without a journal and without callers' digests single writes go to the table without a batch.
+//! Exit code 0: it ran; 1: memory or journal is damaged; 2: the command cannot be run.
 
 #![forbid(unsafe_code)]
 
@@ -40,11 +42,17 @@ use tables::Db;
 fn main() -> ExitCode {
     sigpipe::reset();
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.iter().any(|word| matches!(word.trim_start_matches('-'), "help" | "h")) {
+    if words
+        .iter()
+        .any(|word| matches!(word.trim_start_matches('-'), "help" | "h"))
+    {
         print!("{}", flags::help());
         return ExitCode::SUCCESS;
     }
-    match Flags::parse(&words).map_err(Failure::Cannot).and_then(|flags| run(&flags)) {
+    match Flags::parse(&words)
+        .map_err(Failure::Cannot)
+        .and_then(|flags| run(&flags))
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
@@ -60,7 +68,10 @@ fn run(flags: &Flags) -> Result<(), Failure> {
     let mut threads_before = 0;
     for entry in entries {
         if entry.benchmark.ground == Ground::Fresh && settings.start == Start::Existing {
-            println!("{:<12} : skipped (--use_existing_db is true)", entry.benchmark.name);
+            println!(
+                "{:<12} : skipped (--use_existing_db is true)",
+                entry.benchmark.name
+            );
             continue;
         }
         if entry.benchmark.writes() && settings.journaling == Journaling::ReadOnly {
@@ -90,7 +101,11 @@ fn repeat(
     pool: &[u8],
     threads_before: &mut u64,
 ) -> Result<(), Failure> {
-    let Entry { benchmark, warm_ups, runs } = entry;
+    let Entry {
+        benchmark,
+        warm_ups,
+        runs,
+    } = entry;
     let mut run = || bench::run(settings, db, pool, &benchmark.work, threads_before);
     if benchmark.work.measured == Measured::Nothing {
         return run().map(drop);
@@ -147,10 +162,17 @@ fn replay(settings: &Settings, db: &Db) -> Result<Option<journal::Replayed>, Fai
     bar.finish_and_clear();
     let path = journal::path(&settings.directory);
     match replayed? {
-        None => Err(Failure::Cannot(format!("--use_existing_db: there is no {}", path.display()))),
+        None => Err(Failure::Cannot(format!(
+            "--use_existing_db: there is no {}",
+            path.display()
+        ))),
         Some(replayed) => {
             let elapsed = started.elapsed().as_secs_f64();
-            eprintln!("replayed {} batches of {} in {elapsed:.3} s", replayed.batches, path.display());
+            eprintln!(
+                "replayed {} batches of {} in {elapsed:.3} s",
+                replayed.batches,
+                path.display()
+            );
             if replayed.torn > 0 {
                 eprintln!(
                     "warning: {} ends in the middle of a record: the last {} bytes are left out",
@@ -166,8 +188,14 @@ fn replay(settings: &Settings, db: &Db) -> Result<Option<journal::Replayed>, Fai
 /// A progress bar on stderr; nothing is drawn if that is no terminal.
 fn progress(steps: u64) -> ProgressBar {
     let (bar, template) = match steps {
-        0 => (ProgressBar::new_spinner(), "{spinner} {pos} batches {elapsed}"),
-        _ => (ProgressBar::new(steps), "[{bar:40}] {pos}/{len} ops  {eta} left"),
+        0 => (
+            ProgressBar::new_spinner(),
+            "{spinner} {pos} batches {elapsed}",
+        ),
+        _ => (
+            ProgressBar::new(steps),
+            "[{bar:40}] {pos}/{len} ops  {eta} left",
+        ),
     };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
@@ -189,7 +217,10 @@ fn introduce(settings: &Settings) {
     println!("RawSize:    {raw:.1} MB (estimated)");
     println!("Compression: NoCompression");
     println!("Memtablerep: SkipList");
-    println!("Protection: {} bytes", settings.table.paranoid().protection_bytes());
+    println!(
+        "Protection: {} bytes",
+        settings.table.paranoid().protection_bytes()
+    );
     if cfg!(debug_assertions) {
         println!("WARNING: Assertions are enabled; benchmarks unnecessarily slow");
     }
@@ -243,21 +274,35 @@ fn expected(settings: &Settings, name: &str) -> u64 {
         "fillsync" | "fill100K" => settings.extent.writes / 1000,
         _ if name.starts_with("fill") || name == "overwrite" => settings.extent.writes,
         _ if name.starts_with("delete") => settings.extent.deletes,
-        "crc32c" | "xxhash" | "xxhash64" | "xxh3" => settings.checksum_bytes / settings.block_size as u64,
+        "crc32c" | "xxhash" | "xxhash64" | "xxh3" => {
+            settings.checksum_bytes / settings.block_size as u64
+        }
         _ => settings.extent.reads,
     }
 }
 
 /// The benchmark of a name.
 fn find(settings: &Settings, name: &str) -> Option<Benchmark> {
-    let work = |run, operation| Work { run, operation, measured: Measured::All, single: false, expected: 0 };
-    let beside = |run, operation| Work { measured: Measured::AllButLast, ..work(run, operation) };
+    let work = |run, operation| Work {
+        run,
+        operation,
+        measured: Measured::All,
+        single: false,
+        expected: 0,
+    };
+    let beside = |run, operation| Work {
+        measured: Measured::AllButLast,
+        ..work(run, operation)
+    };
     let fresh = |work| (Ground::Fresh, work);
     let kept = |work| (Ground::Kept, work);
     let (ground, work) = match name {
         "fillseq" => fresh(work(fills::fill_seq, "write")),
         "fillrandom" => fresh(work(fills::fill_random, "write")),
-        "filluniquerandom" => fresh(Work { single: true, ..work(fills::fill_unique_random, "write") }),
+        "filluniquerandom" => fresh(Work {
+            single: true,
+            ..work(fills::fill_unique_random, "write")
+        }),
         "fillbatch" => fresh(work(fills::fill_batch, "write")),
         "fillsync" => fresh(work(fills::fill_sync, "write")),
         "fill100K" => fresh(work(fills::fill_100k, "write")),
@@ -274,7 +319,11 @@ fn find(settings: &Settings, name: &str) -> Option<Benchmark> {
         "seekrandomwhilewriting" => kept(beside(reads::seek_random_while_writing, "seek")),
         "multireadwhilewriting" => kept(beside(reads::multi_read_while_writing, "read")),
         "approximatememtablestats" => kept(work(reads::approximate_stats, "other")),
-        "stats" => kept(Work { single: true, measured: Measured::Nothing, ..work(reads::stats, "other") }),
+        "stats" => kept(Work {
+            single: true,
+            measured: Measured::Nothing,
+            ..work(reads::stats, "other")
+        }),
         "crc32c" => kept(work(reads::crc32c, "crc")),
         "xxhash" => kept(work(reads::xxhash, "hash")),
         "xxhash64" => kept(work(reads::xxhash64, "hash")),
@@ -287,8 +336,16 @@ fn find(settings: &Settings, name: &str) -> Option<Benchmark> {
         _ => |_| {},
     };
     let name = NAMES.iter().find(|known| **known == name)?;
-    let work = Work { expected: expected(settings, name), ..work };
-    Some(Benchmark { name, ground, work, change })
+    let work = Work {
+        expected: expected(settings, name),
+        ..work
+    };
+    Some(Benchmark {
+        name,
+        ground,
+        work,
+        change,
+    })
 }
 
 /// Every benchmark.
@@ -321,14 +378,25 @@ const NAMES: &[&str] = &[
 
 /// Benchmarks of RocksDB's db_bench that have no meaning here.
 const REFUSED: &[(&str, &str)] = &[
-    ("compact compact0 compact1 compactall waitforcompaction levelstats sstables", "there are no files"),
-    ("flush", "there are no files; full tables are frozen by themselves"),
+    (
+        "compact compact0 compact1 compactall waitforcompaction levelstats sstables",
+        "there are no files",
+    ),
+    (
+        "flush",
+        "there are no files; full tables are frozen by themselves",
+    ),
     ("resetstats memstats", "tables count no reads"),
 ];
 
 /// What a command runs, in order.
 fn plan(settings: &Settings) -> Result<Vec<Entry>, Failure> {
-    settings.benchmarks.split(',').filter(|word| !word.is_empty()).map(|word| entry(settings, word)).collect()
+    settings
+        .benchmarks
+        .split(',')
+        .filter(|word| !word.is_empty())
+        .map(|word| entry(settings, word))
+        .collect()
 }
 
 fn entry(settings: &Settings, word: &str) -> Result<Entry, Failure> {
@@ -343,21 +411,31 @@ fn entry(settings: &Settings, word: &str) -> Result<Entry, Failure> {
     let (mut warm_ups, mut runs) = (0, 1);
     for part in bracket.split('-').filter(|part| !part.is_empty()) {
         let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number > 0);
-        match (part.strip_prefix('X').and_then(number), part.strip_prefix('W').and_then(number)) {
+        match (
+            part.strip_prefix('X').and_then(number),
+            part.strip_prefix('W').and_then(number),
+        ) {
             (Some(number), _) => runs = number,
             (_, Some(number)) => warm_ups = number,
             _ => return refuse(format!("`{word}`: `{part}` is neither Xn nor Wn")),
         }
     }
     match find(settings, name) {
-        Some(benchmark) => Ok(Entry { benchmark, warm_ups, runs }),
+        Some(benchmark) => Ok(Entry {
+            benchmark,
+            warm_ups,
+            runs,
+        }),
         None => {
-            let mut about = REFUSED.iter().filter(|(names, _)| names.split(' ').any(|known| known == name));
+            let mut about = REFUSED
+                .iter()
+                .filter(|(names, _)| names.split(' ').any(|known| known == name));
             match about.next() {
                 Some((_, why)) => refuse(format!("benchmark {name} has no meaning here: {why}")),
                 None => {
                     let meant = crate::flags::nearest(name, NAMES.iter().copied());
-                    let meant = meant.map_or(String::new(), |name| format!("; did you mean {name}?"));
+                    let meant =
+                        meant.map_or(String::new(), |name| format!("; did you mean {name}?"));
                     refuse(format!("unknown benchmark '{name}'{meant}"))
                 }
             }

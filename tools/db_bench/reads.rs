@@ -56,9 +56,16 @@ fn gets(thread: &mut Thread<'_>, suffix: &str) -> Result<(), Failure> {
 
 pub(crate) fn multi_read_random(thread: &mut Thread<'_>) -> Result<(), Failure> {
     let settings = thread.shared.settings;
-    let (num, stride, batched) = (settings.extent.num, settings.reading.stride, settings.reading.batched);
+    let (num, stride, batched) = (
+        settings.extent.num,
+        settings.reading.stride,
+        settings.reading.batched,
+    );
     let batch = settings.batch_size as u64;
-    let mut until = Until::new(settings.extent.duration, settings.extent.reads.next_multiple_of(batch));
+    let mut until = Until::new(
+        settings.extent.duration,
+        settings.extent.reads.next_multiple_of(batch),
+    );
     let mut keys = vec![Vec::new(); settings.batch_size];
     let (mut buffers, mut read, mut found) = (MultiGet::default(), 0u64, 0u64);
     while until.more(batch) && !thread.in_vain() {
@@ -81,7 +88,9 @@ pub(crate) fn multi_read_random(thread: &mut Thread<'_>) -> Result<(), Failure> 
         };
         if batched {
             let answers = buffers.get(version, &keys).map_err(of_read)?;
-            keys.iter().zip(answers).for_each(|(key, answer)| count(key, answer));
+            keys.iter()
+                .zip(answers)
+                .for_each(|(key, answer)| count(key, answer));
         } else {
             for key in &keys {
                 count(key, version.get(key).map_err(of_read)?);
@@ -143,7 +152,12 @@ pub(crate) fn seek_random(thread: &mut Thread<'_>) -> Result<(), Failure> {
         for _ in 0..reading.seek_nexts {
             let Some(entry) = moved else { break };
             bytes += (entry.user_key().len() + entry.value().map_err(of_read)?.len()) as u64;
-            moved = if reading.backward { scan.prev() } else { scan.next() }.map_err(of_read)?;
+            moved = if reading.backward {
+                scan.prev()
+            } else {
+                scan.next()
+            }
+            .map_err(of_read)?;
         }
         drop(scan);
         thread.stats.bytes += bytes;
@@ -159,15 +173,27 @@ fn writes(thread: &Thread<'_>) -> bool {
 }
 
 pub(crate) fn read_while_writing(thread: &mut Thread<'_>) -> Result<(), Failure> {
-    if writes(thread) { write_beside_readers(thread) } else { read_random(thread) }
+    if writes(thread) {
+        write_beside_readers(thread)
+    } else {
+        read_random(thread)
+    }
 }
 
 pub(crate) fn seek_random_while_writing(thread: &mut Thread<'_>) -> Result<(), Failure> {
-    if writes(thread) { write_beside_readers(thread) } else { seek_random(thread) }
+    if writes(thread) {
+        write_beside_readers(thread)
+    } else {
+        seek_random(thread)
+    }
 }
 
 pub(crate) fn multi_read_while_writing(thread: &mut Thread<'_>) -> Result<(), Failure> {
-    if writes(thread) { write_beside_readers(thread) } else { multi_read_random(thread) }
+    if writes(thread) {
+        write_beside_readers(thread)
+    } else {
+        multi_read_random(thread)
+    }
 }
 
 /// Asks the tables how many entries lie in random ranges of `batch_size` numbers.
@@ -185,12 +211,18 @@ pub(crate) fn approximate_stats(thread: &mut Thread<'_>) -> Result<(), Failure> 
         let mut count = 0;
         for table in &thread.session.version().tables {
             let range = start.as_slice()..end.as_slice();
-            count += table.approximate_range_stats(range).map_err(of_read)?.entries;
+            count += table
+                .approximate_range_stats(range)
+                .map_err(of_read)?
+                .entries;
         }
         counts.add(count);
         thread.finished(1);
     }
-    println!("\nReported entry count stats (expected {width}):\n{}", counts.render());
+    println!(
+        "\nReported entry count stats (expected {width}):\n{}",
+        counts.render()
+    );
     Ok(())
 }
 
@@ -308,7 +340,10 @@ impl MultiGet {
             }
             self.open.retain(|at| self.answers[*at].is_none());
         }
-        Ok(self.answers.iter().map(|answer| answer.unwrap_or(Answer::Absent)))
+        Ok(self
+            .answers
+            .iter()
+            .map(|answer| answer.unwrap_or(Answer::Absent)))
     }
 }
 
@@ -320,7 +355,8 @@ impl MultiGet {
 //   scan               a  b' .  d      the newest table's entry of a key; older ones may be deleted by a newer table
 // ```
 // * S1: of equal keys the newest table's stands; the others' cursors are moved past it.
-// * S2: an entry is shown only if no newer table deletes its key. Only tables that hold deletes are asked.
+// * S2: an entry is shown only if no newer table deletes its key. Only tables that hold deletes are
+//   asked.
 //
 // One thread at a time.
 
@@ -358,7 +394,14 @@ impl<'v> Scan<'v> {
             }
         };
         let cursors = version.tables.iter().map(cursor).collect();
-        Scan { version, snapshot, cursors, heap: Vec::new(), way: Way::Forward, key: Vec::new() }
+        Scan {
+            version,
+            snapshot,
+            cursors,
+            heap: Vec::new(),
+            way: Way::Forward,
+            key: Vec::new(),
+        }
     }
 
     /// The entry under the scan.
@@ -436,7 +479,8 @@ impl<'v> Scan<'v> {
     fn keep_key(&mut self) -> Result<bool, Error> {
         let entry = self.entry()?;
         self.key.clear();
-        self.key.extend_from_slice(entry.map_or(&[], |entry| entry.user_key()));
+        self.key
+            .extend_from_slice(entry.map_or(&[], |entry| entry.user_key()));
         Ok(entry.is_some())
     }
 
@@ -444,7 +488,10 @@ impl<'v> Scan<'v> {
     fn pass(&mut self) -> Result<(), Error> {
         while let Some(&top) = self.heap.first() {
             let cursor = &mut self.cursors[top];
-            if cursor.entry()?.is_none_or(|entry| entry.user_key() != self.key) {
+            if cursor
+                .entry()?
+                .is_none_or(|entry| entry.user_key() != self.key)
+            {
                 break;
             }
             let moved = match self.way {
@@ -464,11 +511,15 @@ impl<'v> Scan<'v> {
     /// Goes on until no newer table deletes the entry of the first cursor (S2).
     fn skip_deleted(&mut self) -> Result<(), Error> {
         while let Some(&top) = self.heap.first() {
-            let Some(entry) = self.cursors[top].table_entry()? else { return Ok(()) };
+            let Some(entry) = self.cursors[top].table_entry()? else {
+                return Ok(());
+            };
             let key = entry.user_key();
             let newer = &self.version.tables[..top];
             let mut deleted = false;
-            for table in newer.iter().filter(|table| table.stats().deletes + table.stats().range_deletes > 0)
+            for table in newer
+                .iter()
+                .filter(|table| table.stats().deletes + table.stats().range_deletes > 0)
             {
                 deleted |= matches!(table.get(key, self.snapshot)?, Lookup::Deleted { .. });
             }
@@ -483,8 +534,14 @@ impl<'v> Scan<'v> {
 
     /// Which of two cursors is shown first.
     fn before(&self, a: usize, b: usize) -> Result<bool, Error> {
-        let key = |at: usize| self.cursors[at].entry().map(|entry| entry.map(|entry| entry.user_key()));
-        let (Some(left), Some(right)) = (key(a)?, key(b)?) else { return Ok(false) };
+        let key = |at: usize| {
+            self.cursors[at]
+                .entry()
+                .map(|entry| entry.map(|entry| entry.user_key()))
+        };
+        let (Some(left), Some(right)) = (key(a)?, key(b)?) else {
+            return Ok(false);
+        };
         let order = match self.way {
             Way::Forward => left.cmp(right),
             Way::Backward => right.cmp(left),
@@ -494,7 +551,8 @@ impl<'v> Scan<'v> {
 
     fn pile(&mut self) -> Result<(), Error> {
         self.heap.clear();
-        self.heap.extend((0..self.cursors.len()).filter(|at| self.cursors[*at].is_valid()));
+        self.heap
+            .extend((0..self.cursors.len()).filter(|at| self.cursors[*at].is_valid()));
         for at in (0..self.heap.len() / 2).rev() {
             self.sink(at)?;
         }
@@ -503,7 +561,9 @@ impl<'v> Scan<'v> {
 
     fn sink(&mut self, mut at: usize) -> Result<(), Error> {
         loop {
-            let children = [2 * at + 1, 2 * at + 2].into_iter().filter(|child| *child < self.heap.len());
+            let children = [2 * at + 1, 2 * at + 2]
+                .into_iter()
+                .filter(|child| *child < self.heap.len());
             let mut first = at;
             for child in children {
                 if self.before(self.heap[child], self.heap[first])? {

@@ -97,7 +97,8 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn of(flags: &Flags) -> Result<Settings, Failure> {
-        let size = |name: &str, least: u64| usize_of(flags.count(name, least).map_err(Failure::Cannot)?);
+        let size =
+            |name: &str, least: u64| usize_of(flags.count(name, least).map_err(Failure::Cannot)?);
         let num = flags.count("num", 1).map_err(Failure::Cannot)?;
         let or_num = |name: &str| flags.count_or_num(name).map_err(Failure::Cannot);
         let (seed, mut notes) = seed(flags);
@@ -105,7 +106,10 @@ impl Settings {
             notes.push(format!("--memtablerep=vector: {ONE_REPRESENTATION}"));
         }
         let per_prefix = flags.count("keys_per_prefix", 0).map_err(Failure::Cannot)?;
-        let prefixes = num.checked_div(per_prefix).unwrap_or(0).max(u64::from(per_prefix > 0));
+        let prefixes = num
+            .checked_div(per_prefix)
+            .unwrap_or(0)
+            .max(u64::from(per_prefix > 0));
         Ok(Settings {
             benchmarks: flags.text("benchmarks").to_owned(),
             extent: Extent {
@@ -117,18 +121,33 @@ impl Settings {
             },
             threads: size("threads", 1)?,
             seed,
-            keys: KeyShape { key_size: size("key_size", 1)?, prefix_size: size("prefix_size", 0)?, prefixes },
+            keys: KeyShape {
+                key_size: size("key_size", 1)?,
+                prefix_size: size("prefix_size", 0)?,
+                prefixes,
+            },
             value_size: size("value_size", 0)?,
             batch_size: size("batch_size", 1)?,
             block_size: size("block_size", 1)?,
-            checksum_bytes: flags.count("checksum_mebibytes", 1).map_err(Failure::Cannot)? << 20,
+            checksum_bytes: flags
+                .count("checksum_mebibytes", 1)
+                .map_err(Failure::Cannot)?
+                << 20,
             reading: reading(flags)?,
             range_deletes: range_deletes(flags)?,
             finish_after_writes: flags.yes("finish_after_writes"),
             timed: flags.yes("histogram"),
-            shown: if flags.yes("confidence_interval_only") { Shown::Intervals } else { Shown::Averages },
+            shown: if flags.yes("confidence_interval_only") {
+                Shown::Intervals
+            } else {
+                Shown::Averages
+            },
             directory: directory(flags.text("db")),
-            start: if flags.yes("use_existing_db") { Start::Existing } else { Start::Empty },
+            start: if flags.yes("use_existing_db") {
+                Start::Existing
+            } else {
+                Start::Empty
+            },
             journaling: journaling(flags)?,
             checksum: checksum(flags)?,
             writing: writing(flags)?,
@@ -148,10 +167,14 @@ fn seed(flags: &Flags) -> (u64, Vec<String>) {
     }
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = now.map_or(1, |now| u64::try_from(now.as_micros()).unwrap_or(1));
-    (seed, vec![format!("Set seed to {seed} because --seed was 0")])
+    (
+        seed,
+        vec![format!("Set seed to {seed} because --seed was 0")],
+    )
 }
 
-/// The directory of the journal: the one that was asked for, the one that RocksDB's scripts set, or a default.
+/// The directory of the journal: the one that was asked for, the one that RocksDB's scripts set, or
+/// a default.
 fn directory(asked: &str) -> PathBuf {
     if !asked.is_empty() {
         return PathBuf::from(asked);
@@ -165,9 +188,9 @@ fn directory(asked: &str) -> PathBuf {
 fn journaling(flags: &Flags) -> Result<Journaling, Failure> {
     match (flags.yes("readonly"), flags.yes("disable_wal")) {
         (true, _) => Ok(Journaling::ReadOnly),
-        (false, true) if flags.yes("sync") => {
-            Err(Failure::Cannot("--sync: there is no journal to sync with --disable_wal".into()))
-        }
+        (false, true) if flags.yes("sync") => Err(Failure::Cannot(
+            "--sync: there is no journal to sync with --disable_wal".into(),
+        )),
         (false, true) => Ok(Journaling::Off),
         (false, false) => Ok(Journaling::Write),
     }
@@ -175,7 +198,9 @@ fn journaling(flags: &Flags) -> Result<Journaling, Failure> {
 
 fn checksum(flags: &Flags) -> Result<ChecksumKind, Failure> {
     let number = flags.number("checksum_type");
-    let kind = u8::try_from(number).ok().and_then(|number| ChecksumKind::try_from(number).ok());
+    let kind = u8::try_from(number)
+        .ok()
+        .and_then(|number| ChecksumKind::try_from(number).ok());
     kind.ok_or_else(|| Failure::Cannot(format!("--checksum_type: {number} is not known")))
 }
 
@@ -194,7 +219,11 @@ fn writing(flags: &Flags) -> Result<Writing, Failure> {
         false => WriteOrder::OneAtATime,
     };
     Ok(Writing {
-        sync: if flags.yes("sync") { Sync::EachWrite } else { Sync::Never },
+        sync: if flags.yes("sync") {
+            Sync::EachWrite
+        } else {
+            Sync::Never
+        },
         order,
         batch_protection,
     })
@@ -207,7 +236,11 @@ fn range_deletes(flags: &Flags) -> Result<RangeDeletes, Failure> {
         after: count("writes_before_delete_range", 0)?,
         max: count("max_num_range_tombstones", 0)?,
         width: count("range_tombstone_width", 1)?,
-        form: if flags.yes("expand_range_tombstones") { RangeForm::EachKey } else { RangeForm::Tombstone },
+        form: if flags.yes("expand_range_tombstones") {
+            RangeForm::EachKey
+        } else {
+            RangeForm::Tombstone
+        },
     })
 }
 
@@ -216,7 +249,8 @@ fn reading(flags: &Flags) -> Result<Reading, Failure> {
     let prefix_size = usize_of(count("prefix_size")?)?;
     let filtered = flags.share("memtable_bloom_size_ratio") > 0.0;
     let stays = flags.yes("prefix_same_as_start") || filtered;
-    let prefix = (prefix_size > 0 && stays && !flags.yes("total_order_seek")).then_some(prefix_size);
+    let prefix =
+        (prefix_size > 0 && stays && !flags.yes("total_order_seek")).then_some(prefix_size);
     Ok(Reading {
         batched: flags.yes("multiread_batched"),
         stride: count("multiread_stride")?,
@@ -229,19 +263,28 @@ fn reading(flags: &Flags) -> Result<Reading, Failure> {
 fn table(flags: &Flags) -> Result<MemTableOptions, Failure> {
     let failed = |error: Error| Failure::of_table("options", &error);
     let count = |name: &str| flags.count(name, 0).map_err(Failure::Cannot);
-    let protection = u8::try_from(flags.number("memtable_protection_bytes_per_key")).unwrap_or(u8::MAX);
+    let protection =
+        u8::try_from(flags.number("memtable_protection_bytes_per_key")).unwrap_or(u8::MAX);
     let paranoid = ParanoidOptions::builder()
         .protection_bytes(protection)
         .checksum_on_seek(flags.yes("memtable_verify_per_key_checksum_on_seek"))
         .order_checks(flags.yes("paranoid_memory_checks"))
         .build()
         .map_err(failed)?;
-    let mut builder =
-        MemTableOptions::builder().write_buffer_size(count("write_buffer_size")?).paranoid(paranoid);
-    let (ratio, prefix_size) = (flags.share("memtable_bloom_size_ratio"), usize_of(count("prefix_size")?)?);
+    let mut builder = MemTableOptions::builder()
+        .write_buffer_size(count("write_buffer_size")?)
+        .paranoid(paranoid);
+    let (ratio, prefix_size) = (
+        flags.share("memtable_bloom_size_ratio"),
+        usize_of(count("prefix_size")?)?,
+    );
     let whole = flags.yes("memtable_whole_key_filtering");
     // The memory of one filter is divided among the filters that exist.
-    let share = if whole && prefix_size > 0 { ratio / 2.0 } else { ratio };
+    let share = if whole && prefix_size > 0 {
+        ratio / 2.0
+    } else {
+        ratio
+    };
     if ratio > 0.0 && whole {
         builder = builder.whole_key_filter(share);
     }

@@ -3,8 +3,9 @@
 //! ```text
 //!   version   [ active | frozen | frozen | ... ]    newest first; replaced as a whole when the active table is full
 //! ```
-//! * T1: every sequence number of a table is larger than every one of the tables after it: writers take their numbers
-//!   and write under the read side of one lock, and the active table changes under its write side.
+//! * T1: every sequence number of a table is larger than every one of the tables after it: writers
+//!   take their numbers and write under the read side of one lock, and the active table changes
+//!   under its write side.
 //! * T2: so the first table that knows a key, or that deletes it, has the answer.
 //!
 //! Any number of sessions, one a thread. A read sees every write that returned before it began.
@@ -89,9 +90,12 @@ fn of_write(error: Error) -> Failure {
 
 impl Db {
     pub(crate) fn new(options: MemTableOptions, writing: Writing) -> Result<Db, Failure> {
-        let table = MemTable::new(options).map_err(|error| Failure::of_table("making a table", &error))?;
+        let table =
+            MemTable::new(options).map_err(|error| Failure::of_table("making a table", &error))?;
         Ok(Db {
-            version: Mutex::new(Arc::new(Version { tables: vec![Held::Active(table.clone())] })),
+            version: Mutex::new(Arc::new(Version {
+                tables: vec![Held::Active(table.clone())],
+            })),
             active: RwLock::new(Active { table, number: 0 }),
             generation: AtomicU64::new(0),
             sequence: AtomicU64::new(0),
@@ -102,7 +106,10 @@ impl Db {
     }
 
     pub(crate) fn with_journal(self, journal: Journal) -> Db {
-        Db { journal: Some(Mutex::new(journal)), ..self }
+        Db {
+            journal: Some(Mutex::new(journal)),
+            ..self
+        }
     }
 
     fn active(&self) -> RwLockReadGuard<'_, Active> {
@@ -111,7 +118,8 @@ impl Db {
 
     /// A thread's access to the database.
     pub(crate) fn session(&self) -> Session<'_> {
-        // ORDERING: Acquire pairs with the Release in `rotate`: the version is at least as new as the number.
+        // ORDERING: Acquire pairs with the Release in `rotate`: the version is at least as new as
+        // the number.
         let generation = self.generation.load(Ordering::Acquire);
         Session {
             db: self,
@@ -128,7 +136,8 @@ impl Db {
         WriteBatch::with_protection(self.writing.batch_protection).unwrap_or_default()
     }
 
-    /// Freezes the active table if it is still the one of that number, and makes an empty one active.
+    /// Freezes the active table if it is still the one of that number, and makes an empty one
+    /// active.
     fn rotate(&self, number: u64) -> Result<(), Failure> {
         let mut active = self.active.write().unwrap_or_else(PoisonError::into_inner);
         if active.number != number {
@@ -137,10 +146,16 @@ impl Db {
         let failed = |error: Error| Failure::of_table("freezing a table", &error);
         let next = active.table.fork().map_err(failed)?;
         let frozen = active.table.freeze().map_err(failed)?;
-        *active = Active { table: next.clone(), number: number + 1 };
+        *active = Active {
+            table: next.clone(),
+            number: number + 1,
+        };
         let mut version = locked(&self.version);
         let older = version.tables.iter().skip(1).cloned();
-        let tables = [Held::Active(next), Held::Frozen(frozen)].into_iter().chain(older).collect();
+        let tables = [Held::Active(next), Held::Frozen(frozen)]
+            .into_iter()
+            .chain(older)
+            .collect();
         *version = Arc::new(Version { tables });
         // ORDERING: Release pairs with the Acquire in `session` and `version`.
         self.generation.fetch_add(1, Ordering::Release);
@@ -155,7 +170,10 @@ impl Db {
             // ORDERING: Relaxed: one thread replays, before there are others.
             self.sequence.store(last, Ordering::Relaxed);
             let failed = |error| Failure::of_table("replaying the journal", &error);
-            active.table.write_batch(batch.sequence(), batch).map_err(failed)?;
+            active
+                .table
+                .write_batch(batch.sequence(), batch)
+                .map_err(failed)?;
             if !active.table.should_flush() {
                 return Ok(());
             }
@@ -166,7 +184,8 @@ impl Db {
 
     /// The last sequence number that was given out: later writes have larger ones.
     pub(crate) fn snapshot(&self) -> u64 {
-        // ORDERING: Relaxed: a thread that knows that a write returned learned it through something that orders both.
+        // ORDERING: Relaxed: a thread that knows that a write returned learned it through something
+        // that orders both.
         self.sequence.load(Ordering::Relaxed)
     }
 
@@ -175,8 +194,11 @@ impl Db {
         let version = Arc::clone(&locked(&self.version));
         let mut text = String::from("\n** Tables, the active one first **\n");
         for table in &version.tables {
-            let (entries, deletes, ranges) =
-                (table.len(), table.stats().deletes, table.stats().range_deletes);
+            let (entries, deletes, ranges) = (
+                table.len(),
+                table.stats().deletes,
+                table.stats().range_deletes,
+            );
             let (data, allocated) = (table.stats().data_bytes, table.allocated_bytes());
             text.push_str(&format!(
                 "{entries} entries ({deletes} deletes, {ranges} range deletes), {data} bytes of data, {allocated} allocated\n"
@@ -245,7 +267,9 @@ impl<'a> Session<'a> {
             Op::Delete(key) => batch.delete(key),
             Op::DeleteRange(start, end) => batch.delete_range(start, end),
         };
-        let written = added.map_err(of_write).and_then(|()| self.bring(Load::Batch(&mut batch)));
+        let written = added
+            .map_err(of_write)
+            .and_then(|()| self.bring(Load::Batch(&mut batch)));
         self.batch = batch;
         written
     }
@@ -260,7 +284,11 @@ impl<'a> Session<'a> {
         let _turn = (db.writing.order == WriteOrder::OneAtATime).then(|| locked(&db.turn));
         let active = db.active();
         let first = load.log(db)?;
-        if self.writer.as_ref().is_none_or(|(number, _)| *number != active.number) {
+        if self
+            .writer
+            .as_ref()
+            .is_none_or(|(number, _)| *number != active.number)
+        {
             self.writer = Some((active.number, active.table.writer()));
         }
         if let Some((_, writer)) = &mut self.writer {
@@ -278,9 +306,11 @@ impl<'a> Session<'a> {
 }
 
 impl Load<'_> {
-    /// Takes sequence numbers and writes the journal, one step at a time for all threads. Returns the first number.
+    /// Takes sequence numbers and writes the journal, one step at a time for all threads. Returns
+    /// the first number.
     fn log(&mut self, db: &Db) -> Result<u64, Failure> {
-        // ORDERING: Relaxed: only the numbers must differ; the lock of the active table orders them between tables.
+        // ORDERING: Relaxed: only the numbers must differ; the lock of the active table orders them
+        // between tables.
         match (&db.journal, self) {
             (Some(journal), Load::Batch(batch)) => {
                 let mut journal = locked(journal);
@@ -289,7 +319,9 @@ impl Load<'_> {
                 journal.append(batch, db.writing.sync)?;
                 Ok(first)
             }
-            (_, Load::Batch(batch)) => Ok(db.sequence.fetch_add(batch.len() as u64, Ordering::Relaxed) + 1),
+            (_, Load::Batch(batch)) => {
+                Ok(db.sequence.fetch_add(batch.len() as u64, Ordering::Relaxed) + 1)
+            }
             (_, Load::One(_)) => Ok(db.sequence.fetch_add(1, Ordering::Relaxed) + 1),
         }
     }
@@ -298,7 +330,9 @@ impl Load<'_> {
         match self {
             Load::One(Op::Put(key, value)) => writer.put(first, key, value).map(drop),
             Load::One(Op::Delete(key)) => writer.delete(first, key).map(drop),
-            Load::One(Op::DeleteRange(start, end)) => writer.delete_range(first, start, end).map(drop),
+            Load::One(Op::DeleteRange(start, end)) => {
+                writer.delete_range(first, start, end).map(drop)
+            }
             Load::Batch(batch) => writer.write_batch(first, batch).map(drop),
         }
     }

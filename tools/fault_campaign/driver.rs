@@ -54,7 +54,10 @@ pub(crate) fn work(options: &Options, from: u64, to: u64) {
             Ok(Err(error)) => Line::failed(number, &error.to_string()),
             Err(_) => Line::failed(number, "panic"),
         };
-        if writeln!(out, "{}", line.encode()).and_then(|()| out.flush()).is_err() {
+        if writeln!(out, "{}", line.encode())
+            .and_then(|()| out.flush())
+            .is_err()
+        {
             return;
         }
     }
@@ -73,14 +76,21 @@ pub(crate) fn campaign(options: &Options) -> Report {
         .filter(|stage| !matches!(stage.mode, Mode::Random | Mode::Stretches))
         .map(|stage| stage.count)
         .sum::<u64>();
-    eprintln!("{bits} bits in turn, {} random faults, {} workers", total - bits, options.workers);
-    let ranges: VecDeque<(u64, u64)> =
-        (0..total).step_by(RANGE as usize).map(|from| (from, (from + RANGE).min(total))).collect();
+    eprintln!(
+        "{bits} bits in turn, {} random faults, {} workers",
+        total - bits,
+        options.workers
+    );
+    let ranges: VecDeque<(u64, u64)> = (0..total)
+        .step_by(RANGE as usize)
+        .map(|from| (from, (from + RANGE).min(total)))
+        .collect();
     let ranges = Arc::new(Mutex::new(ranges));
     let (lines, results) = channel();
     let threads: Vec<_> = (0..options.workers)
         .map(|_| {
-            let (ranges, lines, words) = (Arc::clone(&ranges), lines.clone(), options.words.clone());
+            let (ranges, lines, words) =
+                (Arc::clone(&ranges), lines.clone(), options.words.clone());
             std::thread::spawn(move || {
                 let next = || ranges.lock().unwrap().pop_front();
                 while let Some((from, to)) = next() {
@@ -109,13 +119,22 @@ fn collect(report: &mut Report, results: &Receiver<Line>, total: u64) {
             told = Instant::now();
             let (done, spent) = (done as f64 + 1.0, started.elapsed().as_secs_f64());
             let left = spent * (total as f64 - done) / done;
-            eprint!("\r{:5.1} %  {left:5.0} s to go  {} ", 100.0 * done / total as f64, report.summary());
+            eprint!(
+                "\r{:5.1} %  {left:5.0} s to go  {} ",
+                100.0 * done / total as f64,
+                report.summary()
+            );
         }
     }
-    eprintln!("\r{total} faults in {:.0} s{:60}", started.elapsed().as_secs_f64(), "");
+    eprintln!(
+        "\r{total} faults in {:.0} s{:60}",
+        started.elapsed().as_secs_f64(),
+        ""
+    );
 }
 
-/// Runs a range in workers. After a fault that ends or hangs its worker, a new one goes on with the next fault.
+/// Runs a range in workers. After a fault that ends or hangs its worker, a new one goes on with the
+/// next fault.
 fn supervise(words: &[String], mut from: u64, to: u64, mut report: impl FnMut(Line)) {
     while from < to {
         let program = std::env::current_exe().unwrap();
@@ -138,7 +157,9 @@ fn supervise(words: &[String], mut from: u64, to: u64, mut report: impl FnMut(Li
         let ending = loop {
             match lines.recv_timeout(PATIENCE) {
                 Ok(text) => {
-                    let Some(line) = Line::decode(&text) else { break Class::Crash };
+                    let Some(line) = Line::decode(&text) else {
+                        break Class::Crash;
+                    };
                     from = line.number + 1;
                     report(line);
                 }
@@ -166,14 +187,20 @@ pub(crate) enum Class {
     Silent,
     Crash,
     Hang,
-    /// A wrong answer that the fault model admits: two places at once, one of them by a lost write; or a table with
-    /// fewer protection bytes than the campaign's.
+    /// A wrong answer that the fault model admits: two places at once, one of them by a lost write;
+    /// or a table with fewer protection bytes than the campaign's.
     Admitted,
 }
 
 impl Class {
-    const ALL: [Class; 6] =
-        [Class::Correct, Class::Detected, Class::Silent, Class::Crash, Class::Hang, Class::Admitted];
+    const ALL: [Class; 6] = [
+        Class::Correct,
+        Class::Detected,
+        Class::Silent,
+        Class::Crash,
+        Class::Hang,
+        Class::Admitted,
+    ];
 }
 
 /// The result of one fault on its way from a worker.
@@ -193,13 +220,19 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn of(number: u64, area: Area, kind: Kind, verdict: &Verdict) -> Line {
         let class = match verdict {
-            Verdict { endless: Some(_), .. } => Class::Hang,
+            Verdict {
+                endless: Some(_), ..
+            } => Class::Hang,
             Verdict { wrong: Some(_), .. } if kind == Kind::StaleAndAnother => Class::Admitted,
             Verdict { wrong: Some(_), .. } => Class::Silent,
             Verdict { detected: true, .. } => Class::Detected,
             _ => Class::Correct,
         };
-        let text = verdict.endless.clone().or(verdict.wrong.clone()).unwrap_or_default();
+        let text = verdict
+            .endless
+            .clone()
+            .or(verdict.wrong.clone())
+            .unwrap_or_default();
         Line {
             number,
             area: area.name(),
@@ -214,19 +247,43 @@ impl Line {
 
     /// A fault whose operations panicked, or could not begin.
     fn failed(number: u64, text: &str) -> Line {
-        Line { text: text.into(), ..Line::lost(number, Class::Crash) }
+        Line {
+            text: text.into(),
+            ..Line::lost(number, Class::Crash)
+        }
     }
 
     /// A fault that ended its worker.
     fn lost(number: u64, class: Class) -> Line {
         let (area, kind) = ("unknown".to_string(), "unknown".to_string());
         let text = "the worker ended or hung".into();
-        Line { number, area, kind, class, keys: 0, beyond: 0, fronts: 0, text }
+        Line {
+            number,
+            area,
+            kind,
+            class,
+            keys: 0,
+            beyond: 0,
+            fronts: 0,
+            text,
+        }
     }
 
     fn encode(&self) -> String {
-        let class = Class::ALL.iter().position(|class| *class == self.class).unwrap_or(0);
-        let Line { number, area, kind, keys, beyond, fronts, text, .. } = self;
+        let class = Class::ALL
+            .iter()
+            .position(|class| *class == self.class)
+            .unwrap_or(0);
+        let Line {
+            number,
+            area,
+            kind,
+            keys,
+            beyond,
+            fronts,
+            text,
+            ..
+        } = self;
         let text = text.escape_default();
         format!("{number}\t{area}\t{kind}\t{class}\t{keys}\t{beyond}\t{fronts}\t{text}")
     }
@@ -265,8 +322,8 @@ impl Tally {
     }
 }
 
-/// Random faults of one region and kind, without `checksum_on_seek` and with it, and those after which a key before a
-/// damaged entry answered `Corruption`.
+/// Random faults of one region and kind, without `checksum_on_seek` and with it, and those after
+/// which a key before a damaged entry answered `Corruption`.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cell {
     faults: [u64; 2],
@@ -281,7 +338,8 @@ pub(crate) struct Report {
     areas: BTreeMap<String, Tally>,
     /// Random faults by region and kind.
     cells: BTreeMap<(String, String), Cell>,
-    /// Where stages of random faults begin and end, and whether their tables verify every node of a seek.
+    /// Where stages of random faults begin and end, and whether their tables verify every node of a
+    /// seek.
     random: Vec<(Range<u64>, bool)>,
     /// Stages of tables with fewer protection bytes than the campaign's, with that number of bytes.
     fewer: Vec<(Range<u64>, u8)>,
@@ -299,7 +357,10 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(options: &Options, stages: &[Stage]) -> Report {
-        let mut report = Report { words: options.words.clone(), ..Report::default() };
+        let mut report = Report {
+            words: options.words.clone(),
+            ..Report::default()
+        };
         if let Some(stage) = stages.first() {
             report.excluded = stage.excluded;
             report.entries = options.small();
@@ -317,7 +378,9 @@ impl Report {
                 *bytes = stage.map.bytes(pieces).max(*bytes);
             }
             if matches!(stage.mode, Mode::Random | Mode::Stretches) {
-                report.random.push((stage.first..stage.first + stage.count, stage.shape.on_seek));
+                report
+                    .random
+                    .push((stage.first..stage.first + stage.count, stage.shape.on_seek));
             }
         }
         report
@@ -333,18 +396,37 @@ impl Report {
     }
 
     fn add(&mut self, line: &Line) {
-        if let Some((_, width)) = self.fewer.iter().find(|(range, _)| range.contains(&line.number)) {
+        if let Some((_, width)) = self
+            .fewer
+            .iter()
+            .find(|(range, _)| range.contains(&line.number))
+        {
             let (faults, silent) = self.widths.entry(*width).or_default();
             *faults += 1;
             *silent += u64::from(line.class == Class::Silent);
-            let class = if line.class == Class::Silent { Class::Admitted } else { line.class };
-            let line = Line { class, beyond: 0, ..line.clone() };
+            let class = if line.class == Class::Silent {
+                Class::Admitted
+            } else {
+                line.class
+            };
+            let line = Line {
+                class,
+                beyond: 0,
+                ..line.clone()
+            };
             self.all.add(&line);
             return self.keep_example(&line);
         }
         self.areas.entry(line.area.clone()).or_default().add(line);
-        if let Some((_, on_seek)) = self.random.iter().find(|(range, _)| range.contains(&line.number)) {
-            let cell = self.cells.entry((line.area.clone(), line.kind.clone())).or_default();
+        if let Some((_, on_seek)) = self
+            .random
+            .iter()
+            .find(|(range, _)| range.contains(&line.number))
+        {
+            let cell = self
+                .cells
+                .entry((line.area.clone(), line.kind.clone()))
+                .or_default();
             cell.faults[usize::from(*on_seek)] += 1;
             cell.fronts += u64::from(line.fronts > 0);
         }
@@ -353,12 +435,23 @@ impl Report {
     }
 
     fn keep_example(&mut self, line: &Line) {
-        let bad = line.beyond > 0 || matches!(line.class, Class::Silent | Class::Crash | Class::Hang);
+        let bad =
+            line.beyond > 0 || matches!(line.class, Class::Silent | Class::Crash | Class::Hang);
         let worst = matches!(line.class, Class::Crash | Class::Hang);
         if bad && (worst || self.examples.len() < EXAMPLES) {
-            let Line { number, area, kind, class, beyond, text, .. } = line;
+            let Line {
+                number,
+                area,
+                kind,
+                class,
+                beyond,
+                text,
+                ..
+            } = line;
             let (words, next) = (self.words.join(" "), number + 1);
-            self.examples.push(format!("fault {number}, {area}, {kind}: {class:?}, {beyond} beyond; {text}"));
+            self.examples.push(format!(
+                "fault {number}, {area}, {kind}: {class:?}, {beyond} beyond; {text}"
+            ));
             self.examples.push(format!(
                 "  replay: cargo run --release --features fault-injection --example fault_campaign -- {words} --run {number} {next}"
             ));
@@ -368,10 +461,14 @@ impl Report {
     fn summary(&self) -> String {
         let [_, _, silent, crash, hang, _] = self.all.classes;
         let total: u64 = self.all.classes.iter().sum();
-        format!("silent {silent} crash {crash} hang {hang} spread {} of {total}", self.all.spread)
+        format!(
+            "silent {silent} crash {crash} hang {hang} spread {} of {total}",
+            self.all.spread
+        )
     }
 
-    /// Whether the contract held: at 8 protection bytes nothing at all may go wrong, below that no crash and no hang.
+    /// Whether the contract held: at 8 protection bytes nothing at all may go wrong, below that no
+    /// crash and no hang.
     pub(crate) fn acceptable(&self, options: &Options) -> bool {
         let [_, _, silent, crash, hang, _] = self.all.classes;
         let fatal = crash + hang + self.controls_failed;
@@ -391,7 +488,10 @@ impl Report {
         );
         self.print_regions();
         let covered: usize = self.bytes.values().sum();
-        println!("bytes covered {covered}, excluded {} (locks, counters, hints, options)", self.excluded);
+        println!(
+            "bytes covered {covered}, excluded {} (locks, counters, hints, options)",
+            self.excluded
+        );
         self.print_cells();
         if self.all.fronts > 0 {
             println!(
@@ -400,10 +500,14 @@ impl Report {
             );
         }
         if let Some(tally) = self.admitted() {
-            println!("accepted: {tally} wrong answers after two places at once, one of them by a lost write");
+            println!(
+                "accepted: {tally} wrong answers after two places at once, one of them by a lost write"
+            );
         }
         for (width, (faults, silent)) in &self.widths {
-            println!("accepted: {silent} wrong answers to {faults} faults at {width} protection bytes");
+            println!(
+                "accepted: {silent} wrong answers to {faults} faults at {width} protection bytes"
+            );
         }
         if options.protection < 8 {
             self.print_rates(options.protection);
@@ -412,14 +516,21 @@ impl Report {
             println!("  {example}");
         }
         if self.controls_failed > 0 {
-            println!("undamaged tables that reported something: {}", self.controls_failed);
+            println!(
+                "undamaged tables that reported something: {}",
+                self.controls_failed
+            );
         }
         println!("{}", self.summary());
     }
 
     /// Wrong answers to two faults at once, if there are any.
     fn admitted(&self) -> Option<u64> {
-        let sum = self.areas.values().map(|tally| tally.classes[Class::Admitted as usize]).sum();
+        let sum = self
+            .areas
+            .values()
+            .map(|tally| tally.classes[Class::Admitted as usize])
+            .sum();
         (sum > 0).then_some(sum)
     }
 
@@ -441,7 +552,10 @@ impl Report {
         for (area, tally) in &self.areas {
             let [correct, detected, silent, crash, hang, _] = tally.classes;
             let faults: u64 = tally.classes.iter().sum();
-            let bytes = self.bytes.get(area).map_or(String::from("-"), ToString::to_string);
+            let bytes = self
+                .bytes
+                .get(area)
+                .map_or(String::from("-"), ToString::to_string);
             let (spread, front, most) = (tally.spread, tally.fronts, tally.keys_most);
             println!(
                 "{area:<26}{bytes:>8}{faults:>9}{correct:>9}{detected:>9}{silent:>8}{crash:>7}{hang:>6}{spread:>8}{front:>7}{most:>10}"
@@ -452,14 +566,17 @@ impl Report {
     /// Prints random faults by region and kind, and the smallest number of them.
     fn print_cells(&self) {
         print!("{:<26}", "random faults");
-        Kind::ALL.iter().for_each(|kind| print!("{:>13}", kind.name()));
+        Kind::ALL
+            .iter()
+            .for_each(|kind| print!("{:>13}", kind.name()));
         println!();
         for area in self.areas.keys() {
             print!("{area:<26}");
             for kind in Kind::ALL {
                 let cell = self.cells.get(&(area.clone(), kind.name().to_string()));
-                let text =
-                    cell.map_or(String::from("-"), |cell| (cell.faults[0] + cell.faults[1]).to_string());
+                let text = cell.map_or(String::from("-"), |cell| {
+                    (cell.faults[0] + cell.faults[1]).to_string()
+                });
                 print!("{text:>13}");
             }
             println!();
@@ -475,13 +592,21 @@ impl Report {
         }
     }
 
-    /// Compares the silent faults in entry bytes with the number that the width of the digests lets one expect.
+    /// Compares the silent faults in entry bytes with the number that the width of the digests lets
+    /// one expect.
     fn print_rates(&self, protection: u8) {
         let own = ["header", "key", "value", "digests"];
         let entry = |area: &&String| own.iter().any(|name| area.ends_with(&format!(" {name}")));
-        let tallies = self.areas.iter().filter(|(area, _)| entry(area)).map(|(_, tally)| tally);
+        let tallies = self
+            .areas
+            .iter()
+            .filter(|(area, _)| entry(area))
+            .map(|(_, tally)| tally);
         let (silent, faults) = tallies.fold((0, 0), |(silent, faults), tally| {
-            (silent + tally.classes[Class::Silent as usize], faults + tally.classes.iter().sum::<u64>())
+            (
+                silent + tally.classes[Class::Silent as usize],
+                faults + tally.classes.iter().sum::<u64>(),
+            )
         });
         let expected = 2f64.powi(-8 * i32::from(protection));
         println!(

@@ -1,11 +1,12 @@
-//! Damages every byte of a memtable, or loses a write to it, and checks what every public function answers.
+//! Damages every byte of a memtable, or loses a write to it, and checks what every public function
+//! answers.
 //!
 //! ```text
 //!   cargo run --release --features fault-injection --example fault_campaign -- --help
 //! ```
-//! Faults are numbered. Worker processes run ranges of them and report each one; a crash, or 30 seconds without a
-//! report, is counted for the fault that was being run, and another worker goes on after it. What went wrong is printed
-//! with the command that runs that fault again.
+//! Faults are numbered. Worker processes run ranges of them and report each one; a crash, or 30
+//! seconds without a report, is counted for the fault that was being run, and another worker goes
+//! on after it. What went wrong is printed with the command that runs that fault again.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,12 +43,17 @@ fn main() -> ExitCode {
     }
     let report = driver::campaign(&options);
     report.print(&options);
-    if report.acceptable(&options) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if report.acceptable(&options) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 // What the command line asks for.
 
-/// Damages every byte of a memtable, or loses a write to it, and checks what every public function answers.
+/// Damages every byte of a memtable, or loses a write to it, and checks what every public function
+/// answers.
 #[derive(Debug, Parser)]
 #[command(name = "fault_campaign")]
 struct Arguments {
@@ -69,7 +75,8 @@ struct Arguments {
     /// Kinds of random faults; all without this option
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Kind::ALL.map(Kind::name)))]
     kinds: Vec<String>,
-    /// Only stretches of 8 to 4 096 bytes that are overwritten, cleared, filled or copied, in tables of 64 KiB to 64 MiB with filters
+    /// Only stretches of 8 to 4 096 bytes that are overwritten, cleared, filled or copied, in
+    /// tables of 64 KiB to 64 MiB with filters
     #[arg(long)]
     stretches: bool,
     /// Random faults in total; 1500000, with --short 10000, with --stretches 300000
@@ -131,28 +138,39 @@ impl Options {
     /// Reads the command line; help, and what is wrong with it, end the program.
     fn parse() -> Options {
         let given = Arguments::parse();
-        let asked =
-            |kind: &Kind| given.kinds.is_empty() || given.kinds.iter().any(|name| name == kind.name());
+        let asked = |kind: &Kind| {
+            given.kinds.is_empty() || given.kinds.iter().any(|name| name == kind.name())
+        };
         Options {
             short: given.short,
             stretches: given.stretches,
             protection: given.protection,
-            on_seek: if given.protection == 0 { Which::Off } else { given.on_seek }.each(),
+            on_seek: if given.protection == 0 {
+                Which::Off
+            } else {
+                given.on_seek
+            }
+            .each(),
             order_checks: given.order_checks == Which::On,
             accelerators: given.accelerators.each(),
             kinds: Kind::ALL.into_iter().filter(asked).collect(),
-            faults: given.faults.unwrap_or(match (given.stretches, given.short) {
-                (true, false) => stretches::LONG,
-                (false, false) => 1_500_000,
-                (_, true) => 10_000,
-            }),
+            faults: given
+                .faults
+                .unwrap_or(match (given.stretches, given.short) {
+                    (true, false) => stretches::LONG,
+                    (false, false) => 1_500_000,
+                    (_, true) => 10_000,
+                }),
             floor: given.floor.unwrap_or(if given.short { 0 } else { 10_000 }),
             seed: given.seed,
             workers: given
                 .workers
                 .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
                 .max(1),
-            range: given.run.as_deref().and_then(|run| Some((*run.first()?, *run.get(1)?))),
+            range: given
+                .run
+                .as_deref()
+                .and_then(|run| Some((*run.first()?, *run.get(1)?))),
             words: std::env::args().skip(1).collect(),
         }
     }
@@ -234,7 +252,11 @@ const YOUNG: usize = 5;
 
 /// Every stage of the campaign.
 fn stages(options: &Options) -> Result<Vec<Stage>, Error> {
-    let mut stages = if options.stretches { Vec::new() } else { all_but_stretches(options)? };
+    let mut stages = if options.stretches {
+        Vec::new()
+    } else {
+        all_but_stretches(options)?
+    };
     let mut first = 0;
     for stage in &mut stages {
         stage.first = first;
@@ -243,8 +265,14 @@ fn stages(options: &Options) -> Result<Vec<Stage>, Error> {
     for (plan, setting) in stretches::plans(options) {
         // A worker makes only the tables that it damages.
         let after = first + plan.count;
-        if options.range.is_none_or(|(from, to)| from < after && first < to) {
-            stages.push(Stage { first, ..Stage::new(options, plan, setting)? });
+        if options
+            .range
+            .is_none_or(|(from, to)| from < after && first < to)
+        {
+            stages.push(Stage {
+                first,
+                ..Stage::new(options, plan, setting)?
+            });
         }
         first = after;
     }
@@ -257,14 +285,25 @@ fn all_but_stretches(options: &Options) -> Result<Vec<Stage>, Error> {
     let share = options.faults / (options.on_seek.len() * options.accelerators.len()) as u64;
     for on_seek in &options.on_seek {
         for accelerators in &options.accelerators {
-            let equipment = if *accelerators { Equipment::Accelerators } else { Equipment::Bare };
+            let equipment = if *accelerators {
+                Equipment::Accelerators
+            } else {
+                Equipment::Bare
+            };
             let mut plans = plans(options, equipment, share);
             if !on_seek && !accelerators {
                 plans.extend(fewer_bytes(options, share / 100));
             }
             for plan in plans {
                 for frozen in [Frozen::After, Frozen::Before] {
-                    stages.push(Stage::new(options, plan, Setting { on_seek: *on_seek, frozen })?);
+                    stages.push(Stage::new(
+                        options,
+                        plan,
+                        Setting {
+                            on_seek: *on_seek,
+                            frozen,
+                        },
+                    )?);
                 }
             }
         }
@@ -290,22 +329,41 @@ fn plans(options: &Options, equipment: Equipment, share: u64) -> Vec<Plan> {
     let some = [(YOUNG, share / 20), (200, share / 50), (1000, share / 500)];
     let rest = share - replaced - checked - some.iter().map(|(_, count)| count).sum::<u64>();
     let (mode, bits, kinds) = match equipment {
-        Equipment::Bare => (Mode::EveryBit, vec![YOUNG, small], vec![Accelerators::Nothing]),
+        Equipment::Bare => (
+            Mode::EveryBit,
+            vec![YOUNG, small],
+            vec![Accelerators::Nothing],
+        ),
         Equipment::Accelerators => (
             Mode::EveryAcceleratorBit,
             vec![small],
-            vec![Accelerators::Filters, Accelerators::Prefixes, Accelerators::Directory],
+            vec![
+                Accelerators::Filters,
+                Accelerators::Prefixes,
+                Accelerators::Directory,
+            ],
         ),
     };
     let each = kinds.len() as u64;
     let mut plans = Vec::new();
     for accelerators in kinds {
-        plans.extend(bits.iter().map(|entries| plan(mode, accelerators, *entries, 0)));
+        plans.extend(
+            bits.iter()
+                .map(|entries| plan(mode, accelerators, *entries, 0)),
+        );
         let random = some.into_iter().chain([(small, rest)]);
-        plans.extend(random.map(|(entries, count)| plan(Mode::Random, accelerators, entries, count / each)));
+        plans.extend(
+            random.map(|(entries, count)| plan(Mode::Random, accelerators, entries, count / each)),
+        );
         let random = |count| plan(Mode::Random, accelerators, small, count / each);
-        plans.push(Plan { duplicates: DuplicatePolicy::Replace, ..random(replaced) });
-        plans.push(Plan { order_checks: true, ..random(checked) });
+        plans.push(Plan {
+            duplicates: DuplicatePolicy::Replace,
+            ..random(replaced)
+        });
+        plans.push(Plan {
+            order_checks: true,
+            ..random(checked)
+        });
     }
     plans
 }
@@ -322,15 +380,22 @@ fn fewer_bytes(options: &Options, count: u64) -> Vec<Plan> {
         order_checks: options.order_checks,
         count,
     };
-    let widths =
-        [0, 1, 2, 4].into_iter().filter(|width| *width < options.protection && options.protection == 8);
-    widths.map(|protection| Plan { protection, ..small }).collect()
+    let widths = [0, 1, 2, 4]
+        .into_iter()
+        .filter(|width| *width < options.protection && options.protection == 8);
+    widths
+        .map(|protection| Plan {
+            protection,
+            ..small
+        })
+        .collect()
 }
 
 /// Adds stages for the regions and kinds that have fewer random faults than the options ask for.
 fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
     let mut had: BTreeMap<(Area, Kind), u64> = BTreeMap::new();
-    let full = |stage: &&Stage| stage.mode == Mode::Random && stage.shape.protection == options.protection;
+    let full =
+        |stage: &&Stage| stage.mode == Mode::Random && stage.shape.protection == options.protection;
     for stage in stages.iter().filter(full) {
         let cells = stage.map.cells.len() as u64;
         for (cell, (area, kind)) in (0..cells).zip(&stage.map.cells) {
@@ -338,8 +403,11 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
             *had.entry((stage.map.areas[*area].0, *kind)).or_default() += more;
         }
     }
-    let accelerators =
-        if options.accelerators.contains(&true) { Accelerators::Filters } else { Accelerators::Nothing };
+    let accelerators = if options.accelerators.contains(&true) {
+        Accelerators::Filters
+    } else {
+        Accelerators::Nothing
+    };
     let plan = Plan {
         mode: Mode::Random,
         accelerators,
@@ -358,18 +426,34 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
     let mut tables = Vec::new();
     for on_seek in &options.on_seek {
         for frozen in [Frozen::After, Frozen::Before] {
-            tables.push(Stage::new(options, plan, Setting { on_seek: *on_seek, frozen })?);
+            tables.push(Stage::new(
+                options,
+                plan,
+                Setting {
+                    on_seek: *on_seek,
+                    frozen,
+                },
+            )?);
         }
     }
     // Missing faults of a region are divided equally among the tables that have it.
     let cell_of = |stage: &Stage, cell: &(usize, Kind)| (stage.map.areas[cell.0].0, cell.1);
     for (cell, lacking) in &mut missing {
-        let has = |stage: &&Stage| stage.map.cells.iter().any(|known| cell_of(stage, known) == *cell);
+        let has = |stage: &&Stage| {
+            stage
+                .map
+                .cells
+                .iter()
+                .any(|known| cell_of(stage, known) == *cell)
+        };
         *lacking = lacking.div_ceil(tables.iter().filter(has).count().max(1) as u64);
     }
     for mut stage in tables {
-        let turns =
-            |cell: &(usize, Kind)| missing.get(&cell_of(&stage, cell)).map_or(0, |n| n.div_ceil(TURN));
+        let turns = |cell: &(usize, Kind)| {
+            missing
+                .get(&cell_of(&stage, cell))
+                .map_or(0, |n| n.div_ceil(TURN))
+        };
         let cells: Vec<(usize, Kind)> = stage
             .map
             .cells
@@ -391,9 +475,10 @@ const CHECKED: u64 = 3;
 /// Faults that are added to a region and kind in one stage.
 const TURN: u64 = 50;
 
-/// The distance between two flipped bits, and the first one. Every bit is flipped once with `checksum_on_seek` off
-/// and once with it on: with one setting half of them in the mutable table and half in the frozen one, with the other
-/// setting the other halves. In the short form every bit is flipped once.
+/// The distance between two flipped bits, and the first one. Every bit is flipped once with
+/// `checksum_on_seek` off and once with it on: with one setting half of them in the mutable table
+/// and half in the frozen one, with the other setting the other halves. In the short form every bit
+/// is flipped once.
 fn stride(options: &Options, Setting { on_seek, frozen }: Setting) -> (u64, u64) {
     let frozen = u64::from(frozen == Frozen::Before);
     if options.short && options.on_seek.len() > 1 {
@@ -424,7 +509,11 @@ impl Stage {
         // SAFETY: this thread alone uses the table, and holds nothing borrowed from it.
         #[expect(unsafe_code, reason = "opens the fault injector")]
         let injector = unsafe { FaultInjector::open(&table) }?;
-        let kinds = if plan.mode == Mode::Stretches { &Kind::STRETCHES } else { &*options.kinds };
+        let kinds = if plan.mode == Mode::Stretches {
+            &Kind::STRETCHES
+        } else {
+            &*options.kinds
+        };
         let mut map = Map::of(&injector, kinds);
         if plan.mode == Mode::EveryAcceleratorBit {
             map = map.accelerators_only();
@@ -434,48 +523,90 @@ impl Stage {
         let stride = stride(options, setting);
         let turns = (map.bits - stride.1).div_ceil(stride.0);
         // With order checks each region and kind has its turns, also in the short form.
-        let least = if plan.order_checks { map.cells.len() as u64 * CHECKED } else { 0 };
+        let least = if plan.order_checks {
+            map.cells.len() as u64 * CHECKED
+        } else {
+            0
+        };
         let count = match plan.mode {
             Mode::Random => (plan.count / 2).max(least),
             Mode::Stretches => plan.count,
             Mode::EveryBit | Mode::EveryAcceleratorBit => turns,
         };
-        Ok(Stage { mode: plan.mode, shape, frozen, model, map, first: 0, count, stride, excluded })
+        Ok(Stage {
+            mode: plan.mode,
+            shape,
+            frozen,
+            model,
+            map,
+            first: 0,
+            count,
+            stride,
+            excluded,
+        })
     }
 
     /// Runs fault `number` of the campaign.
     fn run(&self, number: u64) -> Result<(Area, Kind, Verdict), Error> {
         let index = number - self.first;
         let mut rng = Rng::new(self.shape.seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
-        let case = Case { frozen: self.frozen, history: History::Forgotten, turn: number };
+        let case = Case {
+            frozen: self.frozen,
+            history: History::Forgotten,
+            turn: number,
+        };
         match self.mode {
             Mode::Stretches => unreachable!("run by ranges"),
             Mode::EveryBit | Mode::EveryAcceleratorBit => {
                 let bit = index * self.stride.0 + self.stride.1;
-                run_case(&self.model, case, |injector, _| (self.map.flip_nth(injector, bit), Kind::Flip))
+                run_case(&self.model, case, |injector, _| {
+                    (self.map.flip_nth(injector, bit), Kind::Flip)
+                })
             }
             Mode::Random => {
                 let cells = self.map.cells.len() as u64;
                 let (cell, turn) = ((index % cells) as usize, index / cells);
                 let stale = self.map.cells[cell].1.is_stale();
-                let history = if stale { History::Noted } else { History::Forgotten };
-                run_case(&self.model, Case { history, turn, ..case }, |injector, past| {
-                    self.map.strike(injector, past, cell, &mut rng)
-                })
+                let history = if stale {
+                    History::Noted
+                } else {
+                    History::Forgotten
+                };
+                run_case(
+                    &self.model,
+                    Case {
+                        history,
+                        turn,
+                        ..case
+                    },
+                    |injector, past| self.map.strike(injector, past, cell, &mut rng),
+                )
             }
         }
     }
 
     /// Runs the faults of a range of a stage of stretches.
-    fn run_stretches(&self, numbers: Range<u64>, report: impl FnMut(u64, Outcome)) -> Result<(), Error> {
+    fn run_stretches(
+        &self,
+        numbers: Range<u64>,
+        report: impl FnMut(u64, Outcome),
+    ) -> Result<(), Error> {
         each_stretch(&self.model, self.frozen, numbers, report)
     }
 
     /// The verdict on the undamaged table.
     fn control(&self) -> Result<Verdict, Error> {
         let nothing = (self.map.areas[0].0, Kind::Flip);
-        let history = if self.mode == Mode::Stretches { History::Forgotten } else { History::Noted };
-        let case = Case { frozen: self.frozen, history, turn: self.first };
+        let history = if self.mode == Mode::Stretches {
+            History::Forgotten
+        } else {
+            History::Noted
+        };
+        let case = Case {
+            frozen: self.frozen,
+            history,
+            turn: self.first,
+        };
         run_case(&self.model, case, |_, _| nothing).map(|(_, _, verdict)| verdict)
     }
 }

@@ -1,5 +1,5 @@
-//! The tables whose memory is overwritten, cleared, filled or copied in stretches of 8 to 4 096 bytes: write buffers of 64 KiB to 64 MiB,
-//! all with filters.
+//! The tables whose memory is overwritten, cleared, filled or copied in stretches of 8 to 4 096
+//! bytes: write buffers of 64 KiB to 64 MiB, all with filters.
 
 use paranoid_memtable::DuplicatePolicy;
 
@@ -13,18 +13,81 @@ pub(crate) const LONG: u64 = 300_000;
 /// Entries of each table.
 const ENTRIES: usize = 150;
 
-/// Write buffers; filters of two lines to as many as a share of 0.02 is; how much longer values are; and the share of all faults: smaller
-/// where tables are larger.
+/// Write buffers; filters of two lines to as many as a share of 0.02 is; how much longer values
+/// are; and the share of all faults: smaller where tables are larger.
 const SIZES: [(Size, u64); 9] = [
-    (Size { buffer: 64 << 10, filter: 248, values: 1 }, 10),
-    (Size { buffer: 64 << 10, filter: 700, values: 2 }, 10),
-    (Size { buffer: 64 << 10, filter: 3 << 10, values: 1 }, 8),
-    (Size { buffer: 256 << 10, filter: 1 << 10, values: 6 }, 6),
-    (Size { buffer: 1 << 20, filter: 2 << 10, values: 16 }, 5),
-    (Size { buffer: 1 << 20, filter: 20 << 10, values: 16 }, 4),
-    (Size { buffer: 8 << 20, filter: 6 << 10, values: 40 }, 4),
-    (Size { buffer: 64 << 20, filter: 1 << 10, values: 100 }, 2),
-    (Size { buffer: 64 << 20, filter: 1300 << 10, values: 100 }, 1),
+    (
+        Size {
+            buffer: 64 << 10,
+            filter: 248,
+            values: 1,
+        },
+        10,
+    ),
+    (
+        Size {
+            buffer: 64 << 10,
+            filter: 700,
+            values: 2,
+        },
+        10,
+    ),
+    (
+        Size {
+            buffer: 64 << 10,
+            filter: 3 << 10,
+            values: 1,
+        },
+        8,
+    ),
+    (
+        Size {
+            buffer: 256 << 10,
+            filter: 1 << 10,
+            values: 6,
+        },
+        6,
+    ),
+    (
+        Size {
+            buffer: 1 << 20,
+            filter: 2 << 10,
+            values: 16,
+        },
+        5,
+    ),
+    (
+        Size {
+            buffer: 1 << 20,
+            filter: 20 << 10,
+            values: 16,
+        },
+        4,
+    ),
+    (
+        Size {
+            buffer: 8 << 20,
+            filter: 6 << 10,
+            values: 40,
+        },
+        4,
+    ),
+    (
+        Size {
+            buffer: 64 << 20,
+            filter: 1 << 10,
+            values: 100,
+        },
+        2,
+    ),
+    (
+        Size {
+            buffer: 64 << 20,
+            filter: 1300 << 10,
+            values: 100,
+        },
+        1,
+    ),
 ];
 
 /// All stretches, of the short form a tenth as many as there are other random faults.
@@ -35,7 +98,11 @@ pub(crate) fn plans(options: &Options) -> Vec<(Plan, Setting)> {
         (false, false) => LONG,
     };
     let parts: u64 = SIZES.iter().map(|(_, part)| part).sum();
-    let kinds = [Accelerators::All, Accelerators::Filters, Accelerators::Prefixes];
+    let kinds = [
+        Accelerators::All,
+        Accelerators::Filters,
+        Accelerators::Prefixes,
+    ];
     let tables = (kinds.len() * options.on_seek.len() * 2) as u64;
     let mut plans = Vec::new();
     for (size, part) in SIZES {

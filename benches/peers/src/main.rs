@@ -8,15 +8,17 @@
 //!   options: --entries 250000,1000000 --keys 16 --values 100 --rounds 15 --slice 20000
 //!            --rows insert,get,...  --candidates ours,rocksdb,...  --date 2026-01-31 --name laptop (writes a record)
 //! ```
-//! Times drift with the machine's mood, ratios hardly do: a round gives each table a slice of the same work, and what
-//! counts is the median over the rounds of the ratio inside a round. One thread is timed by its own processor time, several
-//! at once, at the largest size, by the clock.
-//! `cargo run --release -- published` runs the command lines that were published with five changes of RocksDB through
-//! the example db_bench, `cargo run -- performance` writes benches/records/performance.md from the newest records.
-//! `cargo run --release --features rocksdb -- tables` writes and reads table files beside RocksDB (see `tables`).
-//! `cargo run --release -- tails` times each insert by itself (see `tails`), `-- set` measures a set (see `set`),
-//! `-- writes` counts shared stores (see `writes`).
-//! New memory is warm (see `work::Ballast`). All tables must come to the same hash of what they read. `PARANOID_BENCH_SMOKE=1` only shows that it runs.
+//! Times drift with the machine's mood, ratios hardly do: a round gives each table a slice of the
+//! same work, and what counts is the median over the rounds of the ratio inside a round. One thread
+//! is timed by its own processor time, several at once, at the largest size, by the clock.
+//! `cargo run --release -- published` runs the command lines that were published with five changes
+//! of RocksDB through the example db_bench, `cargo run -- performance` writes
+//! benches/records/performance.md from the newest records.
+//! `cargo run --release --features rocksdb -- tables` writes and reads table files beside RocksDB
+//! (see `tables`). `cargo run --release -- tails` times each insert by itself (see `tails`),
+//! `-- set` measures a set (see `set`), `-- writes` counts shared stores (see `writes`). New memory
+//! is warm (see `work::Ballast`). All tables must come to the same hash of what they read.
+//! `PARANOID_BENCH_SMOKE=1` only shows that it runs.
 
 mod performance;
 mod published;
@@ -44,7 +46,10 @@ use work::{KeyShape, Shape};
 
 /// What was asked for.
 #[derive(Debug, Clone, Parser)]
-#[command(about = "Rivals side by side in one process", args_conflicts_with_subcommands = true)]
+#[command(
+    about = "Rivals side by side in one process",
+    args_conflicts_with_subcommands = true
+)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -106,25 +111,44 @@ impl Arguments {
             self.rounds = 2;
             self.slice = 240;
         }
-        ensure!(self.entries.iter().all(|entries| *entries >= 1_000), "--entries: at least 1000");
+        ensure!(
+            self.entries.iter().all(|entries| *entries >= 1_000),
+            "--entries: at least 1000"
+        );
         ensure!(self.values >= 8, "--values: at least 8 bytes");
         ensure!(self.rounds > 0, "--rounds: at least 1");
         ensure!(self.slice >= 100, "--slice: at least 100");
-        let plain =
-            |text: &str| text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
-        ensure!(plain(&self.name) && self.date.as_deref().is_none_or(plain), "--name, --date: plain words");
+        let plain = |text: &str| {
+            text.chars()
+                .all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter))
+        };
+        ensure!(
+            plain(&self.name) && self.date.as_deref().is_none_or(plain),
+            "--name, --date: plain words"
+        );
         Ok(self)
     }
 
     fn room(&self, entries: u64) -> Room {
-        let shape = Shape { key: self.keys, value_len: self.values };
+        let shape = Shape {
+            key: self.keys,
+            value_len: self.values,
+        };
         // The mixed row puts more entries.
-        Room { shape, entries: entries * 2, threads: 1 }
+        Room {
+            shape,
+            entries: entries * 2,
+            threads: 1,
+        }
     }
 
     fn candidates(&self) -> Vec<Candidate> {
         let asked = |candidate: &Candidate| {
-            self.candidates.is_empty() || self.candidates.iter().any(|part| candidate.name().contains(part))
+            self.candidates.is_empty()
+                || self
+                    .candidates
+                    .iter()
+                    .any(|part| candidate.name().contains(part))
         };
         Candidate::all().into_iter().filter(asked).collect()
     }
@@ -134,7 +158,8 @@ impl Arguments {
         self.rows.is_empty() || self.rows.iter().any(|part| row.contains(part.as_str()))
     }
 
-    /// Whether rows of several threads are made: at the largest size, unless other rows alone were asked for.
+    /// Whether rows of several threads are made: at the largest size, unless other rows alone were
+    /// asked for.
     fn wants_threads(&self, entries: u64) -> bool {
         let asked = self.rows.is_empty() || self.rows.iter().any(|part| part.contains("threads"));
         asked && self.entries.iter().max() == Some(&entries)
@@ -164,34 +189,52 @@ fn main() -> anyhow::Result<()> {
     for entries in &arguments.entries {
         eprintln!("{entries} entries");
         let mut section = rows::section(&arguments, &candidates, *entries)?;
-        section.resident =
-            candidates.iter().map(|candidate| resident_of_child(&arguments, *candidate, *entries)).collect();
+        section.resident = candidates
+            .iter()
+            .map(|candidate| resident_of_child(&arguments, *candidate, *entries))
+            .collect();
         sections.push(section);
     }
     let record = record::of(&arguments, &candidates, sections);
     println!("{}", record::markdown(&record));
     if let Some(date) = &arguments.date {
-        eprintln!("wrote {}", record::write(&record, &format!("{date}-{}", arguments.name))?);
+        eprintln!(
+            "wrote {}",
+            record::write(&record, &format!("{date}-{}", arguments.name))?
+        );
     }
     Ok(())
 }
 
-/// Resident bytes per entry of a table in a process of its own; `None` where the system does not tell.
+/// Resident bytes per entry of a table in a process of its own; `None` where the system does not
+/// tell.
 fn resident_of_child(arguments: &Arguments, candidate: Candidate, entries: u64) -> Option<f64> {
     use clap::ValueEnum;
     let keys = arguments.keys.to_possible_value()?.get_name().to_owned();
     let output = Process::new(std::env::current_exe().ok()?)
-        .args(["--memory", &candidate.name(), "--entries", &entries.to_string(), "--keys", &keys])
+        .args([
+            "--memory",
+            &candidate.name(),
+            "--entries",
+            &entries.to_string(),
+            "--keys",
+            &keys,
+        ])
         .args(["--values", &arguments.values.to_string()])
         .output()
         .ok()?;
-    let bytes: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().ok()?;
+    let bytes: f64 = String::from_utf8_lossy(&output.stdout)
+        .trim()
+        .parse()
+        .ok()?;
     (bytes > 0.0).then(|| bytes / entries as f64)
 }
 
 /// Fills one table at random and prints the growth of the process in bytes.
 fn print_resident(arguments: &Arguments, name: &str) -> anyhow::Result<()> {
-    let candidate = Candidate::all().into_iter().find(|candidate| candidate.name() == name);
+    let candidate = Candidate::all()
+        .into_iter()
+        .find(|candidate| candidate.name() == name);
     let candidate = candidate.ok_or_else(|| anyhow::anyhow!("no candidate {name}"))?;
     let entries = arguments.entries.first().copied().unwrap_or(1_000);
     let (room, order) = (arguments.room(entries), work::shuffled(entries, rows::SEED));

@@ -1,5 +1,5 @@
-//! Runs the published command lines of five changes of RocksDB through the example db_bench, and in turns with it
-//! through another db_bench if one is given. Keeps what they print.
+//! Runs the published command lines of five changes of RocksDB through the example db_bench, and in
+//! turns with it through another db_bench if one is given. Keeps what they print.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
@@ -42,8 +42,10 @@ pub struct Arguments {
 impl Arguments {
     /// The command that repeats the run, whatever the paths of programs and databases.
     fn repeatable(&self) -> String {
-        let mut words =
-            format!("cargo run --release -- published --divide {} --rounds {}", self.divide, self.rounds);
+        let mut words = format!(
+            "cargo run --release -- published --divide {} --rounds {}",
+            self.divide, self.rounds
+        );
         if !self.changes.is_empty() {
             words.push_str(&format!(" --changes {}", self.changes.join(",")));
         }
@@ -63,8 +65,8 @@ pub struct Published {
     pub environment: Environment,
     pub divided_by: u64,
     pub rounds: usize,
-    /// The load (processes that want a processor, averaged over a minute) before and after the run, where the system
-    /// tells.
+    /// The load (processes that want a processor, averaged over a minute) before and after the run,
+    /// where the system tells.
     #[serde(default)]
     pub load: Option<[f64; 2]>,
     /// Program of each candidate, as it names itself.
@@ -75,7 +77,12 @@ pub struct Published {
 
 /// The load of the machine over the last minute.
 fn load() -> Option<f64> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+    std::fs::read_to_string("/proc/loadavg")
+        .ok()?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// One command line.
@@ -93,19 +100,30 @@ pub struct Measured {
 fn commands() -> Vec<(&'static str, &'static str)> {
     let text = include_str!("../../../tools/db_bench/published.txt");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.filter_map(|line| Some((line.split(" | ").next()?, line.split(" | ").nth(2)?))).collect()
+    lines
+        .filter_map(|line| Some((line.split(" | ").next()?, line.split(" | ").nth(2)?)))
+        .collect()
 }
 
 /// Words that divide the numbers of a command line.
 fn smaller(words: &str, divide: u64) -> String {
     let mut added = Vec::new();
     for word in words.split_whitespace() {
-        let Some((name, value)) = word.trim_start_matches('-').split_once('=') else { continue };
-        if let (true, Ok(value)) = (["num", "reads", "writes"].contains(&name), value.parse::<u64>()) {
+        let Some((name, value)) = word.trim_start_matches('-').split_once('=') else {
+            continue;
+        };
+        if let (true, Ok(value)) = (
+            ["num", "reads", "writes"].contains(&name),
+            value.parse::<u64>(),
+        ) {
             added.push(format!("--{name}={}", (value / divide).max(1)));
         }
     }
-    if divide > 1 { added.join(" ") } else { String::new() }
+    if divide > 1 {
+        added.join(" ")
+    } else {
+        String::new()
+    }
 }
 
 /// One program's results; `None` if it refused.
@@ -116,8 +134,13 @@ fn measure(
     more: &[String],
 ) -> anyhow::Result<Option<Vec<Results>>> {
     let mut process = Process::new(program);
-    process.args(words.split_whitespace()).args(added.split_whitespace()).args(more);
-    let output = process.output().with_context(|| program.display().to_string())?;
+    process
+        .args(words.split_whitespace())
+        .args(added.split_whitespace())
+        .args(more);
+    let output = process
+        .output()
+        .with_context(|| program.display().to_string())?;
     let results = results_in(&String::from_utf8_lossy(&output.stdout));
     Ok((output.status.success() && !results.is_empty()).then_some(results))
 }
@@ -138,21 +161,37 @@ fn join(all: &mut Option<Vec<Results>>, round: Option<Vec<Results>>) {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    ensure!(arguments.divide > 0 && arguments.rounds > 0, "--divide, --rounds: at least 1");
+    ensure!(
+        arguments.divide > 0 && arguments.rounds > 0,
+        "--divide, --rounds: at least 1"
+    );
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let ours = arguments.ours.clone().unwrap_or_else(|| root.join("target/release/examples/db_bench"));
-    ensure!(ours.is_file(), "{} is not there: cargo build --release --example db_bench", ours.display());
+    let ours = arguments
+        .ours
+        .clone()
+        .unwrap_or_else(|| root.join("target/release/examples/db_bench"));
+    ensure!(
+        ours.is_file(),
+        "{} is not there: cargo build --release --example db_bench",
+        ours.display()
+    );
     let place = arguments.place.clone().unwrap_or_else(std::env::temp_dir);
     let mut programs = vec![(ours, "this crate".to_owned())];
     if let Some(rocksdb) = &arguments.rocksdb {
-        let version = Process::new(rocksdb).arg("--version").output().context("--rocksdb")?;
-        let version = String::from_utf8_lossy(&version.stdout).trim().replace("db_bench version", "RocksDB");
+        let version = Process::new(rocksdb)
+            .arg("--version")
+            .output()
+            .context("--rocksdb")?;
+        let version = String::from_utf8_lossy(&version.stdout)
+            .trim()
+            .replace("db_bench version", "RocksDB");
         programs.push((rocksdb.clone(), version));
     }
     let before = load();
     let mut measured = Vec::new();
-    let asked =
-        |change: &str| arguments.changes.is_empty() || arguments.changes.iter().any(|part| part == change);
+    let asked = |change: &str| {
+        arguments.changes.is_empty() || arguments.changes.iter().any(|part| part == change)
+    };
     for (change, words) in commands().into_iter().filter(|(change, _)| asked(change)) {
         eprintln!("{change}: {words}");
         let added = smaller(words, arguments.divide);
@@ -168,7 +207,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 join(&mut results[at], measure(program, words, &added, &more)?);
             }
         }
-        measured.push(Measured { change: change.into(), words: words.into(), added, results });
+        measured.push(Measured {
+            change: change.into(),
+            words: words.into(),
+            added,
+            results,
+        });
     }
     let mut environment = record::environment(arguments.date.as_deref());
     environment.command = arguments.repeatable();
@@ -184,7 +228,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.date {
         None => println!("{text}"),
         Some(date) => {
-            let path = root.join("benches/records").join(format!("{date}-{}.json", arguments.name));
+            let path = root
+                .join("benches/records")
+                .join(format!("{date}-{}.json", arguments.name));
             std::fs::write(&path, text)?;
             eprintln!("wrote {}", path.display());
         }
@@ -208,7 +254,8 @@ pub struct Results {
     pub speeds: Vec<f64>,
 }
 
-/// Every result line of an output, by benchmark, in the order in which they came. Lines of averages are not read.
+/// Every result line of an output, by benchmark, in the order in which they came. Lines of averages
+/// are not read.
 pub fn results_in(output: &str) -> Vec<Results> {
     let mut all: Vec<Results> = Vec::new();
     for line in output.lines() {
@@ -216,15 +263,22 @@ pub fn results_in(output: &str) -> Vec<Results> {
         let [name, ":", micros, "micros/op", rate, "ops/sec", rest @ ..] = fields.as_slice() else {
             continue;
         };
-        let (Ok(micros), Ok(rate)) = (micros.parse(), rate.parse()) else { continue };
+        let (Ok(micros), Ok(rate)) = (micros.parse(), rate.parse()) else {
+            continue;
+        };
         if !all.iter().any(|results| results.benchmark == *name) {
-            all.push(Results { benchmark: (*name).to_owned(), ..Results::default() });
+            all.push(Results {
+                benchmark: (*name).to_owned(),
+                ..Results::default()
+            });
         }
         if let Some(results) = all.iter_mut().find(|results| results.benchmark == *name) {
             results.micros.push(micros);
             results.rates.push(rate);
             let unit = rest.iter().position(|word| *word == "MB/s");
-            results.speeds.extend(unit.and_then(|at| rest.get(at.checked_sub(1)?)?.parse::<f64>().ok()));
+            results
+                .speeds
+                .extend(unit.and_then(|at| rest.get(at.checked_sub(1)?)?.parse::<f64>().ok()));
         }
     }
     all

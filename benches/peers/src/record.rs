@@ -8,8 +8,8 @@ use crate::Arguments;
 use crate::rivals::Candidate;
 use crate::work::mix;
 
-/// Rivals, each with the candidates of this crate that it is compared with: protection 0, 8, and 8 with checksums on
-/// seek.
+/// Rivals, each with the candidates of this crate that it is compared with: protection 0, 8, and 8
+/// with checksums on seek.
 pub const PAIRS: [(&str, [&str; 3]); 8] = [
     ("rocksdb", ["rocksdb-0", "rocksdb-8", "rocksdb-8-on-seek"]),
     ("crossbeam-skiplist", ["crossbeam-skiplist"; 3]),
@@ -32,7 +32,10 @@ pub fn of(arguments: &Arguments, candidates: &[Candidate], sections: Vec<Section
         threads: 1,
         rounds: arguments.rounds,
         slice: arguments.slice,
-        candidates: candidates.iter().map(|candidate| candidate.name()).collect(),
+        candidates: candidates
+            .iter()
+            .map(|candidate| candidate.name())
+            .collect(),
         sections,
     }
 }
@@ -45,11 +48,24 @@ pub fn markdown(record: &Record) -> String {
 }
 
 fn render(record: &Record, text: &mut String) -> std::fmt::Result {
-    let Environment { processor, compiler, commit, command, date, rust_flags, cxx_flags } =
-        &record.environment;
+    let Environment {
+        processor,
+        compiler,
+        commit,
+        command,
+        date,
+        rust_flags,
+        cxx_flags,
+    } = &record.environment;
     writeln!(text, "# Rivals side by side\n")?;
-    writeln!(text, "- command, from benches/peers: `{command}`\n- date: {date}\n- processor: {processor}")?;
-    writeln!(text, "- commit: {commit}\n- Rust: {compiler}, {rust_flags}\n- RocksDB: {cxx_flags}")?;
+    writeln!(
+        text,
+        "- command, from benches/peers: `{command}`\n- date: {date}\n- processor: {processor}"
+    )?;
+    writeln!(
+        text,
+        "- commit: {commit}\n- Rust: {compiler}, {rust_flags}\n- RocksDB: {cxx_flags}"
+    )?;
     writeln!(
         text,
         "- keys of {} bytes, values of {}, one thread unless a row says more",
@@ -60,7 +76,10 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
         "- at least {} rounds of slices of at most {} operations a thread in turn; processor time of one thread, of several time on",
         record.rounds, record.slice
     )?;
-    writeln!(text, "  the wall, from the first start to the last end, for each operation of all of them")?;
+    writeln!(
+        text,
+        "  the wall, from the first start to the last end, for each operation of all of them"
+    )?;
     writeln!(
         text,
         "- new memory for inserts was touched and given back before, so that no slice waits for a host"
@@ -79,7 +98,11 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
     )?;
     for section in &record.sections {
         in_short(text, record, section)?;
-        writeln!(text, "\n## {} entries: how many times as fast this crate is\n", section.entries)?;
+        writeln!(
+            text,
+            "\n## {} entries: how many times as fast this crate is\n",
+            section.entries
+        )?;
         ratios(text, record, section)?;
         render_budgets(text, &record.candidates, section)?;
         times(record, text, section)?;
@@ -91,10 +114,14 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
 /// The rivals of which this record has a candidate.
 fn rivals(record: &Record) -> Vec<&'static (&'static str, [&'static str; 3])> {
     let there = |candidate: &str| record.candidates.iter().any(|name| name == candidate);
-    PAIRS.iter().filter(|(_, candidates)| candidates.iter().any(|candidate| there(candidate))).collect()
+    PAIRS
+        .iter()
+        .filter(|(_, candidates)| candidates.iter().any(|candidate| there(candidate)))
+        .collect()
 }
 
-/// The rows of the README's picture and those of several threads, in nanoseconds, and in brackets how many times as fast this crate is.
+/// The rows of the README's picture and those of several threads, in nanoseconds, and in brackets
+/// how many times as fast this crate is.
 fn in_short(text: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
     let there: Vec<_> = PAIRS
         .iter()
@@ -110,18 +137,29 @@ fn in_short(text: &mut String, record: &Record, section: &Section) -> std::fmt::
         "|---".repeat(heads.len())
     )?;
     let time = |row: &str, candidate: &str| section.time(&record.candidates, row, candidate);
-    let of_threads = section.rows.iter().map(|row| row.name.as_str()).filter(|row| row.ends_with(" threads"));
+    let of_threads = section
+        .rows
+        .iter()
+        .map(|row| row.name.as_str())
+        .filter(|row| row.ends_with(" threads"));
     let rows = SHOWN.iter().map(|(row, _)| *row).chain(of_threads);
     for row in rows.filter(|row| time(row, "ours-8").is_some()) {
-        let ours =
-            OURS[..2].iter().map(|ours| time(row, ours).map_or("-".into(), |time| format!("{time:.0}")));
+        let ours = OURS[..2]
+            .iter()
+            .map(|ours| time(row, ours).map_or("-".into(), |time| format!("{time:.0}")));
         let rivals = there.iter().map(|((_, rivals), _)| {
             let speed = section.speed(&record.candidates, row, rivals[1], "ours-8");
             time(row, rivals[1])
                 .zip(speed)
-                .map_or("-".into(), |(time, [_, speed, _])| format!("{time:.0} ({speed:.2})"))
+                .map_or("-".into(), |(time, [_, speed, _])| {
+                    format!("{time:.0} ({speed:.2})")
+                })
         });
-        writeln!(text, "| {row} | {} |", ours.chain(rivals).collect::<Vec<_>>().join(" | "))?;
+        writeln!(
+            text,
+            "| {row} | {} |",
+            ours.chain(rivals).collect::<Vec<_>>().join(" | ")
+        )?;
     }
     Ok(())
 }
@@ -135,10 +173,17 @@ pub fn ratios(text: &mut String, record: &Record, section: &Section) -> std::fmt
     writeln!(text, "protection 8. Above 1 this crate is faster.\n")?;
     let rivals = rivals(record);
     let heads: Vec<&str> = rivals.iter().map(|(name, _)| *name).collect();
-    writeln!(text, "| work | {} |\n|---{}|", heads.join(" | "), "|---".repeat(heads.len()))?;
+    writeln!(
+        text,
+        "| work | {} |\n|---{}|",
+        heads.join(" | "),
+        "|---".repeat(heads.len())
+    )?;
     for row in &section.rows {
-        let cells: Vec<String> =
-            rivals.iter().map(|(_, candidates)| cell(record, section, &row.name, candidates)).collect();
+        let cells: Vec<String> = rivals
+            .iter()
+            .map(|(_, candidates)| cell(record, section, &row.name, candidates))
+            .collect();
         if cells.iter().any(|cell| cell != "-") {
             writeln!(text, "| {} | {} |", row.name, cells.join(" | "))?;
         }
@@ -160,12 +205,18 @@ pub fn cell(record: &Record, section: &Section, row: &str, rival: &[&str; 3]) ->
         .iter()
         .map(|speed| speed.map_or("-".into(), |[_, median, _]| format!("{median:.2}")))
         .collect();
-    let spread = speeds[1].map_or(String::new(), |[low, _, high]| format!(" ({low:.2}..{high:.2})"));
+    let spread = speeds[1].map_or(String::new(), |[low, _, high]| {
+        format!(" ({low:.2}..{high:.2})")
+    });
     format!("{}{spread}", medians.join(" / "))
 }
 
 fn times(record: &Record, text: &mut String, section: &Section) -> std::fmt::Result {
-    writeln!(text, "\n## {} entries: nanoseconds of an operation, medians\n", section.entries)?;
+    writeln!(
+        text,
+        "\n## {} entries: nanoseconds of an operation, medians\n",
+        section.entries
+    )?;
     writeln!(
         text,
         "| work | {} |\n|---{}|",
@@ -177,7 +228,9 @@ fn times(record: &Record, text: &mut String, section: &Section) -> std::fmt::Res
             .nanoseconds
             .iter()
             .map(|samples| {
-                samples.as_ref().map_or("-".into(), |samples| format!("{:.0}", quartiles(samples.clone())[1]))
+                samples.as_ref().map_or("-".into(), |samples| {
+                    format!("{:.0}", quartiles(samples.clone())[1])
+                })
             })
             .collect();
         writeln!(text, "| {} | {} |", row.name, cells.join(" | "))?;
@@ -187,15 +240,26 @@ fn times(record: &Record, text: &mut String, section: &Section) -> std::fmt::Res
 
 fn memory(record: &Record, text: &mut String, section: &Section) -> std::fmt::Result {
     let (entries, payload) = (section.entries, record.keys + record.values);
-    writeln!(text, "\n## {entries} entries: bytes an entry, {payload} of them key and value\n")?;
+    writeln!(
+        text,
+        "\n## {entries} entries: bytes an entry, {payload} of them key and value\n"
+    )?;
     writeln!(text, "| table | counted | resident |\n|---|---|---|")?;
     let bytes = |bytes: Option<f64>| bytes.map_or("-".into(), |bytes| format!("{bytes:.1}"));
     for (at, candidate) in record.candidates.iter().enumerate() {
         let of = |all: &[Option<f64>]| bytes(all.get(at).copied().flatten());
-        writeln!(text, "| {candidate} | {} | {} |", of(&section.counted), of(&section.resident))?;
+        writeln!(
+            text,
+            "| {candidate} | {} | {} |",
+            of(&section.counted),
+            of(&section.resident)
+        )?;
     }
     let hash = Record::hash(section, mix);
-    writeln!(text, "\nHash of the work, the same for all tables: `{hash:016x}`")
+    writeln!(
+        text,
+        "\nHash of the work, the same for all tables: `{hash:016x}`"
+    )
 }
 
 /// Writes Markdown, JSON and a plot for each size. Returns where.
@@ -284,45 +348,70 @@ const TARGETS: &[(&str, Target)] = &[
     (HIT, Times(1.05, "ours-8-order", "ours-8")),
     (FORWARD_ORDER, Times(1.05, "ours-8-order", "ours-8")),
     ("get hit, 1000 range tombstones", Row(1.25, HIT, "ours-8")),
-    ("get hit, 10000 range tombstones, frozen", Row(1.1, HIT, "ours-8")),
-    ("multi_get of 24, 1000 range tombstones", RowAdded(30.0, MULTI, "ours-8")),
+    (
+        "get hit, 10000 range tombstones, frozen",
+        Row(1.1, HIT, "ours-8"),
+    ),
+    (
+        "multi_get of 24, 1000 range tombstones",
+        RowAdded(30.0, MULTI, "ours-8"),
+    ),
     (IN_ORDER, Added(45.0, "ours-0-filter", "ours-0")),
 ];
 
 /// Bytes per entry that tables of this crate may count beyond RocksDB's.
-const MEMORY: [(f64, &str, &str); 2] = [(12.0, "ours-0", "rocksdb-0"), (20.0, "ours-8", "rocksdb-8")];
+const MEMORY: [(f64, &str, &str); 2] =
+    [(12.0, "ours-0", "rocksdb-0"), (20.0, "ours-8", "rocksdb-8")];
 
 impl Target {
     /// The target, the candidates that it is about, what was measured, and whether that is enough.
-    fn judge(&self, candidates: &[String], section: &Section, row: &str) -> (String, Option<(String, bool)>) {
+    fn judge(
+        &self,
+        candidates: &[String],
+        section: &Section,
+        row: &str,
+    ) -> (String, Option<(String, bool)>) {
         match *self {
             Ahead(wanted, ours, rival) => {
                 let speed = section.speed(candidates, row, rival, ours);
                 let measured = speed.map(|[low, median, high]| {
-                    (format!("{median:.2}x ({low:.2}..{high:.2})"), median >= wanted)
+                    (
+                        format!("{median:.2}x ({low:.2}..{high:.2})"),
+                        median >= wanted,
+                    )
                 });
                 (format!("{ours}: {wanted}x {rival}"), measured)
             }
             Added(most, dear, cheap) => {
-                let added = section.paired(candidates, row, (dear, cheap), |dear, cheap| dear - cheap);
-                let measured = added.map(|[_, added, _]| (format!("{added:+.1} ns"), added <= most));
+                let added =
+                    section.paired(candidates, row, (dear, cheap), |dear, cheap| dear - cheap);
+                let measured =
+                    added.map(|[_, added, _]| (format!("{added:+.1} ns"), added <= most));
                 (format!("{dear}: {cheap} +{most:.0} ns"), measured)
             }
             Times(most, dear, cheap) => {
-                let ratio = section.paired(candidates, row, (dear, cheap), |dear, cheap| dear / cheap);
+                let ratio =
+                    section.paired(candidates, row, (dear, cheap), |dear, cheap| dear / cheap);
                 let measured = ratio.map(|[_, ratio, _]| (format!("{ratio:.3}"), ratio <= most));
                 (format!("{dear}: at most {most} times {cheap}"), measured)
             }
             Row(most, other, candidate) => {
-                let (this, other_time) =
-                    (section.time(candidates, row, candidate), section.time(candidates, other, candidate));
+                let (this, other_time) = (
+                    section.time(candidates, row, candidate),
+                    section.time(candidates, other, candidate),
+                );
                 let ratio = this.zip(other_time).map(|(this, other)| this / other);
                 let measured = ratio.map(|ratio| (format!("{ratio:.2}"), ratio <= most));
-                (format!("{candidate}: at most {most} times `{other}`"), measured)
+                (
+                    format!("{candidate}: at most {most} times `{other}`"),
+                    measured,
+                )
             }
             RowAdded(most, other, candidate) => {
-                let (this, other_time) =
-                    (section.time(candidates, row, candidate), section.time(candidates, other, candidate));
+                let (this, other_time) = (
+                    section.time(candidates, row, candidate),
+                    section.time(candidates, other, candidate),
+                );
                 let added = this.zip(other_time).map(|(this, other)| this - other);
                 let measured = added.map(|added| (format!("{added:+.1} ns"), added <= most));
                 (format!("{candidate}: `{other}` +{most:.0} ns"), measured)
@@ -336,15 +425,21 @@ fn verdict(kept: bool) -> &'static str {
 }
 
 /// The table of targets; those whose candidates or rows are not in this run are marked.
-pub fn render_budgets(text: &mut String, candidates: &[String], section: &Section) -> std::fmt::Result {
+pub fn render_budgets(
+    text: &mut String,
+    candidates: &[String],
+    section: &Section,
+) -> std::fmt::Result {
     writeln!(text, "\n## {} entries: budgets\n", section.entries)?;
     writeln!(text, "| work | wanted | measured | |\n|---|---|---|---|")?;
     for (row, target) in TARGETS {
         let (wanted, measured) = target.judge(candidates, section, row);
         match measured {
-            Some((measured, kept)) => {
-                writeln!(text, "| {row} | {wanted} | {measured} | {} |", verdict(kept))?
-            }
+            Some((measured, kept)) => writeln!(
+                text,
+                "| {row} | {wanted} | {measured} | {} |",
+                verdict(kept)
+            )?,
             None => writeln!(text, "| {row} | {wanted} | not measured | |")?,
         }
     }
@@ -356,14 +451,18 @@ pub fn render_budgets(text: &mut String, candidates: &[String], section: &Sectio
         if let Some((ours_bytes, theirs)) = of(ours).zip(of(rival)) {
             let added = ours_bytes - theirs;
             let kept = verdict(added <= most);
-            writeln!(text, "| bytes an entry | {ours}: {rival} +{most:.0} | {added:+.1} | {kept} |")?;
+            writeln!(
+                text,
+                "| bytes an entry | {ours}: {rival} +{most:.0} | {added:+.1} | {kept} |"
+            )?;
         }
     }
     Ok(())
 }
 
-// A picture of one size: how many times as fast this crate is as each rival, one line per kind of work, on a logarithmic
-// scale. It has its own colours for dark pages, and each dot says its figure, which `tidy` compares with the record.
+// A picture of one size: how many times as fast this crate is as each rival, one line per kind of
+// work, on a logarithmic scale. It has its own colours for dark pages, and each dot says its
+// figure, which `tidy` compares with the record.
 
 const LINE: f64 = 26.0;
 const LEFT: f64 = 236.0;
@@ -372,16 +471,25 @@ const TOP: f64 = 104.0;
 /// The lower end of the scale, and the least upper one, in powers of two.
 const LOW: f64 = -4.0;
 const HIGH_LEAST: f64 = 4.0;
-/// Rivals as a stranger knows them, their colours (Okabe and Ito's, distinct to the colour-blind) and shapes.
+/// Rivals as a stranger knows them, their colours (Okabe and Ito's, distinct to the colour-blind)
+/// and shapes.
 const RIVALS: [(&str, &str, &str); 8] = [
     ("RocksDB's memtable", "#e69f00", "M-5,-5H5V5H-5Z"),
-    ("crossbeam-skiplist", "#0072b2", "M0,-6.5L6.5,0L0,6.5L-6.5,0Z"),
+    (
+        "crossbeam-skiplist",
+        "#0072b2",
+        "M0,-6.5L6.5,0L0,6.5L-6.5,0Z",
+    ),
     ("arenaskiplist", "#56b4e9", "M-5.5,5H5.5L0,-6Z"),
     ("skl", "#8c8c8c", "M-5.5,-5H5.5L0,6Z"),
     ("artmap", "#009e73", "M-6,5H6L0,-6Z"),
     ("masstree", "#785ef0", "M-2,-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z"),
     ("ferntree", "#8c510a", "M-5.5,-5.5H5.5L-5.5,5.5H5.5Z"),
-    ("BTreeMap in a RwLock", "#cc79a7", "M-5.5,0A5.5,5.5 0 1 0 5.5,0A5.5,5.5 0 1 0 -5.5,0Z"),
+    (
+        "BTreeMap in a RwLock",
+        "#cc79a7",
+        "M-5.5,0A5.5,5.5 0 1 0 5.5,0A5.5,5.5 0 1 0 -5.5,0Z",
+    ),
 ];
 /// Colours of light pages and of dark ones.
 pub const STYLE: &str = "text{fill:#1f2328}.page{fill:#fff}.lost{fill:#f3f4f6}.grid{stroke:#d8dbe0}.one{stroke:#1f2328}
@@ -404,7 +512,9 @@ const SHOWN: [(&str, &str); 10] = [
 /// The colour of a candidate, the same in every picture: of a rival, or of this crate.
 pub fn colour(candidate: &str) -> &'static str {
     let pairs = PAIRS.iter().zip(RIVALS);
-    let of_rival = pairs.into_iter().find(|((rival, _), _)| candidate.to_lowercase().starts_with(rival));
+    let of_rival = pairs
+        .into_iter()
+        .find(|((rival, _), _)| candidate.to_lowercase().starts_with(rival));
     of_rival.map_or("#d62728", |(_, (_, colour, _))| colour)
 }
 
@@ -415,16 +525,27 @@ fn x(ratio: f64, high: f64) -> f64 {
 
 /// The picture of the README, of the section with this many entries.
 pub fn front_picture(record: &Record, stem: &str, entries: u64) -> Option<String> {
-    let section = record.sections.iter().find(|section| section.entries == entries)?;
+    let section = record
+        .sections
+        .iter()
+        .find(|section| section.entries == entries)?;
     Some(dots(&record.candidates, section, &SHOWN, stem))
 }
 
 /// The picture of every row of a section in which this crate, at 8 protection bytes, has a rival.
 pub fn all_dots(candidates: &[String], section: &Section, stem: &str) -> String {
     let has_rival = |row: &&measure::Row| {
-        PAIRS.iter().any(|(_, rivals)| section.speed(candidates, &row.name, rivals[1], "ours-8").is_some())
+        PAIRS.iter().any(|(_, rivals)| {
+            section
+                .speed(candidates, &row.name, rivals[1], "ours-8")
+                .is_some()
+        })
     };
-    let rows = section.rows.iter().filter(has_rival).map(|row| (row.name.as_str(), row.name.as_str()));
+    let rows = section
+        .rows
+        .iter()
+        .filter(has_rival)
+        .map(|row| (row.name.as_str(), row.name.as_str()));
     dots(candidates, section, &rows.collect::<Vec<_>>(), stem)
 }
 
@@ -451,29 +572,49 @@ fn render_dots(
         text,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"{left} 0 {width} {height}\" role=\"img\""
     )?;
-    writeln!(text, " font-family=\"system-ui,sans-serif\" font-size=\"15\">")?;
+    writeln!(
+        text,
+        " font-family=\"system-ui,sans-serif\" font-size=\"15\">"
+    )?;
     let entries = section.entries;
-    writeln!(text, "<title>How many times as fast this crate is, {entries} entries: {stem}</title>")?;
+    writeln!(
+        text,
+        "<title>How many times as fast this crate is, {entries} entries: {stem}</title>"
+    )?;
     writeln!(
         text,
         "<style>{STYLE}</style>\n<rect class=\"page\" x=\"{left}\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>"
     )?;
     legend(text, candidates)?;
     let speed = |row: &str, rival: &str| Some(section.speed(candidates, row, rival, "ours-8")?[1]);
-    let all = rows.iter().flat_map(|(row, _)| PAIRS.iter().filter_map(|(_, rivals)| speed(row, rivals[1])));
-    let high = all.map(|speed| speed.log2().ceil()).fold(HIGH_LEAST, f64::max);
+    let all = rows
+        .iter()
+        .flat_map(|(row, _)| PAIRS.iter().filter_map(|(_, rivals)| speed(row, rivals[1])));
+    let high = all
+        .map(|speed| speed.log2().ceil())
+        .fold(HIGH_LEAST, f64::max);
     scale(text, bottom, high)?;
     for ((row, label), line) in rows.iter().zip(0..) {
         let y = TOP + LINE * (f64::from(line) + 0.5);
-        writeln!(text, "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{label}</text>", LEFT - 14.0, y + 5.0)?;
+        writeln!(
+            text,
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{label}</text>",
+            LEFT - 14.0,
+            y + 5.0
+        )?;
         for ((rival, candidate), (name, colour, shape)) in PAIRS.iter().zip(RIVALS) {
-            let Some(median) = speed(row, candidate[1]) else { continue };
+            let Some(median) = speed(row, candidate[1]) else {
+                continue;
+            };
             let at = x(median, high);
             writeln!(
                 text,
                 "<path transform=\"translate({at:.1} {y})\" d=\"{shape}\" fill=\"{colour}\" data-row=\"{row}\" data-rival=\"{rival}\">"
             )?;
-            writeln!(text, "<title>{label}: {median:.2} times as fast as {name}</title></path>")?;
+            writeln!(
+                text,
+                "<title>{label}: {median:.2} times as fast as {name}</title></path>"
+            )?;
         }
     }
     writeln!(text, "</svg>")
@@ -495,8 +636,16 @@ fn scale(text: &mut String, bottom: f64, high: f64) -> std::fmt::Result {
             text,
             "<line class=\"{class}\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>"
         )?;
-        let label = if power < 0 { format!("1/{}", 1 << -power) } else { format!("{}", 1 << power) };
-        writeln!(text, "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{label}</text>", bottom + 19.0)?;
+        let label = if power < 0 {
+            format!("1/{}", 1 << -power)
+        } else {
+            format!("{}", 1 << power)
+        };
+        writeln!(
+            text,
+            "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{label}</text>",
+            bottom + 19.0
+        )?;
     }
     writeln!(
         text,
@@ -504,18 +653,39 @@ fn scale(text: &mut String, bottom: f64, high: f64) -> std::fmt::Result {
         one - 8.0,
         TOP - 8.0
     )?;
-    writeln!(text, "<text x=\"{}\" y=\"{}\">this crate is faster</text>", one + 8.0, TOP - 8.0)?;
-    writeln!(text, "<text x=\"{one}\" y=\"{}\" text-anchor=\"middle\">times as fast</text>", bottom + 37.0)
+    writeln!(
+        text,
+        "<text x=\"{}\" y=\"{}\">this crate is faster</text>",
+        one + 8.0,
+        TOP - 8.0
+    )?;
+    writeln!(
+        text,
+        "<text x=\"{one}\" y=\"{}\" text-anchor=\"middle\">times as fast</text>",
+        bottom + 37.0
+    )
 }
 
 fn legend(text: &mut String, candidates: &[String]) -> std::fmt::Result {
     let (mut at, mut y) = (20.0, 26.0);
     for ((_, rivals), (name, colour, shape)) in PAIRS.iter().zip(RIVALS) {
         if candidates.iter().any(|candidate| candidate == rivals[1]) {
-            writeln!(text, "<path transform=\"translate({at} {y})\" d=\"{shape}\" fill=\"{colour}\"/>")?;
-            writeln!(text, "<text x=\"{}\" y=\"{}\">{name}</text>", at + 12.0, y + 5.0)?;
+            writeln!(
+                text,
+                "<path transform=\"translate({at} {y})\" d=\"{shape}\" fill=\"{colour}\"/>"
+            )?;
+            writeln!(
+                text,
+                "<text x=\"{}\" y=\"{}\">{name}</text>",
+                at + 12.0,
+                y + 5.0
+            )?;
             at += 40.0 + 9.0 * name.len() as f64;
-            (at, y) = if at > LEFT + WIDTH - 120.0 { (20.0, y + 26.0) } else { (at, y) };
+            (at, y) = if at > LEFT + WIDTH - 120.0 {
+                (20.0, y + 26.0)
+            } else {
+                (at, y)
+            };
         }
     }
     Ok(())
@@ -525,13 +695,25 @@ fn legend(text: &mut String, candidates: &[String]) -> std::fmt::Result {
 
 /// This machine, this build.
 pub fn environment(date: Option<&str>) -> Environment {
-    let features = if cfg!(feature = "rocksdb") { " --features rocksdb" } else { "" };
+    let features = if cfg!(feature = "rocksdb") {
+        " --features rocksdb"
+    } else {
+        ""
+    };
     let cxx = env!("PEERS_CXX_FLAGS");
-    let version = cxx.split(' ').next().and_then(|program| said(program, &["--version"]));
-    let version = version.as_deref().and_then(|text| text.lines().next()).unwrap_or("no C++ compiler");
+    let version = cxx
+        .split(' ')
+        .next()
+        .and_then(|program| said(program, &["--version"]));
+    let version = version
+        .as_deref()
+        .and_then(|text| text.lines().next())
+        .unwrap_or("no C++ compiler");
     let default_target = format!("-C {}", env!("PEERS_RUST_FLAGS").trim());
     Environment {
-        rust_flags: format!("{default_target}, default target; this crate chooses SSE4.2 when it runs"),
+        rust_flags: format!(
+            "{default_target}, default target; this crate chooses SSE4.2 when it runs"
+        ),
         cxx_flags: format!("{cxx} ({version})"),
         ..Environment::here(&format!("cargo run --release{features}"), date)
     }

@@ -5,7 +5,9 @@ use measure::{Row, Section};
 
 use crate::Arguments;
 use crate::rivals::{Accelerator, Candidate, Extra, Fresh, Room};
-use crate::work::{Entries, Keys, Presence, Shape, Slice, Tables, Way, Work, mix, picks, row, shuffled};
+use crate::work::{
+    Entries, Keys, Presence, Shape, Slice, Tables, Way, Work, mix, picks, row, shuffled,
+};
 
 pub const SEED: u64 = 4;
 /// Entries of a write batch.
@@ -51,8 +53,15 @@ struct Stage<'a> {
 /// All the work at one size.
 pub fn section(arguments: &Arguments, candidates: &[Candidate], entries: u64) -> Result<Section> {
     let room = arguments.room(entries);
-    let mut stage =
-        Stage { arguments, candidates, entries, shape: room.shape, room, threads: 1, rows: Vec::new() };
+    let mut stage = Stage {
+        arguments,
+        candidates,
+        entries,
+        shape: room.shape,
+        room,
+        threads: 1,
+        rows: Vec::new(),
+    };
     stage.in_order()?;
     stage.batched("insert in order, batches of 32", Order::Ascending)?;
     stage.batched("insert at random, batches of 32", Order::Random)?;
@@ -63,17 +72,29 @@ pub fn section(arguments: &Arguments, candidates: &[Candidate], entries: u64) ->
         stage.at_once()?;
     }
     stage.checksums()?;
-    Ok(Section { entries, rows: stage.rows, counted, ..Section::default() })
+    Ok(Section {
+        entries,
+        rows: stage.rows,
+        counted,
+        ..Section::default()
+    })
 }
 
 /// Whether a candidate takes part in all rows: others differ only in some work.
 fn plain(candidate: Candidate) -> bool {
     !matches!(candidate, Candidate::Ours(_, Accelerator::Filter))
-        && !matches!(candidate, Candidate::RocksDb(_, Extra::Bloom | Extra::Promise | Extra::BatchLookup))
+        && !matches!(
+            candidate,
+            Candidate::RocksDb(_, Extra::Bloom | Extra::Promise | Extra::BatchLookup)
+        )
 }
 
 fn point_reads(candidate: Candidate) -> bool {
-    plain(candidate) || matches!(candidate, Candidate::Ours(..) | Candidate::RocksDb(_, Extra::Bloom))
+    plain(candidate)
+        || matches!(
+            candidate,
+            Candidate::Ours(..) | Candidate::RocksDb(_, Extra::Bloom)
+        )
 }
 
 fn multi_reads(candidate: Candidate) -> bool {
@@ -90,19 +111,30 @@ impl Stage<'_> {
         self.arguments.wants(row)
     }
 
-    /// Whether a candidate takes part in rows of this many threads: arenaskiplist 0.2 loses some of what eight threads insert.
+    /// Whether a candidate takes part in rows of this many threads: arenaskiplist 0.2 loses some of
+    /// what eight threads insert.
     fn shares(&self, candidate: Candidate) -> bool {
         plain(candidate) && (self.threads <= 2 || candidate != Candidate::ArenaSkiplist)
     }
 
     /// The name of a row, with its number of threads.
     fn named(&self, row: &str) -> String {
-        if self.threads == 1 { row.to_owned() } else { format!("{row}, {} threads", self.threads) }
+        if self.threads == 1 {
+            row.to_owned()
+        } else {
+            format!("{row}, {} threads", self.threads)
+        }
     }
 
     fn tables(&self) -> Result<Tables> {
-        let room = Room { threads: self.threads, ..self.room };
-        self.candidates.iter().map(|candidate| candidate.table(room)).collect()
+        let room = Room {
+            threads: self.threads,
+            ..self.room
+        };
+        self.candidates
+            .iter()
+            .map(|candidate| candidate.table(room))
+            .collect()
     }
 
     /// Operations of a slice, small enough that a table of this size gives enough rounds.
@@ -111,23 +143,32 @@ impl Stage<'_> {
         (self.arguments.slice * self.threads).min(most).max(1)
     }
 
-    /// Slices of entries to put, a part per thread, and the rest. Sequence numbers count up from `first`.
+    /// Slices of entries to put, a part per thread, and the rest. Sequence numbers count up from
+    /// `first`.
     fn entries(&self, order: &[u64], count: usize, first: u64) -> (Vec<Slice>, Slice) {
         let of = |at: usize, part: &[u64]| {
             let share = part.len().div_ceil(self.threads).max(1);
             let parts = part.chunks(share).enumerate();
             let first = first + at as u64;
-            let entries =
-                parts.map(|(thread, part)| self.shape.entries(part, first + (thread * share) as u64));
-            Slice { operations: part.len(), entries: entries.collect(), ..Slice::default() }
+            let entries = parts
+                .map(|(thread, part)| self.shape.entries(part, first + (thread * share) as u64));
+            Slice {
+                operations: part.len(),
+                entries: entries.collect(),
+                ..Slice::default()
+            }
         };
         let whole = order.chunks_exact(count);
         let rest = whole.remainder();
-        let slices = whole.enumerate().map(|(round, part)| of(round * count, part)).collect();
+        let slices = whole
+            .enumerate()
+            .map(|(round, part)| of(round * count, part))
+            .collect();
         (slices, of(order.len() - rest.len(), rest))
     }
 
-    /// Fills all tables side by side, a slice each in turn, so that compared tables always have one size.
+    /// Fills all tables side by side, a slice each in turn, so that compared tables always have one
+    /// size.
     fn fill(&self, name: &str, order: Order, pace: Pace) -> Result<(Tables, Row)> {
         let tables = self.tables()?;
         let order = match order {
@@ -182,8 +223,11 @@ impl Stage<'_> {
     fn at_random(&mut self) -> Result<Vec<Option<f64>>> {
         let (mut tables, row) = self.fill("insert at random", Order::Random, Pace::Single)?;
         self.rows.push(row);
-        let counted =
-            tables.iter().map(|table| table.counted().map(|bytes| bytes as f64 / self.entries as f64));
+        let counted = tables.iter().map(|table| {
+            table
+                .counted()
+                .map(|bytes| bytes as f64 / self.entries as f64)
+        });
         let counted = counted.collect();
         for (name, presence) in [("get hit", Presence::Hit), ("get miss", Presence::Miss)] {
             self.get(name, &tables, presence);
@@ -206,7 +250,11 @@ impl Stage<'_> {
                 self.shape.keys(&picks(self.entries, share, seed), presence)
             };
             let keys: Vec<Keys> = (0..threads as u64).map(part).collect();
-            Slice { operations: share * threads, keys, ..Slice::default() }
+            Slice {
+                operations: share * threads,
+                keys,
+                ..Slice::default()
+            }
         };
         (0..self.arguments.rounds as u64).map(slice).collect()
     }
@@ -215,11 +263,21 @@ impl Stage<'_> {
         let name = self.named(name);
         if self.wants(&name) {
             let slices = self.keys(1 << 32, presence, 1);
-            let takes_part =
-                |candidate| if self.threads == 1 { point_reads(candidate) } else { self.shares(candidate) };
-            let row = row(&name, self.candidates, tables, &slices, takes_part, |slice| {
-                slice.keys.iter().map(Work::Get).collect()
-            });
+            let takes_part = |candidate| {
+                if self.threads == 1 {
+                    point_reads(candidate)
+                } else {
+                    self.shares(candidate)
+                }
+            };
+            let row = row(
+                &name,
+                self.candidates,
+                tables,
+                &slices,
+                takes_part,
+                |slice| slice.keys.iter().map(Work::Get).collect(),
+            );
             self.rows.push(row);
         }
     }
@@ -228,9 +286,20 @@ impl Stage<'_> {
         let name = "multi_get of 24";
         if self.wants(name) {
             let slices = self.keys(2 << 32, Presence::Hit, TOGETHER);
-            let row = row(name, self.candidates, tables, &slices, multi_reads, |slice| {
-                slice.keys.iter().map(|keys| Work::MultiGet(keys, TOGETHER)).collect()
-            });
+            let row = row(
+                name,
+                self.candidates,
+                tables,
+                &slices,
+                multi_reads,
+                |slice| {
+                    slice
+                        .keys
+                        .iter()
+                        .map(|keys| Work::MultiGet(keys, TOGETHER))
+                        .collect()
+                },
+            );
             self.rows.push(row);
         }
     }
@@ -249,7 +318,11 @@ impl Stage<'_> {
                 }
             }
             let row = row(name, self.candidates, tables, &slices, plain, |slice| {
-                slice.keys.iter().map(|keys| Work::Seek(keys, STEPS)).collect()
+                slice
+                    .keys
+                    .iter()
+                    .map(|keys| Work::Seek(keys, STEPS))
+                    .collect()
             });
             self.rows.push(row);
         }
@@ -260,18 +333,33 @@ impl Stage<'_> {
             return;
         }
         let half = self.entries / 2;
-        let steps = self.arguments.slice.min(usize::try_from(half).unwrap_or(usize::MAX));
+        let steps = self
+            .arguments
+            .slice
+            .min(usize::try_from(half).unwrap_or(usize::MAX));
         let slices: Vec<Slice> = (0..self.arguments.rounds as u64)
             .map(|round| {
                 // Far enough from the end for all the steps.
                 let from = picks(half, 1, SEED + 2_000 + round)[0];
-                let from = if way == Way::Forward { from } else { self.entries - 1 - from };
+                let from = if way == Way::Forward {
+                    from
+                } else {
+                    self.entries - 1 - from
+                };
                 let keys = vec![self.shape.keys(&[from], Presence::Hit)];
-                Slice { operations: steps, keys, ..Slice::default() }
+                Slice {
+                    operations: steps,
+                    keys,
+                    ..Slice::default()
+                }
             })
             .collect();
         let row = row(name, self.candidates, tables, &slices, plain, |slice| {
-            slice.keys.iter().map(|key| Work::Scan(key, steps, way)).collect()
+            slice
+                .keys
+                .iter()
+                .map(|key| Work::Scan(key, steps, way))
+                .collect()
         });
         self.rows.push(row);
     }
@@ -286,7 +374,9 @@ impl Stage<'_> {
         let order = shuffled(self.entries, SEED + 1);
         let (there, new) = order.split_at(order.len() / 2);
         put_all(&tables, &self.entries(there, there.len().max(1), 1).0[0]);
-        let count = self.slice(new.len() as u64).min(self.arguments.slice * self.threads / 2);
+        let count = self
+            .slice(new.len() as u64)
+            .min(self.arguments.slice * self.threads / 2);
         let (mut slices, _) = self.entries(new, count, 1 + there.len() as u64);
         slices.truncate(self.arguments.rounds);
         for (round, slice) in slices.iter_mut().enumerate() {
@@ -340,20 +430,40 @@ impl Stage<'_> {
         let from = picks(self.entries - WIDTH, count, SEED + seed);
         let gets = gets.map(|seed| picks(self.entries, count, SEED + seed));
         let ranges = vec![self.shape.ranges(&from, WIDTH, first, gets.as_deref())];
-        Slice { operations: count, ranges, ..Slice::default() }
+        Slice {
+            operations: count,
+            ranges,
+            ..Slice::default()
+        }
     }
 
-    /// Small tables, as engines have them by the thousand: each is made, filled at random, and dropped.
+    /// Small tables, as engines have them by the thousand: each is made, filled at random, and
+    /// dropped.
     fn small(&mut self) {
         for size in SMALL {
             let name = format!("fill and drop {size} entries");
             if !self.wants(&name) {
                 continue;
             }
-            let (room, times) =
-                (Room { entries: size as u64, ..self.room }, self.arguments.slice.div_ceil(size));
-            let fresh = |candidate: &Candidate| Box::new(Fresh { candidate: *candidate, room, times });
-            let tables: Tables = self.candidates.iter().map(|candidate| fresh(candidate) as _).collect();
+            let (room, times) = (
+                Room {
+                    entries: size as u64,
+                    ..self.room
+                },
+                self.arguments.slice.div_ceil(size),
+            );
+            let fresh = |candidate: &Candidate| {
+                Box::new(Fresh {
+                    candidate: *candidate,
+                    room,
+                    times,
+                })
+            };
+            let tables: Tables = self
+                .candidates
+                .iter()
+                .map(|candidate| fresh(candidate) as _)
+                .collect();
             let slice = |round| Slice {
                 operations: size * times,
                 entries: vec![self.shape.entries(&shuffled(size as u64, SEED + round), 1)],
@@ -374,7 +484,11 @@ impl Stage<'_> {
         }
         let (mut next, mut seed) = (self.entries * 10, 10_000);
         let mut standing = 0usize;
-        let sizes: [usize; 2] = if self.entries < 10_000 { [10, 100] } else { [1_000, 10_000] };
+        let sizes: [usize; 2] = if self.entries < 10_000 {
+            [10, 100]
+        } else {
+            [1_000, 10_000]
+        };
         for (size, pairs) in sizes.into_iter().zip([50, 20]) {
             let missing = size.saturating_sub(standing);
             let slice = self.range_slice(missing, next, seed, None);
@@ -393,9 +507,14 @@ impl Stage<'_> {
                 })
                 .collect();
             let name = format!("range delete and get, {size} range tombstones");
-            let row = row(&name, self.candidates, tables, &slices, with_ranges, |slice| {
-                slice.ranges.iter().map(Work::DeleteRanges).collect()
-            });
+            let row = row(
+                &name,
+                self.candidates,
+                tables,
+                &slices,
+                with_ranges,
+                |slice| slice.ranges.iter().map(Work::DeleteRanges).collect(),
+            );
             self.rows.push(row);
             standing = size + pairs * self.arguments.rounds;
             next += (pairs * self.arguments.rounds) as u64;
@@ -407,14 +526,22 @@ impl Stage<'_> {
                 table.freeze();
             }
         }
-        self.get_among(&format!("get hit, {} range tombstones, frozen", sizes[1]), tables);
+        self.get_among(
+            &format!("get hit, {} range tombstones, frozen", sizes[1]),
+            tables,
+        );
     }
 
     fn get_among(&mut self, name: &str, tables: &Tables) {
         let slices = self.keys(4 << 32, Presence::Hit, 1);
-        let row = row(name, self.candidates, tables, &slices, with_ranges, |slice| {
-            slice.keys.iter().map(Work::Get).collect()
-        });
+        let row = row(
+            name,
+            self.candidates,
+            tables,
+            &slices,
+            with_ranges,
+            |slice| slice.keys.iter().map(Work::Get).collect(),
+        );
         self.rows.push(row);
     }
 
@@ -423,7 +550,8 @@ impl Stage<'_> {
             return Ok(());
         }
         let tables = self.tables()?;
-        let first_of = |wanted: fn(&Candidate) -> bool| self.candidates.iter().copied().find(wanted);
+        let first_of =
+            |wanted: fn(&Candidate) -> bool| self.candidates.iter().copied().find(wanted);
         let chosen = [
             first_of(|candidate| matches!(candidate, Candidate::Ours(..))),
             first_of(|candidate| matches!(candidate, Candidate::RocksDb(..))),
@@ -431,9 +559,13 @@ impl Stage<'_> {
         for (kind, name) in [(1, "crc32c"), (2, "xxhash"), (3, "xxhash64"), (4, "xxh3")] {
             for len in [64usize, 4_096, 65_536] {
                 // 256 KiB lie in the caches; as many passes as make a slice of 8 MiB.
-                let (bytes, passes) = (256 << 10, (self.arguments.slice * 420 / (256 << 10)).max(1));
+                let (bytes, passes) =
+                    (256 << 10, (self.arguments.slice * 420 / (256 << 10)).max(1));
                 let words = (0..bytes as u64 / 8).flat_map(|at| mix(at).to_le_bytes());
-                let blocks = Keys { bytes: words.collect(), len };
+                let blocks = Keys {
+                    bytes: words.collect(),
+                    len,
+                };
                 let slices: Vec<Slice> = (0..self.arguments.rounds)
                     .map(|_| Slice {
                         operations: bytes / len * passes,
@@ -443,9 +575,20 @@ impl Stage<'_> {
                     .collect();
                 let name = format!("checksum {name}, {len} bytes");
                 let takes_part = |candidate| chosen.contains(&Some(candidate));
-                let row = row(&name, self.candidates, &tables, &slices, takes_part, |slice| {
-                    slice.keys.iter().map(|blocks| Work::Checksum(kind, blocks, passes)).collect()
-                });
+                let row = row(
+                    &name,
+                    self.candidates,
+                    &tables,
+                    &slices,
+                    takes_part,
+                    |slice| {
+                        slice
+                            .keys
+                            .iter()
+                            .map(|blocks| Work::Checksum(kind, blocks, passes))
+                            .collect()
+                    },
+                );
                 self.rows.push(row);
             }
         }
@@ -456,7 +599,11 @@ impl Stage<'_> {
 /// Puts without timing.
 fn put_all(tables: &Tables, slice: &Slice) {
     for table in tables {
-        for task in slice.entries.iter().filter_map(|entries| table.prepare(Work::Insert(entries))) {
+        for task in slice
+            .entries
+            .iter()
+            .filter_map(|entries| table.prepare(Work::Insert(entries)))
+        {
             task();
         }
     }

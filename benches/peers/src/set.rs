@@ -1,12 +1,13 @@
-//! A set beside plain tables, and beside the whole write paths of RocksDB and fjall, with a log and without one.
+//! A set beside plain tables, and beside the whole write paths of RocksDB and fjall, with a log and
+//! without one.
 //!
 //! ```text
 //!   cd benches/peers
 //!   cargo run --release [--features rocksdb] -- set [--entries 250000] [--rounds 15] [--date 2026-01-31]
 //! ```
-//! A round gives each store a slice of the same entries; batches are made before the time begins, 256 entries at once, and
-//! dropped after it. One
-//! thread is timed by its own processor time. Where two threads are compared with one, both are timed by the clock.
+//! A round gives each store a slice of the same entries; batches are made before the time begins,
+//! 256 entries at once, and dropped after it. One thread is timed by its own processor time. Where
+//! two threads are compared with one, both are timed by the clock.
 
 use std::fmt::Write;
 use std::sync::Barrier;
@@ -19,7 +20,9 @@ use measure::{Environment, Record, Row, Section, quartiles};
 use crate::record;
 use crate::rivals::Room;
 use crate::rows::SEED;
-use crate::work::{Ballast, Entries, KeyShape, Keys, Presence, Shape, mix, picks, shuffled, thread_time};
+use crate::work::{
+    Ballast, Entries, KeyShape, Keys, Presence, Shape, mix, picks, shuffled, thread_time,
+};
 use candidates::{ALL, Candidate, Kind, Store, Work};
 
 /// What was asked for.
@@ -54,18 +57,42 @@ enum Clock {
     Wall,
 }
 
-/// Batches that are made at once: they fit the caches, as those of an engine do when it writes them.
+/// Batches that are made at once: they fit the caches, as those of an engine do when it writes
+/// them.
 const TOGETHER: usize = 256;
-const SHAPE: Shape = Shape { key: KeyShape::Bytes16, value_len: 100 };
+const SHAPE: Shape = Shape {
+    key: KeyShape::Bytes16,
+    value_len: 100,
+};
 const PUTS: [(&str, Order, Clock, usize); 8] = [
     ("put in order", Order::Ascending, Clock::Thread, 1),
     ("put at random", Order::Random, Clock::Thread, 1),
-    ("put in order, batches of 32", Order::Ascending, Clock::Thread, 32),
-    ("put at random, batches of 32", Order::Random, Clock::Thread, 32),
-    ("put in order, by the clock", Order::Ascending, Clock::Wall, 1),
+    (
+        "put in order, batches of 32",
+        Order::Ascending,
+        Clock::Thread,
+        32,
+    ),
+    (
+        "put at random, batches of 32",
+        Order::Random,
+        Clock::Thread,
+        32,
+    ),
+    (
+        "put in order, by the clock",
+        Order::Ascending,
+        Clock::Wall,
+        1,
+    ),
     ("put at random, by the clock", Order::Random, Clock::Wall, 1),
     ("put in order, logged", Order::Ascending, Clock::Thread, 1),
-    ("put at random, logged, by the clock", Order::Random, Clock::Wall, 1),
+    (
+        "put at random, logged, by the clock",
+        Order::Random,
+        Clock::Wall,
+        1,
+    ),
 ];
 
 /// All stores of a row, and what they are filled with.
@@ -78,9 +105,18 @@ struct Stage {
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let smoke = std::env::var_os("PARANOID_BENCH_SMOKE").is_some_and(|value| value != "0");
-    let (entries, rounds) = if smoke { (3_000, 2) } else { (arguments.entries, arguments.rounds) };
-    ensure!(rounds > 0 && entries >= 1_000 * rounds as u64, "--entries: at least 1000 per round");
-    let wants = |row: &str| arguments.rows.is_empty() || arguments.rows.iter().any(|part| row.contains(part));
+    let (entries, rounds) = if smoke {
+        (3_000, 2)
+    } else {
+        (arguments.entries, arguments.rounds)
+    };
+    ensure!(
+        rounds > 0 && entries >= 1_000 * rounds as u64,
+        "--entries: at least 1000 per round"
+    );
+    let wants = |row: &str| {
+        arguments.rows.is_empty() || arguments.rows.iter().any(|part| row.contains(part))
+    };
     let mut rows = Vec::new();
     for (name, order, clock, batch) in PUTS.into_iter().filter(|(name, ..)| wants(name)) {
         let is_logged = name.contains("logged");
@@ -91,13 +127,17 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 && match clock {
                     Clock::Thread => candidate.threads == 1 && candidate.kind != Kind::View,
                     Clock::Wall => {
-                        candidate.protection == 8 && ![Kind::View, Kind::TableBatch].contains(&candidate.kind)
+                        candidate.protection == 8
+                            && ![Kind::View, Kind::TableBatch].contains(&candidate.kind)
                     }
                 }
         };
         rows.push(Stage::new(name, entries, rounds, takes_part)?.puts(order, clock, batch));
     }
-    for (name, first) in [("get from the newer table", entries / 2), ("get from the older table", 0)] {
+    for (name, first) in [
+        ("get from the newer table", entries / 2),
+        ("get from the older table", 0),
+    ] {
         if wants(name) {
             let is_asked = |candidate: &Candidate| {
                 (candidate.protection, candidate.threads) == (8, 1)
@@ -115,12 +155,21 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         rounds,
         slice: usize::try_from(entries)? / rounds,
         candidates: ALL.iter().map(|candidate| candidate.name()).collect(),
-        sections: vec![Section { entries, rows, ..Section::default() }],
+        sections: vec![Section {
+            entries,
+            rows,
+            ..Section::default()
+        }],
     };
     let text = markdown(&record);
     println!("{text}");
     if let Some(date) = &arguments.date {
-        eprintln!("wrote {}", record.save(&format!("{date}-{}", arguments.name), &text)?.display());
+        eprintln!(
+            "wrote {}",
+            record
+                .save(&format!("{date}-{}", arguments.name), &text)?
+                .display()
+        );
     }
     Ok(())
 }
@@ -139,11 +188,24 @@ impl Stage {
         rounds: usize,
         is_asked: impl Fn(&Candidate) -> bool,
     ) -> anyhow::Result<Stage> {
-        let room = Room { shape: SHAPE, entries: entries * 2, threads: 8 };
+        let room = Room {
+            shape: SHAPE,
+            entries: entries * 2,
+            threads: 8,
+        };
         let asked = ALL.iter().filter(|candidate| is_asked(candidate));
         let stores = asked.map(|candidate| Ok((*candidate, candidate.store(room)?)));
-        let row = Row { name: name.into(), nanoseconds: vec![None; ALL.len()], ..Row::default() };
-        Ok(Stage { entries, rounds, stores: stores.collect::<anyhow::Result<_>>()?, row })
+        let row = Row {
+            name: name.into(),
+            nanoseconds: vec![None; ALL.len()],
+            ..Row::default()
+        };
+        Ok(Stage {
+            entries,
+            rounds,
+            stores: stores.collect::<anyhow::Result<_>>()?,
+            row,
+        })
     }
 
     /// One round: each store does its work, another one first each time.
@@ -157,10 +219,21 @@ impl Stage {
         for turn in 0..self.stores.len() {
             let (candidate, store) = &self.stores[(round + turn) % self.stores.len()];
             let (elapsed, hash) = time(*candidate, store.as_ref());
-            assert_eq!(*agreed.get_or_insert(hash), hash, "{}: {}", self.row.name, candidate.name());
-            let at = ALL.iter().position(|known| known == candidate).unwrap_or_default();
+            assert_eq!(
+                *agreed.get_or_insert(hash),
+                hash,
+                "{}: {}",
+                self.row.name,
+                candidate.name()
+            );
+            let at = ALL
+                .iter()
+                .position(|known| known == candidate)
+                .unwrap_or_default();
             let nanoseconds = elapsed.as_secs_f64() * 1e9 / operations.max(1) as f64;
-            self.row.nanoseconds[at].get_or_insert_default().push(nanoseconds);
+            self.row.nanoseconds[at]
+                .get_or_insert_default()
+                .push(nanoseconds);
         }
         self.row.hash = format!("{:016x}", mix(agreed.unwrap_or(0)));
     }
@@ -173,14 +246,25 @@ impl Stage {
         for (round, part) in order.chunks_exact(slice).take(self.rounds).enumerate() {
             let first = 1 + (round * slice) as u64;
             self.round(round, slice, |candidate, store| {
-                let share =
-                    if clock == Clock::Thread { TOGETHER } else { part.len().div_ceil(candidate.threads) };
+                let share = if clock == Clock::Thread {
+                    TOGETHER
+                } else {
+                    part.len().div_ceil(candidate.threads)
+                };
                 let parts = part.chunks(share).enumerate();
-                let parts = parts.map(|(at, part)| SHAPE.entries(part, first + (at * share) as u64));
+                let parts =
+                    parts.map(|(at, part)| SHAPE.entries(part, first + (at * share) as u64));
                 let parts: Vec<Entries> = parts.collect();
-                let parts: Vec<Work<'_>> = parts.iter().map(|entries| Work::Put(entries, batch)).collect();
+                let parts: Vec<Work<'_>> = parts
+                    .iter()
+                    .map(|entries| Work::Put(entries, batch))
+                    .collect();
                 ballast.release(fresh);
-                if clock == Clock::Thread { alone(store, &parts) } else { side_by_side(store, &parts) }
+                if clock == Clock::Thread {
+                    alone(store, &parts)
+                } else {
+                    side_by_side(store, &parts)
+                }
             });
         }
         eprintln!("  {}", self.row.name);
@@ -189,9 +273,18 @@ impl Stage {
 
     /// Gets of keys of half of the entries, from `first` on.
     fn gets(mut self, first: u64) -> Row {
-        let (older, newer) = (shuffled(self.entries / 2, SEED), shuffled(self.entries / 2, SEED + 1));
-        let newer: Vec<u64> = newer.iter().map(|number| number + self.entries / 2).collect();
-        let (older, newer) = (SHAPE.entries(&older, 1), SHAPE.entries(&newer, 1 + self.entries));
+        let (older, newer) = (
+            shuffled(self.entries / 2, SEED),
+            shuffled(self.entries / 2, SEED + 1),
+        );
+        let newer: Vec<u64> = newer
+            .iter()
+            .map(|number| number + self.entries / 2)
+            .collect();
+        let (older, newer) = (
+            SHAPE.entries(&older, 1),
+            SHAPE.entries(&newer, 1 + self.entries),
+        );
         for (_, store) in &self.stores {
             store.fill(&older, &newer);
         }
@@ -199,21 +292,29 @@ impl Stage {
             let asked = picks(self.entries / 2, 20_000, mix(SEED ^ round as u64) >> 32);
             let asked: Vec<u64> = asked.iter().map(|number| number + first).collect();
             let keys: Keys = SHAPE.keys(&asked, Presence::Hit);
-            self.round(round, asked.len(), |_, store| alone(store, &[Work::Get(&keys)]));
+            self.round(round, asked.len(), |_, store| {
+                alone(store, &[Work::Get(&keys)])
+            });
         }
         eprintln!("  {}", self.row.name);
         self.row
     }
 }
 
-/// The work of one thread, by its processor time. Entries are made just before they are put, as an engine does it.
+/// The work of one thread, by its processor time. Entries are made just before they are put, as an
+/// engine does it.
 fn alone(store: &dyn Store, parts: &[Work<'_>]) -> (Duration, u64) {
-    parts.iter().fold((Duration::ZERO, 0), |(sum, count), work| {
-        let mut task = store.task(*work);
-        let started = thread_time();
-        let hash = std::hint::black_box(task());
-        (sum + thread_time().saturating_sub(started), count.wrapping_add(hash))
-    })
+    parts
+        .iter()
+        .fold((Duration::ZERO, 0), |(sum, count), work| {
+            let mut task = store.task(*work);
+            let started = thread_time();
+            let hash = std::hint::black_box(task());
+            (
+                sum + thread_time().saturating_sub(started),
+                count.wrapping_add(hash),
+            )
+        })
 }
 
 /// The work of several threads, by the clock.
@@ -233,12 +334,20 @@ fn side_by_side(store: &dyn Store, parts: &[Work<'_>]) -> (Duration, u64) {
                 })
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().expect("a thread that works")).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a thread that works"))
+            .collect()
     });
     let started = spans.iter().map(|(started, ..)| *started).min();
     let ended = spans.iter().map(|(_, ended, _)| *ended).max();
-    let elapsed = started.zip(ended).map_or(Duration::ZERO, |(started, ended)| ended - started);
-    (elapsed, spans.iter().fold(0, |hash, (.., part)| hash + part))
+    let elapsed = started
+        .zip(ended)
+        .map_or(Duration::ZERO, |(started, ended)| ended - started);
+    (
+        elapsed,
+        spans.iter().fold(0, |hash, (.., part)| hash + part),
+    )
 }
 
 // The page of a set's costs, and the targets that the crate sets itself.
@@ -259,14 +368,20 @@ const TARGETS: [(&str, &str, &str, Target); 7] = [
     ("put at random", "set-8", "table-8", Times(1.15)),
     ("put in order", "set-8", "table-8", Added(45.0)),
     ("put in order, logged", "queued-8", "set-8", Added(150.0)),
-    ("put at random, by the clock", "set-8-two-threads", "set-8", Ahead(1.6)),
+    (
+        "put at random, by the clock",
+        "set-8-two-threads",
+        "set-8",
+        Ahead(1.6),
+    ),
     ("get from the older table", "set-8", "table-8", Times(1.15)),
     ("put at random", "set-8", "rocksdb-8", Ahead(1.5)),
     ("put in order", "set-8", "rocksdb-8", Ahead(1.5)),
 ];
 
 impl Target {
-    /// What is wanted, what was measured, and whether that is enough; the quartiles are in brackets.
+    /// What is wanted, what was measured, and whether that is enough; the quartiles are in
+    /// brackets.
     fn judge(
         &self,
         record: &Record,
@@ -278,7 +393,11 @@ impl Target {
         let (wanted, [low, median, high], is_kept) = match *self {
             Times(most) => {
                 let found = paired(|judged, other| judged / other)?;
-                (format!("at most {most} times {}", pair.1), found, found[1] <= most)
+                (
+                    format!("at most {most} times {}", pair.1),
+                    found,
+                    found[1] <= most,
+                )
             }
             Added(most) => {
                 let found = paired(|judged, other| judged - other)?;
@@ -286,12 +405,20 @@ impl Target {
             }
             Ahead(least) => {
                 let found = paired(|judged, other| other / judged)?;
-                (format!("at least {least} times as fast as {}", pair.1), found, found[1] >= least)
+                (
+                    format!("at least {least} times as fast as {}", pair.1),
+                    found,
+                    found[1] >= least,
+                )
             }
         };
         let verdict = if is_kept { "reached" } else { "**missed**" };
         let [wanted, verdict] = [wanted, verdict.into()];
-        Some([wanted, format!("{median:.2} ({low:.2}..{high:.2})"), verdict])
+        Some([
+            wanted,
+            format!("{median:.2} ({low:.2}..{high:.2})"),
+            verdict,
+        ])
     }
 }
 
@@ -303,17 +430,35 @@ pub fn markdown(record: &Record) -> String {
 }
 
 fn head(record: &Record, text: &mut String) -> std::fmt::Result {
-    let Environment { processor, compiler, commit, command, date, rust_flags, cxx_flags } =
-        &record.environment;
+    let Environment {
+        processor,
+        compiler,
+        commit,
+        command,
+        date,
+        rust_flags,
+        cxx_flags,
+    } = &record.environment;
     writeln!(text, "# What a set costs\n")?;
-    writeln!(text, "- command, from benches/peers: `{command}`\n- date: {date}\n- processor: {processor}")?;
-    writeln!(text, "- commit: {commit}\n- Rust: {compiler}, {rust_flags}\n- RocksDB: {cxx_flags}")
+    writeln!(
+        text,
+        "- command, from benches/peers: `{command}`\n- date: {date}\n- processor: {processor}"
+    )?;
+    writeln!(
+        text,
+        "- commit: {commit}\n- Rust: {compiler}, {rust_flags}\n- RocksDB: {cxx_flags}"
+    )
 }
 
 /// Budgets and times, without the head of a page.
 pub fn performance(text: &mut String, record: &Record) -> std::fmt::Result {
     for section in &record.sections {
-        let Record { keys, values, rounds, .. } = record;
+        let Record {
+            keys,
+            values,
+            rounds,
+            ..
+        } = record;
         writeln!(
             text,
             "\n{} entries, {keys}-byte keys, {values}-byte values, {rounds} rounds in turn; tables are not switched. \
@@ -336,7 +481,11 @@ fn budgets(text: &mut String, record: &Record, section: &Section) -> std::fmt::R
     });
     let judged: Vec<String> = judged.collect();
     if !judged.is_empty() {
-        writeln!(text, "| work | | wanted | measured | |\n|---|---|---|---|---|\n{}\n", judged.join("\n"))?;
+        writeln!(
+            text,
+            "| work | | wanted | measured | |\n|---|---|---|---|---|\n{}\n",
+            judged.join("\n")
+        )?;
     }
     Ok(())
 }
@@ -345,8 +494,16 @@ fn budgets(text: &mut String, record: &Record, section: &Section) -> std::fmt::R
 fn times(text: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
     let has_samples = |at: &usize| section.rows.iter().any(|row| !row.samples(*at).is_empty());
     let shown: Vec<usize> = (0..record.candidates.len()).filter(has_samples).collect();
-    let names: Vec<&str> = shown.iter().map(|at| record.candidates[*at].as_str()).collect();
-    writeln!(text, "| nanoseconds | {} |\n|---{}|", names.join(" | "), "|---".repeat(shown.len()))?;
+    let names: Vec<&str> = shown
+        .iter()
+        .map(|at| record.candidates[*at].as_str())
+        .collect();
+    writeln!(
+        text,
+        "| nanoseconds | {} |\n|---{}|",
+        names.join(" | "),
+        "|---".repeat(shown.len())
+    )?;
     for row in &section.rows {
         let cell = |at: &usize| match row.samples(*at) {
             [] => "-".to_owned(),
@@ -395,7 +552,11 @@ mod candidates {
         fn new(candidate: Candidate) -> anyhow::Result<Folder> {
             static LAST: AtomicU64 = AtomicU64::new(0);
             let number = LAST.fetch_add(1, Ordering::Relaxed);
-            let name = format!("paranoid-peers-{}-{}-{number}", std::process::id(), candidate.name());
+            let name = format!(
+                "paranoid-peers-{}-{}-{number}",
+                std::process::id(),
+                candidate.name()
+            );
             let folder = std::env::temp_dir().join(name);
             std::fs::create_dir_all(&folder)?;
             Ok(Folder(folder))
@@ -419,7 +580,10 @@ mod candidates {
         Set,
         /// A set of which all gets use one view.
         View,
-        #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "made where RocksDB is built"))]
+        #[cfg_attr(
+            not(feature = "rocksdb"),
+            expect(dead_code, reason = "made where RocksDB is built")
+        )]
         RocksDb,
         /// A set with a journal of files, `Durability::Buffered`.
         Journal,
@@ -431,7 +595,13 @@ mod candidates {
 
     impl Kind {
         pub fn is_logged(self) -> bool {
-            [Kind::Journal, Kind::Queued, Kind::RocksDbLogged, Kind::Fjall].contains(&self)
+            [
+                Kind::Journal,
+                Kind::Queued,
+                Kind::RocksDbLogged,
+                Kind::Fjall,
+            ]
+            .contains(&self)
         }
     }
 
@@ -444,7 +614,11 @@ mod candidates {
     }
 
     const fn candidate(kind: Kind, protection: u8, threads: usize) -> Candidate {
-        Candidate { kind, protection, threads }
+        Candidate {
+            kind,
+            protection,
+            threads,
+        }
     }
 
     pub const ALL: &[Candidate] = &[
@@ -505,33 +679,55 @@ mod candidates {
 
         /// An empty store.
         pub fn store(self, room: Room) -> anyhow::Result<Box<dyn Store>> {
-            let paranoid = ParanoidOptions::builder().protection_bytes(self.protection).build()?;
-            let options =
-                MemTableOptions::builder().paranoid(paranoid).write_buffer_size(room.write_buffer());
+            let paranoid = ParanoidOptions::builder()
+                .protection_bytes(self.protection)
+                .build()?;
+            let options = MemTableOptions::builder()
+                .paranoid(paranoid)
+                .write_buffer_size(room.write_buffer());
             let options = options.build()?;
             Ok(match self.kind {
                 Kind::Table | Kind::TableBatch => {
                     let tables = [MemTable::new(options.clone())?, MemTable::new(options)?];
-                    Box::new(Tables { tables, candidate: self })
+                    Box::new(Tables {
+                        tables,
+                        candidate: self,
+                    })
                 }
                 Kind::Set | Kind::View => {
                     let set = MemTableSet::open(SetOptions::builder().table(options).build()?, ())?;
-                    Box::new(Set { set, candidate: self, _folder: None })
+                    Box::new(Set {
+                        set,
+                        candidate: self,
+                        _folder: None,
+                    })
                 }
                 Kind::Journal | Kind::Queued => {
                     let folder = Folder::new(self)?;
                     let (journal, _) = FileJournal::open(&folder.0, 0)?;
-                    let options = SetOptions::builder().table(options).journal(Arc::new(journal));
+                    let options = SetOptions::builder()
+                        .table(options)
+                        .journal(Arc::new(journal));
                     let set = MemTableSet::open(options.build()?, ())?;
-                    Box::new(Set { set, candidate: self, _folder: Some(folder) })
+                    Box::new(Set {
+                        set,
+                        candidate: self,
+                        _folder: Some(folder),
+                    })
                 }
                 Kind::Fjall => {
                     let folder = Folder::new(self)?;
                     let database = fjall::Database::builder(&folder.0).open()?;
-                    let options =
-                        || fjall::KeyspaceCreateOptions::default().max_memtable_size(room.write_buffer());
+                    let options = || {
+                        fjall::KeyspaceCreateOptions::default()
+                            .max_memtable_size(room.write_buffer())
+                    };
                     let keyspace = database.keyspace("entries", options)?;
-                    Box::new(Fjall { keyspace, _database: database, _folder: folder })
+                    Box::new(Fjall {
+                        keyspace,
+                        _database: database,
+                        _folder: folder,
+                    })
                 }
                 Kind::RocksDb | Kind::RocksDbLogged => rocksdb(self, room)?,
             })
@@ -569,7 +765,9 @@ mod candidates {
                     Box::new(move || {
                         let mut sequence = first;
                         for batch in &batches {
-                            writer.write_batch(sequence, batch).expect("room for the batch");
+                            writer
+                                .write_batch(sequence, batch)
+                                .expect("room for the batch");
                             sequence += batch.len() as u64;
                         }
                         sequence - first
@@ -579,19 +777,26 @@ mod candidates {
                     let mut writer = newer.writer();
                     Box::new(move || {
                         for (sequence, key, value) in entries.iter() {
-                            writer.put(sequence, key, value).expect("room for the entry");
+                            writer
+                                .put(sequence, key, value)
+                                .expect("room for the entry");
                         }
                         entries.count() as u64
                     })
                 }
                 Work::Get(keys) => Box::new(move || {
                     keys.iter().fold(0, |hash, key| {
-                        let found = |table: &'a MemTable| table.get(key, u64::MAX).expect("intact memory");
+                        let found =
+                            |table: &'a MemTable| table.get(key, u64::MAX).expect("intact memory");
                         let lookup = match found(newer) {
                             Lookup::NotFound => found(older),
                             lookup => lookup,
                         };
-                        if let Lookup::Value(value) = lookup { fold(hash, &value) } else { hash + 1 }
+                        if let Lookup::Value(value) = lookup {
+                            fold(hash, &value)
+                        } else {
+                            hash + 1
+                        }
                     })
                 }),
             }
@@ -620,7 +825,9 @@ mod candidates {
                 _ => Durability::None,
             };
             batches.iter().fold(0, |count, batch| {
-                self.set.write_with(batch, durability).expect("room for the batch");
+                self.set
+                    .write_with(batch, durability)
+                    .expect("room for the batch");
                 count + batch.len() as u64
             })
         }
@@ -637,9 +844,10 @@ mod candidates {
                     let view = self.set.view();
                     Box::new(move || keys.iter().fold(0, |hash, key| get(&view, key, hash)))
                 }
-                Work::Get(keys) => {
-                    Box::new(|| keys.iter().fold(0, |hash, key| get(&self.set.view(), key, hash)))
-                }
+                Work::Get(keys) => Box::new(|| {
+                    keys.iter()
+                        .fold(0, |hash, key| get(&self.set.view(), key, hash))
+                }),
             }
         }
 
@@ -666,10 +874,14 @@ mod candidates {
 
     impl Store for Fjall {
         fn task<'a>(&'a self, work: Work<'a>) -> Task<'a> {
-            let Work::Put(entries, _) = work else { unreachable!("only its writes are compared") };
+            let Work::Put(entries, _) = work else {
+                unreachable!("only its writes are compared")
+            };
             Box::new(move || {
                 for (_, key, value) in entries.iter() {
-                    self.keyspace.insert(key, value).expect("a disk that takes it");
+                    self.keyspace
+                        .insert(key, value)
+                        .expect("a disk that takes it");
                 }
                 entries.count() as u64
             })
@@ -700,7 +912,9 @@ mod candidates {
     #[cfg(feature = "rocksdb")]
     impl Store for crate::shim::write_path::Database {
         fn task<'a>(&'a self, work: Work<'a>) -> Task<'a> {
-            let Work::Put(entries, batch) = work else { unreachable!("only its writes are compared") };
+            let Work::Put(entries, batch) = work else {
+                unreachable!("only its writes are compared")
+            };
             let batches = self.batches(entries, batch);
             Box::new(move || {
                 self.write(&batches);

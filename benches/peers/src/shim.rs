@@ -38,7 +38,11 @@ pub mod memtable {
         fn peers_free(peer: *mut c_void);
         fn peers_memory(peer: *mut c_void, allocated: *mut u64, used: *mut u64);
         fn peers_insert(peer: *mut c_void, entries: *const PeersEntries, promise: u8) -> u64;
-        fn peers_batches_new(entries: *const PeersEntries, batch: usize, protection: u8) -> *mut c_void;
+        fn peers_batches_new(
+            entries: *const PeersEntries,
+            batch: usize,
+            protection: u8,
+        ) -> *mut c_void;
         fn peers_batches_free(batches: *mut c_void);
         fn peers_batches_write(peer: *mut c_void, batches: *mut c_void) -> u64;
         fn peers_get(peer: *mut c_void, keys: *const u8, key_len: usize, count: usize) -> u64;
@@ -49,8 +53,20 @@ pub mod memtable {
             count: usize,
             batch: usize,
         ) -> u64;
-        fn peers_seek(peer: *mut c_void, keys: *const u8, key_len: usize, count: usize, steps: usize) -> u64;
-        fn peers_scan(peer: *mut c_void, key: *const u8, key_len: usize, steps: usize, backward: u8) -> u64;
+        fn peers_seek(
+            peer: *mut c_void,
+            keys: *const u8,
+            key_len: usize,
+            count: usize,
+            steps: usize,
+        ) -> u64;
+        fn peers_scan(
+            peer: *mut c_void,
+            key: *const u8,
+            key_len: usize,
+            steps: usize,
+            backward: u8,
+        ) -> u64;
         fn peers_mix(peer: *mut c_void, entries: *const PeersEntries, keys: *const u8) -> u64;
         fn peers_delete_ranges(
             peer: *mut c_void,
@@ -71,8 +87,19 @@ pub mod memtable {
             context: *mut c_void,
             take: TakeValue,
         ) -> i32;
-        fn faults_walk(peer: *mut c_void, backward: u8, context: *mut c_void, take: TakeEntry) -> i32;
-        fn peers_checksum(kind: u8, data: *const u8, len: usize, count: usize, passes: usize) -> u64;
+        fn faults_walk(
+            peer: *mut c_void,
+            backward: u8,
+            context: *mut c_void,
+            take: TakeEntry,
+        ) -> i32;
+        fn peers_checksum(
+            kind: u8,
+            data: *const u8,
+            len: usize,
+            count: usize,
+            passes: usize,
+        ) -> u64;
     }
 
     pub type TakeValue = unsafe extern "C" fn(*mut c_void, *const u8, usize);
@@ -83,7 +110,9 @@ pub mod memtable {
 
     pub unsafe extern "C" fn take_value(context: *mut c_void, value: *const u8, len: usize) {
         // SAFETY: every caller passes a vector as the context, and the shim a value of this length.
-        unsafe { (*context.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(value, len)) }
+        unsafe {
+            (*context.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(value, len))
+        }
     }
 
     unsafe extern "C" fn take_entry(
@@ -94,7 +123,8 @@ pub mod memtable {
         value: *const u8,
         value_len: usize,
     ) {
-        // SAFETY: `walk` passes such a vector as the context, and the shim a key and a value of these lengths.
+        // SAFETY: `walk` passes such a vector as the context, and the shim a key and a value of
+        // these lengths.
         unsafe {
             let key = std::slice::from_raw_parts(key, key_len).to_vec();
             let value = std::slice::from_raw_parts(value, value_len).to_vec();
@@ -113,7 +143,8 @@ pub mod memtable {
         promise: u8,
     }
 
-    // SAFETY: the shim passes `allow_concurrent` where the table has room for threads, and RocksDB's reads take no lock.
+    // SAFETY: the shim passes `allow_concurrent` where the table has room for threads, and
+    // RocksDB's reads take no lock.
     unsafe impl Sync for RocksDb {}
 
     fn flat(entries: &Entries) -> PeersEntries {
@@ -176,7 +207,8 @@ pub mod memtable {
         pub fn find(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
             let mut value = Vec::<u8>::new();
             let context = (&raw mut value).cast();
-            // SAFETY: the key lives through the call, and so does the vector, which `take_value` fills.
+            // SAFETY: the key lives through the call, and so does the vector, which `take_value`
+            // fills.
             match unsafe { faults_get(self.peer, key.as_ptr(), key.len(), context, take_value) } {
                 0 => Ok(Some(value)),
                 1 => Ok(None),
@@ -197,12 +229,20 @@ pub mod memtable {
 
         fn insert(&self, entries: &Entries) -> u64 {
             let flat = flat(entries);
-            // SAFETY: the arrays hold `count` keys, values and numbers of the stated lengths and live through the call.
+            // SAFETY: the arrays hold `count` keys, values and numbers of the stated lengths and
+            // live through the call.
             unsafe { peers_insert(self.peer, &raw const flat, self.promise) }
         }
 
         pub fn batches(&self, entries: &Entries, batch: usize) -> Batches {
-            let (flat, protection) = (flat(entries), if self.promise == 1 { self.protection } else { 0 });
+            let (flat, protection) = (
+                flat(entries),
+                if self.promise == 1 {
+                    self.protection
+                } else {
+                    0
+                },
+            );
             // SAFETY: as for inserts.
             Batches(unsafe { peers_batches_new(&raw const flat, batch, protection) })
         }
@@ -218,20 +258,45 @@ pub mod memtable {
         }
 
         fn multi_get(&self, keys: &Keys, batch: usize) -> u64 {
-            assert!(batch <= 32, "RocksDB splits larger batches before they reach a memtable");
+            assert!(
+                batch <= 32,
+                "RocksDB splits larger batches before they reach a memtable"
+            );
             // SAFETY: as for gets; a batch has at most 32 keys.
-            unsafe { peers_multi_get(self.peer, keys.bytes.as_ptr(), keys.len, keys.count(), batch) }
+            unsafe {
+                peers_multi_get(
+                    self.peer,
+                    keys.bytes.as_ptr(),
+                    keys.len,
+                    keys.count(),
+                    batch,
+                )
+            }
         }
 
         fn seek(&self, keys: &Keys, steps: usize) -> u64 {
             // SAFETY: as for gets.
-            unsafe { peers_seek(self.peer, keys.bytes.as_ptr(), keys.len, keys.count(), steps) }
+            unsafe {
+                peers_seek(
+                    self.peer,
+                    keys.bytes.as_ptr(),
+                    keys.len,
+                    keys.count(),
+                    steps,
+                )
+            }
         }
 
         fn scan(&self, key: &Keys, steps: usize, way: Way) -> u64 {
             // SAFETY: one key of `len` bytes.
             unsafe {
-                peers_scan(self.peer, key.bytes.as_ptr(), key.len, steps, (way == Way::Backward).into())
+                peers_scan(
+                    self.peer,
+                    key.bytes.as_ptr(),
+                    key.len,
+                    steps,
+                    (way == Way::Backward).into(),
+                )
             }
         }
 
@@ -243,10 +308,18 @@ pub mod memtable {
         }
 
         fn delete_ranges(&self, ranges: &Ranges) -> u64 {
-            let keys = ranges.gets.as_ref().map_or(std::ptr::null(), |keys| keys.bytes.as_ptr());
+            let keys = ranges
+                .gets
+                .as_ref()
+                .map_or(std::ptr::null(), |keys| keys.bytes.as_ptr());
             let count = ranges.sequences.len();
             assert!(ranges.starts.count() == count && ranges.ends.count() == count);
-            assert!(ranges.gets.as_ref().is_none_or(|keys| keys.count() == count));
+            assert!(
+                ranges
+                    .gets
+                    .as_ref()
+                    .is_none_or(|keys| keys.count() == count)
+            );
             // SAFETY: all arrays hold `count` items, as asserted.
             unsafe {
                 peers_delete_ranges(
@@ -264,7 +337,15 @@ pub mod memtable {
 
     fn checksum(kind: u8, blocks: &Keys, passes: usize) -> u64 {
         // SAFETY: `bytes` holds `count` blocks of `len` bytes.
-        unsafe { peers_checksum(kind, blocks.bytes.as_ptr(), blocks.len, blocks.count(), passes) }
+        unsafe {
+            peers_checksum(
+                kind,
+                blocks.bytes.as_ptr(),
+                blocks.len,
+                blocks.count(),
+                passes,
+            )
+        }
     }
 
     impl Table for RocksDb {
@@ -281,7 +362,9 @@ pub mod memtable {
                 Work::Scan(key, steps, way) => Box::new(move || self.scan(key, steps, way)),
                 Work::Mix(entries, keys) => Box::new(|| self.mix(entries, keys)),
                 Work::DeleteRanges(ranges) => Box::new(|| self.delete_ranges(ranges)),
-                Work::Checksum(kind, blocks, passes) => Box::new(move || checksum(kind, blocks, passes)),
+                Work::Checksum(kind, blocks, passes) => {
+                    Box::new(move || checksum(kind, blocks, passes))
+                }
             })
         }
 
@@ -315,7 +398,11 @@ pub mod write_path {
     use crate::work::Entries;
 
     unsafe extern "C" {
-        fn peers_path_open(folder: *const c_char, write_buffer_size: u64, protection: u8) -> *mut c_void;
+        fn peers_path_open(
+            folder: *const c_char,
+            write_buffer_size: u64,
+            protection: u8,
+        ) -> *mut c_void;
         fn peers_path_free(db: *mut c_void);
         fn peers_path_batches(
             keys: *const u8,
@@ -357,12 +444,18 @@ pub mod write_path {
             let text = CString::new(folder.as_os_str().as_bytes())?;
             // SAFETY: the text lives through the call.
             let db = unsafe { peers_path_open(text.as_ptr(), write_buffer_size, protection) };
-            Ok(Database { db, folder: folder.to_owned(), protection, is_logged })
+            Ok(Database {
+                db,
+                folder: folder.to_owned(),
+                protection,
+                is_logged,
+            })
         }
 
         pub fn batches(&self, entries: &Entries, batch: usize) -> Batches {
             let (keys, values) = (&entries.keys, &entries.values);
-            // SAFETY: the arrays hold `count` keys and values of the stated lengths and live through the call.
+            // SAFETY: the arrays hold `count` keys and values of the stated lengths and live
+            // through the call.
             Batches(unsafe {
                 peers_path_batches(
                     keys.bytes.as_ptr(),
@@ -460,7 +553,12 @@ pub mod table_files {
         fn peers_reader_open(path: *const c_char, options: *const FileOptions) -> *mut c_void;
         fn peers_reader_free(reader: *mut c_void);
         fn peers_reader_all(reader: *mut c_void, count: *mut u64) -> u64;
-        fn peers_reader_get(reader: *mut c_void, keys: *const u8, key_len: usize, count: usize) -> u64;
+        fn peers_reader_get(
+            reader: *mut c_void,
+            keys: *const u8,
+            key_len: usize,
+            count: usize,
+        ) -> u64;
         fn peers_reader_scan(reader: *mut c_void) -> u64;
     }
 
@@ -489,13 +587,15 @@ pub mod table_files {
                 value_len: entries.value_len,
                 count: entries.count(),
             };
-            // SAFETY: the arrays hold `count` keys and values of the stated lengths and live through the call.
+            // SAFETY: the arrays hold `count` keys and values of the stated lengths and live
+            // through the call.
             unsafe { peers_db_put(self.0, &raw const flat) }
         }
 
         /// Adds an operation on a family, 0 or 1, by its stored number to the next batch.
         pub fn add(&self, family: u8, kind: u8, key: &[u8], value: &[u8]) {
-            let (key, key_len, value, value_len) = (key.as_ptr(), key.len(), value.as_ptr(), value.len());
+            let (key, key_len, value, value_len) =
+                (key.as_ptr(), key.len(), value.as_ptr(), value.len());
             // SAFETY: both slices live through the call.
             unsafe { peers_db_add(self.0, family, kind, key, key_len, value, value_len) }
         }
@@ -526,8 +626,16 @@ pub mod table_files {
         pub fn get(&self, family: u8, snapshot: usize, key: &[u8]) -> Option<u64> {
             let mut hash = 0;
             // SAFETY: key and hash live through the call.
-            let found =
-                unsafe { peers_db_get(self.0, family, snapshot, key.as_ptr(), key.len(), &raw mut hash) };
+            let found = unsafe {
+                peers_db_get(
+                    self.0,
+                    family,
+                    snapshot,
+                    key.as_ptr(),
+                    key.len(),
+                    &raw mut hash,
+                )
+            };
             (found == 1).then_some(hash)
         }
 

@@ -1,5 +1,5 @@
-//! RocksDB's table as a subject of `tools/register_faults`, with all of its checks: 8 protection bytes, checksums on seek,
-//! order checks.
+//! RocksDB's table as a subject of `tools/register_faults`, with all of its checks: 8 protection
+//! bytes, checksums on seek, order checks.
 
 use anyhow::bail;
 use register_faults::model::{Model, Random, key, value};
@@ -17,8 +17,17 @@ const VALUE_LEN: usize = 40;
 
 fn entries(versions: &[(Vec<u8>, u64)]) -> Entries {
     Entries {
-        keys: Keys { bytes: versions.iter().flat_map(|(user_key, _)| user_key.clone()).collect(), len: 16 },
-        values: versions.iter().flat_map(|(_, sequence)| value(*sequence)).collect(),
+        keys: Keys {
+            bytes: versions
+                .iter()
+                .flat_map(|(user_key, _)| user_key.clone())
+                .collect(),
+            len: 16,
+        },
+        values: versions
+            .iter()
+            .flat_map(|(_, sequence)| value(*sequence))
+            .collect(),
         value_len: VALUE_LEN,
         sequences: versions.iter().map(|(_, sequence)| *sequence).collect(),
     }
@@ -26,16 +35,34 @@ fn entries(versions: &[(Vec<u8>, u64)]) -> Entries {
 
 /// Makes a table with this seed, waits for the tracer, runs the operation and judges.
 pub fn run(operation: &str, seed: u64) -> anyhow::Result<Verdict> {
-    let shape = Shape { key: KeyShape::Bytes16, value_len: VALUE_LEN };
-    let checks = Checks { protection: 8, on_seek: true, order: true };
-    let table = RocksDb::new(checks, Extra::Nothing, Room { shape, entries: 2 * ENTRIES, threads: 1 });
+    let shape = Shape {
+        key: KeyShape::Bytes16,
+        value_len: VALUE_LEN,
+    };
+    let checks = Checks {
+        protection: 8,
+        on_seek: true,
+        order: true,
+    };
+    let table = RocksDb::new(
+        checks,
+        Extra::Nothing,
+        Room {
+            shape,
+            entries: 2 * ENTRIES,
+            threads: 1,
+        },
+    );
     let (mut before, mut random) = (Model::default(), Random(seed));
     let insert = |model: &mut Model, (user_key, sequence): &(Vec<u8>, u64)| {
         model.insert(user_key.clone(), *sequence, Kind::PUT, value(*sequence));
     };
     for at in 0..ENTRIES {
         let version = (key(Random(at % KEYS).draw()), at + 1);
-        if table.put(&entries(std::slice::from_ref(&version)), 0).is_err() {
+        if table
+            .put(&entries(std::slice::from_ref(&version)), 0)
+            .is_err()
+        {
             bail!("a put without a fault was refused");
         }
         insert(&mut before, &version);
@@ -50,7 +77,9 @@ pub fn run(operation: &str, seed: u64) -> anyhow::Result<Verdict> {
     let sought = &versions[0].0;
     let mut after = before.clone();
     if !operation.starts_with("get") && operation != "scan" {
-        versions.iter().for_each(|version| insert(&mut after, version));
+        versions
+            .iter()
+            .for_each(|version| insert(&mut after, version));
     }
     let batch = table.batches(&written, versions.len());
     ready()?;
@@ -70,13 +99,23 @@ fn shown(model: &Model, user_key: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn all(model: &Model) -> Vec<Version> {
-    model.versions().into_iter().map(|(user_key, sequence, _, value)| (user_key, sequence, value)).collect()
+    model
+        .versions()
+        .into_iter()
+        .map(|(user_key, sequence, _, value)| (user_key, sequence, value))
+        .collect()
 }
 
 /// Gets of all keys and scans both ways. After an error each key may be as before.
-fn judge(table: &RocksDb, before: &Model, after: &Model, outcome: Result<bool, Refused>) -> Verdict {
+fn judge(
+    table: &RocksDb,
+    before: &Model,
+    after: &Model,
+    outcome: Result<bool, Refused>,
+) -> Verdict {
     let sums = (before.sum(), after.sum());
-    let (mut wrong, mut missing, mut errors) = (u32::from(outcome.is_ok_and(|is_right| !is_right)), 0, 0);
+    let (mut wrong, mut missing, mut errors) =
+        (u32::from(outcome.is_ok_and(|is_right| !is_right)), 0, 0);
     for user_key in after.user_keys() {
         match table.find(user_key) {
             Err(Refused) => errors += 1,

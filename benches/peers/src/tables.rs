@@ -5,7 +5,8 @@
 //!   cargo run --release --features rocksdb -- tables [--entries 388000] [--rounds 9] [--date 2026-01-31]
 //!   cargo run --release --features rocksdb -- tables --check      only reads and writes both ways
 //! ```
-//! `both_ways` comes first: costs of files that the other side cannot read are worth nothing. Then `flush` and `reads`.
+//! `both_ways` comes first: costs of files that the other side cannot read are worth nothing. Then
+//! `flush` and `reads`.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -26,18 +27,25 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::shim::table_files::{Database, FileOptions, Reader};
-use crate::work::{Entries, KeyShape, Keys, Presence, Shape, fold, mix, picks, shuffled, thread_time};
+use crate::work::{
+    Entries, KeyShape, Keys, Presence, Shape, fold, mix, picks, shuffled, thread_time,
+};
 
 /// What was asked for.
 #[derive(Debug, Clone, Args)]
 pub struct Arguments {
-    /// Entries of the flushed table, with keys of 16 bytes and values of 100: the default makes about 64 MiB.
+    /// Entries of the flushed table, with keys of 16 bytes and values of 100: the default makes
+    /// about 64 MiB.
     #[arg(long, default_value_t = 388_000)]
     entries: u64,
     #[arg(long, default_value_t = 9)]
     rounds: usize,
     /// Checksums of the blocks.
-    #[arg(long, value_delimiter = ',', default_value = "none,crc32c,xxhash,xxhash64,xxh3")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "none,crc32c,xxhash,xxhash64,xxh3"
+    )]
     kinds: Vec<ChecksumKind>,
     /// Where files are written: in memory, so that no disk is measured.
     #[arg(long, default_value = "/dev/shm")]
@@ -76,7 +84,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let record = Record::new(&arguments, checked, load, costs);
     println!("{}", record.markdown());
     if let Some(date) = &arguments.date {
-        eprintln!("wrote {}", record.write(&format!("{date}-{}", arguments.name))?);
+        eprintln!(
+            "wrote {}",
+            record.write(&format!("{date}-{}", arguments.name))?
+        );
     }
     Ok(())
 }
@@ -111,17 +122,24 @@ impl Drop for Folder {
 /// The only table file of a database's folder.
 fn table_in(folder: &Path) -> anyhow::Result<PathBuf> {
     let paths = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut files = paths.filter(|path| path.extension().is_some_and(|extension| extension == "sst"));
+    let mut files =
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "sst"));
     let (first, second) = (files.next(), files.next());
-    ensure!(second.is_none(), "{}: more than one table file", folder.display());
+    ensure!(
+        second.is_none(),
+        "{}: more than one table file",
+        folder.display()
+    );
     first.with_context(|| format!("{}: no table file", folder.display()))
 }
 
-// What files cost: flushes of one table, and reads of the file that they wrote, the candidates in turns.
+// What files cost: flushes of one table, and reads of the file that they wrote, the candidates in
+// turns.
 //
-// A flush is timed by the processor time of the process, because RocksDB flushes on a thread of its own; reads by
-// that of their thread. RocksDB's memtable is gone after its flush, so a new one is filled at random before each
-// flush, outside the time. The data blocks of both files must have equal bytes.
+// A flush is timed by the processor time of the process, because RocksDB flushes on a thread of its
+// own; reads by that of their thread. RocksDB's memtable is gone after its flush, so a new one is
+// filled at random before each flush, outside the time. The data blocks of both files must have
+// equal bytes.
 
 const SEED: u64 = 14;
 /// Gets of a round.
@@ -129,8 +147,13 @@ const GETS: usize = 20_000;
 /// Opens of a round.
 const OPENS: usize = 8;
 
-pub const FLUSHES: [&str; 5] =
-    ["ours-8", "ours-8+read-back", "rocksdb-0", "rocksdb-8", "rocksdb-8+read-back"];
+pub const FLUSHES: [&str; 5] = [
+    "ours-8",
+    "ours-8+read-back",
+    "rocksdb-0",
+    "rocksdb-8",
+    "rocksdb-8+read-back",
+];
 pub const READERS: [&str; 4] = ["ours", "ours-file", "rocksdb", "rocksdb-cached"];
 
 /// Nanoseconds of one operation, by candidate and round.
@@ -166,36 +189,58 @@ fn process_time() -> Duration {
 fn timed<T>(clock: fn() -> Duration, count: u64, act: impl FnOnce() -> T) -> (f64, T) {
     let started = clock();
     let result = black_box(act());
-    ((clock() - started).as_secs_f64() * 1e9 / count as f64, result)
+    (
+        (clock() - started).as_secs_f64() * 1e9 / count as f64,
+        result,
+    )
 }
 
 fn input(arguments: &Arguments) -> anyhow::Result<Input> {
-    let shape = Shape { key: KeyShape::Bytes16, value_len: 100 };
+    let shape = Shape {
+        key: KeyShape::Bytes16,
+        value_len: 100,
+    };
     let entries = shape.entries(&shuffled(arguments.entries, SEED), 1);
     let paranoid = ParanoidOptions::builder().protection_bytes(8).build()?;
-    let options = MemTableOptions::builder().write_buffer_size(256 << 20).paranoid(paranoid);
+    let options = MemTableOptions::builder()
+        .write_buffer_size(256 << 20)
+        .paranoid(paranoid);
     let table = MemTable::new(options.build()?)?;
     for (sequence, key, value) in entries.iter() {
         table.put(sequence, key, value)?;
     }
-    let keys = |round: u64, presence| shape.keys(&picks(arguments.entries, GETS, mix(round)), presence);
+    let keys =
+        |round: u64, presence| shape.keys(&picks(arguments.entries, GETS, mix(round)), presence);
     let rounds = 0..arguments.rounds as u64;
     Ok(Input {
         entries,
         table: table.freeze()?,
-        hits: rounds.clone().map(|round| keys(round, Presence::Hit)).collect(),
+        hits: rounds
+            .clone()
+            .map(|round| keys(round, Presence::Hit))
+            .collect(),
         misses: rounds.map(|round| keys(round, Presence::Miss)).collect(),
     })
 }
 
 pub fn measure(arguments: &Arguments, folder: &Path) -> anyhow::Result<Vec<Costs>> {
     let input = input(arguments)?;
-    eprintln!("{} bytes of memory in the table", input.table.allocated_bytes());
+    eprintln!(
+        "{} bytes of memory in the table",
+        input.table.allocated_bytes()
+    );
     let kinds = arguments.kinds.iter();
-    kinds.map(|kind| of_kind(arguments, folder, &input, *kind)).collect()
+    kinds
+        .map(|kind| of_kind(arguments, folder, &input, *kind))
+        .collect()
 }
 
-fn of_kind(arguments: &Arguments, folder: &Path, input: &Input, kind: ChecksumKind) -> anyhow::Result<Costs> {
+fn of_kind(
+    arguments: &Arguments,
+    folder: &Path,
+    input: &Input,
+    kind: ChecksumKind,
+) -> anyhow::Result<Costs> {
     eprintln!("{kind}");
     let count = input.entries.count() as u64;
     let file = folder.join(format!("{kind}.sst"));
@@ -213,7 +258,10 @@ fn of_kind(arguments: &Arguments, folder: &Path, input: &Input, kind: ChecksumKi
     let mut rows = vec![flush];
     rows.extend(reads(arguments, input, &file, kind)?);
     std::fs::remove_file(&file)?;
-    Ok(Costs { kind: kind.to_string(), rows })
+    Ok(Costs {
+        kind: kind.to_string(),
+        rows,
+    })
 }
 
 #[expect(clippy::fn_params_excessive_bools, reason = "the option of that name")]
@@ -227,7 +275,10 @@ fn flush_ours(
     if file.exists() {
         std::fs::remove_file(file)?;
     }
-    let options = SortedTableOptions::builder().checksum(kind).verify_after_write(read_back).build()?;
+    let options = SortedTableOptions::builder()
+        .checksum(kind)
+        .verify_after_write(read_back)
+        .build()?;
     let (nanoseconds, written) = timed(process_time, count, || -> anyhow::Result<_> {
         let mut writer = SortedTableWriter::create(file, options)?;
         input.table.flush(Versions::SeenBy(&[]), &mut writer)?;
@@ -256,15 +307,26 @@ fn flush_theirs(
     let (nanoseconds, ()) = timed(process_time, count, || database.flush());
     if ours.exists() {
         let (theirs, ours) = (std::fs::read(table_in(&folder)?)?, std::fs::read(ours)?);
-        let data = SortedTable::open(table_in(&folder)?)?.properties().number("rocksdb.data.size");
+        let data = SortedTable::open(table_in(&folder)?)?
+            .properties()
+            .number("rocksdb.data.size");
         let data = usize::try_from(data.unwrap_or(0))?;
-        ensure!(data > 0 && theirs[..data] == ours[..data], "the data blocks of both files differ");
+        ensure!(
+            data > 0 && theirs[..data] == ours[..data],
+            "the data blocks of both files differ"
+        );
     }
     Ok(nanoseconds)
 }
 
 fn plain(kind: ChecksumKind) -> FileOptions {
-    FileOptions { format_version: 5, checksum: kind.as_u8(), protection_bytes: 0, read_back: 0, cached: 0 }
+    FileOptions {
+        format_version: 5,
+        checksum: kind.as_u8(),
+        protection_bytes: 0,
+        read_back: 0,
+        cached: 0,
+    }
 }
 
 impl Row {
@@ -288,7 +350,10 @@ fn open(file: &Path, kind: ChecksumKind, candidate: usize) -> anyhow::Result<Ope
         0 => TableSource::memory(Arc::new(map(file)?)),
         1 => TableSource::file(File::open(file)?)?,
         _ => {
-            let options = FileOptions { cached: u8::from(candidate == 3), ..plain(kind) };
+            let options = FileOptions {
+                cached: u8::from(candidate == 3),
+                ..plain(kind)
+            };
             return Ok(Open::Theirs(Reader::open(file, options)));
         }
     };
@@ -306,16 +371,21 @@ impl Open {
     fn get(&self, keys: &Keys) -> anyhow::Result<u64> {
         match self {
             Open::Theirs(reader) => Ok(reader.get(keys)),
-            Open::Ours(table) => keys.iter().try_fold(0, |hash, key| match table.get(key, u64::MAX)? {
-                Lookup::Value((_, value)) => Ok(fold(hash, &value)),
-                _ => Ok(hash),
-            }),
+            Open::Ours(table) => {
+                keys.iter()
+                    .try_fold(0, |hash, key| match table.get(key, u64::MAX)? {
+                        Lookup::Value((_, value)) => Ok(fold(hash, &value)),
+                        _ => Ok(hash),
+                    })
+            }
         }
     }
 
     fn scan(&self) -> anyhow::Result<u64> {
         let Open::Ours(table) = self else {
-            let Open::Theirs(reader) = self else { unreachable!() };
+            let Open::Theirs(reader) = self else {
+                unreachable!()
+            };
             return Ok(reader.scan());
         };
         let (mut cursor, mut hash) = (table.cursor(), 0);
@@ -331,24 +401,50 @@ impl Open {
 /// The work of a round with an open reader. Returns a hash of what was read.
 type Act<'a> = Box<dyn Fn(&Open, usize) -> anyhow::Result<u64> + 'a>;
 
-fn reads(arguments: &Arguments, input: &Input, file: &Path, kind: ChecksumKind) -> anyhow::Result<Vec<Row>> {
-    let readers: Vec<Open> =
-        (0..READERS.len()).map(|candidate| open(file, kind, candidate)).collect::<anyhow::Result<_>>()?;
+fn reads(
+    arguments: &Arguments,
+    input: &Input,
+    file: &Path,
+    kind: ChecksumKind,
+) -> anyhow::Result<Vec<Row>> {
+    let readers: Vec<Open> = (0..READERS.len())
+        .map(|candidate| open(file, kind, candidate))
+        .collect::<anyhow::Result<_>>()?;
     let works: [(&str, u64, Act<'_>); 3] = [
-        ("get, present", GETS as u64, Box::new(|reader, round| reader.get(&input.hits[round]))),
-        ("get, absent", GETS as u64, Box::new(|reader, round| reader.get(&input.misses[round]))),
-        ("scan", arguments.entries, Box::new(|reader, _| reader.scan())),
+        (
+            "get, present",
+            GETS as u64,
+            Box::new(|reader, round| reader.get(&input.hits[round])),
+        ),
+        (
+            "get, absent",
+            GETS as u64,
+            Box::new(|reader, round| reader.get(&input.misses[round])),
+        ),
+        (
+            "scan",
+            arguments.entries,
+            Box::new(|reader, _| reader.scan()),
+        ),
     ];
     let mut opens = Row::new("open", &READERS);
-    let mut rows: Vec<Row> = works.iter().map(|(name, ..)| Row::new(name, &READERS)).collect();
+    let mut rows: Vec<Row> = works
+        .iter()
+        .map(|(name, ..)| Row::new(name, &READERS))
+        .collect();
     for round in 0..arguments.rounds {
         let mut agreed = [None; 3];
         for turn in 0..READERS.len() {
             let candidate = (round + turn) % READERS.len();
             for (at, (name, count, act)) in works.iter().enumerate() {
-                let (nanoseconds, hash) = timed(thread_time, *count, || act(&readers[candidate], round));
+                let (nanoseconds, hash) =
+                    timed(thread_time, *count, || act(&readers[candidate], round));
                 let hash = hash?;
-                ensure!(*agreed[at].get_or_insert(hash) == hash, "{name}: {} differs", READERS[candidate]);
+                ensure!(
+                    *agreed[at].get_or_insert(hash) == hash,
+                    "{name}: {} differs",
+                    READERS[candidate]
+                );
                 rows[at].nanoseconds[candidate].push(nanoseconds);
             }
             let (nanoseconds, opened) = timed(thread_time, OPENS as u64, || {
@@ -379,12 +475,16 @@ pub struct Record {
 
 /// The load of the machine, as the system reports it.
 pub fn load() -> String {
-    std::fs::read_to_string("/proc/loadavg").map_or_else(|_| "unknown".into(), |text| text.trim().into())
+    std::fs::read_to_string("/proc/loadavg")
+        .map_or_else(|_| "unknown".into(), |text| text.trim().into())
 }
 
 impl Row {
     fn candidate(&self, name: &str) -> Option<&Vec<f64>> {
-        let at = self.candidates.iter().position(|candidate| *candidate == name)?;
+        let at = self
+            .candidates
+            .iter()
+            .position(|candidate| *candidate == name)?;
         self.nanoseconds.get(at)
     }
 
@@ -396,12 +496,19 @@ impl Row {
 
     fn cell(&self, ours: &str, rival: &str) -> String {
         self.speed(ours, rival)
-            .map_or("-".into(), |[low, median, high]| format!("{median:.2} ({low:.2}..{high:.2})"))
+            .map_or("-".into(), |[low, median, high]| {
+                format!("{median:.2} ({low:.2}..{high:.2})")
+            })
     }
 }
 
 impl Record {
-    pub fn new(arguments: &Arguments, checked: String, before: String, costs: Vec<Costs>) -> Record {
+    pub fn new(
+        arguments: &Arguments,
+        checked: String,
+        before: String,
+        costs: Vec<Costs>,
+    ) -> Record {
         Record {
             environment: crate::record::environment(arguments.date.as_deref()),
             entries: arguments.entries,
@@ -420,8 +527,15 @@ impl Record {
     }
 
     fn render(&self, text: &mut String) -> std::fmt::Result {
-        let Environment { processor, compiler, commit, command, date, rust_flags, cxx_flags } =
-            &self.environment;
+        let Environment {
+            processor,
+            compiler,
+            commit,
+            command,
+            date,
+            rust_flags,
+            cxx_flags,
+        } = &self.environment;
         writeln!(text, "# Table files beside RocksDB's\n")?;
         writeln!(
             text,
@@ -432,9 +546,16 @@ impl Record {
             "- load of the machine (below the number of its threads if it was quiet): {} before, {} after",
             self.load[0], self.load[1]
         )?;
-        writeln!(text, "- commit: {commit}\n- Rust: {compiler}, {rust_flags}\n- RocksDB: {cxx_flags}")?;
+        writeln!(
+            text,
+            "- commit: {commit}\n- Rust: {compiler}, {rust_flags}\n- RocksDB: {cxx_flags}"
+        )?;
         let preloaded = std::env::var_os("LD_PRELOAD").is_some();
-        let crc = if preloaded { "is preloaded" } else { "is the library's own" };
+        let crc = if preloaded {
+            "is preloaded"
+        } else {
+            "is the library's own"
+        };
         writeln!(text, "- RocksDB's CRC32C {crc}")?;
         writeln!(
             text,
@@ -466,12 +587,21 @@ impl Record {
             text,
             "`read back`: ours with `verify_after_write`, RocksDB with `paranoid_file_checks`.\n"
         )?;
-        writeln!(text, "| checksum | RocksDB | | protection 8 | both read back | ours read back / not |")?;
+        writeln!(
+            text,
+            "| checksum | RocksDB | | protection 8 | both read back | ours read back / not |"
+        )?;
         writeln!(text, "|---|---|---|---|---|---|")?;
         for costs in &self.costs {
-            let Some(row) = costs.rows.first() else { continue };
-            let met = row.speed("ours-8", "rocksdb-0").is_some_and(|[_, median, _]| median >= WANTED);
-            let back = row.speed("ours-8", "ours-8+read-back").map_or(f64::NAN, |[_, median, _]| median);
+            let Some(row) = costs.rows.first() else {
+                continue;
+            };
+            let met = row
+                .speed("ours-8", "rocksdb-0")
+                .is_some_and(|[_, median, _]| median >= WANTED);
+            let back = row
+                .speed("ours-8", "ours-8+read-back")
+                .map_or(f64::NAN, |[_, median, _]| median);
             writeln!(
                 text,
                 "| {} | {} | {} | {} | {} | {back:.2} times as long |",
@@ -486,7 +616,10 @@ impl Record {
     }
 
     fn reads(&self, text: &mut String) -> std::fmt::Result {
-        writeln!(text, "\n## Reads of that file: how many times as fast this crate is\n")?;
+        writeln!(
+            text,
+            "\n## Reads of that file: how many times as fast this crate is\n"
+        )?;
         writeln!(
             text,
             "Both map the file and verify each block that a get or a scan fetches. `cached`: RocksDB with a block cache, which"
@@ -495,14 +628,24 @@ impl Record {
             text,
             "verifies a block once. `ours from a file`: by positioned reads, without a mapping.\n"
         )?;
-        writeln!(text, "| checksum | work | RocksDB | RocksDB cached | ours from a file against RocksDB |")?;
+        writeln!(
+            text,
+            "| checksum | work | RocksDB | RocksDB cached | ours from a file against RocksDB |"
+        )?;
         writeln!(text, "|---|---|---|---|---|")?;
         for costs in &self.costs {
             for row in costs.rows.iter().skip(1) {
-                let [plain, cached, file] =
-                    [("ours", "rocksdb"), ("ours", "rocksdb-cached"), ("ours-file", "rocksdb")]
-                        .map(|(ours, rival)| row.cell(ours, rival));
-                writeln!(text, "| {} | {} | {plain} | {cached} | {file} |", costs.kind, row.name)?;
+                let [plain, cached, file] = [
+                    ("ours", "rocksdb"),
+                    ("ours", "rocksdb-cached"),
+                    ("ours-file", "rocksdb"),
+                ]
+                .map(|(ours, rival)| row.cell(ours, rival));
+                writeln!(
+                    text,
+                    "| {} | {} | {plain} | {cached} | {file} |",
+                    costs.kind, row.name
+                )?;
             }
         }
         Ok(())
@@ -516,8 +659,19 @@ impl Record {
                 let figure = |(candidate, samples): (&&str, &Vec<f64>)| {
                     format!("{candidate} {:.0}", quartiles(samples.clone())[1])
                 };
-                let figures: Vec<String> = row.candidates.iter().zip(&row.nanoseconds).map(figure).collect();
-                writeln!(text, "| {} | {} | {} |", costs.kind, row.name, figures.join(", "))?;
+                let figures: Vec<String> = row
+                    .candidates
+                    .iter()
+                    .zip(&row.nanoseconds)
+                    .map(figure)
+                    .collect();
+                writeln!(
+                    text,
+                    "| {} | {} | {} |",
+                    costs.kind,
+                    row.name,
+                    figures.join(", ")
+                )?;
             }
         }
         Ok(())
@@ -526,7 +680,10 @@ impl Record {
     pub fn write(&self, stem: &str) -> anyhow::Result<String> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../records");
         std::fs::create_dir_all(&folder)?;
-        std::fs::write(folder.join(format!("{stem}.json")), serde_json::to_string(self)? + "\n")?;
+        std::fs::write(
+            folder.join(format!("{stem}.json")),
+            serde_json::to_string(self)? + "\n",
+        )?;
         std::fs::write(folder.join(format!("{stem}.md")), self.markdown())?;
         Ok(format!("{}/{stem}.md and .json", folder.display()))
     }
@@ -538,8 +695,8 @@ impl Record {
 ///   RocksDB: operations -> flush -> file    our reader: verify, entries, gets; our writer: blocks of the same bytes
 ///   ours:    operations -> flush -> file    RocksDB: verify, entries; taken into a database: gets
 /// ```
-/// The operations are drawn by a seed: puts, deletes, single deletes, merges, range deletes, empty keys and values,
-/// shared prefixes, several versions of a key.
+/// The operations are drawn by a seed: puts, deletes, single deletes, merges, range deletes, empty
+/// keys and values, shared prefixes, several versions of a key.
 mod both_ways {
     use std::path::Path;
 
@@ -547,11 +704,12 @@ mod both_ways {
     use paranoid_memtable::flush::Versions;
     use paranoid_memtable::read::Base;
     use paranoid_memtable::{
-        ChecksumKind, ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions, TableReader, WriteBatch,
+        ChecksumKind, ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions, TableReader,
+        WriteBatch,
     };
     use paranoid_sst::{
-        BlockKind, MergeOperands, MergeOperator, SortedTable, SortedTableOptions, SortedTableWriter,
-        ingestible,
+        BlockKind, MergeOperands, MergeOperator, SortedTable, SortedTableOptions,
+        SortedTableWriter, ingestible,
     };
 
     use super::{Folder, table_in};
@@ -582,11 +740,22 @@ mod both_ways {
         let draw = |at: u64, below: u64| mix(mix(seed) ^ at) % below;
         let operation = |at: u64| {
             let (number, len) = (draw(4 * at, KEYS), draw(4 * at + 1, 60) as usize);
-            let value = vec![at as u8; if draw(4 * at + 2, 97) == 0 { 5_000 } else { len }];
+            let value = vec![
+                at as u8;
+                if draw(4 * at + 2, 97) == 0 {
+                    5_000
+                } else {
+                    len
+                }
+            ];
             // RocksDB does not allow single deletes together with deletes or merges of one key.
             let single = number % 5 == 0;
             match draw(4 * at + 3, 200) {
-                0 => (Kind::RANGE_DELETE, key(number), [key(number), vec![0xff, at as u8]].concat()),
+                0 => (
+                    Kind::RANGE_DELETE,
+                    key(number),
+                    [key(number), vec![0xff, at as u8]].concat(),
+                ),
                 1..=30 if single => (Kind::SINGLE_DELETE, key(number), vec![]),
                 1..=30 => (Kind::DELETE, key(number), vec![]),
                 31..=70 if !single => (Kind::MERGE, key(number), value),
@@ -598,7 +767,9 @@ mod both_ways {
 
     /// The hash function of the shim.
     fn fnv(hash: u64, bytes: &[u8]) -> u64 {
-        bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+        bytes.iter().fold(hash, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        })
     }
 
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
@@ -613,7 +784,13 @@ mod both_ways {
         let (mut cursor, mut hash, mut count) = (table.cursor(), BASIS, 0);
         cursor.first()?;
         while let Some(entry) = cursor.entry() {
-            hash = fold_entry(hash, entry.user_key, entry.sequence, entry.kind, entry.value);
+            hash = fold_entry(
+                hash,
+                entry.user_key,
+                entry.sequence,
+                entry.kind,
+                entry.value,
+            );
             count += 1;
             cursor.next()?;
         }
@@ -636,7 +813,10 @@ mod both_ways {
     }
 
     fn merged(base: Option<Vec<u8>>, newest_first: Vec<Vec<u8>>) -> Vec<u8> {
-        let parts: Vec<Vec<u8>> = base.into_iter().chain(newest_first.into_iter().rev()).collect();
+        let parts: Vec<Vec<u8>> = base
+            .into_iter()
+            .chain(newest_first.into_iter().rev())
+            .collect();
         parts.join(&b","[..])
     }
 
@@ -645,8 +825,15 @@ mod both_ways {
         let value = match table.get(key, u64::MAX)? {
             Lookup::Value((_, value)) => Some(value),
             Lookup::Merge(MergeOperands { operands, base }) => {
-                let base = if let Base::Value(value) = base { Some(value) } else { None };
-                Some(merged(base, operands.into_iter().map(|(_, value)| value).collect()))
+                let base = if let Base::Value(value) = base {
+                    Some(value)
+                } else {
+                    None
+                };
+                Some(merged(
+                    base,
+                    operands.into_iter().map(|(_, value)| value).collect(),
+                ))
             }
             _ => None,
         };
@@ -691,12 +878,19 @@ mod both_ways {
 
     fn block<'a>(bytes: &'a [u8], table: &SortedTable, wanted: BlockKind) -> Option<&'a [u8]> {
         let (_, handle) = table.blocks().find(|(kind, _)| *kind == wanted)?;
-        let (start, len) = (usize::try_from(handle.offset).ok()?, usize::try_from(handle.size).ok()?);
+        let (start, len) = (
+            usize::try_from(handle.offset).ok()?,
+            usize::try_from(handle.size).ok()?,
+        );
         bytes.get(start..start + len)
     }
 
     /// Reads RocksDB's file, and writes it again.
-    fn theirs(folder: &Path, options: FileOptions, operations: &[Operation]) -> anyhow::Result<u64> {
+    fn theirs(
+        folder: &Path,
+        options: FileOptions,
+        operations: &[Operation],
+    ) -> anyhow::Result<u64> {
         let folder = Folder::fresh(&folder.join("theirs"))?;
         let database = Database::open(&folder, options);
         for (at, (kind, key, value)) in operations.iter().enumerate() {
@@ -709,12 +903,24 @@ mod both_ways {
         let report = table.verify()?;
         let footer = table.footer();
         let stored = (footer.format_version(), footer.checks().kind().as_u8());
-        ensure!(stored == (options.format_version, options.checksum), "footer {stored:?}");
-        ensure!(report.range_deletions > 0 && report.data_blocks > 9, "{report:?}");
-        ensure!(Reader::open(&path, options).all() == fold_file(&table)?, "entries differ");
+        ensure!(
+            stored == (options.format_version, options.checksum),
+            "footer {stored:?}"
+        );
+        ensure!(
+            report.range_deletions > 0 && report.data_blocks > 9,
+            "{report:?}"
+        );
+        ensure!(
+            Reader::open(&path, options).all() == fold_file(&table)?,
+            "entries differ"
+        );
         for number in 0..KEYS + 300 {
             let key = key(number);
-            ensure!(database.get(0, NEWEST, &key) == get_file(&table, &key)?, "get of {number}");
+            ensure!(
+                database.get(0, NEWEST, &key) == get_file(&table, &key)?,
+                "get of {number}"
+            );
         }
         if options.format_version <= 6 {
             rewrite(&folder.join("again"), &path, &table)?;
@@ -773,11 +979,23 @@ mod both_ways {
         let (mut hash, mut count) = (BASIS, 0);
         for entry in table.range(..) {
             let entry = entry?;
-            hash = fold_entry(hash, entry.user_key(), entry.sequence(), entry.kind(), entry.value()?);
+            hash = fold_entry(
+                hash,
+                entry.user_key(),
+                entry.sequence(),
+                entry.kind(),
+                entry.value()?,
+            );
             count += 1;
         }
-        ensure!(Reader::open(&path, options).all() == (hash, count), "entries differ");
-        ensure!(written.range_deletions > 0 && written.data_blocks > 9, "{written:?}");
+        ensure!(
+            Reader::open(&path, options).all() == (hash, count),
+            "entries differ"
+        );
+        ensure!(
+            written.range_deletions > 0 && written.data_blocks > 9,
+            "{written:?}"
+        );
         let newest = folder.join("newest.sst");
         ingestible(table, &newest, new().build()?, Some(&Append))?;
         for (name, path, db_generated) in [("generated", &path, 1), ("ingested", &newest, 0)] {
@@ -805,26 +1023,40 @@ mod both_ways {
         Ok(table.freeze()?)
     }
 
-    /// Batches of two column families, written by RocksDB and replayed into two tables: gets and scans after every batch, which find a
-    /// number that is off by one. Returns how many batches and how many comparisons there were.
+    /// Batches of two column families, written by RocksDB and replayed into two tables: gets and
+    /// scans after every batch, which find a number that is off by one. Returns how many batches
+    /// and how many comparisons there were.
     fn families(folder: &Path, seed: u64) -> anyhow::Result<(usize, usize)> {
-        let options =
-            FileOptions { format_version: 6, checksum: 4, protection_bytes: 0, read_back: 0, cached: 0 };
+        let options = FileOptions {
+            format_version: 6,
+            checksum: 4,
+            protection_bytes: 0,
+            read_back: 0,
+            cached: 0,
+        };
         let database = Database::open(&Folder::fresh(&folder.join("families"))?, options);
         let tables = [(); 2].map(|()| MemTable::default());
         let operations = operations(seed);
-        let (mut rest, mut last, mut batches, mut snapshots) = (operations.as_slice(), 0, 0, vec![]);
+        let (mut rest, mut last, mut batches, mut snapshots) =
+            (operations.as_slice(), 0, 0, vec![]);
         while !rest.is_empty() {
             let draw = |below: u64| mix(mix(seed) ^ batches as u64) % below;
             let (now, later) = rest.split_at(rest.len().min(1 + draw(20) as usize));
             for (at, (kind, key, value)) in now.iter().enumerate() {
                 // Now and then an empty range, which takes a number and nothing else.
-                let value = if *kind == Kind::RANGE_DELETE && at % 3 == 0 { key } else { value };
+                let value = if *kind == Kind::RANGE_DELETE && at % 3 == 0 {
+                    key
+                } else {
+                    value
+                };
                 database.add((mix(last ^ at as u64) % 2) as u8, kind.as_u8(), key, value);
             }
             let bytes = database.write(1);
             let batch = WriteBatch::from_bytes(&bytes)?;
-            ensure!((batch.sequence(), batch.len()) == (last + 1, now.len()), "numbers of batch {batches}");
+            ensure!(
+                (batch.sequence(), batch.len()) == (last + 1, now.len()),
+                "numbers of batch {batches}"
+            );
             for (family, table) in (0..).zip(&tables) {
                 table.write_batch_of(family, batch.sequence(), &batch)?;
             }
@@ -835,14 +1067,24 @@ mod both_ways {
         for (place, at) in snapshots.iter().enumerate() {
             for (family, table) in (0..).zip(&tables) {
                 let text = || format!("family {family} at {at}");
-                ensure!(database.scan(family, place) == scan_table(table, *at)?, "scan of {}", text());
+                ensure!(
+                    database.scan(family, place) == scan_table(table, *at)?,
+                    "scan of {}",
+                    text()
+                );
                 for number in 0..KEYS + 300 {
                     let (key, text) = (key(number), || format!("get of {number} in {}", text()));
-                    ensure!(database.get(family, place, &key) == get_table(table, &key, *at)?, text());
+                    ensure!(
+                        database.get(family, place, &key) == get_table(table, &key, *at)?,
+                        text()
+                    );
                 }
             }
         }
-        Ok((batches, snapshots.len() * tables.len() * (KEYS as usize + 301)))
+        Ok((
+            batches,
+            snapshots.len() * tables.len() * (KEYS as usize + 301),
+        ))
     }
 
     /// Checks both ways. Returns a sentence about what was done.
@@ -851,24 +1093,30 @@ mod both_ways {
         for format_version in 2..=7 {
             for checksum in 0..=4 {
                 let at = || format!("version {format_version}, checksum {checksum}, --seed {seed}");
-                let operations = operations(seed ^ u64::from(format_version) << 8 ^ u64::from(checksum));
-                let options =
-                    FileOptions { format_version, checksum, protection_bytes: 0, read_back: 0, cached: 0 };
+                let operations =
+                    operations(seed ^ u64::from(format_version) << 8 ^ u64::from(checksum));
+                let options = FileOptions {
+                    format_version,
+                    checksum,
+                    protection_bytes: 0,
+                    read_back: 0,
+                    cached: 0,
+                };
                 read += theirs(folder, options, &operations)
                     .with_context(|| format!("RocksDB's file, {}", at()))?;
                 files += 1;
                 if format_version <= 6 {
                     let table = memtable(&operations)?;
-                    written +=
-                        ours(folder, options, &table).with_context(|| format!("our file, {}", at()))?;
+                    written += ours(folder, options, &table)
+                        .with_context(|| format!("our file, {}", at()))?;
                     files += 2;
                 }
             }
         }
         let (mut batches, mut compared) = (0, 0);
         for seed in seed..seed + 3 {
-            let done =
-                families(folder, seed).with_context(|| format!("two column families, --seed {seed}"))?;
+            let done = families(folder, seed)
+                .with_context(|| format!("two column families, --seed {seed}"))?;
             (batches, compared) = (batches + done.0, compared + done.1);
         }
         Ok(format!(

@@ -4,15 +4,18 @@
 //!   cd benches/peers
 //!   cargo run --release [--features rocksdb] -- tails [--entries 250000] [--values 100,1000] [--rounds 9] [--candidates ours-8,...] [--date 2026-01-31]
 //! ```
-//! Every fill has a process of its own, so that its memory is fresh for every table, and the candidates take turns. The system's
-//! work for a page that is touched first is in the thread's time, other processes are not; interrupts are, and so is what a
-//! host takes. What these amount to is the candidate `nothing`: a loop without memory, about as long as an insert, timed in the
-//! same way. What the clock itself takes (the median of two readings in a row) is subtracted.
-//! In the candidates `+maintain` a thread calls `maintain` every half millisecond, in `+reserve` all space is reserved before
-//! the first insert; neither is in the time. `ours-8+recycled` is a table in the memory of one that was filled and dropped before, and that
-//! another thread has zeroed; its page faults and system time are those of both. Memory by itself comes last (see `pages`).
-//! `set` is a set that switches tables of 8 MiB and flushes them in a thread, each in fresh memory; in `set+recycled` they use memory of
-//! flushed ones again. Its batches of one entry are made outside of the time.
+//! Every fill has a process of its own, so that its memory is fresh for every table, and the
+//! candidates take turns. The system's work for a page that is touched first is in the thread's
+//! time, other processes are not; interrupts are, and so is what a host takes. What these amount to
+//! is the candidate `nothing`: a loop without memory, about as long as an insert, timed in the same
+//! way. What the clock itself takes (the median of two readings in a row) is subtracted. In the
+//! candidates `+maintain` a thread calls `maintain` every half millisecond, in `+reserve` all space
+//! is reserved before the first insert; neither is in the time. `ours-8+recycled` is a table in the
+//! memory of one that was filled and dropped before, and that another thread has zeroed; its page
+//! faults and system time are those of both. Memory by itself comes last (see `pages`). `set` is a
+//! set that switches tables of 8 MiB and flushes them in a thread, each in fresh memory; in
+//! `set+recycled` they use memory of flushed ones again. Its batches of one entry are made outside
+//! of the time.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -58,7 +61,8 @@ pub struct Arguments {
     /// Name of the record.
     #[arg(long, default_value = "tails")]
     name: String,
-    /// Only one fill of the only candidate, in this order: the program starts itself with this option.
+    /// Only one fill of the only candidate, in this order: the program starts itself with this
+    /// option.
     #[arg(long, value_enum, hide = true)]
     fill: Option<Order>,
 }
@@ -92,12 +96,20 @@ enum Filled {
 }
 
 /// Entries, of 100 bytes unless other values were asked for.
-const SHAPE: Shape = Shape { key: KeyShape::Bytes16, value_len: 100 };
+const SHAPE: Shape = Shape {
+    key: KeyShape::Bytes16,
+    value_len: 100,
+};
 /// How long the thread of `+maintain` sleeps between two calls.
 const MAINTAIN_EVERY: Duration = Duration::from_micros(500);
 /// The quantiles, in thousandths of a percent.
-const QUANTILES: [(&str, usize); 5] =
-    [("p50", 50_000), ("p99", 99_000), ("p99.9", 99_900), ("p99.99", 99_990), ("longest", 100_000)];
+const QUANTILES: [(&str, usize); 5] = [
+    ("p50", 50_000),
+    ("p99", 99_000),
+    ("p99.9", 99_900),
+    ("p99.99", 99_990),
+    ("longest", 100_000),
+];
 
 /// One fill: nanoseconds at each quantile, and of all inserts together.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -140,21 +152,49 @@ struct Record {
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let smoke = std::env::var_os("PARANOID_BENCH_SMOKE").is_some_and(|value| value != "0");
-    let (entries, rounds) = if smoke { (5_000, 2) } else { (arguments.entries, arguments.rounds) };
-    ensure!(entries >= 1_000 && rounds > 0, "--entries: at least 1000; --rounds: at least 1");
-    ensure!(arguments.values.iter().all(|values| *values >= 8), "--values: at least 8 bytes");
+    let (entries, rounds) = if smoke {
+        (5_000, 2)
+    } else {
+        (arguments.entries, arguments.rounds)
+    };
+    ensure!(
+        entries >= 1_000 && rounds > 0,
+        "--entries: at least 1000; --rounds: at least 1"
+    );
+    ensure!(
+        arguments.values.iter().all(|values| *values >= 8),
+        "--values: at least 8 bytes"
+    );
     if let Some(order) = arguments.fill {
         let name = arguments.candidates.first().context("--candidates: one")?;
-        let shape = Shape { value_len: arguments.values[0], ..SHAPE };
-        println!("{}", serde_json::to_string(&filled(name)?.fill(entries, order, shape)?)?);
+        let shape = Shape {
+            value_len: arguments.values[0],
+            ..SHAPE
+        };
+        println!(
+            "{}",
+            serde_json::to_string(&filled(name)?.fill(entries, order, shape)?)?
+        );
         return Ok(());
     }
     let mut rows = Vec::new();
     for order in [Order::Ascending, Order::Random] {
         for values in &arguments.values {
-            for candidate in arguments.candidates.iter().filter(|name| filled(name).is_ok()) {
+            for candidate in arguments
+                .candidates
+                .iter()
+                .filter(|name| filled(name).is_ok())
+            {
                 let (candidate, values) = (candidate.clone(), *values);
-                rows.push((order, Row { order: order.name(), values, candidate, fills: Vec::new() }));
+                rows.push((
+                    order,
+                    Row {
+                        order: order.name(),
+                        values,
+                        candidate,
+                        fills: Vec::new(),
+                    },
+                ));
             }
         }
     }
@@ -179,8 +219,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let text = record.markdown()?;
     println!("{text}");
     if let Some(date) = &arguments.date {
-        let to = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../records/{date}-{}", arguments.name));
-        std::fs::write(to.with_extension("json"), serde_json::to_string(&record)? + "\n")?;
+        let to = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(format!("../records/{date}-{}", arguments.name));
+        std::fs::write(
+            to.with_extension("json"),
+            serde_json::to_string(&record)? + "\n",
+        )?;
         std::fs::write(to.with_extension("md"), text)?;
     }
     Ok(())
@@ -202,18 +246,35 @@ fn filled(name: &str) -> anyhow::Result<Filled> {
         Some((candidate, "reserve")) => (candidate, Ahead::Reserve),
         Some(_) => anyhow::bail!("no candidate {name}"),
     };
-    let candidate = Candidate::all().into_iter().find(|known| known.name() == candidate);
-    Ok(Filled::Table(candidate.with_context(|| format!("no candidate {name}"))?, ahead))
+    let candidate = Candidate::all()
+        .into_iter()
+        .find(|known| known.name() == candidate);
+    Ok(Filled::Table(
+        candidate.with_context(|| format!("no candidate {name}"))?,
+        ahead,
+    ))
 }
 
 /// One fill in a process of its own.
 fn child(row: &Row, entries: u64, order: Order) -> anyhow::Result<Fill> {
     let (candidate, values) = (&row.candidate, row.values.to_string());
     let output = Command::new(std::env::current_exe()?)
-        .args(["tails", "--candidates", candidate, "--fill", order.name(), "--values", &values])
+        .args([
+            "tails",
+            "--candidates",
+            candidate,
+            "--fill",
+            order.name(),
+            "--values",
+            &values,
+        ])
         .args(["--entries", &entries.to_string()])
         .output()?;
-    ensure!(output.status.success(), "{candidate}: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{candidate}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
@@ -227,7 +288,9 @@ fn nanoseconds(from: Duration, to: Duration) -> u64 {
 
 /// Nanoseconds between two consecutive readings of the clock.
 fn clock_cost() -> u64 {
-    let mut spans: Vec<u64> = (0..10_001).map(|_| nanoseconds(thread_time(), thread_time())).collect();
+    let mut spans: Vec<u64> = (0..10_001)
+        .map(|_| nanoseconds(thread_time(), thread_time()))
+        .collect();
     spans.sort_unstable();
     spans[spans.len() / 2]
 }
@@ -244,18 +307,32 @@ impl Filled {
         let before = used();
         match self {
             Filled::Nothing => time_nothing(order, &mut spans),
-            Filled::Table(candidate, ahead) => time_inserts((candidate, ahead), shape, &numbers, &mut spans)?,
+            Filled::Table(candidate, ahead) => {
+                time_inserts((candidate, ahead), shape, &numbers, &mut spans)?
+            }
             Filled::Recycled => time_recycled(shape, &numbers, &mut spans)?,
             Filled::Set(arenas) => time_set(arenas, shape, &numbers, &mut spans)?,
         }
         let after = used();
-        let used = Used { faults: after.faults - before.faults, system: after.system - before.system };
-        spans.iter_mut().for_each(|span| *span = span.saturating_sub(clock));
+        let used = Used {
+            faults: after.faults - before.faults,
+            system: after.system - before.system,
+        };
+        spans
+            .iter_mut()
+            .for_each(|span| *span = span.saturating_sub(clock));
         let total = spans.iter().sum();
         spans.sort_unstable();
-        let quantiles =
-            QUANTILES.iter().map(|(_, share)| spans[(spans.len() - 1) * share / 100_000]).collect();
-        Ok(Fill { quantiles, total, clock, used })
+        let quantiles = QUANTILES
+            .iter()
+            .map(|(_, share)| spans[(spans.len() - 1) * share / 100_000])
+            .collect();
+        Ok(Fill {
+            quantiles,
+            total,
+            clock,
+            used,
+        })
     }
 }
 
@@ -279,7 +356,11 @@ fn time_inserts(
     numbers: &[u64],
     spans: &mut [u64],
 ) -> anyhow::Result<()> {
-    let table = candidate.table(Room { shape, entries: numbers.len() as u64, threads: 1 })?;
+    let table = candidate.table(Room {
+        shape,
+        entries: numbers.len() as u64,
+        threads: 1,
+    })?;
     if ahead == Ahead::Reserve {
         table.ahead(ahead);
     }
@@ -293,7 +374,9 @@ fn time_inserts(
         });
         for (at, (number, span)) in numbers.iter().zip(spans).enumerate() {
             let one = shape.entries(&[*number], 1 + at as u64);
-            let Some(task) = table.prepare(Work::Insert(&one)) else { break };
+            let Some(task) = table.prepare(Work::Insert(&one)) else {
+                break;
+            };
             let started = thread_time();
             std::hint::black_box(task());
             *span = nanoseconds(started, thread_time());
@@ -304,8 +387,14 @@ fn time_inserts(
 }
 
 fn time_recycled(shape: Shape, numbers: &[u64], spans: &mut [u64]) -> anyhow::Result<()> {
-    let room = Room { shape, entries: numbers.len() as u64, threads: 1 };
-    let options = MemTableOptions::builder().write_buffer_size(room.write_buffer()).build()?;
+    let room = Room {
+        shape,
+        entries: numbers.len() as u64,
+        threads: 1,
+    };
+    let options = MemTableOptions::builder()
+        .write_buffer_size(room.write_buffer())
+        .build()?;
     let recycler = ArenaRecycler::new(options.write_buffer_size(), 1)?;
     let mut fill = |table: &MemTable| -> anyhow::Result<()> {
         for (at, (number, span)) in numbers.iter().zip(&mut *spans).enumerate() {
@@ -336,8 +425,13 @@ pub fn flush_away(mut job: FlushJob<()>) -> paranoid_memtable::Result<()> {
 }
 
 fn time_set(arenas: u64, shape: Shape, numbers: &[u64], spans: &mut [u64]) -> anyhow::Result<()> {
-    let table = MemTableOptions::builder().write_buffer_size(8 << 20).build()?;
-    let options = SetOptions::builder().table(table).max_write_buffer_number(3).recycled_arenas(arenas);
+    let table = MemTableOptions::builder()
+        .write_buffer_size(8 << 20)
+        .build()?;
+    let options = SetOptions::builder()
+        .table(table)
+        .max_write_buffer_number(3)
+        .recycled_arenas(arenas);
     let set = MemTableSet::open(options.build()?, ())?;
     let flusher = set.start_flush_thread(flush_away)?;
     let mut batch = WriteBatch::with_protection(8)?;
@@ -359,8 +453,17 @@ fn time_set(arenas: u64, shape: Shape, numbers: &[u64], spans: &mut [u64]) -> an
 fn used() -> Used {
     let line = system("/proc/thread-self/stat");
     let after_name = line.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let field = |at| after_name.split_whitespace().nth(at).and_then(|text| text.parse().ok()).unwrap_or(0);
-    Used { faults: field(7), system: field(12) }
+    let field = |at| {
+        after_name
+            .split_whitespace()
+            .nth(at)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0)
+    };
+    Used {
+        faults: field(7),
+        system: field(12),
+    }
 }
 
 fn median(mut all: Vec<u64>) -> u64 {
@@ -372,17 +475,30 @@ impl Row {
     /// Medians over the fills, the longest insert of all, and the time of fills.
     fn cells(&self) -> String {
         let fills = &self.fills;
-        let at = |place: usize| fills.iter().map(|fill| fill.quantiles[place]).collect::<Vec<_>>();
+        let at = |place: usize| {
+            fills
+                .iter()
+                .map(|fill| fill.quantiles[place])
+                .collect::<Vec<_>>()
+        };
         let micros = |nanoseconds: u64| format!("{:.2}", nanoseconds as f64 / 1e3);
         let millis = |nanoseconds: u64| format!("{:.1}", nanoseconds as f64 / 1e6);
-        let mut cells: Vec<String> = (0..QUANTILES.len()).map(|place| micros(median(at(place)))).collect();
-        cells.push(micros(at(QUANTILES.len() - 1).into_iter().max().unwrap_or(0)));
+        let mut cells: Vec<String> = (0..QUANTILES.len())
+            .map(|place| micros(median(at(place))))
+            .collect();
+        cells.push(micros(
+            at(QUANTILES.len() - 1).into_iter().max().unwrap_or(0),
+        ));
         cells.push(median(fills.iter().map(|fill| fill.used.faults).collect()).to_string());
         cells.push((10 * median(fills.iter().map(|fill| fill.used.system).collect())).to_string());
         let totals = || fills.iter().map(|fill| fill.total);
         cells.extend(
-            [totals().min(), Some(median(totals().collect())), totals().max()]
-                .map(|total| millis(total.unwrap_or(0))),
+            [
+                totals().min(),
+                Some(median(totals().collect())),
+                totals().max(),
+            ]
+            .map(|total| millis(total.unwrap_or(0))),
         );
         cells.join(" | ")
     }
@@ -390,10 +506,28 @@ impl Row {
 
 impl Record {
     fn markdown(&self) -> anyhow::Result<String> {
-        let Environment { processor, compiler, commit, command, date, cxx_flags, .. } = &self.environment;
-        let clock = median(self.rows.iter().flat_map(|row| &row.fills).map(|fill| fill.clock).collect());
-        let mut text = format!("# The tail of inserts\n\n- command: in benches/peers `{command}`\n");
-        writeln!(text, "- date: {date}\n- processor: {processor}\n- commit: {commit}; {compiler}")?;
+        let Environment {
+            processor,
+            compiler,
+            commit,
+            command,
+            date,
+            cxx_flags,
+            ..
+        } = &self.environment;
+        let clock = median(
+            self.rows
+                .iter()
+                .flat_map(|row| &row.fills)
+                .map(|fill| fill.clock)
+                .collect(),
+        );
+        let mut text =
+            format!("# The tail of inserts\n\n- command: in benches/peers `{command}`\n");
+        writeln!(
+            text,
+            "- date: {date}\n- processor: {processor}\n- commit: {commit}; {compiler}"
+        )?;
         writeln!(text, "- RocksDB: {cxx_flags}")?;
         writeln!(
             text,
@@ -420,15 +554,31 @@ impl Record {
         )?;
         writeln!(text, "|---|---|---|{}", "---|".repeat(QUANTILES.len() + 6))?;
         for row in &self.rows {
-            writeln!(text, "| {} | {} | {} | {} |", row.order, row.values, row.candidate, row.cells())?;
+            writeln!(
+                text,
+                "| {} | {} | {} | {} |",
+                row.order,
+                row.values,
+                row.candidate,
+                row.cells()
+            )?;
         }
-        writeln!(text, "\nMemory by itself, microseconds for 2 MiB (64 MiB at a time; thread time):\n")?;
-        writeln!(text, "| what | least | p10 | median | p90 | most |\n|---|---|---|---|---|---|")?;
+        writeln!(
+            text,
+            "\nMemory by itself, microseconds for 2 MiB (64 MiB at a time; thread time):\n"
+        )?;
+        writeln!(
+            text,
+            "| what | least | p10 | median | p90 | most |\n|---|---|---|---|---|---|"
+        )?;
         for Span { what, micros } in &self.memory {
             let mut micros = micros.clone();
             micros.sort_by(f64::total_cmp);
             let at = |tenths: usize| {
-                micros.get((micros.len().saturating_sub(1)) * tenths / 10).copied().unwrap_or(0.0)
+                micros
+                    .get((micros.len().saturating_sub(1)) * tenths / 10)
+                    .copied()
+                    .unwrap_or(0.0)
             };
             let cells = [0, 1, 5, 9, 10].map(|tenths| format!("{:.0}", at(tenths)));
             writeln!(text, "| {what} | {} |", cells.join(" | "))?;
@@ -437,11 +587,13 @@ impl Record {
     }
 }
 
-// Memory by itself, in thread time: what it costs to have 2 MiB of it backed, cleared and given back.
+// Memory by itself, in thread time: what it costs to have 2 MiB of it backed, cleared and given
+// back.
 //
-// A guest whose kernel reports free pages to its host (`page_reporting`, virtio balloon) gives them up when they were free
-// for some seconds; the host has to find them again, small page by small page, at the next touch. So memory that was given
-// back just now is cheap, and the same memory some seconds later is not.
+// A guest whose kernel reports free pages to its host (`page_reporting`, virtio balloon) gives them
+// up when they were free for some seconds; the host has to find them again, small page by small
+// page, at the next touch. So memory that was given back just now is cheap, and the same memory
+// some seconds later is not.
 
 const HUGE_PAGE: usize = 2 << 20;
 const BYTES: usize = 64 << 20;
@@ -462,7 +614,10 @@ fn timed(work: impl FnOnce()) -> f64 {
 
 /// A mapping, and where its first huge page begins.
 fn mapping(pages: Advice) -> anyhow::Result<(MmapMut, usize)> {
-    let map = MmapOptions::new().len(BYTES + HUGE_PAGE).no_reserve_swap().map_anon()?;
+    let map = MmapOptions::new()
+        .len(BYTES + HUGE_PAGE)
+        .no_reserve_swap()
+        .map_anon()?;
     let start = map.as_ptr().addr().next_multiple_of(HUGE_PAGE) - map.as_ptr().addr();
     map.advise_range(pages, start, BYTES)?;
     Ok((map, start))
@@ -479,7 +634,9 @@ pub fn spans() -> anyhow::Result<Vec<Span>> {
             let to = if pause == 0 { &mut at_once } else { &mut later };
             for at in (start..start + BYTES).step_by(HUGE_PAGE) {
                 let mut backed = Ok(());
-                to.push(timed(|| backed = map.advise_range(Advice::PopulateWrite, at, HUGE_PAGE)));
+                to.push(timed(|| {
+                    backed = map.advise_range(Advice::PopulateWrite, at, HUGE_PAGE)
+                }));
                 backed.context("the system cannot back memory ahead")?;
                 let piece = &mut map[at..at + HUGE_PAGE];
                 cleared.push(timed(|| black_box(piece).fill(0)));
@@ -492,7 +649,10 @@ pub fn spans() -> anyhow::Result<Vec<Span>> {
             ("given back 4 s before", later),
             ("mapped, only cleared", cleared),
         ] {
-            spans.push(Span { what: format!("pages of {name}, {what}"), micros });
+            spans.push(Span {
+                what: format!("pages of {name}, {what}"),
+                micros,
+            });
         }
     }
     Ok(spans)

@@ -96,7 +96,10 @@ impl Keys {
         self.bytes.chunks_exact(self.len)
     }
 
-    #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "asked by the shim's side only"))]
+    #[cfg_attr(
+        not(feature = "rocksdb"),
+        expect(dead_code, reason = "asked by the shim's side only")
+    )]
     pub fn count(&self) -> usize {
         self.bytes.len() / self.len
     }
@@ -115,7 +118,11 @@ impl Entries {
     /// Sequence number, key and value of each entry.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8], &[u8])> {
         let values = self.values.chunks_exact(self.value_len);
-        self.sequences.iter().zip(self.keys.iter()).zip(values).map(|((at, key), value)| (*at, key, value))
+        self.sequences
+            .iter()
+            .zip(self.keys.iter())
+            .zip(values)
+            .map(|((at, key), value)| (*at, key, value))
     }
 
     pub fn count(&self) -> usize {
@@ -181,7 +188,9 @@ pub fn shuffled(entries: u64, seed: u64) -> Vec<u64> {
 
 /// `count` numbers below `entries`, by a seed.
 pub fn picks(entries: u64, count: usize, seed: u64) -> Vec<u64> {
-    (0..count as u64).map(|at| mix(seed.wrapping_mul(1 << 32) ^ at) % entries.max(1)).collect()
+    (0..count as u64)
+        .map(|at| mix(seed.wrapping_mul(1 << 32) ^ at) % entries.max(1))
+        .collect()
 }
 
 /// Bits of a random key after the number that orders it.
@@ -189,7 +198,10 @@ const RANDOM_BITS: u32 = 40;
 
 /// A directory with this number: its kind, the number, and letters that follow from both.
 fn named(kind: &str, number: u64) -> String {
-    format!("{kind}-{number:04}-{:06x}", mix(number ^ kind.len() as u64) >> 40)
+    format!(
+        "{kind}-{number:04}-{:06x}",
+        mix(number ^ kind.len() as u64) >> 40
+    )
 }
 
 impl Shape {
@@ -200,24 +212,37 @@ impl Shape {
             KeyShape::Shared32 => keys.extend([&SHARED[..], &bytes].concat()),
             KeyShape::Dense16 => keys.extend([[0; 8], bytes].concat()),
             KeyShape::Random16 => {
-                keys.extend((number << RANDOM_BITS | mix(number) >> (64 - RANDOM_BITS)).to_be_bytes());
+                keys.extend(
+                    (number << RANDOM_BITS | mix(number) >> (64 - RANDOM_BITS)).to_be_bytes(),
+                );
                 keys.extend(mix(!number).to_be_bytes());
             }
             KeyShape::Decimal14 => keys.extend(format!("user{number:010}").into_bytes()),
             KeyShape::Paths => {
-                let (project, module, source) = (number / 20_000, number / 400 % 50, number / 20 % 20);
-                let (project, module) = (named("project", project), named("module", module + 50 * project));
+                let (project, module, source) =
+                    (number / 20_000, number / 400 % 50, number / 20 % 20);
+                let (project, module) = (
+                    named("project", project),
+                    named("module", module + 50 * project),
+                );
                 let source = named("source", source);
                 keys.extend(format!("/usr/local/share/{project}/{module}/{source}/").into_bytes());
-                keys.extend(format!("file-{:02}-{:07x}.tar.gz", number % 20, mix(number) >> 36).into_bytes());
+                keys.extend(
+                    format!("file-{:02}-{:07x}.tar.gz", number % 20, mix(number) >> 36)
+                        .into_bytes(),
+                );
             }
             KeyShape::Urls => {
                 let (host, page) = (number / 200, number % 200);
                 let host = format!("{:05x}{:09x}", host, mix(host) >> 28);
                 let begin = format!("https://www.{host}.example.org/articles/2026/11/{page:03}-");
-                keys.extend(format!("{begin}{:016x}{:016x}", mix(number), mix(!number)).into_bytes());
+                keys.extend(
+                    format!("{begin}{:016x}{:016x}", mix(number), mix(!number)).into_bytes(),
+                );
             }
-            KeyShape::Bytes8 | KeyShape::Bytes16 | KeyShape::Bytes64 => self.push_padded(keys, entry, bytes),
+            KeyShape::Bytes8 | KeyShape::Bytes16 | KeyShape::Bytes64 => {
+                self.push_padded(keys, entry, bytes)
+            }
         }
     }
 
@@ -235,8 +260,13 @@ impl Shape {
     /// Keys of these entries.
     pub fn keys(self, entries: &[u64], presence: Presence) -> Keys {
         let len = self.key.len();
-        let mut keys = Keys { bytes: Vec::with_capacity(entries.len() * len), len };
-        entries.iter().for_each(|entry| self.push_key(&mut keys.bytes, *entry, presence));
+        let mut keys = Keys {
+            bytes: Vec::with_capacity(entries.len() * len),
+            len,
+        };
+        entries
+            .iter()
+            .for_each(|entry| self.push_key(&mut keys.bytes, *entry, presence));
         keys
     }
 
@@ -253,23 +283,39 @@ impl Shape {
                 word += 1;
             }
         }
-        let sequences = (0..entries.len() as u64).map(|at| first_sequence + at).collect();
-        Entries { keys: self.keys(entries, Presence::Hit), values, value_len: self.value_len, sequences }
+        let sequences = (0..entries.len() as u64)
+            .map(|at| first_sequence + at)
+            .collect();
+        Entries {
+            keys: self.keys(entries, Presence::Hit),
+            values,
+            value_len: self.value_len,
+            sequences,
+        }
     }
 
     /// Range deletes that begin at these entries and cover `width` numbers.
-    pub fn ranges(self, from: &[u64], width: u64, first_sequence: u64, gets: Option<&[u64]>) -> Ranges {
+    pub fn ranges(
+        self,
+        from: &[u64],
+        width: u64,
+        first_sequence: u64,
+        gets: Option<&[u64]>,
+    ) -> Ranges {
         let ends: Vec<u64> = from.iter().map(|entry| entry + width).collect();
         Ranges {
             starts: self.keys(from, Presence::Hit),
             ends: self.keys(&ends, Presence::Hit),
-            sequences: (0..from.len() as u64).map(|at| first_sequence + at).collect(),
+            sequences: (0..from.len() as u64)
+                .map(|at| first_sequence + at)
+                .collect(),
             gets: gets.map(|gets| self.keys(gets, Presence::Hit)),
         }
     }
 }
 
-// Turns: each round gives every table one slice of the same work, and what counts is the ratio inside a round.
+// Turns: each round gives every table one slice of the same work, and what counts is the ratio
+// inside a round.
 
 /// The tables of one fill, by candidate.
 pub type Tables = Vec<Box<dyn Table>>;
@@ -281,7 +327,8 @@ pub fn thread_time() -> Duration {
     Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Time and hash of one slice: on this thread by its processor time, or one part per thread by the wall clock.
+/// Time and hash of one slice: on this thread by its processor time, or one part per thread by the
+/// wall clock.
 fn measure(table: &dyn Table, parts: &[Work<'_>]) -> Option<(Duration, u64)> {
     if let [work] = parts {
         let task = table.prepare(*work)?;
@@ -304,17 +351,22 @@ fn measure(table: &dyn Table, parts: &[Work<'_>]) -> Option<(Duration, u64)> {
                 })
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().expect("a thread that works")).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a thread that works"))
+            .collect()
     });
     let spans: Vec<_> = spans.into_iter().collect::<Option<_>>()?;
     let started = spans.iter().map(|(started, ..)| *started).min()?;
     let ended = spans.iter().map(|(_, ended, _)| *ended).max()?;
-    let hash = spans.iter().fold(0u64, |hash, (.., part)| hash.wrapping_add(*part));
+    let hash = spans
+        .iter()
+        .fold(0u64, |hash, (.., part)| hash.wrapping_add(*part));
     Some((ended - started, hash))
 }
 
-/// Measures one row. Another candidate begins each round. `work` returns the parts of a round's slice: what is timed,
-/// and what warms up before it.
+/// Measures one row. Another candidate begins each round. `work` returns the parts of a round's
+/// slice: what is timed, and what warms up before it.
 pub fn row<'w>(
     name: &str,
     candidates: &[Candidate],
@@ -337,16 +389,29 @@ pub fn row<'w>(
                 continue;
             }
             ballast.release(slice.fresh_bytes());
-            let Some((elapsed, read)) = measure(tables[at].as_ref(), &parts) else { continue };
+            let Some((elapsed, read)) = measure(tables[at].as_ref(), &parts) else {
+                continue;
+            };
             let per_operation = elapsed.as_secs_f64() * 1e9 / slice.operations.max(1) as f64;
             nanoseconds[at].get_or_insert_default().push(per_operation);
             let (first, by) = *agreed.get_or_insert((read, candidate));
-            assert_eq!(read, first, "{name}, round {round}: {} and {} differ", candidate.name(), by.name());
+            assert_eq!(
+                read,
+                first,
+                "{name}, round {round}: {} and {} differ",
+                candidate.name(),
+                by.name()
+            );
         }
         hash = mix(hash ^ agreed.map_or(0, |(read, _)| read));
     }
     eprintln!("  {name}");
-    Row { name: name.into(), nanoseconds, hash: format!("{hash:016x}"), ..Row::default() }
+    Row {
+        name: name.into(),
+        nanoseconds,
+        hash: format!("{hash:016x}"),
+        ..Row::default()
+    }
 }
 
 /// Inputs of one round, a part per thread.
@@ -369,11 +434,13 @@ impl Slice {
     }
 }
 
-// Memory that the machine has already backed, given back to the system just before a slice needs new memory.
+// Memory that the machine has already backed, given back to the system just before a slice needs
+// new memory.
 //
-// Under a hypervisor the first touch of a page that the guest has not used for a while waits for the host: 4.7 ms for 2
-// MiB as one huge page, 1.2 ms as small ones, against 0.2 ms for a huge page that the host still backs (measured where
-// the first records were made). That price says nothing about a table, and it falls on those that ask for huge pages.
+// Under a hypervisor the first touch of a page that the guest has not used for a while waits for
+// the host: 4.7 ms for 2 MiB as one huge page, 1.2 ms as small ones, against 0.2 ms for a huge page
+// that the host still backs (measured where the first records were made). That price says nothing
+// about a table, and it falls on those that ask for huge pages.
 
 const PIECE: usize = 2 << 20;
 /// No more than this is held.
@@ -403,6 +470,9 @@ fn piece() -> Option<MmapMut> {
     #[cfg(target_os = "linux")]
     let _ = map.advise(Advice::HugePage);
     let skip = map.as_ptr().align_offset(PIECE);
-    map.get_mut(skip..skip + PIECE)?.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    map.get_mut(skip..skip + PIECE)?
+        .iter_mut()
+        .step_by(4096)
+        .for_each(|byte| *byte = 1);
     Some(map)
 }

@@ -5,9 +5,10 @@
 //!   thread 0    | put |                 | put |
 //!   thread 1            | put |                  | put | ..      stores between the bars count
 //! ```
-//! The program starts itself under valgrind. Its threads take turns, one operation each, so that what one of them wrote
-//! is written again by others as it would be on as many processors. A line that one thread alone writes (its stack, its
-//! writer) costs nothing on more processors; a line that all of them write at every operation stops them from scaling.
+//! The program starts itself under valgrind. Its threads take turns, one operation each, so that
+//! what one of them wrote is written again by others as it would be on as many processors. A line
+//! that one thread alone writes (its stack, its writer) costs nothing on more processors; a line
+//! that all of them write at every operation stops them from scaling.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -38,8 +39,13 @@ pub struct Arguments {
 }
 
 const DIRECTORIES: [&str; 2] = ["off", "on"];
-const ROWS: [&str; 5] =
-    ["insert at random", "insert in order", "batch of 32 at random", "get", "multi_get of 24"];
+const ROWS: [&str; 5] = [
+    "insert at random",
+    "insert in order",
+    "batch of 32 at random",
+    "get",
+    "multi_get of 24",
+];
 
 /// Where an operation begins and ends: the number of its thread, then zero.
 static MARK: AtomicU64 = AtomicU64::new(0);
@@ -48,7 +54,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let [directory, row] = &arguments.row[..] {
         return work(arguments, directory, row);
     }
-    let Arguments { threads, entries, operations, .. } = arguments;
+    let Arguments {
+        threads,
+        entries,
+        operations,
+        ..
+    } = arguments;
     println!(
         "{threads} threads in turn, {operations} operations each, a table of {entries} entries before\n"
     );
@@ -58,7 +69,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     println!("|---|---|---|---|---|---|---|");
     for directory in DIRECTORIES {
         for row in ROWS {
-            println!("| {directory} | {row} | {} |", count(arguments, directory, row)?);
+            println!(
+                "| {directory} | {row} | {} |",
+                count(arguments, directory, row)?
+            );
         }
     }
     println!(
@@ -95,7 +109,9 @@ impl Counts {
         let shared = || self.lines.values().filter(|line| line.0.count_ones() > 1);
         let each = |sum: u64| sum as f64 / self.operations as f64;
         let most = shared().map(|line| line.1).max().unwrap_or(0);
-        let of_all = shared().filter(|line| u64::from(line.0.count_ones()) == threads).count();
+        let of_all = shared()
+            .filter(|line| u64::from(line.0.count_ones()) == threads)
+            .count();
         format!(
             "{:.0} | {:.1} | {:.1} | {:.1} % | {of_all}",
             each(self.stores),
@@ -108,12 +124,33 @@ impl Counts {
 
 /// Runs one row under valgrind and counts its stores.
 fn count(arguments: &Arguments, directory: &str, row: &str) -> anyhow::Result<String> {
-    let Arguments { threads, entries, operations, .. } = arguments;
+    let Arguments {
+        threads,
+        entries,
+        operations,
+        ..
+    } = arguments;
     let mut command = Command::new("valgrind");
-    command.args(["--tool=lackey", "--trace-mem=yes", "--basic-counts=no", "--log-fd=2"]);
-    command.arg(std::env::current_exe()?).arg("writes").args(["--threads", &threads.to_string()]);
-    command.args(["--entries", &entries.to_string(), "--operations", &operations.to_string()]);
-    command.args(["--row", directory, row]).stdin(Stdio::null()).stderr(Stdio::piped());
+    command.args([
+        "--tool=lackey",
+        "--trace-mem=yes",
+        "--basic-counts=no",
+        "--log-fd=2",
+    ]);
+    command
+        .arg(std::env::current_exe()?)
+        .arg("writes")
+        .args(["--threads", &threads.to_string()]);
+    command.args([
+        "--entries",
+        &entries.to_string(),
+        "--operations",
+        &operations.to_string(),
+    ]);
+    command
+        .args(["--row", directory, row])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().context("valgrind")?;
     let mut lines = BufReader::new(child.stderr.take().context("no output")?);
     let (mut line, mut mark, mut counts) = (String::new(), None, Counts::default());
@@ -121,7 +158,10 @@ fn count(arguments: &Arguments, directory: &str, row: &str) -> anyhow::Result<St
     while lines.read_line(&mut line)? > 0 {
         if let Some(address) = line.strip_prefix("mark ") {
             mark = Some(u64::from_str_radix(address.trim(), 16)?);
-        } else if let Some(place) = line.strip_prefix(" S ").or_else(|| line.strip_prefix(" M ")) {
+        } else if let Some(place) = line
+            .strip_prefix(" S ")
+            .or_else(|| line.strip_prefix(" M "))
+        {
             let address = place.trim().split(',').next().unwrap_or_default();
             let address = u64::from_str_radix(address, 16)?;
             match thread {
@@ -138,7 +178,11 @@ fn count(arguments: &Arguments, directory: &str, row: &str) -> anyhow::Result<St
         line.clear();
     }
     ensure!(child.wait()?.success(), "the program failed under valgrind");
-    ensure!(counts.operations == threads * operations, "{} operations were seen", counts.operations);
+    ensure!(
+        counts.operations == threads * operations,
+        "{} operations were seen",
+        counts.operations
+    );
     Ok(counts.cells(*threads))
 }
 
@@ -155,9 +199,23 @@ fn key(n: u64) -> [u8; 16] {
 
 /// The program under valgrind: threads take turns, one operation each.
 fn work(arguments: &Arguments, directory: &str, row: &str) -> anyhow::Result<()> {
-    let Arguments { threads, entries, operations, .. } = *arguments;
-    let directory = if directory == "on" { Directory::On } else { Directory::Off };
-    let table = &MemTable::new(MemTableOptions::builder().directory(directory).seed(7).build()?)?;
+    let Arguments {
+        threads,
+        entries,
+        operations,
+        ..
+    } = *arguments;
+    let directory = if directory == "on" {
+        Directory::On
+    } else {
+        Directory::Off
+    };
+    let table = &MemTable::new(
+        MemTableOptions::builder()
+            .directory(directory)
+            .seed(7)
+            .build()?,
+    )?;
     let in_order = row == "insert in order";
     let place = |n: u64| if in_order { n } else { scramble(n) };
     for n in 0..entries {

@@ -5,9 +5,10 @@
 //!   benches/versions/run COMMIT count [ENTRIES [PROTECTION_BYTES]]                   instructions instead of time: callgrind
 //!   benches/versions/run COMMIT overwrites [WRITES [ROUNDS [PROTECTION_BYTES]]]      see `overwrites`
 //! ```
-//! A slice is timed by the thread's own processor time. A row shows the median over all slices of the ratio after /
-//! before (above 1: slower than before), the quartiles of that ratio, and both medians in nanoseconds an operation.
-//! Both versions fold what they read into a hash; a difference ends the run.
+//! A slice is timed by the thread's own processor time. A row shows the median over all slices of
+//! the ratio after / before (above 1: slower than before), the quartiles of that ratio, and both
+//! medians in nanoseconds an operation. Both versions fold what they read into a hash; a difference
+//! ends the run.
 
 #![forbid(unsafe_code)]
 
@@ -74,7 +75,14 @@ impl Work {
                 absent
             })
             .collect();
-        Work { keys, shuffled, absent, value: [0x61; VALUE_LEN], protection, seed: 0 }
+        Work {
+            keys,
+            shuffled,
+            absent,
+            value: [0x61; VALUE_LEN],
+            protection,
+            seed: 0,
+        }
     }
 
     /// The keys of one slice.
@@ -104,8 +112,10 @@ macro_rules! version {
             pub struct Table(MemTable);
 
             pub fn table(protection: u8, seed: u64, accelerator: Accelerator) -> Table {
-                let paranoid =
-                    ParanoidOptions::builder().protection_bytes(protection).build().expect("options");
+                let paranoid = ParanoidOptions::builder()
+                    .protection_bytes(protection)
+                    .build()
+                    .expect("options");
                 let options = MemTableOptions::builder().paranoid(paranoid).seed(seed);
                 let options = match accelerator {
                     Accelerator::Nothing => options,
@@ -127,7 +137,9 @@ macro_rules! version {
                         for key in keys {
                             batch.put(key, value).expect("an entry");
                         }
-                        self.0.write_batch(first + number * BATCH as u64, &batch).expect("a write");
+                        self.0
+                            .write_batch(first + number * BATCH as u64, &batch)
+                            .expect("a write");
                     }
                 }
 
@@ -147,7 +159,8 @@ macro_rules! version {
                         for (slot, key) in asked.iter_mut().zip(keys) {
                             *slot = key;
                         }
-                        self.0.multi_get_into(&asked[..keys.len()], u64::MAX, &mut results);
+                        self.0
+                            .multi_get_into(&asked[..keys.len()], u64::MAX, &mut results);
                         let found = |result: &_| match result {
                             Ok(Lookup::Value(value)) => found(value),
                             Ok(_) => 1,
@@ -196,7 +209,10 @@ version!(after);
 
 fn thread_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+    Duration::new(
+        now.tv_sec.unsigned_abs(),
+        u32::try_from(now.tv_nsec).unwrap_or(0),
+    )
 }
 
 fn quantile(values: &[f64], share: f64) -> f64 {
@@ -226,7 +242,10 @@ impl Row {
         let timed = |work: &mut dyn FnMut() -> u64| {
             let started = thread_time();
             let hash = std::hint::black_box(work());
-            ((thread_time() - started).as_secs_f64() * 1e9 / operations as f64, hash)
+            (
+                (thread_time() - started).as_secs_f64() * 1e9 / operations as f64,
+                hash,
+            )
         };
         let (left, right) = if number % 2 == 0 {
             let left = timed(before);
@@ -243,8 +262,12 @@ impl Row {
     }
 
     fn print(&self, name: &str) {
-        let ratios: Vec<f64> =
-            self.after.iter().zip(&self.before).map(|(after, before)| after / before).collect();
+        let ratios: Vec<f64> = self
+            .after
+            .iter()
+            .zip(&self.before)
+            .map(|(after, before)| after / before)
+            .collect();
         println!(
             "{name:<28} {:6.3}  [{:.3} .. {:.3}]  {:8.1} -> {:8.1} ns",
             quantile(&ratios, 0.5),
@@ -270,10 +293,14 @@ impl Rows {
     }
 
     fn row(&mut self, name: &'static str) -> &mut Row {
-        let at = self.rows.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
-            self.rows.push((name, Row::default()));
-            self.rows.len() - 1
-        });
+        let at = self
+            .rows
+            .iter()
+            .position(|(known, _)| *known == name)
+            .unwrap_or_else(|| {
+                self.rows.push((name, Row::default()));
+                self.rows.len() - 1
+            });
         &mut self.rows[at].1
     }
 
@@ -323,40 +350,95 @@ fn fill(
     (before, after)
 }
 
-fn scans(rows: &mut Rows, names: [&'static str; 2], work: &Work, before: &dyn Version, after: &dyn Version) {
+fn scans(
+    rows: &mut Rows,
+    names: [&'static str; 2],
+    work: &Work,
+    before: &dyn Version,
+    after: &dyn Version,
+) {
     for slice in 0..SLICES {
         let keys = work.slice(&work.keys, slice);
         let (from, to, count) = (&keys[0], &keys[keys.len() - 1], keys.len());
-        rows.slice(names[0], count, slice, &mut || before.forward(from, to), &mut || after.forward(from, to));
-        rows.slice(names[1], count, slice, &mut || before.backward(from, to), &mut || {
-            after.backward(from, to)
-        });
+        rows.slice(
+            names[0],
+            count,
+            slice,
+            &mut || before.forward(from, to),
+            &mut || after.forward(from, to),
+        );
+        rows.slice(
+            names[1],
+            count,
+            slice,
+            &mut || before.backward(from, to),
+            &mut || after.backward(from, to),
+        );
     }
 }
 
 fn reads(rows: &mut Rows, work: &Work, before: &dyn Version, after: &dyn Version) {
     for slice in 0..SLICES {
-        let (keys, absent) = (work.slice(&work.shuffled, slice), work.slice(&work.absent, slice));
+        let (keys, absent) = (
+            work.slice(&work.shuffled, slice),
+            work.slice(&work.absent, slice),
+        );
         let (count, seeks) = (keys.len(), keys.len().div_ceil(10));
-        rows.slice("get hit", count, slice, &mut || before.get(keys), &mut || after.get(keys));
-        rows.slice("get miss", count, slice, &mut || before.get(absent), &mut || after.get(absent));
-        rows.slice("multi_get of 24", count, slice, &mut || before.multi_get(keys), &mut || {
-            after.multi_get(keys)
-        });
-        rows.slice("seek + next 10", seeks, slice, &mut || before.seek(keys), &mut || after.seek(keys));
+        rows.slice(
+            "get hit",
+            count,
+            slice,
+            &mut || before.get(keys),
+            &mut || after.get(keys),
+        );
+        rows.slice(
+            "get miss",
+            count,
+            slice,
+            &mut || before.get(absent),
+            &mut || after.get(absent),
+        );
+        rows.slice(
+            "multi_get of 24",
+            count,
+            slice,
+            &mut || before.multi_get(keys),
+            &mut || after.multi_get(keys),
+        );
+        rows.slice(
+            "seek + next 10",
+            seeks,
+            slice,
+            &mut || before.seek(keys),
+            &mut || after.seek(keys),
+        );
     }
 }
 
-const IN_ORDER: [&str; 3] = ["insert in order", "scan forward, in order", "scan backward, in order"];
+const IN_ORDER: [&str; 3] = [
+    "insert in order",
+    "scan forward, in order",
+    "scan backward, in order",
+];
 const BATCHES: [&str; 2] = ["batches of 32, random", "batches of 32, in order"];
 const FILTERED: [&str; 2] = ["insert at random, filter", "get miss, filter"];
-const AT_RANDOM: [&str; 3] = ["insert at random", "scan forward, random", "scan backward, random"];
+const AT_RANDOM: [&str; 3] = [
+    "insert at random",
+    "scan forward, random",
+    "scan backward, random",
+];
 
 /// One round of all rows.
 fn round(rows: &mut Rows, work: &Work) {
     let put: Write = |table, keys, value, first| table.put(keys, value, first);
     if IN_ORDER.iter().any(|name| rows.wants(name)) {
-        let (before, after) = fill(rows, IN_ORDER[0], work, &work.keys, (put, Accelerator::Nothing));
+        let (before, after) = fill(
+            rows,
+            IN_ORDER[0],
+            work,
+            &work.keys,
+            (put, Accelerator::Nothing),
+        );
         scans(rows, [IN_ORDER[1], IN_ORDER[2]], work, &before, &after);
     }
     let batches: Write = |table, keys, value, first| table.batches(keys, value, first);
@@ -366,7 +448,13 @@ fn round(rows: &mut Rows, work: &Work) {
         }
     }
     if FILTERED.iter().any(|name| rows.wants(name)) {
-        let (before, after) = fill(rows, FILTERED[0], work, &work.shuffled, (put, Accelerator::Filter));
+        let (before, after) = fill(
+            rows,
+            FILTERED[0],
+            work,
+            &work.shuffled,
+            (put, Accelerator::Filter),
+        );
         for slice in 0..SLICES {
             let absent = work.slice(&work.absent, slice);
             let (before, after) = (&mut || before.get(absent), &mut || after.get(absent));
@@ -374,8 +462,18 @@ fn round(rows: &mut Rows, work: &Work) {
         }
     }
     let others = [IN_ORDER.as_slice(), &FILTERED, &BATCHES].concat();
-    if rows.only.as_ref().is_none_or(|only| !others.contains(&only.as_str())) {
-        let (before, after) = fill(rows, AT_RANDOM[0], work, &work.shuffled, (put, Accelerator::Nothing));
+    if rows
+        .only
+        .as_ref()
+        .is_none_or(|only| !others.contains(&only.as_str()))
+    {
+        let (before, after) = fill(
+            rows,
+            AT_RANDOM[0],
+            work,
+            &work.shuffled,
+            (put, Accelerator::Nothing),
+        );
         reads(rows, work, &before, &after);
         scans(rows, [AT_RANDOM[1], AT_RANDOM[2]], work, &before, &after);
     }
@@ -384,16 +482,25 @@ fn round(rows: &mut Rows, work: &Work) {
 fn main() {
     let mut words = std::env::args().skip(1).peekable();
     let overwrites = words.next_if(|word| word == "overwrites").is_some();
-    let mut number =
-        |otherwise: usize| words.next().map_or(otherwise, |word| word.parse::<usize>().expect("a number"));
+    let mut number = |otherwise: usize| {
+        words
+            .next()
+            .map_or(otherwise, |word| word.parse::<usize>().expect("a number"))
+    };
     let entries = number(if overwrites { 1_000_000 } else { 250_000 });
-    let (rounds, protection) = (number(5), u8::try_from(number(8)).expect("protection bytes"));
+    let (rounds, protection) = (
+        number(5),
+        u8::try_from(number(8)).expect("protection bytes"),
+    );
     if overwrites {
         return overwrites::run(entries as u64, rounds, protection);
     }
     let entries = entries.max(SLICES * KEYS_AT_ONCE);
     let mut work = Work::new(entries as u64, protection);
-    let mut rows = Rows { only: words.next(), ..Rows::default() };
+    let mut rows = Rows {
+        only: words.next(),
+        ..Rows::default()
+    };
     for seed in 0..rounds as u64 {
         work.seed = seed;
         round(&mut rows, &work);
@@ -404,9 +511,16 @@ fn main() {
     for (name, row) in &rows.rows {
         row.print(name);
     }
-    if let Some((_, row)) = rows.rows.iter().find(|(name, _)| rows.only.as_deref() == Some(*name)) {
+    if let Some((_, row)) = rows
+        .rows
+        .iter()
+        .find(|(name, _)| rows.only.as_deref() == Some(*name))
+    {
         println!("operations {}", row.operations);
     }
-    let hash = rows.rows.iter().fold(0, |hash, (_, row)| mix(hash ^ row.hash));
+    let hash = rows
+        .rows
+        .iter()
+        .fold(0, |hash, (_, row)| mix(hash ^ row.hash));
     println!("hash of the work {hash:016x}");
 }

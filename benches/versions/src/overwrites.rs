@@ -3,12 +3,14 @@
 //! ```text
 //!   benches/versions/run COMMIT overwrites [WRITES [ROUNDS [PROTECTION_BYTES]]]
 //! ```
-//! Keys a < m < y < z; a and z have one entry each, m has as many as there are writes, y has none. Either each write
-//! replaces the one before (`DuplicatePolicy::Replace`), or each is a version, read at a snapshot in the middle of them or
-//! older than all of them. `seek_for_prev` starts at y, so it comes to m from above.
+//! Keys a < m < y < z; a and z have one entry each, m has as many as there are writes, y has none.
+//! Either each write replaces the one before (`DuplicatePolicy::Replace`), or each is a version,
+//! read at a snapshot in the middle of them or older than all of them. `seek_for_prev` starts at y,
+//! so it comes to m from above.
 //!
-//! crossbeam-skiplist stands beside both versions as an engine would use it: the map's key is (user key, sequence number
-//! descending), an insert replaces, and a walk at a snapshot searches for the visible version and then for the next key.
+//! crossbeam-skiplist stands beside both versions as an engine would use it: the map's key is (user
+//! key, sequence number descending), an insert replaces, and a walk at a snapshot searches for the
+//! visible version and then for the next key.
 
 use std::cmp::Reverse;
 use std::hint::black_box;
@@ -48,21 +50,28 @@ fn keys() -> [Key; 4] {
     [0, 1, 2, 3].map(key)
 }
 
-/// Calls `put` with every entry of both tables: the view that it belongs to, sequence number, key and value.
+/// Calls `put` with every entry of both tables: the view that it belongs to, sequence number, key
+/// and value.
 fn entries(writes: u64, mut put: impl FnMut(View, u64, &Key, [u8; 8])) {
     let [a, m, _, z] = keys();
     for view in [View::Newest, View::At(0)] {
         put(view, 1, &a, [1; 8]);
         put(view, 2, &z, [2; 8]);
         for write in 0..writes {
-            let sequence = if let View::Newest = view { REPLACED } else { 3 + write };
+            let sequence = if let View::Newest = view {
+                REPLACED
+            } else {
+                3 + write
+            };
             put(view, sequence, &m, mix(write).to_le_bytes());
         }
     }
 }
 
 fn fold(key: &[u8], value: &[u8]) -> u64 {
-    value.iter().fold(u64::from(key[7]), |hash, byte| hash.rotate_left(7) ^ u64::from(*byte))
+    value.iter().fold(u64::from(key[7]), |hash, byte| {
+        hash.rotate_left(7) ^ u64::from(*byte)
+    })
 }
 
 macro_rules! candidate {
@@ -77,10 +86,17 @@ macro_rules! candidate {
             }
 
             fn table(protection: u8, duplicates: DuplicatePolicy) -> MemTable {
-                let paranoid =
-                    ParanoidOptions::builder().protection_bytes(protection).build().expect("options");
-                let options = MemTableOptions::builder().paranoid(paranoid).duplicates(duplicates);
-                let options = options.write_buffer_size(256 << 20).hard_limit(4 << 30).seed(4);
+                let paranoid = ParanoidOptions::builder()
+                    .protection_bytes(protection)
+                    .build()
+                    .expect("options");
+                let options = MemTableOptions::builder()
+                    .paranoid(paranoid)
+                    .duplicates(duplicates);
+                let options = options
+                    .write_buffer_size(256 << 20)
+                    .hard_limit(4 << 30)
+                    .seed(4);
                 MemTable::new(options.build().expect("options")).expect("a table")
             }
 
@@ -88,7 +104,11 @@ macro_rules! candidate {
                 let replaced = table(protection, DuplicatePolicy::Replace);
                 let versions = table(protection, DuplicatePolicy::Reject);
                 entries(writes, |view, sequence, key, value| {
-                    let table = if let View::Newest = view { &replaced } else { &versions };
+                    let table = if let View::Newest = view {
+                        &replaced
+                    } else {
+                        &versions
+                    };
                     table.put(sequence, key, &value).expect("room");
                 });
                 Box::new(Tables { replaced, versions })
@@ -104,7 +124,9 @@ macro_rules! candidate {
                     let y = keys()[2];
                     match (view, way) {
                         (View::Newest, Way::Forward) => self.replaced.range(..).map(seen).sum(),
-                        (View::Newest, Way::Backward) => self.replaced.range(..).rev().map(seen).sum(),
+                        (View::Newest, Way::Backward) => {
+                            self.replaced.range(..).rev().map(seen).sum()
+                        }
                         (View::Newest, Way::SeekForPrev) => {
                             let mut cursor = self.replaced.cursor();
                             assert!(cursor.seek_for_prev(&y).is_ok());
@@ -142,7 +164,11 @@ struct Crossbeam {
 fn crossbeam(writes: u64) -> Box<dyn Candidate> {
     let maps = Crossbeam::default();
     entries(writes, |view, sequence, key, value| {
-        let map = if let View::Newest = view { &maps.replaced } else { &maps.versions };
+        let map = if let View::Newest = view {
+            &maps.replaced
+        } else {
+            &maps.versions
+        };
         map.insert((*key, Reverse(sequence)), value);
     });
     Box::new(maps)
@@ -188,12 +214,17 @@ impl Candidate for Crossbeam {
     fn walk(&self, view: View, way: Way) -> u64 {
         let after = (keys()[2], Reverse(0));
         match (view, way) {
-            (View::Newest, Way::Forward) => {
-                self.replaced.iter().map(|entry| fold(&entry.key().0, entry.value())).sum()
-            }
-            (View::Newest, Way::Backward) => {
-                self.replaced.iter().rev().map(|entry| fold(&entry.key().0, entry.value())).sum()
-            }
+            (View::Newest, Way::Forward) => self
+                .replaced
+                .iter()
+                .map(|entry| fold(&entry.key().0, entry.value()))
+                .sum(),
+            (View::Newest, Way::Backward) => self
+                .replaced
+                .iter()
+                .rev()
+                .map(|entry| fold(&entry.key().0, entry.value()))
+                .sum(),
             (View::Newest, Way::SeekForPrev) => {
                 u64::from(self.replaced.upper_bound(Bound::Included(&after)).is_some())
             }
@@ -213,7 +244,10 @@ fn timed(candidate: &dyn Candidate, view: View, way: Way, repeats: u32) -> (f64,
     for _ in 0..repeats {
         hash = black_box(candidate.walk(view, way));
     }
-    ((thread_time() - started).as_secs_f64() * 1e9 / f64::from(repeats), hash)
+    (
+        (thread_time() - started).as_secs_f64() * 1e9 / f64::from(repeats),
+        hash,
+    )
 }
 
 /// Measures one row: before, after and crossbeam in turns.
@@ -221,22 +255,35 @@ fn row(name: &str, candidates: &[Box<dyn Candidate>], view: View, way: Way, roun
     let mut samples = vec![Vec::new(); candidates.len()];
     let repeats: Vec<u32> = candidates
         .iter()
-        .map(|candidate| (SLICE_NS / timed(candidate.as_ref(), view, way, 1).0).clamp(1.0, 2_000.0) as u32)
+        .map(|candidate| {
+            (SLICE_NS / timed(candidate.as_ref(), view, way, 1).0).clamp(1.0, 2_000.0) as u32
+        })
         .collect();
     let mut hash = None;
     for round in 0..rounds {
         for turn in 0..candidates.len() {
             let at = (round + turn) % candidates.len();
             let (nanoseconds, seen) = timed(candidates[at].as_ref(), view, way, repeats[at]);
-            assert_eq!(*hash.get_or_insert(seen), seen, "{name}: all tables read the same");
+            assert_eq!(
+                *hash.get_or_insert(seen),
+                seen,
+                "{name}: all tables read the same"
+            );
             samples[at].push(nanoseconds);
         }
     }
     let ratio = |above: usize, below: usize| {
-        let ratios: Vec<f64> = samples[above].iter().zip(&samples[below]).map(|(a, b)| a / b).collect();
+        let ratios: Vec<f64> = samples[above]
+            .iter()
+            .zip(&samples[below])
+            .map(|(a, b)| a / b)
+            .collect();
         quantile(&ratios, 0.5)
     };
-    let medians: Vec<f64> = samples.iter().map(|samples| quantile(samples, 0.5)).collect();
+    let medians: Vec<f64> = samples
+        .iter()
+        .map(|samples| quantile(samples, 0.5))
+        .collect();
     println!(
         "{name:<46} {:12.0} -> {:8.0} ns  {:10.4}   crossbeam {:6.0} ns  {:6.2}",
         medians[0],
@@ -249,23 +296,38 @@ fn row(name: &str, candidates: &[Box<dyn Candidate>], view: View, way: Way, roun
 }
 
 pub fn run(writes: u64, rounds: usize, protection: u8) {
-    let candidates =
-        [before::candidate(writes, protection), after::candidate(writes, protection), crossbeam(writes)];
+    let candidates = [
+        before::candidate(writes, protection),
+        after::candidate(writes, protection),
+        crossbeam(writes),
+    ];
     println!(
         "one of 3 keys written {writes} times, protection {protection}, medians over {rounds} rounds; ratios: after / \
          before, after / crossbeam-skiplist"
     );
     let views = [
         ("replaced", View::Newest),
-        ("versions, snapshot in their middle", View::At(2 + writes / 2)),
+        (
+            "versions, snapshot in their middle",
+            View::At(2 + writes / 2),
+        ),
         ("versions, snapshot older than all", View::At(2)),
     ];
     let mut hash = 0;
     for (view_name, view) in views {
-        for (way_name, way) in
-            [("forward", Way::Forward), ("backward", Way::Backward), ("seek_for_prev", Way::SeekForPrev)]
-        {
-            hash = mix(hash ^ row(&format!("{view_name}: {way_name}"), &candidates, view, way, rounds));
+        for (way_name, way) in [
+            ("forward", Way::Forward),
+            ("backward", Way::Backward),
+            ("seek_for_prev", Way::SeekForPrev),
+        ] {
+            hash = mix(hash
+                ^ row(
+                    &format!("{view_name}: {way_name}"),
+                    &candidates,
+                    view,
+                    way,
+                    rounds,
+                ));
         }
     }
     println!("hash of the work {hash:016x}");

@@ -7,19 +7,22 @@
 //!   record   head | payload | kind (1) checksum (4) | filler, where a sector would have less than 8 bytes of a record
 //!   head     mark (2) payload length (8) durable (8) | kind (1) checksum (4)
 //! ```
-//! * JOURNAL-FORMAT-1: every checksum of a record depends on the file's base, which is another one per file, and on the
-//!   place in the file: a record that was moved, or is left over from another file, does not verify.
+//! * JOURNAL-FORMAT-1: every checksum of a record depends on the file's base, which is another one
+//!   per file, and on the place in the file: a record that was moved, or is left over from another
+//!   file, does not verify.
 //! * JOURNAL-FORMAT-2: a length is believed only after the head that has it verified.
-//! * JOURNAL-FORMAT-3: `durable` bytes of the file were durable when the record was appended; it is 0 until all earlier
-//!   files and the names of all files were durable as well.
-//! * JOURNAL-FORMAT-4: records are stored under a mask: each byte XORed with one of eight that the base gives, up to its place.
-//!   So no value that does not know the base makes 8 bytes zero, and a sector that was never written is told from one with a
-//!   damaged byte.
-//! * JOURNAL-FORMAT-5: a file is of another version if a copy of its header has the magic, another version number, and the
-//!   checksum over both. Nothing of such a file is touched; a number without a checksum is damage. A change of the form
-//!   raises the version and keeps place, length and checksum of the copies.
+//! * JOURNAL-FORMAT-3: `durable` bytes of the file were durable when the record was appended; it is
+//!   0 until all earlier files and the names of all files were durable as well.
+//! * JOURNAL-FORMAT-4: records are stored under a mask: each byte XORed with one of eight that the
+//!   base gives, up to its place. So no value that does not know the base makes 8 bytes zero, and a
+//!   sector that was never written is told from one with a damaged byte.
+//! * JOURNAL-FORMAT-5: a file is of another version if a copy of its header has the magic, another
+//!   version number, and the checksum over both. Nothing of such a file is touched; a number
+//!   without a checksum is damage. A change of the form raises the version and keeps place, length
+//!   and checksum of the copies.
 //!
-//! A record's payload is an encoded batch. All offsets are those of the file. Pure functions over slices; any thread.
+//! A record's payload is an encoded batch. All offsets are those of the file. Pure functions over
+//! slices; any thread.
 
 #![forbid(unsafe_code)]
 
@@ -67,7 +70,8 @@ pub(super) struct FileHeader {
     pub(super) table: u64,
     /// The end of the file before this one; `None` if there was none.
     pub(super) previous: Option<At>,
-    /// The largest first sequence number of a batch in an earlier file, or of one in the engine's files.
+    /// The largest first sequence number of a batch in an earlier file, or of one in the engine's
+    /// files.
     pub(super) last_sequence: SequenceNumber,
 }
 
@@ -76,7 +80,12 @@ impl FileHeader {
         let [a, b, c, d, ..] = random.to_le_bytes();
         let base = NonZeroU32::new(u32::from_le_bytes([a, b, c, d])).unwrap_or(NonZeroU32::MIN);
         let checks = BlockChecks::with_context(kind, base);
-        FileHeader { checks, table, previous: None, last_sequence: 0 }
+        FileHeader {
+            checks,
+            table,
+            previous: None,
+            last_sequence: 0,
+        }
     }
 
     /// Encodes both copies.
@@ -84,9 +93,22 @@ impl FileHeader {
         let mut copy = Vec::with_capacity(COPY_LEN);
         copy.extend(MAGIC.to_le_bytes());
         copy.extend([VERSION, self.checks.kind().as_u8(), 0, 0]);
-        copy.extend(self.checks.context_base().map_or(0, NonZeroU32::get).to_le_bytes());
-        let previous = self.previous.unwrap_or(At { table: u64::MAX, offset: 0 });
-        for word in [self.table, previous.table, previous.offset, self.last_sequence] {
+        copy.extend(
+            self.checks
+                .context_base()
+                .map_or(0, NonZeroU32::get)
+                .to_le_bytes(),
+        );
+        let previous = self.previous.unwrap_or(At {
+            table: u64::MAX,
+            offset: 0,
+        });
+        for word in [
+            self.table,
+            previous.table,
+            previous.offset,
+            self.last_sequence,
+        ] {
             copy.extend(word.to_le_bytes());
         }
         copy.extend(ChecksumKind::Xxh3.checksum(&copy).to_le_bytes());
@@ -108,24 +130,34 @@ impl FileHeader {
         match (FileHeader::read_copy(first, 0, table), second) {
             (Ok(first), Ok(second)) if first == second => Ok((first, None)),
             (Ok(header), Err(damage)) | (Err(damage), Ok(header)) => Ok((header, Some(damage))),
-            (Err(_), Err(_)) if is_of_another_version(bytes) => {
-                Err(Error::NotSupported("a journal file that another version of this crate has written"))
-            }
+            (Err(_), Err(_)) if is_of_another_version(bytes) => Err(Error::NotSupported(
+                "a journal file that another version of this crate has written",
+            )),
             (Err(damage), Err(_)) => Err(damage.into()),
             (Ok(_), Ok(_)) => Err(report(COPY_ROOM as u64, 0, 1).into()),
         }
     }
 
     fn read_copy(bytes: &[u8], at: u64, table: u64) -> Result<FileHeader, Corruption> {
-        let Some((fields, checksum)) = bytes.get(..COPY_LEN).and_then(<[u8]>::split_last_chunk::<4>) else {
+        let Some((fields, checksum)) = bytes
+            .get(..COPY_LEN)
+            .and_then(<[u8]>::split_last_chunk::<4>)
+        else {
             return Err(report(at, COPY_ROOM as u64, bytes.len() as u64));
         };
-        let (expected, found) = (ChecksumKind::Xxh3.checksum(fields), u32::from_le_bytes(*checksum));
+        let (expected, found) = (
+            ChecksumKind::Xxh3.checksum(fields),
+            u32::from_le_bytes(*checksum),
+        );
         if expected != found {
             return Err(report(at, expected.into(), found.into()));
         }
         let zeros = [0; COPY_ROOM - COPY_LEN];
-        for (from, expected) in [(0, &MAGIC.to_le_bytes()[..]), (8, &[VERSION]), (COPY_LEN, &zeros)] {
+        for (from, expected) in [
+            (0, &MAGIC.to_le_bytes()[..]),
+            (8, &[VERSION]),
+            (COPY_LEN, &zeros),
+        ] {
             let found = &bytes[from..from + expected.len()];
             if found != expected {
                 return Err(difference(at + from as u64, expected, found));
@@ -137,7 +169,10 @@ impl FileHeader {
         let Ok(kind) = ChecksumKind::try_from(fields[9]) else {
             return Err(report(at + 9, 0, fields[9].into()));
         };
-        let previous = At { table: word(fields, 24), offset: word(fields, 32) };
+        let previous = At {
+            table: word(fields, 24),
+            offset: word(fields, 32),
+        };
         Ok(FileHeader {
             previous: (previous.table != u64::MAX).then_some(previous),
             last_sequence: word(fields, 40),
@@ -149,7 +184,9 @@ impl FileHeader {
 /// Whether a copy of the header verifies that another version has written (JOURNAL-FORMAT-5).
 fn is_of_another_version(bytes: &[u8]) -> bool {
     let verifies = |(from, len): (usize, usize)| {
-        let copy = bytes.get(from..from + len).and_then(<[u8]>::split_last_chunk::<4>);
+        let copy = bytes
+            .get(from..from + len)
+            .and_then(<[u8]>::split_last_chunk::<4>);
         copy.is_some_and(|(fields, checksum)| {
             let is_other = word(fields, 0) == MAGIC && fields[8] != VERSION;
             is_other && ChecksumKind::Xxh3.checksum(fields).to_le_bytes() == *checksum
@@ -169,19 +206,24 @@ pub(super) fn report(offset: u64, expected: u64, found: u64) -> Corruption {
     Corruption::new(Place::Encoding, offset, expected, found)
 }
 
-/// Damage of bytes at an offset, at the first one that is not as expected. One that is not there counts as `u64::MAX`.
+/// Damage of bytes at an offset, at the first one that is not as expected. One that is not there
+/// counts as `u64::MAX`.
 #[cold]
 pub(super) fn difference(offset: u64, expected: &[u8], found: &[u8]) -> Corruption {
-    let at = expected.iter().zip(found).take_while(|(expected, found)| expected == found).count();
+    let at = expected
+        .iter()
+        .zip(found)
+        .take_while(|(expected, found)| expected == found)
+        .count();
     let byte = |bytes: &[u8]| bytes.get(at).map_or(u64::MAX, |byte| (*byte).into());
     report(offset + at as u64, byte(expected), byte(found))
 }
 
-/// Appends a record with this payload to `out`, as it will lie in the file at an offset, with how much of the file was synced before.
-/// Returns the checksum of these bytes. O(length).
+/// Appends a record with this payload to `out`, as it will lie in the file at an offset, with how
+/// much of the file was synced before. Returns the checksum of these bytes. O(length).
 ///
-/// It is encoded twice and compared: one that a processor got wrong would be acknowledged, and the next recovery would take it for
-/// a torn tail.
+/// It is encoded twice and compared: one that a processor got wrong would be acknowledged, and the
+/// next recovery would take it for a torn tail.
 ///
 /// # Errors
 /// `Corruption` if the two differ, three times.
@@ -245,7 +287,9 @@ fn mask(bytes: &mut [u8], offset: u64, checks: &BlockChecks) {
     for word in words {
         *word = (u64::from_le_bytes(*word) ^ mask).to_le_bytes();
     }
-    last.iter_mut().zip(mask.to_le_bytes()).for_each(|(byte, mask)| *byte ^= mask);
+    last.iter_mut()
+        .zip(mask.to_le_bytes())
+        .for_each(|(byte, mask)| *byte ^= mask);
 }
 
 pub(super) fn is_zero(bytes: &[u8]) -> bool {
@@ -285,19 +329,29 @@ impl Record<'_> {
     pub(super) fn verify(&self, copy: &[u8], checks: &BlockChecks) -> Result<(), Corruption> {
         let computed = as_number(&checks.trailer(copy, BATCH, self.offset_of(0)));
         let stored = as_number(&self.trailer);
-        if computed == stored { Ok(()) } else { Err(report(0, computed, stored)) }
+        if computed == stored {
+            Ok(())
+        } else {
+            Err(report(0, computed, stored))
+        }
     }
 }
 
 /// The kind of a trailer, and its checksum.
 fn as_number(trailer: &[u8; TRAILER_LEN]) -> u64 {
-    trailer.iter().rfold(0, |number, byte| number << 8 | u64::from(*byte))
+    trailer
+        .iter()
+        .rfold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 impl Stream {
     /// Takes the mask off a file. O(bytes).
     pub(super) fn new(mut bytes: Vec<u8>, checks: BlockChecks) -> Self {
-        mask(bytes.get_mut(HEADER_LEN..).unwrap_or_default(), HEADER_LEN as u64, &checks);
+        mask(
+            bytes.get_mut(HEADER_LEN..).unwrap_or_default(),
+            HEADER_LEN as u64,
+            &checks,
+        );
         Stream { bytes, checks }
     }
 
@@ -305,7 +359,8 @@ impl Stream {
         self.bytes.len()
     }
 
-    /// What a head says that verifies: how many bytes were durable, and where the record ends, without its filler.
+    /// What a head says that verifies: how many bytes were durable, and where the record ends,
+    /// without its filler.
     fn read_head(&self, at: usize) -> Option<(u64, usize)> {
         let stored = self.bytes.get(at..)?.first_chunk::<HEAD_LEN>()?;
         // Most places of a scan end here.
@@ -317,7 +372,9 @@ impl Stream {
             return None;
         }
         let len = usize::try_from(word(fields, 2)).ok()?;
-        let end = len.checked_add(at + HEAD_LEN + TRAILER_LEN).filter(|end| *end < usize::MAX / 4)?;
+        let end = len
+            .checked_add(at + HEAD_LEN + TRAILER_LEN)
+            .filter(|end| *end < usize::MAX / 4)?;
         Some((word(fields, 10), end))
     }
 
@@ -326,15 +383,24 @@ impl Stream {
         let (durable, body_end) = self.read_head(at)?;
         let end = filled(body_end);
         let filler = self.bytes.get(body_end..end)?;
-        let (payload, trailer) =
-            self.bytes.get(at + HEAD_LEN..body_end)?.split_last_chunk::<TRAILER_LEN>()?;
-        let record = Record { durable, at, end, payload, trailer: *trailer };
-        let is_sound =
-            filler.iter().all(|byte| *byte == FILLER) && record.verify(payload, &self.checks).is_ok();
+        let (payload, trailer) = self
+            .bytes
+            .get(at + HEAD_LEN..body_end)?
+            .split_last_chunk::<TRAILER_LEN>()?;
+        let record = Record {
+            durable,
+            at,
+            end,
+            payload,
+            trailer: *trailer,
+        };
+        let is_sound = filler.iter().all(|byte| *byte == FILLER)
+            && record.verify(payload, &self.checks).is_ok();
         is_sound.then_some(record)
     }
 
-    /// The first record that verifies after a place where none does. O(length of what lies between).
+    /// The first record that verifies after a place where none does. O(length of what lies
+    /// between).
     pub(super) fn next_record(&self, bad: usize) -> Option<Record<'_>> {
         let mut at = bad;
         while at < self.len() {
@@ -347,16 +413,23 @@ impl Stream {
         None
     }
 
-    /// Why no record verifies at a place, and whether it looks as if it had never been written whole (JOURNAL-FORMAT-4).
+    /// Why no record verifies at a place, and whether it looks as if it had never been written
+    /// whole (JOURNAL-FORMAT-4).
     #[cold]
     pub(super) fn diagnose(&self, at: usize) -> (Corruption, bool) {
         let verify = |from: usize, to: usize| {
             let stored = self.bytes.get(from..to).unwrap_or_default();
-            self.checks.verify(stored, from as u64).err().and_then(|error| error.corruption().copied())
+            self.checks
+                .verify(stored, from as u64)
+                .err()
+                .and_then(|error| error.corruption().copied())
         };
         let body = at + HEAD_LEN;
         let short = |from: usize, to: usize| {
-            (report(from as u64, (to - from) as u64, (self.len() - from) as u64), true)
+            (
+                report(from as u64, (to - from) as u64, (self.len() - from) as u64),
+                true,
+            )
         };
         let Some((_, body_end)) = self.read_head(at) else {
             if self.len() < body {
@@ -374,14 +447,21 @@ impl Stream {
         // Else the payload verifies with another kind, or the filler is damaged.
         let damage = verify(body, body_end).unwrap_or(report(body as u64, BATCH.into(), 0));
         // What the head's own sector has of it was written together with the head.
-        (damage, self.is_unwritten(body.next_multiple_of(SECTOR), end))
+        (
+            damage,
+            self.is_unwritten(body.next_multiple_of(SECTOR), end),
+        )
     }
 
     /// Whether a sector has nothing but zeros between two places.
     fn is_unwritten(&self, from: usize, to: usize) -> bool {
         (from / SECTOR * SECTOR..to).step_by(SECTOR).any(|sector| {
             let from = from.max(sector);
-            let mut part = self.bytes.get(from..to.min(sector + SECTOR)).unwrap_or_default().to_vec();
+            let mut part = self
+                .bytes
+                .get(from..to.min(sector + SECTOR))
+                .unwrap_or_default()
+                .to_vec();
             mask(&mut part, from as u64, &self.checks);
             is_zero(&part)
         })
@@ -398,7 +478,8 @@ pub(super) fn name_of(table: u64) -> String {
     format!("{table:06}{SUFFIX}")
 }
 
-/// What the name of a file that was set aside ends with: a torn tail, and what may have been durable.
+/// What the name of a file that was set aside ends with: a torn tail, and what may have been
+/// durable.
 pub(super) const CUT: &str = ".cut";
 pub(super) const DAMAGED: &str = ".damaged";
 
@@ -419,7 +500,8 @@ mod tests {
 
     /// A record at this place reads back, and no damaged byte of it makes it look unwritten.
     fn check_record(at: usize, len: usize, seed: u64) {
-        let checks = FileHeader::new(ChecksumKind::Crc32c, seed.wrapping_mul(0x9e37_79b9), 1).checks;
+        let checks =
+            FileHeader::new(ChecksumKind::Crc32c, seed.wrapping_mul(0x9e37_79b9), 1).checks;
         let mut file = vec![0; at];
         let payload = &vec![0; len];
         encode(&mut file, &checks, payload, at as u64, 0).expect("a record");
@@ -428,12 +510,21 @@ mod tests {
         assert_eq!((read.payload, read.end), (payload.as_slice(), file.len()));
         for place in at..file.len() {
             let byte = file[place];
-            for damaged in [byte ^ 1 << (place % 8), !byte, 0].into_iter().filter(|other| *other != byte) {
+            for damaged in [byte ^ 1 << (place % 8), !byte, 0]
+                .into_iter()
+                .filter(|other| *other != byte)
+            {
                 file[place] = damaged;
                 let stream = Stream::new(file.clone(), checks);
-                assert!(stream.read_record(at).is_none(), "{len} bytes at {at}, {place}");
+                assert!(
+                    stream.read_record(at).is_none(),
+                    "{len} bytes at {at}, {place}"
+                );
                 let unwritten = stream.diagnose(at).1;
-                assert!(!unwritten, "{len} bytes at {at}, seed {seed}: {damaged:#x} at {place}");
+                assert!(
+                    !unwritten,
+                    "{len} bytes at {at}, seed {seed}: {damaged:#x} at {place}"
+                );
             }
             file[place] = byte;
         }
@@ -443,7 +534,10 @@ mod tests {
             let end = file.len().min(sector + SECTOR);
             torn[at.max(sector)..end].fill(0);
             let stream = Stream::new(torn, checks);
-            assert!(stream.read_record(at).is_none() && stream.diagnose(at).1, "{len} bytes at {at}");
+            assert!(
+                stream.read_record(at).is_none() && stream.diagnose(at).1,
+                "{len} bytes at {at}"
+            );
         }
     }
 
@@ -451,7 +545,9 @@ mod tests {
     #[test]
     fn a_damaged_byte_never_looks_unwritten() {
         for at in (SECTOR..2 * SECTOR).filter(|at| filled(*at) == *at) {
-            [0, 12, 40].into_iter().for_each(|len| check_record(at, len, at as u64));
+            [0, 12, 40]
+                .into_iter()
+                .for_each(|len| check_record(at, len, at as u64));
             if at % 37 == 0 {
                 check_record(at, 600, at as u64);
             }

@@ -6,25 +6,33 @@
 //!   switch(7)     write; create 000007.journal with its header            waits for no device
 //!   sync          write; older files that are not durable, this one, the directory, in this order
 //! ```
-//! * FILE-JOURNAL-1: `sync` returns only after every byte that was appended before the call is durable, with the names of
-//!   the files and all earlier files. Then a note says so in a file of its own (`evidence`).
-//! * FILE-JOURNAL-2: after a write or a sync that failed nothing is written to the files or synced in them again, and every call
-//!   fails: what survives a crash stays a prefix of what was appended. The next opening writes anew what is not durable.
-//! * FILE-JOURNAL-3: the header of a file says where the file before it ends. So it gets its name once the header is written, and
-//!   if that fails, nothing more goes to the file before it.
-//! * FILE-JOURNAL-4: all files that are not durable are open. Once there are many, a switch syncs them.
-//! * FILE-JOURNAL-5: after a sync of the directory that failed, another one proves nothing about names of before, unless there
-//!   is a new name: a sync that needs names begins the file of the notes anew.
-//! * FILE-JOURNAL-6: records are written in the order of the appends, and each as it was copied: what is about to be written has the
-//!   checksums of the copies. No file is begun before all is written that belongs to earlier ones.
-//! * FILE-JOURNAL-7: no file is removed before the recovery of what was there at the opening has ended well, and all that it
-//!   delivered is flushed, by the sequence numbers. Files that are newer stay with them: each header names the file before.
-//! * FILE-JOURNAL-8: a sync ends well without any file that it would have to open or create. What `switch` and `obsolete_before` cannot
-//!   create or list changes nothing: they can be called again.
+//! * FILE-JOURNAL-1: `sync` returns only after every byte that was appended before the call is
+//!   durable, with the names of the files and all earlier files. Then a note says so in a file of
+//!   its own (`evidence`).
+//! * FILE-JOURNAL-2: after a write or a sync that failed nothing is written to the files or synced
+//!   in them again, and every call fails: what survives a crash stays a prefix of what was
+//!   appended. The next opening writes anew what is not durable.
+//! * FILE-JOURNAL-3: the header of a file says where the file before it ends. So it gets its name
+//!   once the header is written, and if that fails, nothing more goes to the file before it.
+//! * FILE-JOURNAL-4: all files that are not durable are open. Once there are many, a switch syncs
+//!   them.
+//! * FILE-JOURNAL-5: after a sync of the directory that failed, another one proves nothing about
+//!   names of before, unless there is a new name: a sync that needs names begins the file of the
+//!   notes anew.
+//! * FILE-JOURNAL-6: records are written in the order of the appends, and each as it was copied:
+//!   what is about to be written has the checksums of the copies. No file is begun before all is
+//!   written that belongs to earlier ones.
+//! * FILE-JOURNAL-7: no file is removed before the recovery of what was there at the opening has
+//!   ended well, and all that it delivered is flushed, by the sequence numbers. Files that are
+//!   newer stay with them: each header names the file before.
+//! * FILE-JOURNAL-8: a sync ends well without any file that it would have to open or create. What
+//!   `switch` and `obsolete_before` cannot create or list changes nothing: they can be called
+//!   again.
 //!
-//! Any thread may call any method. Appends wait for each other, so do writes and syncs, but an append waits neither for a write
-//! nor for a sync. Locks are taken in the order `writing`, `evidence`, `state`. What nobody notices: that a disk loses what it took
-//! while the machine lost its power, and with it the notes about that since the last switch.
+//! Any thread may call any method. Appends wait for each other, so do writes and syncs, but an
+//! append waits neither for a write nor for a sync. Locks are taken in the order `writing`,
+//! `evidence`, `state`. What nobody notices: that a disk loses what it took while the machine lost
+//! its power, and with it the notes about that since the last switch.
 
 #![forbid(unsafe_code)]
 
@@ -60,8 +68,8 @@ const OPEN_FILES_MAX: usize = 16;
 struct OpenFile {
     header: FileHeader,
     file: Arc<dyn StorageFile>,
-    /// Bytes that count, with those that are queued, without them, and those of them that are durable together with the file's
-    /// name and all that comes before them.
+    /// Bytes that count, with those that are queued, without them, and those of them that are
+    /// durable together with the file's name and all that comes before them.
     end: u64,
     written: u64,
     durable: u64,
@@ -70,7 +78,10 @@ struct OpenFile {
 impl OpenFile {
     /// Where it ends.
     fn at(&self) -> At {
-        At { table: self.header.table, offset: self.written }
+        At {
+            table: self.header.table,
+            offset: self.written,
+        }
     }
 
     fn name(&self) -> String {
@@ -132,17 +143,21 @@ impl State {
         self.failure.clone().map_or(Ok(()), Err)
     }
 
-    /// Notes a call that failed. From then on every call fails with `ReadOnly` because of the first one: what was appended may be lost.
+    /// Notes a call that failed. From then on every call fails with `ReadOnly` because of the first
+    /// one: what was appended may be lost.
     #[cold]
     fn failed(&mut self, error: Error) -> Error {
         self.failure.get_or_insert(Error::read_only(error)).clone()
     }
 
-    /// Queues a record. After a call that failed `ReadOnly`: what was appended before may be lost in a crash.
+    /// Queues a record. After a call that failed `ReadOnly`: what was appended before may be lost
+    /// in a crash.
     fn append(&mut self, payload: &[u8]) -> Result<()> {
         self.working()?;
         let Some(newest) = self.files.last_mut() else {
-            return Err(Error::InvalidArgument("a journal takes batches after its first `switch`".into()));
+            return Err(Error::InvalidArgument(
+                "a journal takes batches after its first `switch`".into(),
+            ));
         };
         let start = self.queue.bytes.len();
         let (checks, durable) = (&newest.header.checks, newest.durable);
@@ -156,11 +171,14 @@ impl State {
     /// Notes that all these files are durable as far as they were written.
     fn synced(&mut self, covered: &[OpenFile]) {
         for file in &mut self.files {
-            let synced = covered.iter().find(|it| it.header.table == file.header.table);
+            let synced = covered
+                .iter()
+                .find(|it| it.header.table == file.header.table);
             file.durable = synced.map_or(file.durable, |it| it.written);
         }
         let newest = self.newest();
-        self.files.retain(|file| file.durable < file.written || Some(file.header.table) == newest);
+        self.files
+            .retain(|file| file.durable < file.written || Some(file.header.table) == newest);
     }
 
     fn newest(&self) -> Option<u64> {
@@ -173,35 +191,41 @@ impl State {
     }
 }
 
-/// A [`Journal`] of files in one directory: one file per table, of encoded batches with checksums. An append copies the batch
-/// into a queue; a write hands the queue to the operating system, so that it survives the end of the process; a sync makes it
-/// survive a crash of the machine. A switch, a sync and the drop write first.
+/// A [`Journal`] of files in one directory: one file per table, of encoded batches with checksums.
+/// An append copies the batch into a queue; a write hands the queue to the operating system, so
+/// that it survives the end of the process; a sync makes it survive a crash of the machine. A
+/// switch, a sync and the drop write first.
 ///
-/// [`open`](Self::open) gives the journal and a [`JournalRecovery`], which hands out what earlier journals left. Before
-/// the first append [`switch`](Journal::switch) must name a table from
+/// [`open`](Self::open) gives the journal and a [`JournalRecovery`], which hands out what earlier
+/// journals left. Before the first append [`switch`](Journal::switch) must name a table from
 /// [`next_table`](Self::next_table) on. Sequence numbers ascend from batch to batch.
 ///
-/// If a write or a sync fails, for want of space for instance, every later call fails, because nobody knows what of the file will
-/// survive. Once the journal is dropped, [`open`](Self::open) writes anew what is there and not known to be durable, so what survives a
-/// crash is always a prefix of what was appended. Too few file descriptors are no such failure: writes and syncs need no new one, and
-/// an opening, a switch or a removal that needs one changes nothing and can be tried again.
+/// If a write or a sync fails, for want of space for instance, every later call fails, because
+/// nobody knows what of the file will survive. Once the journal is dropped, [`open`](Self::open)
+/// writes anew what is there and not known to be durable, so what survives a crash is always a
+/// prefix of what was appended. Too few file descriptors are no such failure: writes and syncs need
+/// no new one, and an opening, a switch or a removal that needs one changes nothing and can be
+/// tried again.
 ///
 /// # What is noticed
-/// A later opening refuses what was durable and is not as it was written: a damaged or missing record, a file that is gone
-/// or shorter, the newest one too. It knows from the records, from the headers, which name the file before, and from a note that
-/// each sync adds to the file `journal.synced`. Nobody notices that the last batches are gone if those notes are gone as
-/// well: if a disk drops what it reported as written when the power fails, up to the last file that was begun, or if all of the
-/// directory is lost.
+/// A later opening refuses what was durable and is not as it was written: a damaged or missing
+/// record, a file that is gone or shorter, the newest one too. It knows from the records, from the
+/// headers, which name the file before, and from a note that each sync adds to the file
+/// `journal.synced`. Nobody notices that the last batches are gone if those notes are gone as well:
+/// if a disk drops what it reported as written when the power fails, up to the last file that was
+/// begun, or if all of the directory is lost.
 ///
 /// # Files
-/// `NNNNNN.journal` for each table, `journal.synced`, and `journal.lock`, which one journal holds as long as it is open.
-/// A file is removed once its table is flushed, but none before the recovery has [ended](JournalRecovery::replay) and all that it
-/// delivered is flushed: until then the disk has the whole journal beside the files that the flushes of the recovery write. A recovery that
+/// `NNNNNN.journal` for each table, `journal.synced`, and `journal.lock`, which one journal holds
+/// as long as it is open. A file is removed once its table is flushed, but none before the recovery
+/// has [ended](JournalRecovery::replay) and all that it delivered is flushed: until then the disk
+/// has the whole journal beside the files that the flushes of the recovery write. A recovery that
 /// ends in an error, is dropped or is leaked keeps every file, old and new, until the next opening.
 ///
-/// What an opening cuts off, it keeps: a torn tail as `NNNNNN.journal.cut` until the table is obsolete, anything else as
-/// `NNNNNN.journal.damaged` until somebody removes it. What is written anew has a name that ends in `.copy` until it is whole. No other file is touched. A switch
-/// waits for no device, unless there are many files that were never synced: then it syncs them.
+/// What an opening cuts off, it keeps: a torn tail as `NNNNNN.journal.cut` until the table is
+/// obsolete, anything else as `NNNNNN.journal.damaged` until somebody removes it. What is written
+/// anew has a name that ends in `.copy` until it is whole. No other file is touched. A switch waits
+/// for no device, unless there are many files that were never synced: then it syncs them.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -242,14 +266,16 @@ pub struct FileJournal {
 shown! { "FileJournal": impl [] FileJournal, |journal| { "checksum": journal.checksum } }
 
 impl FileJournal {
-    /// The journal of a directory that exists, with XXH3 checksums, and what earlier journals left there.
-    /// `last_sequence` is the last sequence number of the tables that are in the engine's files, 0 if there are none:
-    /// older batches are not handed out again. All files are read: O(bytes).
+    /// The journal of a directory that exists, with XXH3 checksums, and what earlier journals left
+    /// there. `last_sequence` is the last sequence number of the tables that are in the engine's
+    /// files, 0 if there are none: older batches are not handed out again. All files are read:
+    /// O(bytes).
     ///
     /// What was not written whole when the machine went down is cut off, which is one of the
-    /// [`findings`](crate::Replayed::findings). The newest file, and what is not known to be durable, is written anew,
-    /// which needs room for a copy of the file; an opening that fails for want of room leaves no more bytes than it found. Files whose batches are all in the engine's files are removed:
-    /// `last_sequence` must be that of files which a crash leaves there.
+    /// [`findings`](crate::Replayed::findings). The newest file, and what is not known to be
+    /// durable, is written anew, which needs room for a copy of the file; an opening that fails for
+    /// want of room leaves no more bytes than it found. Files whose batches are all in the engine's
+    /// files are removed: `last_sequence` must be that of files which a crash leaves there.
     ///
     /// ```
     /// use paranoid_set::FileJournal;
@@ -257,23 +283,32 @@ impl FileJournal {
     /// ```
     ///
     /// # Errors
-    /// `DamagedFile` with the file and the byte offset if something that was durable does not verify or is not there; no file
-    /// is changed then, and [`open_in`](Self::open_in) with [`SkipAnyCorrupted`](RecoveryMode::SkipAnyCorrupted) saves the rest. `NotSupported` for files of another version. `Io`
-    /// with `WouldBlock` if another journal has the directory open, in this process or another one, and other `Io`.
+    /// `DamagedFile` with the file and the byte offset if something that was durable does not
+    /// verify or is not there; no file is changed then, and [`open_in`](Self::open_in) with
+    /// [`SkipAnyCorrupted`](RecoveryMode::SkipAnyCorrupted) saves the rest. `NotSupported` for
+    /// files of another version. `Io` with `WouldBlock` if another journal has the directory open,
+    /// in this process or another one, and other `Io`.
     pub fn open(
         directory: impl AsRef<Path>,
         last_sequence: SequenceNumber,
     ) -> Result<(FileJournal, JournalRecovery)> {
         let storage = Arc::new(FileStorage::new(directory));
-        FileJournal::open_in(storage, last_sequence, ChecksumKind::Xxh3, RecoveryMode::default())
+        FileJournal::open_in(
+            storage,
+            last_sequence,
+            ChecksumKind::Xxh3,
+            RecoveryMode::default(),
+        )
     }
 
-    /// Opens a journal in a storage, which need not be a directory, and says what a recovery does about damage. `checksum` is the
-    /// kind that new files get; files that exist are read whatever kind they have.
+    /// Opens a journal in a storage, which need not be a directory, and says what a recovery does
+    /// about damage. `checksum` is the kind that new files get; files that exist are read whatever
+    /// kind they have.
     ///
-    /// A damaged journal opens with `SkipAnyCorrupted`: the recovery hands out every batch that verifies, before and behind the
-    /// damage. Damaged files are left as they are until [`obsolete_before`](Journal::obsolete_before) removes them. Until then
-    /// only this mode opens the journal.
+    /// A damaged journal opens with `SkipAnyCorrupted`: the recovery hands out every batch that
+    /// verifies, before and behind the damage. Damaged files are left as they are until
+    /// [`obsolete_before`](Journal::obsolete_before) removes them. Until then only this mode opens
+    /// the journal.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -323,15 +358,35 @@ impl FileJournal {
                 "a journal without checksums cannot tell where it ends".into(),
             ));
         }
-        let lock = storage.lock().map_err(Error::io("lock", "the journal's directory"))?;
+        let lock = storage
+            .lock()
+            .map_err(Error::io("lock", "the journal's directory"))?;
         let (recovery, evidence, next_table) =
             JournalRecovery::open(Arc::clone(&storage), last_sequence, mode)?;
         let last_sequence = recovery.last_first();
         let (previous, written_sequence) = (recovery.end(), last_sequence);
-        let state = State { previous, next_table, last_sequence, written_sequence, ..State::default() };
-        let (state, writing, evidence) = (Mutex::new(state), Mutex::default(), Mutex::new(evidence));
+        let state = State {
+            previous,
+            next_table,
+            last_sequence,
+            written_sequence,
+            ..State::default()
+        };
+        let (state, writing, evidence) =
+            (Mutex::new(state), Mutex::default(), Mutex::new(evidence));
         let recovered = Arc::clone(&recovery.recovered);
-        Ok((FileJournal { storage, checksum, state, writing, evidence, recovered, _lock: lock }, recovery))
+        Ok((
+            FileJournal {
+                storage,
+                checksum,
+                state,
+                writing,
+                evidence,
+                recovered,
+                _lock: lock,
+            },
+            recovery,
+        ))
     }
 
     /// The smallest number that the next table may have: 1 in an empty directory.
@@ -350,10 +405,20 @@ impl FileJournal {
         state.working()?;
         std::mem::swap(taken, &mut state.queue);
         taken.last_sequence = state.last_sequence;
-        if let Some(newest) = state.files.last().filter(|_| !taken.bytes.is_empty()).cloned() {
+        if let Some(newest) = state
+            .files
+            .last()
+            .filter(|_| !taken.bytes.is_empty())
+            .cloned()
+        {
             drop(state);
             // Appends go on meanwhile.
-            let append = || newest.file.append(&taken.bytes).map_err(Error::io("append to", &newest.name()));
+            let append = || {
+                newest
+                    .file
+                    .append(&taken.bytes)
+                    .map_err(Error::io("append to", &newest.name()))
+            };
             let written = taken.verify().and_then(|()| append());
             state = self.state.lock();
             written.map_err(|error| state.failed(error))?;
@@ -372,7 +437,11 @@ impl FileJournal {
             file.file.sync().map_err(Error::io("sync", &file.name()))?;
         }
         let has_new_names = files.iter().any(|file| file.durable == 0);
-        if has_new_names || evidence.is_full() { evidence.renew() } else { Ok(()) }
+        if has_new_names || evidence.is_full() {
+            evidence.renew()
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -387,14 +456,19 @@ impl Drop for FileJournal {
 impl Journal for FileJournal {
     fn append(&self, batch: &[u8]) -> Result<()> {
         if batch.len() < BATCH_HEADER_LEN {
-            return Err(Error::InvalidArgument(format!("{} bytes are no batch", batch.len())));
+            return Err(Error::InvalidArgument(format!(
+                "{} bytes are no batch",
+                batch.len()
+            )));
         }
         let sequence = word(batch, 0);
         let is_empty = batch.get(COUNT_AT..BATCH_HEADER_LEN) == Some(&[0; 4]);
         let mut state = self.state.lock();
         let last = state.last_sequence;
         if sequence <= last {
-            return Err(Error::InvalidArgument(format!("batch {sequence} after batch {last}")));
+            return Err(Error::InvalidArgument(format!(
+                "batch {sequence} after batch {last}"
+            )));
         }
         state.append(batch)?;
         if !is_empty {
@@ -416,11 +490,16 @@ impl Journal for FileJournal {
         let is_open = |file: &&OpenFile| file.durable < file.written;
         let covered: Vec<OpenFile> = state.files.iter().filter(is_open).cloned().collect();
         drop(state);
-        let Some(last) = covered.last() else { return Ok(()) };
+        let Some(last) = covered.last() else {
+            return Ok(());
+        };
         let synced = self.sync_files(&covered, &mut evidence);
         synced.map_err(|error| self.state.lock().failed(error))?;
         self.state.lock().synced(&covered);
-        evidence.add(Note { at: last.at(), last_sequence });
+        evidence.add(Note {
+            at: last.at(),
+            last_sequence,
+        });
         Ok(())
     }
 
@@ -436,7 +515,9 @@ impl Journal for FileJournal {
         }
         if table < state.next_table || table == u64::MAX {
             let next = state.next_table;
-            return Err(Error::InvalidArgument(format!("table {table} where {next} is the next one")));
+            return Err(Error::InvalidArgument(format!(
+                "table {table} where {next} is the next one"
+            )));
         }
         let random = RandomState::new().hash_one(table);
         let header = FileHeader {
@@ -448,7 +529,13 @@ impl Journal for FileJournal {
         let file = write_copy(&*self.storage, &name, &header.to_bytes())?.into();
         name_copy(&*self.storage, &name).map_err(|error| state.failed(error))?;
         let end = HEADER_LEN as u64;
-        state.files.push(OpenFile { header, file, end, written: end, durable: 0 });
+        state.files.push(OpenFile {
+            header,
+            file,
+            end,
+            written: end,
+            durable: 0,
+        });
         state.next_table = table + 1;
         Ok(())
     }
@@ -459,21 +546,35 @@ impl Journal for FileJournal {
     }
 
     fn flushed(&self, table: u64, last_sequence: SequenceNumber) -> Result<()> {
-        if self.recovered.get().is_none_or(|recovered| last_sequence < *recovered) {
+        if self
+            .recovered
+            .get()
+            .is_none_or(|recovered| last_sequence < *recovered)
+        {
             return Ok(());
         }
         // Appends do not wait while files are removed.
         let mut evidence = self.evidence.lock();
         let newest = self.state.lock().newest();
-        let names = self.storage.list().map_err(Error::io("list", "the journal's directory"))?;
+        let names = self
+            .storage
+            .list()
+            .map_err(Error::io("list", "the journal's directory"))?;
         let is_old = |it: &u64| *it < table && Some(*it) != newest;
-        let old: BTreeSet<u64> = names.iter().filter_map(|name| table_of(name)).filter(is_old).collect();
+        let old: BTreeSet<u64> = names
+            .iter()
+            .filter_map(|name| table_of(name))
+            .filter(is_old)
+            .collect();
         for oldest in old {
             if evidence.names(oldest) {
                 evidence.begin(None)?;
             }
             remove_if_there(&*self.storage, &name_of(oldest))?;
-            self.state.lock().files.retain(|file| file.header.table != oldest);
+            self.state
+                .lock()
+                .files
+                .retain(|file| file.header.table != oldest);
         }
         Ok(())
     }
@@ -526,11 +627,13 @@ mod tests {
 //                  write  sync           write  sync              outside of it, one caller of each at a time
 //                                                  flushed(2, 30)         once table 1 is flushed, with batches up to number 30
 // ```
-// Any thread may call any method; the set never has two calls of `append` or `switch` at once, nor two of `write` or of `sync`. No method may call the set that it belongs to.
+// Any thread may call any method; the set never has two calls of `append` or `switch` at once, nor
+// two of `write` or of `sync`. No method may call the set that it belongs to.
 
-/// Where a set keeps its batches until the tables that hold them are flushed. The set calls `append` and `switch` in
-/// commit order under its commit mutex, so an append only copies; outside of it one thread calls `write`, and one `sync`, for
-/// all that wait. A journal that has no queue needs no `write`.
+/// Where a set keeps its batches until the tables that hold them are flushed. The set calls
+/// `append` and `switch` in commit order under its commit mutex, so an append only copies; outside
+/// of it one thread calls `write`, and one `sync`, for all that wait. A journal that has no queue
+/// needs no `write`.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -569,13 +672,15 @@ pub trait Journal: Send + Sync {
     /// Takes the encoded batch, with its first sequence number in its header. Only copies.
     ///
     /// # Errors
-    /// Any error refuses the batch: the set gives its sequence numbers to the next one. A journal that failed half-way
-    /// must make sure that a recovery does not find the batch, or fail from then on. [`Error::ReadOnly`] makes the set read-only
-    /// as well: what was appended before may be lost in a crash.
+    /// Any error refuses the batch: the set gives its sequence numbers to the next one. A journal
+    /// that failed half-way must make sure that a recovery does not find the batch, or fail from
+    /// then on. [`Error::ReadOnly`] makes the set read-only as well: what was appended before may
+    /// be lost in a crash.
     fn append(&self, batch: &[u8]) -> Result<(), Error>;
 
-    /// Puts all that was appended before this call where the end of the process does not lose it, in the order of the appends.
-    /// `switch` and `sync` do so first. The method does nothing by itself, for a journal whose `append` does it.
+    /// Puts all that was appended before this call where the end of the process does not lose it,
+    /// in the order of the appends. `switch` and `sync` do so first. The method does nothing by
+    /// itself, for a journal whose `append` does it.
     ///
     /// # Errors
     /// Any error makes the set read-only. A recovery may find some of it, as a prefix.
@@ -589,29 +694,34 @@ pub trait Journal: Send + Sync {
     /// Any error makes the set read-only. The set does not try again on what this call covered.
     fn sync(&self) -> Result<(), Error>;
 
-    /// Batches from here on belong to table `table`. Numbers ascend. A set that is read-only does not call this.
+    /// Batches from here on belong to table `table`. Numbers ascend. A set that is read-only does
+    /// not call this.
     ///
     /// # Errors
-    /// Any error leaves the set with its active table, and refuses the batch for which a new one was needed.
-    /// [`Error::ReadOnly`] makes the set read-only as well, as that of `append` does.
+    /// Any error leaves the set with its active table, and refuses the batch for which a new one
+    /// was needed. [`Error::ReadOnly`] makes the set read-only as well, as that of `append` does.
     fn switch(&self, table: u64) -> Result<(), Error>;
 
-    /// What belongs to tables before `table` is flushed and named in the engine's own version, so that a recovery
-    /// does not need it. A set calls [`flushed`](Self::flushed).
+    /// What belongs to tables before `table` is flushed and named in the engine's own version, so
+    /// that a recovery does not need it. A set calls [`flushed`](Self::flushed).
     ///
     /// # Errors
-    /// Any error is told to the [`Listener`](crate::Listener). What should be removed now must be removed by a later call.
+    /// Any error is told to the [`Listener`](crate::Listener). What should be removed now must be
+    /// removed by a later call.
     fn obsolete_before(&self, table: u64) -> Result<(), Error>;
 
-    /// The tables before `table` are flushed: the engine's own version has every batch of theirs, all with numbers up to `last_sequence`.
-    /// A set calls this after an install, unless a table that a replay wrote to is not flushed. The method calls
-    /// [`obsolete_before`](Self::obsolete_before) by itself, which is right for a journal that was empty when it was opened.
+    /// The tables before `table` are flushed: the engine's own version has every batch of theirs,
+    /// all with numbers up to `last_sequence`. A set calls this after an install, unless a table
+    /// that a replay wrote to is not flushed. The method calls
+    /// [`obsolete_before`](Self::obsolete_before) by itself, which is right for a journal that was
+    /// empty when it was opened.
     ///
-    /// A journal that has batches of an earlier time must implement this method. The set does not know whether a recovery goes on: a
-    /// flush between two replayed batches makes this call with the number of the first one. So such a journal keeps everything from
-    /// before its opening until its recovery has delivered the last batch, and until `last_sequence` is at least the last number
-    /// of that batch. A recovery that fails or is given up never ends, and everything stays. A journal that wraps another one
-    /// passes the call on.
+    /// A journal that has batches of an earlier time must implement this method. The set does not
+    /// know whether a recovery goes on: a flush between two replayed batches makes this call with
+    /// the number of the first one. So such a journal keeps everything from before its opening
+    /// until its recovery has delivered the last batch, and until `last_sequence` is at least the
+    /// last number of that batch. A recovery that fails or is given up never ends, and everything
+    /// stays. A journal that wraps another one passes the call on.
     ///
     /// # Errors
     /// Those of [`obsolete_before`](Self::obsolete_before).

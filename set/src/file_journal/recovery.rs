@@ -1,4 +1,5 @@
-//! Recovery: finds what the files of a journal hold, decides where it ends, hands its batches out and makes them durable.
+//! Recovery: finds what the files of a journal hold, decides where it ends, hands its batches out
+//! and makes them durable.
 //!
 //! ```text
 //!   newest file .. oldest that is needed     each names the one before it, and how much of it must be there
@@ -8,17 +9,18 @@
 //!     it was never written, though something after it was                   never synced: cut, with all after it
 //!     anything else                                                         damage: refused
 //! ```
-//! * JOURNAL-RECOVERY-1: what a `sync` acknowledged is handed out, in order, or the recovery is refused, as long as a note or
-//!   a later record knows of that sync.
-//! * JOURNAL-RECOVERY-2: all files are read before one of them is changed or a batch is handed out. What is cut is
-//!   reported, and stays in a file with another name.
-//! * JOURNAL-RECOVERY-3: what is handed out is durable before the journal takes its first batch. What is not known to be
-//!   durable is written anew: a sync of the old file proves nothing once one has failed, in this process or before it. So is
-//!   the newest file, whatever is known about it: the cut of an append that failed may not be synced yet.
-//! * JOURNAL-RECOVERY-4: a recovery ends when `replay` returns `Ok`: every batch was delivered and taken. Until then the journal
-//!   removes no file.
-//! * JOURNAL-RECOVERY-5: an opening that fails leaves no more bytes than it found. It first removes what earlier ones began and
-//!   did not finish, and it removes what it began itself.
+//! * JOURNAL-RECOVERY-1: what a `sync` acknowledged is handed out, in order, or the recovery is
+//!   refused, as long as a note or a later record knows of that sync.
+//! * JOURNAL-RECOVERY-2: all files are read before one of them is changed or a batch is handed out.
+//!   What is cut is reported, and stays in a file with another name.
+//! * JOURNAL-RECOVERY-3: what is handed out is durable before the journal takes its first batch.
+//!   What is not known to be durable is written anew: a sync of the old file proves nothing once
+//!   one has failed, in this process or before it. So is the newest file, whatever is known about
+//!   it: the cut of an append that failed may not be synced yet.
+//! * JOURNAL-RECOVERY-4: a recovery ends when `replay` returns `Ok`: every batch was delivered and
+//!   taken. Until then the journal removes no file.
+//! * JOURNAL-RECOVERY-5: an opening that fails leaves no more bytes than it found. It first removes
+//!   what earlier ones began and did not finish, and it removes what it began itself.
 //!
 //! One owner.
 
@@ -31,7 +33,8 @@ use paranoid_memtable::integrity::BlockChecks;
 use paranoid_memtable::{ChecksumKind, Error, Result, SequenceNumber, WriteBatch, shown};
 
 use crate::file_journal::format::{
-    At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, difference, report, table_of, table_of_kept, word,
+    At, CUT, DAMAGED, FileHeader, HEADER_LEN, Record, difference, report, table_of, table_of_kept,
+    word,
 };
 use crate::file_journal::scan::{Bad, Records, ScannedFile, read_file};
 use crate::file_journal::storage::{
@@ -98,7 +101,8 @@ pub struct JournalFinding {
     pub reason: FindingReason,
     /// Bytes of the file that were cut off, 0 if none were.
     pub cut_bytes: u64,
-    /// `DamagedFile` with the name of the file and the byte offset, or with `Io` for one that is not there.
+    /// `DamagedFile` with the name of the file and the byte offset, or with `Io` for one that is
+    /// not there.
     pub error: Error,
 }
 
@@ -111,8 +115,8 @@ pub struct JournalFinding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FindingReason {
-    /// It was not written whole when the machine went down, or comes after something that was not. Nothing says that it
-    /// was ever synced.
+    /// It was not written whole when the machine went down, or comes after something that was not.
+    /// Nothing says that it was ever synced.
     TornTail,
     /// It does not verify although it was written.
     Damage,
@@ -122,10 +126,11 @@ pub enum FindingReason {
 
 shown! { "JournalRecovery": impl [] JournalRecovery, |recovery| { "files": recovery.files.len() } }
 
-/// What opening a journal does about what is not as it was written, under the names of RocksDB's `WALRecoveryMode`.
+/// What opening a journal does about what is not as it was written, under the names of RocksDB's
+/// `WALRecoveryMode`.
 ///
-/// A *torn tail* is what nothing says to have been synced. *Damage* is everything else: what a note or a later record knew
-/// to be durable, or what a record follows that verifies.
+/// A *torn tail* is what nothing says to have been synced. *Damage* is everything else: what a note
+/// or a later record knew to be durable, or what a record follows that verifies.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -145,8 +150,8 @@ pub enum RecoveryMode {
     TolerateCorruptedTailRecords,
     /// A torn tail is refused too.
     AbsoluteConsistency,
-    /// The first place that is not as it was written ends the journal, whether it was durable or not: what comes after it is
-    /// cut off and stays in files with other names.
+    /// The first place that is not as it was written ends the journal, whether it was durable or
+    /// not: what comes after it is cut off and stays in files with other names.
     PointInTime,
     /// Every batch that verifies is handed out, whatever stands between them.
     SkipAnyCorrupted,
@@ -201,18 +206,21 @@ pub struct JournalRecovery {
     pub(super) recovered: Arc<Recovered>,
 }
 
-/// The last sequence number that a recovery delivered, once it has ended well (JOURNAL-RECOVERY-4); 0 if it has nothing.
+/// The last sequence number that a recovery delivered, once it has ended well (JOURNAL-RECOVERY-4);
+/// 0 if it has nothing.
 pub(super) type Recovered = OnceLock<SequenceNumber>;
 
 impl JournalRecovery {
-    /// Reads all files, and cuts off or refuses what is not as it was written. Returns the smallest number that the next
-    /// table may have as well.
+    /// Reads all files, and cuts off or refuses what is not as it was written. Returns the smallest
+    /// number that the next table may have as well.
     pub(super) fn open(
         storage: Arc<dyn Storage>,
         last_sequence: SequenceNumber,
         mode: RecoveryMode,
     ) -> Result<(Self, Evidence, u64)> {
-        let mut names = storage.list().map_err(Error::io("list", "the journal's directory"))?;
+        let mut names = storage
+            .list()
+            .map_err(Error::io("list", "the journal's directory"))?;
         names.sort_unstable_by_key(|name| table_of(name));
         let (mut evidence, damaged_note) = Evidence::read(Arc::clone(&storage))?;
         let mut recovery = JournalRecovery {
@@ -221,10 +229,16 @@ impl JournalRecovery {
             files: Vec::new(),
             dropped: Vec::new(),
             ending: DAMAGED,
-            synced: At { table: 0, offset: 0 },
+            synced: At {
+                table: 0,
+                offset: 0,
+            },
             note: evidence.note,
             is_salvage: false,
-            replayed: Replayed { last_sequence, ..Replayed::default() },
+            replayed: Replayed {
+                last_sequence,
+                ..Replayed::default()
+            },
             handed_out: last_sequence,
             recovered: Arc::default(),
         };
@@ -232,27 +246,33 @@ impl JournalRecovery {
         let oldest = recovery.files.first().map_or(0, |file| file.table);
         recovery.cut(mode)?;
         recovery.drop_idle();
-        damaged_note.into_iter().for_each(|error| recovery.found(FindingReason::Damage, 0, error));
+        damaged_note
+            .into_iter()
+            .for_each(|error| recovery.found(FindingReason::Damage, 0, error));
         recovery.clean_up(&names, oldest, &mut evidence)?;
         if !recovery.is_salvage && recovery.last_first() == last_sequence {
             // It has nothing to deliver.
             recovery.recovered.get_or_init(|| 0);
         }
-        let used = names.iter().filter_map(|name| table_of(name).or_else(|| table_of_kept(name)));
+        let used = names
+            .iter()
+            .filter_map(|name| table_of(name).or_else(|| table_of_kept(name)));
         let next_table = used.max().map_or(1, |table| table.saturating_add(1));
         Ok((recovery, evidence, next_table))
     }
 
-    /// Hands out all batches after the engine's last sequence number, in the order of their numbers and under them, each
-    /// verified and with digests. Appends nothing. O(bytes).
+    /// Hands out all batches after the engine's last sequence number, in the order of their numbers
+    /// and under them, each verified and with digests. Appends nothing. O(bytes).
     ///
-    /// `Ok` is the end of the recovery. Until then the journal keeps every file, whatever is flushed, and afterwards until all that was
-    /// delivered is flushed. A recovery that ends in an error or a panic, or is dropped, has no such end: the next opening starts it
-    /// again, and nothing is lost.
+    /// `Ok` is the end of the recovery. Until then the journal keeps every file, whatever is
+    /// flushed, and afterwards until all that was delivered is flushed. A recovery that ends in an
+    /// error or a panic, or is dropped, has no such end: the next opening starts it again, and
+    /// nothing is lost.
     ///
     /// # Errors
-    /// `DamagedFile` with the file and the byte offset if a batch is damaged by now, or has records that this crate
-    /// cannot apply (a journal opened for salvage notes it and goes on); `Io`; and any error of `deliver`.
+    /// `DamagedFile` with the file and the byte offset if a batch is damaged by now, or has records
+    /// that this crate cannot apply (a journal opened for salvage notes it and goes on); `Io`; and
+    /// any error of `deliver`.
     pub fn replay(
         mut self,
         mut deliver: impl FnMut(SequenceNumber, WriteBatch) -> Result<()>,
@@ -267,12 +287,17 @@ impl JournalRecovery {
     /// Notes something that is not as it was written.
     fn found(&mut self, reason: FindingReason, cut_bytes: u64, error: Error) {
         self.replayed.cut_bytes += cut_bytes;
-        self.replayed.findings.push(JournalFinding { reason, cut_bytes, error });
+        self.replayed.findings.push(JournalFinding {
+            reason,
+            cut_bytes,
+            error,
+        });
     }
 
     /// The last note, if it names what the engine's files do not have.
     fn needed_note(&self) -> Option<Note> {
-        self.note.filter(|note| note.last_sequence > self.last_sequence)
+        self.note
+            .filter(|note| note.last_sequence > self.last_sequence)
     }
 
     /// Reads all files that are needed, oldest first.
@@ -285,7 +310,9 @@ impl JournalRecovery {
             if newer.is_some() && previous.is_none_or(|previous| table > previous.table) {
                 continue;
             }
-            let end = previous.filter(|previous| previous.table == table).map(|previous| previous.offset);
+            let end = previous
+                .filter(|previous| previous.table == table)
+                .map(|previous| previous.offset);
             let mut file = ScannedFile::read(table, read_file(&*self.storage, table)?, end)?;
             let noted = self.needed_note().filter(|note| note.at.table == table);
             file.must_reach(noted.map_or(0, |note| note.at.offset));
@@ -300,33 +327,61 @@ impl JournalRecovery {
         }
         self.files.reverse();
         let durable = self.files.iter().filter(|file| file.durable > 0);
-        let durable = durable.map(|file| At { table: file.table, offset: file.durable });
-        self.synced = durable.chain(self.note.map(|note| note.at)).max().unwrap_or(self.synced);
+        let durable = durable.map(|file| At {
+            table: file.table,
+            offset: file.durable,
+        });
+        self.synced = durable
+            .chain(self.note.map(|note| note.at))
+            .max()
+            .unwrap_or(self.synced);
         self.add_missing();
         Ok(())
     }
 
     /// Adds the missing files to the others.
     fn add_missing(&mut self) {
-        let is_there = |table: u64| self.files.binary_search_by_key(&table, |file| file.table).is_ok();
+        let is_there = |table: u64| {
+            self.files
+                .binary_search_by_key(&table, |file| file.table)
+                .is_ok()
+        };
         let headers = || self.files.iter().filter_map(|file| file.header);
         let named = headers().filter(|it| it.last_sequence > self.last_sequence);
-        let named = named.filter_map(|it| it.previous).filter(|at| !is_there(at.table));
+        let named = named
+            .filter_map(|it| it.previous)
+            .filter(|at| !is_there(at.table));
         let mut missing: Vec<At> = named.collect();
         // No file names the one that was the newest when it was synced last.
-        let is_newest =
-            |note: &Note| headers().all(|header| header.table < note.at.table) && !is_there(note.at.table);
+        let is_newest = |note: &Note| {
+            headers().all(|header| header.table < note.at.table) && !is_there(note.at.table)
+        };
         missing.extend(self.needed_note().filter(is_newest).map(|note| note.at));
-        self.files.extend(missing.into_iter().map(ScannedFile::missing));
+        self.files
+            .extend(missing.into_iter().map(ScannedFile::missing));
         self.files.sort_by_key(|file| file.table);
     }
 
     /// Decides how much of the files is handed out (JOURNAL-RECOVERY-1).
     fn cut(&mut self, mode: RecoveryMode) -> Result<()> {
-        let broken = self.files.iter().enumerate().find_map(|(index, file)| Some((index, file, file.bad?)));
-        let Some((first, file, bad)) = broken else { return Ok(()) };
-        let goes_on = file.goes_on || self.files.iter().skip(first + 1).any(|file| file.last_batch > 0);
-        let was_durable = At { table: file.table, offset: bad.at } < self.synced;
+        let broken = self
+            .files
+            .iter()
+            .enumerate()
+            .find_map(|(index, file)| Some((index, file, file.bad?)));
+        let Some((first, file, bad)) = broken else {
+            return Ok(());
+        };
+        let goes_on = file.goes_on
+            || self
+                .files
+                .iter()
+                .skip(first + 1)
+                .any(|file| file.last_batch > 0);
+        let was_durable = At {
+            table: file.table,
+            offset: bad.at,
+        } < self.synced;
         let lost_header = bad.at == 0 && !bad.unwritten;
         let is_damage = was_durable || lost_header || (goes_on && !bad.unwritten);
         let refuses_damage = mode == RecoveryMode::TolerateCorruptedTailRecords;
@@ -337,17 +392,34 @@ impl JournalRecovery {
             self.skip_lost();
             return Ok(());
         }
-        let reason = if is_damage { FindingReason::Damage } else { FindingReason::TornTail };
-        self.cut_from(first, bad, if file.is_missing { FindingReason::Missing } else { reason })
+        let reason = if is_damage {
+            FindingReason::Damage
+        } else {
+            FindingReason::TornTail
+        };
+        self.cut_from(
+            first,
+            bad,
+            if file.is_missing {
+                FindingReason::Missing
+            } else {
+                reason
+            },
+        )
     }
 
-    /// Notes what a salvage cannot read. What it meets between records is reported when it is read again.
+    /// Notes what a salvage cannot read. What it meets between records is reported when it is read
+    /// again.
     fn skip_lost(&mut self) {
         self.is_salvage = true;
         for file in std::mem::take(&mut self.files) {
             let is_lost = |bad: &Bad| file.header.is_none() || bad.at == file.len;
             if let Some(bad) = file.bad.filter(is_lost) {
-                let reason = if file.is_missing { FindingReason::Missing } else { FindingReason::Damage };
+                let reason = if file.is_missing {
+                    FindingReason::Missing
+                } else {
+                    FindingReason::Damage
+                };
                 self.found(reason, 0, file.damaged(bad.report.into()));
             }
             self.files.extend((!file.is_missing).then_some(file));
@@ -360,24 +432,34 @@ impl JournalRecovery {
         self.ending = if is_torn { CUT } else { DAMAGED };
         let cut = self.files.split_off(first);
         for (index, file) in cut.iter().enumerate() {
-            let (keeps, report) = if index == 0 { (bad.at, bad.report) } else { (0, report(0, 0, file.len)) };
+            let (keeps, report) = if index == 0 {
+                (bad.at, bad.report)
+            } else {
+                (0, report(0, 0, file.len))
+            };
             if file.len > keeps || (index == 0 && !is_torn) {
                 self.found(reason, file.len - keeps, file.damaged(report.into()));
             }
             if keeps > 0 {
                 let bytes = read_file(&*self.storage, file.table)?;
-                self.files.push(ScannedFile::read(file.table, bytes, Some(keeps))?);
+                self.files
+                    .push(ScannedFile::read(file.table, bytes, Some(keeps))?);
             }
         }
         self.dropped = cut;
         Ok(())
     }
 
-    /// Drops the newest files if they hold nothing but a header, or a process that ends again and again before its first write
-    /// leaves ever more of them.
+    /// Drops the newest files if they hold nothing but a header, or a process that ends again and
+    /// again before its first write leaves ever more of them.
     fn drop_idle(&mut self) {
         let holds = |file: &ScannedFile| file.len > HEADER_LEN as u64 || file.bad.is_some();
-        let mut idle = self.files.split_off(self.files.iter().rposition(holds).map_or(0, |last| last + 1));
+        let mut idle = self.files.split_off(
+            self.files
+                .iter()
+                .rposition(holds)
+                .map_or(0, |last| last + 1),
+        );
         // One that was cut there is dropped as a whole.
         let cut = self.dropped.first().map(|file| file.table);
         idle.retain(|file| Some(file.table) != cut);
@@ -391,7 +473,9 @@ impl JournalRecovery {
         file: &ScannedFile,
         deliver: &mut dyn FnMut(SequenceNumber, WriteBatch) -> Result<()>,
     ) -> Result<()> {
-        let Some(FileHeader { checks, .. }) = file.header else { return Ok(()) };
+        let Some(FileHeader { checks, .. }) = file.header else {
+            return Ok(());
+        };
         let stream = file.stream(read_file(&*self.storage, file.table)?, checks);
         for read in Records::new(&stream) {
             let read = read.map_err(|bad| bad.report.into());
@@ -431,23 +515,33 @@ impl JournalRecovery {
         batch.map(Some)
     }
 
-    /// Sets aside what is cut off, removes what is not needed, and makes the rest durable (JOURNAL-RECOVERY-3).
+    /// Sets aside what is cut off, removes what is not needed, and makes the rest durable
+    /// (JOURNAL-RECOVERY-3).
     fn clean_up(&self, names: &[String], oldest: u64, evidence: &mut Evidence) -> Result<()> {
         let storage = &*self.storage;
         // JOURNAL-RECOVERY-5. No note names such a file.
-        let is_own = |name: &str| name == NAME || table_of(name).or_else(|| table_of_kept(name)).is_some();
+        let is_own =
+            |name: &str| name == NAME || table_of(name).or_else(|| table_of_kept(name)).is_some();
         let begun = |name: &&String| name.strip_suffix(COPY).is_some_and(is_own);
-        names.iter().filter(begun).try_for_each(|name| remove_if_there(storage, name))?;
+        names
+            .iter()
+            .filter(begun)
+            .try_for_each(|name| remove_if_there(storage, name))?;
         let stays = |note: &Note| {
             let file = self.files.iter().find(|file| file.table == note.at.table);
             file.is_some_and(|file| file.len >= note.at.offset)
         };
         // EVIDENCE-2. Where the note goes with its file, one of what stays durable takes its place.
-        let end = self.end().map(|at| Note { at, last_sequence: self.last_first() });
+        let end = self.end().map(|at| Note {
+            at,
+            last_sequence: self.last_first(),
+        });
         let remaining = end.filter(|note| !self.is_salvage && note.at <= self.synced);
         evidence.begin(self.note.filter(stays).or(remaining))?;
         let is_scanned = |table: &u64| {
-            let is_in = |files: &[ScannedFile]| files.binary_search_by_key(table, |file| file.table).is_ok();
+            let is_in = |files: &[ScannedFile]| {
+                files.binary_search_by_key(table, |file| file.table).is_ok()
+            };
             is_in(&self.files) || is_in(&self.dropped)
         };
         // Oldest first, each gone for good before the next one.
@@ -478,7 +572,10 @@ impl JournalRecovery {
     /// The table of a file of which a part is kept, and a part is cut off.
     fn cut_table(&self) -> Option<u64> {
         let kept = self.files.last()?.table;
-        self.dropped.first().map(|file| file.table).filter(|cut| *cut == kept)
+        self.dropped
+            .first()
+            .map(|file| file.table)
+            .filter(|cut| *cut == kept)
     }
 
     /// Sets aside a file of which nothing is kept, or removes one that holds nothing.
@@ -490,30 +587,41 @@ impl JournalRecovery {
         }
     }
 
-    /// Writes a file anew, unless it is known to be durable and the journal went on after it (JOURNAL-RECOVERY-3). It is read and
-    /// verified once more: what the system has in its cache after a sync that failed need not be what was written.
+    /// Writes a file anew, unless it is known to be durable and the journal went on after it
+    /// (JOURNAL-RECOVERY-3). It is read and verified once more: what the system has in its cache
+    /// after a sync that failed need not be what was written.
     fn keep_file(&self, file: &ScannedFile) -> Result<()> {
         if file.end() <= self.synced && Some(file.end()) != self.end() {
             return Ok(());
         }
         let (storage, name) = (&*self.storage, file.name());
-        let (mut bytes, aside) = (read_file(storage, file.table)?, format!("{name}{}", self.ending));
+        let (mut bytes, aside) = (
+            read_file(storage, file.table)?,
+            format!("{name}{}", self.ending),
+        );
         if !self.is_salvage {
-            let cut =
-                bytes.split_off(usize::try_from(file.len).map_or(bytes.len(), |len| len.min(bytes.len())));
+            let cut = bytes.split_off(
+                usize::try_from(file.len).map_or(bytes.len(), |len| len.min(bytes.len())),
+            );
             let again = ScannedFile::read(file.table, bytes.clone(), Some(file.len))?;
-            again.bad.map_or(Ok(()), |bad| Err(file.damaged(bad.report.into())))?;
+            again
+                .bad
+                .map_or(Ok(()), |bad| Err(file.damaged(bad.report.into())))?;
             // The end is set aside, durably, before the file is written without it.
             if self.cut_table() == Some(file.table) && !cut.is_empty() {
                 write_anew(storage, &aside, &cut)?;
                 sync_dir(storage)?;
             }
         }
-        write_anew(storage, &name, &bytes).map(drop).inspect_err(|_| {
-            // JOURNAL-RECOVERY-5. Unless the file has its end, what was set aside is all that is left of it.
-            let is_whole = read_file(storage, file.table).is_ok_and(|now| now.len() > bytes.len());
-            is_whole.then(|| storage.remove(&aside));
-        })
+        write_anew(storage, &name, &bytes)
+            .map(drop)
+            .inspect_err(|_| {
+                // JOURNAL-RECOVERY-5. Unless the file has its end, what was set aside is all that
+                // is left of it.
+                let is_whole =
+                    read_file(storage, file.table).is_ok_and(|now| now.len() > bytes.len());
+                is_whole.then(|| storage.remove(&aside));
+            })
     }
 
     /// The end of the newest file.
@@ -523,29 +631,37 @@ impl JournalRecovery {
 
     /// The largest first sequence number of a batch that is handed out.
     pub(super) fn last_first(&self) -> SequenceNumber {
-        self.files.iter().map(|file| file.last_batch).fold(self.last_sequence, SequenceNumber::max)
+        self.files
+            .iter()
+            .map(|file| file.last_batch)
+            .fold(self.last_sequence, SequenceNumber::max)
     }
 }
 
 /// Gives a file that is no longer part of the journal another name.
 fn set_aside(storage: &dyn Storage, name: &str, ending: &str) -> Result<()> {
-    storage.rename(name, &format!("{name}{ending}")).map_err(Error::io("rename", name))
+    storage
+        .rename(name, &format!("{name}{ending}"))
+        .map_err(Error::io("rename", name))
 }
 
-// Notes of what is durable, in a file of their own, so that a later opening notices lost journal files.
+// Notes of what is durable, in a file of their own, so that a later opening notices lost journal
+// files.
 //
 // ```text
 //   note    mark (2) version (1) 0 | checksum (4) | table (8) offset (8) last sequence number (8)
 // ```
-// * EVIDENCE-1: a note is written once a file is durable up to an offset, with its name and all earlier files. The last
-//   one that verifies counts.
-// * EVIDENCE-2: before a file that a note names is removed or cut, that note is gone for good, and a note of what stays durable
-//   is in its place. After a power cut there may be notes that nobody read before it: one that was half written is whole if
-//   zeros follow. So notes go with their file.
+// * EVIDENCE-1: a note is written once a file is durable up to an offset, with its name and all
+//   earlier files. The last one that verifies counts.
+// * EVIDENCE-2: before a file that a note names is removed or cut, that note is gone for good, and
+//   a note of what stays durable is in its place. After a power cut there may be notes that nobody
+//   read before it: one that was half written is whole if zeros follow. So notes go with their
+//   file.
 //
-// Only the first note after a file was begun is synced at once, so that a sync costs no second one: a power cut may take the
-// newest ones. Whoever has no note knows less and is told nothing wrong. So notes that cannot be written stop nothing: while no new
-// file can be begun, for want of file descriptors or of room, the old one takes them. One owner at a time.
+// Only the first note after a file was begun is synced at once, so that a sync costs no second one:
+// a power cut may take the newest ones. Whoever has no note knows less and is told nothing wrong.
+// So notes that cannot be written stop nothing: while no new file can be begun, for want of file
+// descriptors or of room, the old one takes them. One owner at a time.
 
 /// The file of the notes.
 pub(super) const NAME: &str = "journal.synced";
@@ -565,7 +681,9 @@ pub(super) struct Note {
 
 impl Note {
     fn to_bytes(self) -> [u8; NOTE_LEN] {
-        let words = [self.at.table, self.at.offset, self.last_sequence].map(u64::to_le_bytes).concat();
+        let words = [self.at.table, self.at.offset, self.last_sequence]
+            .map(u64::to_le_bytes)
+            .concat();
         let checksum = ChecksumKind::Xxh3.checksum(&words).to_le_bytes();
         let mut bytes = [0; NOTE_LEN];
         bytes[..4].copy_from_slice(&MARK);
@@ -576,9 +694,19 @@ impl Note {
 
     /// A note, or what the words say of one that is damaged.
     fn read(bytes: &[u8]) -> Result<Note, Note> {
-        let at = At { table: word(bytes, 8), offset: word(bytes, 16) };
-        let note = Note { at, last_sequence: word(bytes, 24) };
-        if note.to_bytes() == bytes { Ok(note) } else { Err(note) }
+        let at = At {
+            table: word(bytes, 8),
+            offset: word(bytes, 16),
+        };
+        let note = Note {
+            at,
+            last_sequence: word(bytes, 24),
+        };
+        if note.to_bytes() == bytes {
+            Ok(note)
+        } else {
+            Err(note)
+        }
     }
 }
 
@@ -586,7 +714,8 @@ impl Note {
 #[derive(Debug)]
 pub(super) struct Evidence {
     storage: Arc<dyn Storage>,
-    /// `None` after a call that failed: a note may end within the file, or another file have its name.
+    /// `None` after a call that failed: a note may end within the file, or another file have its
+    /// name.
     file: Option<Box<dyn StorageFile>>,
     len: u64,
     /// Whether a sync of the directory may have failed since a name was new (FILE-JOURNAL-5).
@@ -596,7 +725,8 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Reads the notes of a storage. Returns damage of one of them as well. The file takes no notes before it was begun anew.
+    /// Reads the notes of a storage. Returns damage of one of them as well. The file takes no notes
+    /// before it was begun anew.
     pub(super) fn read(storage: Arc<dyn Storage>) -> Result<(Evidence, Option<Error>)> {
         let bytes = match storage.read(NAME) {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -609,18 +739,29 @@ impl Evidence {
                 // A sector that was not written before a power cut.
                 Err(_) if bytes.iter().all(|byte| *byte == 0) => {}
                 Err(words) => {
-                    let cause = difference((number * NOTE_LEN) as u64, &words.to_bytes(), bytes).into();
-                    damage = Some(Error::DamagedFile { file: NAME.into(), cause: Box::new(cause) });
+                    let cause =
+                        difference((number * NOTE_LEN) as u64, &words.to_bytes(), bytes).into();
+                    damage = Some(Error::DamagedFile {
+                        file: NAME.into(),
+                        cause: Box::new(cause),
+                    });
                 }
             }
         }
-        let evidence = Evidence { storage, file: None, len: 0, has_lost_names: true, note };
+        let evidence = Evidence {
+            storage,
+            file: None,
+            len: 0,
+            has_lost_names: true,
+            note,
+        };
         Ok((evidence, damage))
     }
 
-    /// Begins a new file with at most this note, in place of an earlier one, none of whose notes comes back. If the
-    /// process ends meanwhile, one of the two exists. The name is new, so that this sync of the directory counts even
-    /// after a failed one: all names that there are survive a crash then. An error before the file gets its name changes nothing.
+    /// Begins a new file with at most this note, in place of an earlier one, none of whose notes
+    /// comes back. If the process ends meanwhile, one of the two exists. The name is new, so that
+    /// this sync of the directory counts even after a failed one: all names that there are survive
+    /// a crash then. An error before the file gets its name changes nothing.
     pub(super) fn begin(&mut self, note: Option<Note>) -> Result<()> {
         let bytes = note.map_or_else(Vec::new, |note| note.to_bytes().to_vec());
         let file = write_synced(&*self.storage, NAME, &bytes)?;
@@ -632,8 +773,9 @@ impl Evidence {
         Ok(())
     }
 
-    /// Makes all names durable that there are, by a new file with the last note. While none can be begun, the old one goes on: the
-    /// names are those of files that were begun since the directory was synced, so this sync of it counts.
+    /// Makes all names durable that there are, by a new file with the last note. While none can be
+    /// begun, the old one goes on: the names are those of files that were begun since the directory
+    /// was synced, so this sync of it counts.
     pub(super) fn renew(&mut self) -> Result<()> {
         match self.begin(self.note) {
             Err(_) if !self.has_lost_names => {
@@ -655,7 +797,8 @@ impl Evidence {
         let is_first = self.len <= NOTE_LEN as u64;
         self.note = Some(note);
         self.len += NOTE_LEN as u64;
-        self.file.take_if(|file| file.append(&note.to_bytes()).is_err());
+        self.file
+            .take_if(|file| file.append(&note.to_bytes()).is_err());
         if is_first {
             self.sync();
         }

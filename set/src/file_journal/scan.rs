@@ -1,7 +1,9 @@
 //! Reads journal files record by record, past what does not verify, and says what each file has.
 //!
-//! * JOURNAL-SCAN-1: a record is handed out only if head and payload verify at their place in their file.
-//! * JOURNAL-SCAN-2: after a place that does not verify the scan goes on at the next record that does, wherever it is.
+//! * JOURNAL-SCAN-1: a record is handed out only if head and payload verify at their place in their
+//!   file.
+//! * JOURNAL-SCAN-2: after a place that does not verify the scan goes on at the next record that
+//!   does, wherever it is.
 //!
 //! Any thread.
 
@@ -12,7 +14,9 @@ use std::io::ErrorKind;
 use paranoid_memtable::integrity::BlockChecks;
 use paranoid_memtable::{Corruption, Error, Result, SequenceNumber};
 
-use crate::file_journal::format::{At, FileHeader, HEADER_LEN, Record, Stream, is_zero, name_of, report};
+use crate::file_journal::format::{
+    At, FileHeader, HEADER_LEN, Record, Stream, is_zero, name_of, report,
+};
 use crate::file_journal::storage::Storage;
 
 /// A place where no record verifies.
@@ -35,7 +39,11 @@ pub(super) struct Records<'s> {
 
 impl<'s> Records<'s> {
     pub(super) fn new(stream: &'s Stream) -> Self {
-        Records { stream, at: HEADER_LEN, next: None }
+        Records {
+            stream,
+            at: HEADER_LEN,
+            next: None,
+        }
     }
 }
 
@@ -54,7 +62,11 @@ impl<'s> Iterator for Records<'s> {
         self.next = stream.next_record(at);
         self.at = self.next.map_or(stream.len(), |record| record.at);
         let (report, unwritten) = stream.diagnose(at);
-        Some(Err(Bad { at: at as u64, report, unwritten }))
+        Some(Err(Bad {
+            at: at as u64,
+            report,
+            unwritten,
+        }))
     }
 }
 
@@ -81,14 +93,19 @@ pub(super) struct ScannedFile {
 }
 
 impl ScannedFile {
-    /// Reads header and records of a file, whose part of the journal ends at `end` if that is known.
+    /// Reads header and records of a file, whose part of the journal ends at `end` if that is
+    /// known.
     ///
     /// # Errors
     /// `NotSupported` for a file of another version.
     pub(super) fn read(table: u64, bytes: Vec<u8>, end: Option<u64>) -> Result<Self> {
         let there = bytes.len() as u64;
         let len = end.map_or(there, |end| end.min(there));
-        let mut file = ScannedFile { table, len, ..ScannedFile::default() };
+        let mut file = ScannedFile {
+            table,
+            len,
+            ..ScannedFile::default()
+        };
         match FileHeader::read(&bytes, table) {
             Ok((header, damaged)) => {
                 (file.header, file.damaged_copy) = (Some(header), damaged);
@@ -97,7 +114,11 @@ impl ScannedFile {
             Err(Error::Corruption(report)) => {
                 // It looks as if it had never been written whole.
                 let unwritten = bytes.get(..HEADER_LEN).is_none_or(is_zero);
-                file.bad = Some(Bad { at: 0, report, unwritten });
+                file.bad = Some(Bad {
+                    at: 0,
+                    report,
+                    unwritten,
+                });
             }
             Err(error) => return Err(error),
         }
@@ -107,7 +128,11 @@ impl ScannedFile {
 
     /// A file that is not there.
     pub(super) fn missing(at: At) -> Self {
-        let mut file = ScannedFile { table: at.table, is_missing: true, ..ScannedFile::default() };
+        let mut file = ScannedFile {
+            table: at.table,
+            is_missing: true,
+            ..ScannedFile::default()
+        };
         file.must_reach(at.offset);
         file
     }
@@ -118,21 +143,31 @@ impl ScannedFile {
 
     /// Where it ends.
     pub(super) fn end(&self) -> At {
-        At { table: self.table, offset: self.len }
+        At {
+            table: self.table,
+            offset: self.len,
+        }
     }
 
     /// An error about the file.
     pub(super) fn damaged(&self, cause: Error) -> Error {
         let gone = || Error::io("find", &self.name())(ErrorKind::NotFound.into());
         let cause = Box::new(if self.is_missing { gone() } else { cause });
-        Error::DamagedFile { file: self.name(), cause }
+        Error::DamagedFile {
+            file: self.name(),
+            cause,
+        }
     }
 
     /// Notes that the file ends too early, if it ends before a place.
     pub(super) fn must_reach(&mut self, end: u64) {
         if self.len < end {
             let report = report(self.len, end, self.len);
-            self.bad.get_or_insert(Bad { at: self.len, report, unwritten: true });
+            self.bad.get_or_insert(Bad {
+                at: self.len,
+                report,
+                unwritten: true,
+            });
         }
     }
 

@@ -1,6 +1,9 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
-#![allow(clippy::cast_possible_truncation, reason = "tests cut numbers down to their fields")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "tests cut numbers down to their fields"
+)]
 
 use super::*;
 
@@ -15,27 +18,36 @@ fn every_field_is_covered() {
     let fields = [9, 0x0003_0000_0005_0001, 77, 0];
     let base = FixedFields::new(77, header(fields));
     let digest = |fixed: FixedFields, key: &[u8]| fixed.key_digest(key_part(key), Kind::PUT);
-    let value =
-        |fixed: FixedFields, value: &[u8], key: &[u8]| fixed.value_digest(value_part(value), key_part(key));
+    let value = |fixed: FixedFields, value: &[u8], key: &[u8]| {
+        fixed.value_digest(value_part(value), key_part(key))
+    };
     let (clean, clean_value) = (digest(base, b"key"), value(base, b"v", b"key"));
     assert_ne!(clean, digest(base, b"kez"));
     assert_ne!(clean, base.key_digest(key_part(b"key"), Kind::DELETE));
     assert_ne!(clean, digest(FixedFields::new(78, header(fields)), b"key"));
     assert_ne!(clean_value, value(base, b"w", b"key"));
     assert_ne!(clean_value, value(base, b"v", b"kez"));
-    assert_ne!(clean_value, value(FixedFields::new(78, header(fields)), b"v", b"key"));
+    assert_ne!(
+        clean_value,
+        value(FixedFields::new(78, header(fields)), b"v", b"key")
+    );
     for (field, bits) in [32, 64, 64, 32].into_iter().enumerate() {
         for bit in 0..bits {
             let mut flipped = fields;
             flipped[field] ^= 1 << bit;
             let fixed = FixedFields::new(77, header(flipped));
             assert_ne!(clean, digest(fixed, b"key"), "field {field}, bit {bit}");
-            assert_ne!(clean_value, value(fixed, b"v", b"key"), "field {field}, bit {bit}");
+            assert_ne!(
+                clean_value,
+                value(fixed, b"v", b"key"),
+                "field {field}, bit {bit}"
+            );
         }
     }
 }
 
-/// DIGEST-1: every digest is the XOR of its parts, and one that left its table is that of the caller's bytes.
+/// DIGEST-1: every digest is the XOR of its parts, and one that left its table is that of the
+/// caller's bytes.
 #[test]
 fn digests_are_what_the_picture_says() {
     for n in 0..64 {
@@ -49,17 +61,29 @@ fn digests_are_what_the_picture_says() {
             assert_eq!(caller.to_bits(), k ^ v ^ o);
             assert_eq!(caller, Protected::carried(k ^ v ^ o));
             assert_eq!(caller.with_sequence(sequence).to_bits(), k ^ v ^ o ^ s);
-            assert_eq!(caller.with_sequence(sequence).without_sequence(sequence), caller);
+            assert_eq!(
+                caller.with_sequence(sequence).without_sequence(sequence),
+                caller
+            );
             let f = splitmix(n + 128);
             let fixed = FixedFields::new(sequence, f);
-            let stored = (fixed.key_digest(k, kind), fixed.value_digest(value_part(&value), k));
+            let stored = (
+                fixed.key_digest(k, kind),
+                fixed.value_digest(value_part(&value), k),
+            );
             assert_eq!(stored, (k ^ o ^ s ^ f, v ^ k ^ s ^ f));
             assert_eq!(fixed.sequence, sequence);
             let left = StoredProtection::of(&key, &value, sequence, kind);
-            assert_eq!((left.key, left.value, left.bytes()), (k ^ o ^ s, v ^ k ^ s, 8));
+            assert_eq!(
+                (left.key, left.value, left.bytes()),
+                (k ^ o ^ s, v ^ k ^ s, 8)
+            );
             assert_eq!(fixed.stripped(stored.0, stored.1, Width::default()), left);
             let other = StoredProtection::of(&key, &value, 5, Kind::SINGLE_DELETE);
-            assert_eq!(left.rewritten((sequence, kind), (5, Kind::SINGLE_DELETE)), other);
+            assert_eq!(
+                left.rewritten((sequence, kind), (5, Kind::SINGLE_DELETE)),
+                other
+            );
         }
     }
 }
@@ -67,14 +91,27 @@ fn digests_are_what_the_picture_says() {
 /// Of each digest as many bytes are compared as are stored, and no bit more.
 #[test]
 fn digests_are_compared_up_to_their_width() {
-    for (width, bit) in [0, 1, 2, 4, 8].into_iter().flat_map(|width| (0..64).map(move |bit| (width, bit))) {
+    for (width, bit) in [0, 1, 2, 4, 8]
+        .into_iter()
+        .flat_map(|width| (0..64).map(move |bit| (width, bit)))
+    {
         let whole = StoredProtection::of(b"key", b"value", 7, Kind::PUT);
-        let stored = StoredProtection { width: Width::new(width).unwrap(), ..whole };
+        let stored = StoredProtection {
+            width: Width::new(width).unwrap(),
+            ..whole
+        };
         let caller = Protected::of(b"key", b"value", Kind::PUT).with_sequence(7);
-        assert_eq!((stored.check(b"key", b"value", 7, Kind::PUT), stored.bytes()), (Some(caller), width));
+        assert_eq!(
+            (stored.check(b"key", b"value", 7, Kind::PUT), stored.bytes()),
+            (Some(caller), width)
+        );
         let flipped = [(1 << bit, 0), (0, 1 << bit), (1 << bit, 1 << bit)];
         for (key, value) in flipped {
-            let flipped = StoredProtection { key: stored.key ^ key, value: stored.value ^ value, ..stored };
+            let flipped = StoredProtection {
+                key: stored.key ^ key,
+                value: stored.value ^ value,
+                ..stored
+            };
             let agrees = flipped.check(b"key", b"value", 7, Kind::PUT).is_some();
             assert_eq!(agrees, bit >= 8 * width, "width {width}, bit {bit}");
         }
@@ -87,7 +124,11 @@ fn widths_and_masks() {
         [0u8, 1, 2, 4, 8].map(|b| Width::new(b).unwrap().mask()),
         [0, 0xff, 0xffff, 0xffff_ffff, u64::MAX]
     );
-    assert!([3u8, 5, 6, 7, 9, 16].iter().all(|&b| Width::new(b).is_none()));
+    assert!(
+        [3u8, 5, 6, 7, 9, 16]
+            .iter()
+            .all(|&b| Width::new(b).is_none())
+    );
 }
 
 #[test]
@@ -116,48 +157,76 @@ fn tags_notice_each_part() {
     assert_ne!(secret.link_tag(1000, 0, 0), 0);
 }
 
-/// Seeds that differ in one bit give secrets with nothing in common: no part repeats, and half of all bits are set.
+/// Seeds that differ in one bit give secrets with nothing in common: no part repeats, and half of
+/// all bits are set.
 #[test]
 fn secrets_differ_with_every_bit_of_their_seed() {
-    let seeds = std::iter::once(0).chain((0..64).map(|bit| 1 << bit)).map(Secret::from_seed);
+    let seeds = std::iter::once(0)
+        .chain((0..64).map(|bit| 1 << bit))
+        .map(Secret::from_seed);
     let secrets: Vec<Secret> = seeds.collect();
     let parts: [fn(&Secret) -> u64; 3] = [|it| it.mask, |it| it.factor, |it| it.height_seed()];
     for part in parts {
         let mut parts: Vec<u64> = secrets.iter().map(part).collect();
         let ones: u32 = parts.iter().map(|part| part.count_ones()).sum();
-        assert!((1900..2260).contains(&ones), "{ones} of {} bits", 64 * parts.len());
+        assert!(
+            (1900..2260).contains(&ones),
+            "{ones} of {} bits",
+            64 * parts.len()
+        );
         parts.sort_unstable();
         parts.dedup();
         assert_eq!(parts.len(), secrets.len());
     }
-    assert!(secrets.iter().all(|secret| secret.factor % 2 == 1 && secret.mask != secret.factor));
+    assert!(
+        secrets
+            .iter()
+            .all(|secret| secret.factor % 2 == 1 && secret.mask != secret.factor)
+    );
 }
 
 /// Tags and header checks against their formulas, spelled with sums and products.
 #[test]
 fn tags_are_what_their_formulas_say() {
     for seed in 0..200 {
-        let (secret, [a, b, c, d]) = (Secret::from_seed(seed), [1, 2, 3, 4].map(|n| splitmix(seed * 8 + n)));
+        let (secret, [a, b, c, d]) = (
+            Secret::from_seed(seed),
+            [1, 2, 3, 4].map(|n| splitmix(seed * 8 + n)),
+        );
         let (slot, target, level) = (a % (1 << 32), b % (1 << 32), (c % 30) as u32);
-        let words = (slot * (1 << 32) + target, u64::from(level).wrapping_mul(0xd1b5_4a32_d192_ed02));
+        let words = (
+            slot * (1 << 32) + target,
+            u64::from(level).wrapping_mul(0xd1b5_4a32_d192_ed02),
+        );
         let mixed = fold(words.0 ^ secret.mask, secret.factor.wrapping_add(words.1));
         let halves = (mixed % (1 << 32), mixed / (1 << 32));
-        assert_eq!(u64::from(secret.link_tag(slot as u32, level, target as u32)), halves.0 ^ halves.1);
+        assert_eq!(
+            u64::from(secret.link_tag(slot as u32, level, target as u32)),
+            halves.0 ^ halves.1
+        );
         let (node, next) = (slot as u32, target as u32);
-        assert_eq!(secret.back_tag(node, next), secret.link_tag(node, u32::MAX, next) as u16);
+        assert_eq!(
+            secret.back_tag(node, next),
+            secret.link_tag(node, u32::MAX, next) as u16
+        );
         let place = (slot * (1 << 32) + target).rotate_left(7);
         let part = secret.header_part(node, c, d, next);
         assert_eq!(part, fold(secret.mask ^ c, secret.factor ^ place ^ d));
         let pieces = (part % (1 << 16), part / (1 << 32) % (1 << 16));
-        assert_eq!(u64::from(secret.header(node, c, d, next).1), pieces.0 ^ pieces.1);
+        assert_eq!(
+            u64::from(secret.header(node, c, d, next).1),
+            pieces.0 ^ pieces.1
+        );
     }
 }
 
-/// Every single flipped bit of every length up to 400 (in debug builds of each 7th) changes the hash, and so does
-/// every length.
+/// Every single flipped bit of every length up to 400 (in debug builds of each 7th) changes the
+/// hash, and so does every length.
 #[test]
 fn a_flipped_bit_changes_the_hash() {
-    let mut bytes: Vec<u8> = (0..400u32).map(|i| (splitmix(u64::from(i)) & 0xff) as u8).collect();
+    let mut bytes: Vec<u8> = (0..400u32)
+        .map(|i| (splitmix(u64::from(i)) & 0xff) as u8)
+        .collect();
     let mut seen = std::collections::HashSet::new();
     for len in 0..400 {
         let clean = hash(&bytes[..len], 7);
@@ -176,22 +245,34 @@ fn a_flipped_bit_changes_the_hash() {
 /// HASH-1: the first numbers that the authors' program prints.
 #[test]
 fn constants_are_splitmix64_from_seed_0() {
-    let first = [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f];
+    let first = [
+        0xe220_a839_7b1d_cdaf,
+        0x6e78_9e6a_a1b9_65f4,
+        0x06c4_5d18_8009_454f,
+    ];
     assert_eq!([0, 1, 2].map(splitmix), first);
     assert_eq!(SALTS[..3], first);
 }
 
-/// The hash once more: bytes added up one by one, divisions in place of shifts, one loop for all lengths over 16.
+/// The hash once more: bytes added up one by one, divisions in place of shifts, one loop for all
+/// lengths over 16.
 fn plainly(bytes: &[u8], seed: u64) -> u64 {
     let folded = |left: u64, right: u64| {
         let product = u128::from(left) * u128::from(right);
         (product % (1 << 64)) as u64 ^ (product / (1 << 64)) as u64
     };
     let (len, salt) = (bytes.len(), |n: usize| splitmix(n as u64));
-    let word = |at: usize, len: usize| (0..len).rev().fold(0, |sum, i| sum * 256 + u64::from(bytes[at + i]));
+    let word = |at: usize, len: usize| {
+        (0..len)
+            .rev()
+            .fold(0, |sum, i| sum * 256 + u64::from(bytes[at + i]))
+    };
     let (left, right) = match len {
         0 => (0, 0),
-        1..4 => (word(0, 1) * 65536 + word(len / 2, 1) * 256 + word(len - 1, 1), 0),
+        1..4 => (
+            word(0, 1) * 65536 + word(len / 2, 1) * 256 + word(len - 1, 1),
+            0,
+        ),
         4..8 => (word(0, 4), word(len - 4, 4)),
         _ => (word(0, 8), word(len - 8, 8)),
     };
@@ -209,27 +290,53 @@ fn plainly(bytes: &[u8], seed: u64) -> u64 {
     }
     let mut step = 0;
     while at + 16 < len {
-        let parts = (word(at, 8) ^ salt(step) ^ seed, word(at + 8, 8) ^ salt(step + 1));
-        (sum, at, step) = (sum.wrapping_add(folded(parts.0, parts.1)), at + 16, step + 2);
+        let parts = (
+            word(at, 8) ^ salt(step) ^ seed,
+            word(at + 8, 8) ^ salt(step + 1),
+        );
+        (sum, at, step) = (
+            sum.wrapping_add(folded(parts.0, parts.1)),
+            at + 16,
+            step + 2,
+        );
     }
     let all = if len <= 16 {
         folded(left ^ salt(0) ^ seed, right ^ salt(1))
     } else {
-        sum.wrapping_add(folded(word(len - 16, 8) ^ salt(14) ^ seed, word(len - 8, 8) ^ salt(15)))
+        sum.wrapping_add(folded(
+            word(len - 16, 8) ^ salt(14) ^ seed,
+            word(len - 8, 8) ^ salt(15),
+        ))
     };
     folded(all ^ salt(16), len as u64 ^ salt(17) ^ seed.rotate_left(32))
 }
 
 #[test]
 fn hashes_are_what_their_formulas_say() {
-    let bytes: Vec<u8> = (0..400u32).map(|i| (splitmix(u64::from(i)) & 0xff) as u8).collect();
-    for (seed, len) in [0, 7, splitmix(9)].into_iter().flat_map(|seed| (0..400).map(move |len| (seed, len))) {
-        assert_eq!(hash(&bytes[..len], seed), plainly(&bytes[..len], seed), "length {len}, seed {seed}");
-        assert_eq!(hash_under::<7>(&bytes[..len]), plainly(&bytes[..len], 7), "length {len}");
+    let bytes: Vec<u8> = (0..400u32)
+        .map(|i| (splitmix(u64::from(i)) & 0xff) as u8)
+        .collect();
+    for (seed, len) in [0, 7, splitmix(9)]
+        .into_iter()
+        .flat_map(|seed| (0..400).map(move |len| (seed, len)))
+    {
+        assert_eq!(
+            hash(&bytes[..len], seed),
+            plainly(&bytes[..len], seed),
+            "length {len}, seed {seed}"
+        );
+        assert_eq!(
+            hash_under::<7>(&bytes[..len]),
+            plainly(&bytes[..len], 7),
+            "length {len}"
+        );
     }
     for seed in (0..200).map(splitmix) {
         let product = u128::from(7 ^ seed) * u128::from(seed.rotate_left(32) / 2 * 2 + 1);
-        assert_eq!(mix(7, seed), (product % (1 << 64)) as u64 ^ (product / (1 << 64)) as u64);
+        assert_eq!(
+            mix(7, seed),
+            (product % (1 << 64)) as u64 ^ (product / (1 << 64)) as u64
+        );
     }
 }
 
@@ -256,18 +363,34 @@ fn checks_are_what_their_formulas_say() {
         let where_from = u64::from(index).wrapping_mul(STRIDE) ^ RECORD ^ (w[3] >> 56 << 56);
         let record = fold(w[1] ^ mask, w[2] ^ factor)
             ^ fold(w[0] ^ factor.rotate_left(32), where_from ^ mask).rotate_left(21);
-        assert_eq!(checks.record(index, w[0], [w[1], w[2]], w[3]), record / 2 * 2 + 1);
+        assert_eq!(
+            checks.record(index, w[0], [w[1], w[2]], w[3]),
+            record / 2 * 2 + 1
+        );
         let span = u64::from(index) * (1 << 32) + u64::from(place);
-        assert_eq!(checks.keys(span, w[3]), half(fold(span ^ KEYS ^ mask, w[3] ^ factor)));
+        assert_eq!(
+            checks.keys(span, w[3]),
+            half(fold(span ^ KEYS ^ mask, w[3] ^ factor))
+        );
         let seed = mask ^ KEY ^ u64::from(place).wrapping_mul(STRIDE);
-        assert_eq!(checks.key(place, &w[0].to_le_bytes()), hash(&w[0].to_le_bytes(), seed));
-        let cover = Cover { records: w[4], skip: index % 256 };
-        let turned = (w[4] ^ PIECE ^ (u64::from(index % 256) << 56)).wrapping_add(w[3].wrapping_mul(STRIDE));
+        assert_eq!(
+            checks.key(place, &w[0].to_le_bytes()),
+            hash(&w[0].to_le_bytes(), seed)
+        );
+        let cover = Cover {
+            records: w[4],
+            skip: index % 256,
+        };
+        let turned =
+            (w[4] ^ PIECE ^ (u64::from(index % 256) << 56)).wrapping_add(w[3].wrapping_mul(STRIDE));
         let piece = fold(w[0] ^ mask, w[1] ^ factor ^ turned.rotate_left(17))
             ^ fold(w[2] ^ factor, mask ^ turned).rotate_left(32);
         assert_eq!(checks.piece(cover, w[3], [w[0], w[1]], w[2]), half(piece));
         let digest = fold(w[0] ^ w[1] ^ mask, w[2] ^ factor).rotate_left(5);
-        assert_eq!(checks.digest(w[0], w[1], w[2]), digest ^ w[0].wrapping_mul(STRIDE));
+        assert_eq!(
+            checks.digest(w[0], w[1], w[2]),
+            digest ^ w[0].wrapping_mul(STRIDE)
+        );
         let head = fold(w[0] ^ mask, w[1] ^ factor)
             ^ fold(w[2] ^ factor, w[3] ^ mask).rotate_left(21)
             ^ fold(w[4] ^ mask ^ HEAD, w[5] ^ factor ^ w[6]).rotate_left(42);
@@ -275,8 +398,17 @@ fn checks_are_what_their_formulas_say() {
             checks.head(w[6], &[w[0], w[1], w[2], w[3], w[4], w[5]]),
             head ^ fold(w[6] ^ mask, factor ^ HEAD)
         );
-        assert_eq!(checks.common_prefix(w[0]), fold(w[0] ^ mask ^ COMMON_PREFIX, factor));
-        assert_eq!(checks.common_prefix_word(w[0], w[1]), fold(w[0] ^ w[1], factor ^ COMMON_PREFIX));
-        assert_eq!(checks.counter(span), half(fold(span ^ mask, factor ^ COUNTER)));
+        assert_eq!(
+            checks.common_prefix(w[0]),
+            fold(w[0] ^ mask ^ COMMON_PREFIX, factor)
+        );
+        assert_eq!(
+            checks.common_prefix_word(w[0], w[1]),
+            fold(w[0] ^ w[1], factor ^ COMMON_PREFIX)
+        );
+        assert_eq!(
+            checks.counter(span),
+            half(fold(span ^ mask, factor ^ COUNTER))
+        );
     }
 }

@@ -5,27 +5,34 @@
 //!            | heads | chunk 0 |  (unused)  |    chunk 1     |         chunk 2         |    ...            |
 //!            here    | 32 KiB, heap         | B units, mapped | 2B units, mapped
 //! ```
-//! B is the write buffer size, rounded up to a power of two. A chunk is made by the first write that finds no room before
-//! it, so an empty table has its heads alone. A writer takes a sub-chunk from a chunk with one
-//! compare-and-swap and bumps inside it alone; a failed allocation advances nothing.
+//! B is the write buffer size, rounded up to a power of two. A chunk is made by the first write
+//! that finds no room before it, so an empty table has its heads alone. A writer takes a sub-chunk
+//! from a chunk with one compare-and-swap and bumps inside it alone; a failed allocation advances
+//! nothing.
 //!
 //! Invariants:
-//! * ARENA-1: a chunk's base address and size are set once, before any offset into the chunk exists, and its memory
-//!   lives as long as the arena. Both are control words, compared with their checks before they are used. The heads are a field
-//!   of the arena: a view of them borrows it, so it does not move meanwhile.
-//! * ARENA-2: an offset becomes an address only after it was found inside a chunk; a length only after it was found
-//!   to end inside the same chunk.
-//! * ARENA-3: a unit belongs to at most one `SubChunk` or `Reservation`; neither can be copied. Only the owner of a
-//!   reservation writes its bytes as plain memory, and publishing consumes it: afterwards nothing writes plainly
-//!   there again.
-//! * ARENA-4: words that change after publication (links, back words) are reached only as atomics from then on.
-//! * ARENA-5: all memory is initialised: heads and chunks start zeroed, those of dropped arenas too (RECYCLER-1).
+//! * ARENA-1: a chunk's base address and size are set once, before any offset into the chunk
+//!   exists, and its memory lives as long as the arena. Both are control words, compared with their
+//!   checks before they are used. The heads are a field of the arena: a view of them borrows it, so
+//!   it does not move meanwhile.
+//! * ARENA-2: an offset becomes an address only after it was found inside a chunk; a length only
+//!   after it was found to end inside the same chunk.
+//! * ARENA-3: a unit belongs to at most one `SubChunk` or `Reservation`; neither can be copied.
+//!   Only the owner of a reservation writes its bytes as plain memory, and publishing consumes it:
+//!   afterwards nothing writes plainly there again.
+//! * ARENA-4: words that change after publication (links, back words) are reached only as atomics
+//!   from then on.
+//! * ARENA-5: all memory is initialised: heads and chunks start zeroed, those of dropped arenas too
+//!   (RECYCLER-1).
 //!
-//! Who may call what: everything takes `&self` and may run on any thread. Not promised: that bytes after an offset
-//! are an entry; `node.rs` decides that.
+//! Who may call what: everything takes `&self` and may run on any thread. Not promised: that bytes
+//! after an offset are an entry; `node.rs` decides that.
 
 #![expect(unsafe_code, reason = "turns checked offsets into references")]
-#![allow(clippy::cast_possible_truncation, reason = "bounded by the address limit, or packed")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "bounded by the address limit, or packed"
+)]
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -33,16 +40,16 @@ use std::sync::{Arc, Weak};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Secret, Width};
 use crate::memtable::arena::layout::{
-    CHUNKS_MAX, Control, ControlWord, FIRST_UNITS, HEADS_UNITS, ROOT, Shape, UNIT, bytes_in_chunk, chunk_of,
-    chunk_start, continues, shift_of,
+    CHUNKS_MAX, Control, ControlWord, FIRST_UNITS, HEADS_UNITS, ROOT, Shape, UNIT, bytes_in_chunk,
+    chunk_of, chunk_start, continues, shift_of,
 };
 use crate::memtable::arena::memory::{ArenaRecycler, Mapping, Memory, hand_on, take_or_allocate};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Units of a sub-chunk of chunk 0: 1 KiB, a few entries.
 const FIRST_UNITS_AT_ONCE: u64 = FIRST_UNITS as u64 / 32;
-/// Units at the start of each chunk that are never handed out, so that a sub-chunk at the end of a chunk is not continued in
-/// the next one.
+/// Units at the start of each chunk that are never handed out, so that a sub-chunk at the end of a
+/// chunk is not continued in the next one.
 const RESERVED_UNITS: u64 = 1;
 
 /// The bytes of a table, in chunks.
@@ -103,7 +110,12 @@ impl Reservation {
 impl Arena {
     /// An arena without chunks, and with heads of zeros.
     #[inline(always)]
-    pub(crate) fn new(write_buffer_size: u64, hard_limit: u64, width: Width, secret: Secret) -> Arena {
+    pub(crate) fn new(
+        write_buffer_size: u64,
+        hard_limit: u64,
+        width: Width,
+        secret: Secret,
+    ) -> Arena {
         let shift = shift_of(write_buffer_size);
         Arena {
             control: Control::new(secret, Shape::new(width, shift)),
@@ -127,10 +139,15 @@ impl Arena {
     #[inline(always)]
     pub(crate) fn view(&self) -> Result<View<'_>, Corruption> {
         let near = self.near_view();
-        if let Some(view) = near { Ok(view) } else { Ok(self.small_view()?) }
+        if let Some(view) = near {
+            Ok(view)
+        } else {
+            Ok(self.small_view()?)
+        }
     }
 
-    /// The view of an arena with chunk 1. Calls that may fail would force its values out of registers, so there are none.
+    /// The view of an arena with chunk 1. Calls that may fail would force its values out of
+    /// registers, so there are none.
     #[inline(always)]
     fn near_view(&self) -> Option<View<'_>> {
         const WORDS: [ControlWord; 6] = [
@@ -146,7 +163,12 @@ impl Arena {
             return None;
         }
         let shape = Shape(shape);
-        self.view_from((base, first), (1 << shape.shift(), units), shape, Secret { mask, factor })
+        self.view_from(
+            (base, first),
+            (1 << shape.shift(), units),
+            shape,
+            Secret { mask, factor },
+        )
     }
 
     /// The view of an arena without chunk 1, or the report of the damaged control word.
@@ -154,16 +176,21 @@ impl Arena {
     #[inline(never)]
     fn small_view(&self) -> Result<View<'_>, Corruption> {
         let (shape, secret) = (self.control.shape()?, self.control.secret()?);
-        // A lost base reads as that of a chunk that does not exist yet; `locate_beyond` finds the damage when an
-        // offset leads into the chunk.
+        // A lost base reads as that of a chunk that does not exist yet; `locate_beyond` finds the
+        // damage when an offset leads into the chunk.
         let first = self.control.get_or_unset(ControlWord::base(0))?;
         let base = self.control.get_or_unset(ControlWord::base(1))?;
         let (base, start, units) = match (base, first) {
             (0, 0) => (self.heads() as u64, 0, HEADS_UNITS.into()),
             (0, _) => (first, HEADS_UNITS, u64::from(FIRST_UNITS)),
-            _ => (base, 1 << shape.shift(), self.control.get(ControlWord::units(1))?),
+            _ => (
+                base,
+                1 << shape.shift(),
+                self.control.get(ControlWord::units(1))?,
+            ),
         };
-        self.view_from((base, first), (start, units), shape, secret).ok_or_else(|| bad_control(0))
+        self.view_from((base, first), (start, units), shape, secret)
+            .ok_or_else(|| bad_control(0))
     }
 
     #[inline(always)]
@@ -178,17 +205,31 @@ impl Arena {
         let (base, first) = (base as usize, first as usize);
         let units = units as u32;
         let end = base.wrapping_add(units as usize * UNIT);
-        Some(View { base, end, first, start, units, shape, secret, width, arena: self })
+        Some(View {
+            base,
+            end,
+            first,
+            start,
+            units,
+            shape,
+            secret,
+            width,
+            arena: self,
+        })
     }
 
-    /// Takes `units` from the writer's sub-chunk, which is refilled or extended if it is used up. O(1).
+    /// Takes `units` from the writer's sub-chunk, which is refilled or extended if it is used up.
+    /// O(1).
     #[inline(always)]
     pub(crate) fn carve(&self, sub: &mut SubChunk, units: u64) -> Result<Reservation> {
         if u64::from(sub.end - sub.next) < units {
             let reservation = self.carve_cold(sub, units)?;
             return Ok(reservation);
         }
-        let reservation = Reservation { start: sub.next, units: units as u32 };
+        let reservation = Reservation {
+            start: sub.next,
+            units: units as u32,
+        };
         sub.next += reservation.units;
         Ok(reservation)
     }
@@ -196,15 +237,21 @@ impl Arena {
     #[cold]
     fn carve_cold(&self, sub: &mut SubChunk, units: u64) -> Result<Reservation> {
         let shift = self.control.shape()?.shift();
-        // A sub-chunk is 1/256 of the buffer, between 4 and 256 KiB, and at most a quarter of what is handed out.
+        // A sub-chunk is 1/256 of the buffer, between 4 and 256 KiB, and at most a quarter of what
+        // is handed out.
         let quarter = self.room.handed_bytes() / (4 * UNIT as u64);
-        let wish = ((1u64 << shift) >> 8).clamp(512, 32 << 10).min(quarter.max(512));
+        let wish = ((1u64 << shift) >> 8)
+            .clamp(512, 32 << 10)
+            .min(quarter.max(512));
         let left = u64::from(sub.end - sub.next);
         let (start, got) = self.hand_out(units, left, sub.end, wish, shift)?;
         if continues(start, sub.end, shift) {
             sub.end += got;
         } else if u64::from(got) > units || left == 0 {
-            *sub = SubChunk { next: start, end: start + got };
+            *sub = SubChunk {
+                next: start,
+                end: start + got,
+            };
         } else {
             return Ok(Reservation { start, units: got });
         }
@@ -220,13 +267,23 @@ impl Arena {
         let reservation = self.carve(sub, units)?;
         let end = reservation.start + reservation.units;
         // A reservation right after the sub-chunk extends it.
-        *sub = SubChunk { next: reservation.start, end: if sub.next == end { sub.end } else { end } };
+        *sub = SubChunk {
+            next: reservation.start,
+            end: if sub.next == end { sub.end } else { end },
+        };
         Ok(())
     }
 
-    /// Hands out at least `units`, or the rest of them if the units from `adjacent` on are free. Takes a lock only to
-    /// make a chunk.
-    fn hand_out(&self, units: u64, left: u64, adjacent: u32, wish: u64, shift: u32) -> Result<(u32, u32)> {
+    /// Hands out at least `units`, or the rest of them if the units from `adjacent` on are free.
+    /// Takes a lock only to make a chunk.
+    fn hand_out(
+        &self,
+        units: u64,
+        left: u64,
+        adjacent: u32,
+        wish: u64,
+        shift: u32,
+    ) -> Result<(u32, u32)> {
         let mut is_refused = false;
         for (index, used) in self.used.iter().enumerate() {
             match self.ensure_chunk(index, shift, units)? {
@@ -236,10 +293,13 @@ impl Arena {
                     continue;
                 }
             }
-            let (first, capacity) = (chunk_start(index, shift), self.control.get(ControlWord::units(index))?);
+            let (first, capacity) = (
+                chunk_start(index, shift),
+                self.control.get(ControlWord::units(index))?,
+            );
             loop {
-                // ORDERING: Relaxed: the number itself is all that is shared; the memory that it counts was published
-                // with the chunk's base (ControlWords::set).
+                // ORDERING: Relaxed: the number itself is all that is shared; the memory that it
+                // counts was published with the chunk's base (ControlWords::set).
                 let next = used.load(Ordering::Relaxed);
                 let adjacent = continues((first + next) as u32, adjacent, shift);
                 let missing = if adjacent { units - left } else { units };
@@ -247,11 +307,23 @@ impl Arena {
                 if room < missing {
                     break;
                 }
-                let wish = if index == 0 { FIRST_UNITS_AT_ONCE } else { wish };
-                let take = if units > wish / 2 { missing } else { wish.max(missing).min(room) };
-                let take = self.room.admit(take, missing).ok_or_else(|| self.room.full(units))?;
+                let wish = if index == 0 {
+                    FIRST_UNITS_AT_ONCE
+                } else {
+                    wish
+                };
+                let take = if units > wish / 2 {
+                    missing
+                } else {
+                    wish.max(missing).min(room)
+                };
+                let take = self
+                    .room
+                    .admit(take, missing)
+                    .ok_or_else(|| self.room.full(units))?;
                 // ORDERING: Relaxed on both sides: as for the load.
-                let swapped = used.compare_exchange(next, next + take, Ordering::Relaxed, Ordering::Relaxed);
+                let swapped =
+                    used.compare_exchange(next, next + take, Ordering::Relaxed, Ordering::Relaxed);
                 if swapped.is_ok() {
                     return Ok(((first + next) as u32, take as u32));
                 }
@@ -272,20 +344,26 @@ impl Arena {
             return Ok(Chunk::There);
         }
         let start = chunk_start(index, shift);
-        let end = if index == 0 { start + u64::from(FIRST_UNITS) } else { chunk_start(index + 1, shift) };
+        let end = if index == 0 {
+            start + u64::from(FIRST_UNITS)
+        } else {
+            chunk_start(index + 1, shift)
+        };
         // One unit short of 2^32, so that an end fits 32 bits.
         let mut units = end.min(u64::from(u32::MAX)).saturating_sub(start);
         let mut outcome = Chunk::TooSmall;
         let mut owners = self.owners.lock();
-        // Only the owner of this lock sets bases, so a base of 0 whose check disagrees is damage, not a chunk being
-        // made.
+        // Only the owner of this lock sets bases, so a base of 0 whose check disagrees is damage,
+        // not a chunk being made.
         while self.control.get(base)? == 0 {
             // Chunk 0 is made in full or not at all.
             if units < need || (index == 0 && units < u64::from(FIRST_UNITS)) {
                 return Ok(outcome);
             }
             outcome = Chunk::Refused;
-            if let Some((memory, address)) = take_or_allocate(&self.recycler, index, units as usize * UNIT) {
+            if let Some((memory, address)) =
+                take_or_allocate(&self.recycler, index, units as usize * UNIT)
+            {
                 owners.push(memory);
                 self.control.set(ControlWord::units(index), units);
                 self.control.set(base, address as u64);
@@ -295,8 +373,8 @@ impl Arena {
         Ok(Chunk::There)
     }
 
-    /// Has the system back memory of the newest chunk ahead of writers; called by a background thread, so that
-    /// inserts do not wait for page faults. See `memory.rs`.
+    /// Has the system back memory of the newest chunk ahead of writers; called by a background
+    /// thread, so that inserts do not wait for page faults. See `memory.rs`.
     pub(crate) fn back_ahead(&self) {
         let last = self.owners.lock().last().and_then(Memory::mapping).cloned();
         if let Some(mapping) = last {
@@ -310,15 +388,21 @@ impl Arena {
     pub(crate) fn back(&self, units: Range<u32>) -> Result<(), Corruption> {
         let (chunk, bytes) = bytes_in_chunk(units, self.control.shape()?.shift());
         let is_of_chunk = |mapping: &&Arc<Mapping>| mapping.chunk == chunk;
-        let mapping = self.owners.lock().iter().filter_map(Memory::mapping).find(is_of_chunk).cloned();
+        let mapping = self
+            .owners
+            .lock()
+            .iter()
+            .filter_map(Memory::mapping)
+            .find(is_of_chunk)
+            .cloned();
         if let Some(mapping) = mapping {
             mapping.back(bytes);
         }
         Ok(())
     }
 
-    /// Returns a reservation to its sub-chunk if it is the newest one, with its bytes zeroed. An older one is zeroed
-    /// and stays unused.
+    /// Returns a reservation to its sub-chunk if it is the newest one, with its bytes zeroed. An
+    /// older one is zeroed and stays unused.
     pub(crate) fn give_back(&self, sub: &mut SubChunk, mut reservation: Reservation) -> Result<()> {
         let view = self.view()?;
         let bytes = reservation.bytes() as usize;
@@ -333,11 +417,13 @@ impl Arena {
     pub(crate) fn free_first_bytes(&self) -> u64 {
         let units = self.control.get(ControlWord::units(0)).unwrap_or(0);
         // ORDERING: Relaxed: a count, exact once no writer is inside (their exit is the partner).
-        units.saturating_sub(self.used[0].load(Ordering::Relaxed)).saturating_mul(UNIT as u64)
+        units
+            .saturating_sub(self.used[0].load(Ordering::Relaxed))
+            .saturating_mul(UNIT as u64)
     }
 
-    /// The ranges of units that were handed out, which a salvage searches. Call it while no control word is being
-    /// set.
+    /// The ranges of units that were handed out, which a salvage searches. Call it while no control
+    /// word is being set.
     pub(crate) fn stretches(&self) -> Result<Stretches, Corruption> {
         let shift = self.control.shape()?.shift();
         let (mut stretches, mut damage) = (vec![(0, HEADS_UNITS)], None);
@@ -356,26 +442,35 @@ impl Arena {
         Ok((stretches, damage))
     }
 
-    /// `View::locate` for the heads, and for chunks of which a view knows nothing. Takes no view, so that its callers keep theirs in
-    /// registers.
+    /// `View::locate` for the heads, and for chunks of which a view knows nothing. Takes no view,
+    /// so that its callers keep theirs in registers.
     #[cold]
     #[inline(never)]
     fn locate_beyond(&self, shift: u32, offset: u32) -> Option<(usize, usize)> {
         if offset < HEADS_UNITS {
-            return Some((self.heads() + offset as usize * UNIT, (HEADS_UNITS - offset) as usize * UNIT));
+            return Some((
+                self.heads() + offset as usize * UNIT,
+                (HEADS_UNITS - offset) as usize * UNIT,
+            ));
         }
         let index = chunk_of(offset, shift);
         if index >= CHUNKS_MAX {
             return None;
         }
         let word = |word| self.control.get(word).ok();
-        let (base, units) = (word(ControlWord::base(index))?, word(ControlWord::units(index))?);
+        let (base, units) = (
+            word(ControlWord::base(index))?,
+            word(ControlWord::units(index))?,
+        );
         let ahead = u64::from(offset).wrapping_sub(chunk_start(index, shift));
         if base == 0 || ahead >= units {
             return None;
         }
         let available = ((units - ahead) as usize).saturating_mul(UNIT);
-        Some(((base as usize).wrapping_add(ahead as usize * UNIT), available))
+        Some((
+            (base as usize).wrapping_add(ahead as usize * UNIT),
+            available,
+        ))
     }
 }
 
@@ -421,7 +516,8 @@ pub(crate) struct Values<A> {
     arena: A,
 }
 
-/// The values with a borrow of the arena. A view stays valid as long as the arena, and finds chunks that are added later.
+/// The values with a borrow of the arena. A view stays valid as long as the arena, and finds chunks
+/// that are added later.
 pub(crate) type View<'a> = Values<&'a Arena>;
 
 /// The values with the arena's address; cursors keep them from step to step.
@@ -430,8 +526,28 @@ pub(crate) type Frame = Values<usize>;
 impl<A> Values<A> {
     #[inline(always)]
     fn of<B>(self, arena: B) -> Values<B> {
-        let Values { base, end, first, start, units, shape, secret, width, .. } = self;
-        Values { base, end, first, start, units, shape, secret, width, arena }
+        let Values {
+            base,
+            end,
+            first,
+            start,
+            units,
+            shape,
+            secret,
+            width,
+            ..
+        } = self;
+        Values {
+            base,
+            end,
+            first,
+            start,
+            units,
+            shape,
+            secret,
+            width,
+            arena,
+        }
     }
 }
 
@@ -448,7 +564,11 @@ impl<'a> View<'a> {
     #[inline(always)]
     pub(crate) fn locate_near(&self, offset: u32) -> Option<usize> {
         let ahead = offset.wrapping_sub(self.start);
-        if ahead < self.units { Some(self.base.wrapping_add(ahead as usize * UNIT)) } else { None }
+        if ahead < self.units {
+            Some(self.base.wrapping_add(ahead as usize * UNIT))
+        } else {
+            None
+        }
     }
 
     /// Whether an address is in the chunk that holds most units.
@@ -457,10 +577,12 @@ impl<'a> View<'a> {
         address.wrapping_sub(self.base) < self.end.wrapping_sub(self.base)
     }
 
-    /// The address of a unit, assuming that it is in the chunk that holds most units; for prefetches only.
+    /// The address of a unit, assuming that it is in the chunk that holds most units; for
+    /// prefetches only.
     #[inline(always)]
     pub(crate) fn likely_address(&self, offset: u32) -> usize {
-        self.base.wrapping_add((offset.wrapping_sub(self.start) as usize).wrapping_mul(UNIT))
+        self.base
+            .wrapping_add((offset.wrapping_sub(self.start) as usize).wrapping_mul(UNIT))
     }
 
     /// The address of a unit of chunk 0 (ARENA-1).
@@ -474,14 +596,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The address of a unit, and the number of bytes from there to the end of its chunk, if the offset is inside a
-    /// chunk (ARENA-2).
+    /// The address of a unit, and the number of bytes from there to the end of its chunk, if the
+    /// offset is inside a chunk (ARENA-2).
     #[inline(always)]
     pub(crate) fn locate(&self, offset: u32) -> Option<(usize, usize)> {
         match self.locate_near(offset) {
             Some(address) => Some((address, self.end.wrapping_sub(address))),
             None => match self.locate_first(offset) {
-                Some(address) => Some((address, (HEADS_UNITS + FIRST_UNITS - offset) as usize * UNIT)),
+                Some(address) => Some((
+                    address,
+                    (HEADS_UNITS + FIRST_UNITS - offset) as usize * UNIT,
+                )),
                 None => self.arena.locate_beyond(self.shape.shift(), offset),
             },
         }
@@ -503,22 +628,28 @@ impl<'a> View<'a> {
     #[inline(always)]
     #[cfg(not(loom))]
     pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
-        let address = match self.locate_near(offset).or_else(|| self.locate_first(offset)) {
+        let address = match self
+            .locate_near(offset)
+            .or_else(|| self.locate_first(offset))
+        {
             Some(address) => address,
             None => self.arena.locate_beyond(self.shape.shift(), offset)?.0,
         };
-        // SAFETY: ARENA-1: no chunk begins at address 0. Callers then need not ask whether the reference is one.
+        // SAFETY: ARENA-1: no chunk begins at address 0. Callers then need not ask whether the
+        // reference is one.
         unsafe { std::hint::assert_unchecked(address != 0) };
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address);
-        // SAFETY: ARENA-1, ARENA-2: a unit inside a live chunk, aligned to 8; ARENA-4: links and back words are only
-        // accessed so after publication, and an unpublished word belongs to one writer (ARENA-3).
+        // SAFETY: ARENA-1, ARENA-2: a unit inside a live chunk, aligned to 8; ARENA-4: links and
+        // back words are only accessed so after publication, and an unpublished word belongs to one
+        // writer (ARENA-3).
         Some(unsafe { AtomicU64::from_ptr(pointer) })
     }
 
     /// The atomic word at a unit: loom's twin of it.
     #[cfg(loom)]
     pub(crate) fn word(&self, offset: u32) -> Option<&'a AtomicU64> {
-        self.head_word(offset).or_else(|| self.arena.model.word(offset))
+        self.head_word(offset)
+            .or_else(|| self.arena.model.word(offset))
     }
 
     /// `N` atomic words from a unit on, if all of them lie in one chunk (ARENA-4).
@@ -529,13 +660,16 @@ impl<'a> View<'a> {
         let address = if u64::from(ahead) + N as u64 <= u64::from(self.units) {
             self.base.wrapping_add(ahead as usize * UNIT)
         } else {
-            self.locate(offset).filter(|(_, available)| *available >= N * UNIT)?.0
+            self.locate(offset)
+                .filter(|(_, available)| *available >= N * UNIT)?
+                .0
         };
         // SAFETY: ARENA-1: no chunk begins at address 0.
         unsafe { std::hint::assert_unchecked(address != 0) };
         let pointer = std::ptr::with_exposed_provenance::<[AtomicU64; N]>(address);
-        // SAFETY: ARENA-1, ARENA-2: all N words are inside a live chunk, aligned to 8; ARENA-4: links and back words
-        // are only accessed so after publication, and an unpublished word belongs to one writer (ARENA-3).
+        // SAFETY: ARENA-1, ARENA-2: all N words are inside a live chunk, aligned to 8; ARENA-4:
+        // links and back words are only accessed so after publication, and an unpublished word
+        // belongs to one writer (ARENA-3).
         Some(unsafe { &*pointer })
     }
 
@@ -548,19 +682,23 @@ impl<'a> View<'a> {
         to: usize,
     ) -> Result<&'r mut [u8]> {
         #[cfg(loom)]
-        self.arena.model.written(reservation.start, reservation.units);
-        let (address, available) = self.locate(reservation.start).ok_or_else(|| bad_control(0))?;
+        self.arena
+            .model
+            .written(reservation.start, reservation.units);
+        let (address, available) = self
+            .locate(reservation.start)
+            .ok_or_else(|| bad_control(0))?;
         if from > to || to > reservation.bytes() as usize || to > available {
             return Err(bad_control(to as u64).into());
         }
         let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address + from);
-        // SAFETY: ARENA-2: both ends were checked above; ARENA-3: nobody else reads or writes these bytes, and the
-        // borrow of the reservation keeps it so; ARENA-5.
+        // SAFETY: ARENA-2: both ends were checked above; ARENA-3: nobody else reads or writes these
+        // bytes, and the borrow of the reservation keeps it so; ARENA-5.
         Ok(unsafe { std::slice::from_raw_parts_mut(pointer, to - from) })
     }
 
-    /// `len` bytes at `at` after the unit `offset`, if they end inside the chunk (ARENA-2). The caller names bytes that
-    /// are immutable from publication on.
+    /// `len` bytes at `at` after the unit `offset`, if they end inside the chunk (ARENA-2). The
+    /// caller names bytes that are immutable from publication on.
     #[cfg(any(loom, feature = "fault-injection"))]
     pub(crate) fn published(&self, offset: u32, at: usize, len: usize) -> Option<&'a [u8]> {
         #[cfg(loom)]
@@ -570,8 +708,8 @@ impl<'a> View<'a> {
             return None;
         }
         let pointer = std::ptr::with_exposed_provenance::<u8>(address + at);
-        // SAFETY: ARENA-1, ARENA-2: inside a live chunk; ARENA-5; ARENA-3: nothing writes plainly to published bytes,
-        // and words that change (ARENA-4) lie outside what callers name.
+        // SAFETY: ARENA-1, ARENA-2: inside a live chunk; ARENA-5; ARENA-3: nothing writes plainly
+        // to published bytes, and words that change (ARENA-4) lie outside what callers name.
         Some(unsafe { std::slice::from_raw_parts(pointer, len) })
     }
 
@@ -591,13 +729,15 @@ mod model {
     use super::{FIRST_UNITS, HEADS_UNITS};
     use crate::sync::{AtomicU64, UnsafeCell};
 
-    /// Loom's atomics cannot be laid over raw bytes: links live in this table, and a cell a unit watches the bytes.
+    /// Loom's atomics cannot be laid over raw bytes: links live in this table, and a cell a unit
+    /// watches the bytes.
     pub(super) struct Words {
         words: Vec<AtomicU64>,
         cells: Vec<UnsafeCell<()>>,
     }
 
-    // SAFETY: ARENA-3: the cells hold nothing; loom itself checks that no two threads use one at once.
+    // SAFETY: ARENA-3: the cells hold nothing; loom itself checks that no two threads use one at
+    // once.
     unsafe impl Sync for Words {}
 
     impl std::fmt::Debug for Words {
@@ -610,8 +750,12 @@ mod model {
         /// Those of the heads and of chunk 0.
         pub(super) fn new() -> Self {
             Words {
-                words: (0..HEADS_UNITS + FIRST_UNITS).map(|_| AtomicU64::new(0)).collect(),
-                cells: (0..HEADS_UNITS + FIRST_UNITS).map(|_| UnsafeCell::new(())).collect(),
+                words: (0..HEADS_UNITS + FIRST_UNITS)
+                    .map(|_| AtomicU64::new(0))
+                    .collect(),
+                cells: (0..HEADS_UNITS + FIRST_UNITS)
+                    .map(|_| UnsafeCell::new(()))
+                    .collect(),
             }
         }
 
@@ -655,16 +799,22 @@ impl Room {
     /// Room of which nothing is taken.
     pub(crate) fn new(limit_bytes: u64) -> Room {
         let limit = (limit_bytes / UNIT as u64).min(1 << 32);
-        Room { counted: AtomicU64::new(0), beside: AtomicU64::new(0), limit }
+        Room {
+            counted: AtomicU64::new(0),
+            beside: AtomicU64::new(0),
+            limit,
+        }
     }
 
     /// Counts `wish` units, or `least` if the limit allows no more.
     pub(crate) fn admit(&self, wish: u64, least: u64) -> Option<u64> {
         for units in [wish, least] {
             // ORDERING: Relaxed: a count only; who owns which units is decided elsewhere.
-            let admitted = self.counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |counted| {
-                (counted + units <= self.limit).then_some(counted + units)
-            });
+            let admitted =
+                self.counted
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |counted| {
+                        (counted + units <= self.limit).then_some(counted + units)
+                    });
             if admitted.is_ok() {
                 return Some(units);
             }
@@ -678,15 +828,16 @@ impl Room {
         self.counted.fetch_sub(units, Ordering::Relaxed);
     }
 
-    /// Counts memory beside the arena: from now on so many bytes instead of `before`. More of them only if the limit
-    /// allows them. The caller has a lock for the owner of such memory.
+    /// Counts memory beside the arena: from now on so many bytes instead of `before`. More of them
+    /// only if the limit allows them. The caller has a lock for the owner of such memory.
     pub(crate) fn count_beside(&self, before: u64, after: u64) -> Result<()> {
         let [before, after] = [before, after].map(|bytes| bytes.div_ceil(UNIT as u64));
         let more = after.saturating_sub(before);
         self.admit(more, more).ok_or_else(|| self.full(more))?;
         self.give_back(before.saturating_sub(after));
         // ORDERING: Relaxed: a count only.
-        self.beside.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        self.beside
+            .fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         Ok(())
     }
 
@@ -701,12 +852,17 @@ impl Room {
     /// Bytes between what is counted and the limit.
     pub(crate) fn remaining_bytes(&self) -> u64 {
         // ORDERING: Relaxed: a count, exact once no writer is inside (their exit is the partner).
-        self.limit.saturating_sub(self.counted.load(Ordering::Relaxed)) * UNIT as u64
+        self.limit
+            .saturating_sub(self.counted.load(Ordering::Relaxed))
+            * UNIT as u64
     }
 
     /// The error of an entry that needs so many units.
     pub(crate) fn full(&self, units: u64) -> Error {
         let needed = units.saturating_mul(UNIT as u64);
-        Error::MemTableFull { needed, remaining: self.remaining_bytes() }
+        Error::MemTableFull {
+            needed,
+            remaining: self.remaining_bytes(),
+        }
     }
 }

@@ -1,13 +1,17 @@
 //! Writes the bytes of a node that is not published yet.
 //!
-//! * ENCODE-1: digests are computed from the arena's bytes, not from the caller's, and compared with K of the
-//!   caller's key and with the caller's digest, if there is one.
-//! * ENCODE-2: only the owner of the reservation can come here (ARENA-3), and publishing ends its ownership.
+//! * ENCODE-1: digests are computed from the arena's bytes, not from the caller's, and compared
+//!   with K of the caller's key and with the caller's digest, if there is one.
+//! * ENCODE-2: only the owner of the reservation can come here (ARENA-3), and publishing ends its
+//!   ownership.
 //!
 //! One thread at a time has a reservation.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::cast_possible_truncation, reason = "offsets and heights are bounded by the address limit")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "offsets and heights are bounded by the address limit"
+)]
 
 use crate::error::Result;
 use crate::integrity::digest::{FixedFields, Kvo, Parts, Protected, key_part};
@@ -26,14 +30,29 @@ impl View<'_> {
         fields: &Fields<'_>,
         shape: Shape,
     ) -> Result<Built> {
-        let Shape { pad, height, revision, back, next, end } = shape;
+        let Shape {
+            pad,
+            height,
+            revision,
+            back,
+            next,
+            end,
+        } = shape;
         let offset = reservation.start() + pad + height;
         let (tower, lengths) = (height as usize * UNIT, fields.lengths());
         let (from, key_at) = (pad as usize * UNIT, key_at(self.width));
-        let units = self.plain(reservation, from, from + tower + key_at + fields.data_bytes() as usize)?;
+        let units = self.plain(
+            reservation,
+            from,
+            from + tower + key_at + fields.data_bytes() as usize,
+        )?;
         let (links, bytes) = units.split_at_mut(tower);
         for (level, link) in (0..height).zip(links.as_chunks_mut::<UNIT>().0.iter_mut().rev()) {
-            let target = if level == 0 { next } else { (end, EndKeys::MAY_MATCH) };
+            let target = if level == 0 {
+                next
+            } else {
+                (end, EndKeys::MAY_MATCH)
+            };
             let word = self.link_word(offset, level, target);
             self.write_word(link, Self::slot(offset, level), word);
         }
@@ -45,10 +64,13 @@ impl View<'_> {
         let (key, value) = bytes[key_at..].split_at_mut(fields.key.len());
         copy_key(key, fields.key);
         copy_value(value, fields);
-        // ENCODE-1: `black_box` makes the compiler read the arena's bytes instead of reusing what it has just stored.
+        // ENCODE-1: `black_box` makes the compiler read the arena's bytes instead of reusing what
+        // it has just stored.
         let (head, body) = std::hint::black_box(bytes).split_at_mut(key_at);
         let (key, value) = body.split_at(fields.key.len());
-        let (fixed, check) = self.secret.header(offset, lengths.0, fields.sequence, revision);
+        let (fixed, check) = self
+            .secret
+            .header(offset, lengths.0, fields.sequence, revision);
         let (digest, parts) = self.seal(head, &fixed, fields.kind, key, value);
         let back = BackWord::pack(back, self.secret.back_tag(offset, back), check);
         if let Some(word) = head[BACK_AT..].first_chunk_mut() {
@@ -58,16 +80,24 @@ impl View<'_> {
         let agrees = fields.caller_digest.is_some()
             && is_read_as(std::hint::black_box(head), words, revision)
             && self.is_sealed_with(head, digest);
-        Ok(Built { offset, digest, parts, agrees })
+        Ok(Built {
+            offset,
+            digest,
+            parts,
+            agrees,
+        })
     }
 
     /// Writes a link or a back word of a node that is not published yet, whose unit is `at`.
     #[inline(always)]
     fn write_word(&self, unit: &mut [u8; UNIT], at: u32, word: u64) {
         *unit = word.to_ne_bytes();
-        // ORDERING: Relaxed: the node is not published yet. Loom keeps its atomics beside the bytes.
+        // ORDERING: Relaxed: the node is not published yet. Loom keeps its atomics beside the
+        // bytes.
         #[cfg(loom)]
-        self.word(at).into_iter().for_each(|model| model.store(word, crate::sync::Ordering::Relaxed));
+        self.word(at)
+            .into_iter()
+            .for_each(|model| model.store(word, crate::sync::Ordering::Relaxed));
         #[cfg(not(loom))]
         let _ = at;
     }
@@ -113,13 +143,16 @@ impl View<'_> {
 /// Whether a header is read as these words and this revision.
 #[inline(always)]
 fn is_read_as(head: &[u8], words: [u64; 3], revision: u32) -> bool {
-    let Some(header) = head.first_chunk::<HEADER>() else { return false };
+    let Some(header) = head.first_chunk::<HEADER>() else {
+        return false;
+    };
     let mut found = header.as_chunks::<UNIT>().0.iter().zip(words);
     found.all(|(found, word)| *found == word.to_ne_bytes())
         && header.last_chunk() == Some(&revision.to_ne_bytes())
 }
 
-/// `to.copy_from_slice(from)`, with two moves for keys of 8 to 16 bytes: they are shorter than a call.
+/// `to.copy_from_slice(from)`, with two moves for keys of 8 to 16 bytes: they are shorter than a
+/// call.
 #[inline(always)]
 fn copy_key(to: &mut [u8], from: &[u8]) {
     if from.len() <= 16
@@ -164,7 +197,8 @@ pub(crate) struct Built {
     pub(crate) digest: u64,
     /// What the digests were made of, read from the arena's bytes, if any are stored.
     pub(crate) parts: Option<Parts>,
-    /// Whether header and key digest were read back as they were written; compared only if the caller has a digest.
+    /// Whether header and key digest were read back as they were written; compared only if the
+    /// caller has a digest.
     pub(crate) agrees: bool,
 }
 
@@ -190,7 +224,8 @@ pub(crate) struct Fields<'e> {
 }
 
 impl<'e> Fields<'e> {
-    /// An entry in the caller's buffers. Its key is hashed here and, in the arena, once more: for its digest.
+    /// An entry in the caller's buffers. Its key is hashed here and, in the arena, once more: for
+    /// its digest.
     #[inline(always)]
     pub(crate) fn new(
         sequence: SequenceNumber,
@@ -211,7 +246,16 @@ impl<'e> Fields<'e> {
         value: &'e [u8],
         caller_digest: Option<Protected<Kvo>>,
     ) -> Self {
-        Fields { key, value, rest: &[], value_len: value.len(), kind, sequence, key_part, caller_digest }
+        Fields {
+            key,
+            value,
+            rest: &[],
+            value_len: value.len(),
+            kind,
+            sequence,
+            key_part,
+            caller_digest,
+        }
     }
 
     /// An entry whose value lies in several slices. `None`: there is no value of that length.
@@ -222,9 +266,17 @@ impl<'e> Fields<'e> {
         slices: &'e [&'e [u8]],
         caller_digest: Option<Protected<Kvo>>,
     ) -> Option<Self> {
-        let value_len = slices.iter().try_fold(0usize, |sum, slice| sum.checked_add(slice.len()))?;
-        let (value, rest) = slices.split_first().map_or((&[][..], &[][..]), |(first, rest)| (*first, rest));
-        Some(Fields { rest, value_len, ..Fields::new(sequence, kind, key, value, caller_digest) })
+        let value_len = slices
+            .iter()
+            .try_fold(0usize, |sum, slice| sum.checked_add(slice.len()))?;
+        let (value, rest) = slices
+            .split_first()
+            .map_or((&[][..], &[][..]), |(first, rest)| (*first, rest));
+        Some(Fields {
+            rest,
+            value_len,
+            ..Fields::new(sequence, kind, key, value, caller_digest)
+        })
     }
 
     /// The lengths word of the entry's node.
@@ -272,7 +324,8 @@ mod tests {
     use crate::memtable::skiplist::list::DuplicatePolicy;
     use crate::memtable::skiplist::search::List;
 
-    /// Keys of every length around the ends of the short copy, with the hash of their own or of another key.
+    /// Keys of every length around the ends of the short copy, with the hash of their own or of
+    /// another key.
     #[test]
     fn a_key_that_is_not_what_was_hashed_is_not_published() {
         let (width, secret) = (Width::new(1).unwrap(), Secret::from_seed(5));
@@ -286,10 +339,17 @@ mod tests {
             let key = &bytes[..len];
             let fields = Fields::new(1, Kind::PUT, key, b"v", None);
             let mut insert = |fields: &Fields<'_>| {
-                list.insert(&search, &mut inserter, fields, DuplicatePolicy::Reject).map(drop)
+                list.insert(&search, &mut inserter, fields, DuplicatePolicy::Reject)
+                    .map(drop)
             };
-            let other = insert(&Fields { key_part: key_part(&bytes[..=len]), ..fields });
-            assert!(matches!(other, Err(Error::Corruption(_))), "{len}: {other:?}");
+            let other = insert(&Fields {
+                key_part: key_part(&bytes[..=len]),
+                ..fields
+            });
+            assert!(
+                matches!(other, Err(Error::Corruption(_))),
+                "{len}: {other:?}"
+            );
             insert(&fields).unwrap();
         }
         let mut at = search.sentinel;

@@ -9,11 +9,14 @@
 //!   back word  target (32) | tag (16) | header check (16)
 //!   digests    key digest, value digest: `protection bytes` each
 //! ```
-//! * LAYOUT-1: everything but the links and the upper 48 bits of the back word is immutable once the node is published.
-//! * LAYOUT-2: lengths and offsets have explicit widths; an arena unit is 8 bytes, so 32 bits reach 32 GiB.
-//! * LAYOUT-3: a chunk starts at a cache line of 64 bytes and at a multiple of 8 units, so a unit's line is its
-//!   offset / 8. The level-0 link of a node and the back word of a node that it ever named lie in two lines: units
-//!   are left free before the one that is built later. A sentinel's back word has a line without any other word.
+//! * LAYOUT-1: everything but the links and the upper 48 bits of the back word is immutable once
+//!   the node is published.
+//! * LAYOUT-2: lengths and offsets have explicit widths; an arena unit is 8 bytes, so 32 bits reach
+//!   32 GiB.
+//! * LAYOUT-3: a chunk starts at a cache line of 64 bytes and at a multiple of 8 units, so a unit's
+//!   line is its offset / 8. The level-0 link of a node and the back word of a node that it ever
+//!   named lie in two lines: units are left free before the one that is built later. A sentinel's
+//!   back word has a line without any other word.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -53,15 +56,17 @@ pub(crate) const KEY_LEN_MAX: u64 = (1 << 24) - 1;
 /// Longest value, in bytes.
 pub(crate) const VALUE_LEN_MAX: u64 = (1 << 32) - 1;
 
-const _: () =
-    assert!(BACK_AT.is_multiple_of(UNIT) && SEQUENCE_AT.is_multiple_of(UNIT) && HEADER == REVISION_AT + 4);
+const _: () = assert!(
+    BACK_AT.is_multiple_of(UNIT) && SEQUENCE_AT.is_multiple_of(UNIT) && HEADER == REVISION_AT + 4
+);
 
-/// Most units that are left free before a node whose writer owns the units after it: its link stands at least two
-/// units after the back word of a node that was written before it, in the same line.
+/// Most units that are left free before a node whose writer owns the units after it: its link
+/// stands at least two units after the back word of a node that was written before it, in the same
+/// line.
 pub(crate) const PAD_UNITS_MAX: u32 = LINE_UNITS - 2;
 
-/// The most arena bytes that an entry of these lengths takes, at any height, place and protection. `u64::MAX` if the
-/// sum of the lengths overflows.
+/// The most arena bytes that an entry of these lengths takes, at any height, place and protection.
+/// `u64::MAX` if the sum of the lengths overflows.
 pub(crate) const fn entry_bytes_max(key_len: u64, value_len: u64) -> u64 {
     let fixed = ((HEIGHT_MAX + PAD_UNITS_MAX as usize) * UNIT + HEADER + 16) as u64;
     let bytes = fixed.saturating_add(key_len).saturating_add(value_len);
@@ -71,17 +76,20 @@ pub(crate) const fn entry_bytes_max(key_len: u64, value_len: u64) -> u64 {
     }
 }
 
-// Tower heights: branching e, a pure function of the table's seed, the key's hash, the sequence number and the
-// revision.
+// Tower heights: branching e, a pure function of the table's seed, the key's hash, the sequence
+// number and the revision.
 //
-// * HEIGHT-1: the same (seed, key, sequence, revision) always gets the same height, so a run replays and a scrub can
-//   recompute it. Entries that replace each other differ in their revisions: a search passes them on upper levels.
-// * HEIGHT-2: P(height > n) = e^-n. Branching e visits a tenth fewer nodes than branching 4 (measured in pairs).
+// * HEIGHT-1: the same (seed, key, sequence, revision) always gets the same height, so a run
+//   replays and a scrub can recompute it. Entries that replace each other differ in their
+//   revisions: a search passes them on upper levels.
+// * HEIGHT-2: P(height > n) = e^-n. Branching e visits a tenth fewer nodes than branching 4
+//   (measured in pairs).
 
 /// Element n is e^-(n+1) as a fraction of 2^64.
 const THRESHOLDS: [u64; HEIGHT_MAX - 1] = {
     let mut thresholds = [0; HEIGHT_MAX - 1];
-    // 2^64 / e, then by e again and again; integer division keeps 40 significant bits at the top of a short tower.
+    // 2^64 / e, then by e again and again; integer division keeps 40 significant bits at the top of
+    // a short tower.
     let mut n = 0;
     let mut value: u128 = (u64::MAX as u128) << 32;
     while n < thresholds.len() {
@@ -127,7 +135,9 @@ impl Towers {
 /// The height of a node in dense towers.
 #[inline(always)]
 fn tower_height(secret: Secret, key_part: u64, sequence: u64, revision: u32) -> u32 {
-    let version = sequence.wrapping_add(u64::from(revision) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let version = sequence
+        .wrapping_add(u64::from(revision) << 40)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let draw = mix(key_part ^ version, secret.height_seed());
     let mut height = 1;
     for threshold in THRESHOLDS {
@@ -150,7 +160,8 @@ fn tower_height(secret: Secret, key_part: u64, sequence: u64, revision: u32) -> 
 // ```
 // All words but the bases and sizes of chunks and the three flags are set while the table is made.
 //
-// Any thread may read. The lock of the arena's owners guards bases and sizes; a flag is only ever set to 1.
+// Any thread may read. The lock of the arena's owners guards bases and sizes; a flag is only ever
+// set to 1.
 
 /// Smallest and largest distance B, as a power of two of units: 64 KiB and 2 GiB.
 pub(crate) const SHIFT_MIN: u32 = 13;
@@ -212,7 +223,8 @@ impl Head {
         (kind == Kind::RANGE_DELETE) == (self == Head::Ranges)
     }
 
-    /// The sentinel. Its links stand before it, and its back word has a line without any other word (LAYOUT-3).
+    /// The sentinel. Its links stand before it, and its back word has a line without any other word
+    /// (LAYOUT-3).
     #[inline(always)]
     pub(crate) const fn sentinel(self) -> u32 {
         match self {
@@ -234,7 +246,8 @@ pub(crate) const FIRST_UNITS: u32 = 4096;
 #[cfg(loom)]
 pub(crate) const FIRST_UNITS: u32 = 256;
 
-const _: () = assert!(HEADS_UNITS.is_multiple_of(LINE_UNITS) && HEADS_UNITS + FIRST_UNITS <= 1 << SHIFT_MIN);
+const _: () =
+    assert!(HEADS_UNITS.is_multiple_of(LINE_UNITS) && HEADS_UNITS + FIRST_UNITS <= 1 << SHIFT_MIN);
 
 /// The control word `SHAPE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -270,7 +283,9 @@ impl Control {
     pub(crate) fn new(secret: Secret, shape: Shape) -> Control {
         let word = Salt::new(secret, NAME).0;
         let salt = Salt::of_word(word);
-        let control = Control { words: ControlWords::new(salt) };
+        let control = Control {
+            words: ControlWords::new(salt),
+        };
         control.words.set(salt, ControlWord::SALT.0, word);
         control.set(ControlWord::MASK, secret.mask);
         control.set(ControlWord::FACTOR, secret.factor);
@@ -309,7 +324,10 @@ impl Control {
 
     /// The seed of tags.
     pub(crate) fn secret(&self) -> Result<Secret, Corruption> {
-        Ok(Secret { mask: self.get(ControlWord::MASK)?, factor: self.get(ControlWord::FACTOR)? })
+        Ok(Secret {
+            mask: self.get(ControlWord::MASK)?,
+            factor: self.get(ControlWord::FACTOR)?,
+        })
     }
 
     /// Sets a word that was 0. Threads that set one word at a time set it to one value.
@@ -323,15 +341,18 @@ impl Control {
     }
 }
 
-// The mapping of units to chunks: chunk 0 begins after the heads, chunk 1 at B, and each later chunk is twice as
-// large as the one before.
+// The mapping of units to chunks: chunk 0 begins after the heads, chunk 1 at B, and each later
+// chunk is twice as large as the one before.
 //
 // B is a power of two, `1 << shift`. See the picture in `arena.rs`. Pure functions.
 
 /// The shift of a table with this write buffer.
 pub(crate) fn shift_of(write_buffer_size: u64) -> u32 {
     let units = write_buffer_size.div_ceil(UNIT as u64).max(1);
-    units.next_power_of_two().trailing_zeros().clamp(SHIFT_MIN, SHIFT_MAX)
+    units
+        .next_power_of_two()
+        .trailing_zeros()
+        .clamp(SHIFT_MIN, SHIFT_MAX)
 }
 
 /// Bytes of chunk 1 of a table with this write buffer.
@@ -342,7 +363,11 @@ pub(crate) fn first_chunk_bytes(write_buffer_size: u64) -> usize {
 /// First unit of a chunk's range.
 #[inline(always)]
 pub(crate) fn chunk_start(index: usize, shift: u32) -> u64 {
-    if index == 0 { HEADS_UNITS as u64 } else { 1u64 << (shift as usize + index - 1) }
+    if index == 0 {
+        HEADS_UNITS as u64
+    } else {
+        1u64 << (shift as usize + index - 1)
+    }
 }
 
 /// The chunk whose range a unit lies in.
@@ -355,12 +380,13 @@ pub(crate) fn chunk_of(offset: u32, shift: u32) -> usize {
 /// The chunk of a range of units, and the range in bytes from the chunk's start.
 pub(crate) fn bytes_in_chunk(units: Range<u32>, shift: u32) -> (usize, Range<usize>) {
     let chunk = chunk_of(units.start, shift);
-    let byte = |unit: u32| u64::from(unit).saturating_sub(chunk_start(chunk, shift)) as usize * UNIT;
+    let byte =
+        |unit: u32| u64::from(unit).saturating_sub(chunk_start(chunk, shift)) as usize * UNIT;
     (chunk, byte(units.start)..byte(units.end))
 }
 
-/// Whether units from `start` on directly follow a range that ends at `end`. The first unit of a chunk follows
-/// nothing, because chunks are adjacent in numbers but not in memory.
+/// Whether units from `start` on directly follow a range that ends at `end`. The first unit of a
+/// chunk follows nothing, because chunks are adjacent in numbers but not in memory.
 #[inline]
 pub(crate) fn continues(start: u32, end: u32, shift: u32) -> bool {
     let first_of_chunk = start.is_power_of_two() && start >> shift != 0;
@@ -390,21 +416,36 @@ mod tests {
         }
     }
 
-    /// CONTROL-WORD-3: words, checks and lines of them that change places with others, or are copied over them.
+    /// CONTROL-WORD-3: words, checks and lines of them that change places with others, or are
+    /// copied over them.
     #[test]
     fn no_word_is_believed_in_the_place_of_another() {
         for seed in 0..4 {
-            let control = Control::new(Secret::from_seed(seed), Shape::new(Width::new(8).unwrap(), 13));
+            let control = Control::new(
+                Secret::from_seed(seed),
+                Shape::new(Width::new(8).unwrap(), 13),
+            );
             control.set(ControlWord::base(0), 0x7f00_1234_5000 + seed * 0x8000);
             control.set(ControlWord::units(0), FIRST_UNITS.into());
             control.set(ControlWord::HAS_RANGES, 1);
-            let words: Vec<&AtomicU64> =
-                control.words.words(control.salt()).runs().into_iter().flatten().collect();
+            let words: Vec<&AtomicU64> = control
+                .words
+                .words(control.salt())
+                .runs()
+                .into_iter()
+                .flatten()
+                .collect();
             // ORDERING: Relaxed: one thread.
-            let clean: Vec<u64> = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+            let clean: Vec<u64> = words
+                .iter()
+                .map(|word| word.load(Ordering::Relaxed))
+                .collect();
             // ORDERING: Relaxed: one thread.
             let store = |values: &[u64]| {
-                words.iter().zip(values).for_each(|(word, value)| word.store(*value, Ordering::Relaxed))
+                words
+                    .iter()
+                    .zip(values)
+                    .for_each(|(word, value)| word.store(*value, Ordering::Relaxed))
             };
             let judge = |changed: &[u64], what: &dyn std::fmt::Debug| {
                 store(changed);
@@ -417,9 +458,12 @@ mod tests {
                 }
                 store(&clean);
             };
-            for (from, to) in (0..2 * COUNT).flat_map(|from| (0..2 * COUNT).map(move |to| (from, to))) {
-                for len in
-                    [1, LINE_UNITS as usize, COUNT].into_iter().filter(|len| from.max(to) + len <= 2 * COUNT)
+            for (from, to) in
+                (0..2 * COUNT).flat_map(|from| (0..2 * COUNT).map(move |to| (from, to)))
+            {
+                for len in [1, LINE_UNITS as usize, COUNT]
+                    .into_iter()
+                    .filter(|len| from.max(to) + len <= 2 * COUNT)
                 {
                     let mut changed = clean.clone();
                     changed.copy_within(from..from + len, to);

@@ -4,12 +4,13 @@
 //!   a mapping    | 4 KiB pages | huge page | huge page | huge page | huge page |  ...      2 MiB each
 //!                |=== written, or handed out ====|--- backed ahead ----|   not touched
 //! ```
-//! Chunks start zeroed and at a cache line. Large ones are aligned to 2 MiB and, after their first 2 MiB, advised for
-//! huge pages: random reads gain 15 to 40 % from them, and a table that stays small does not pay 2 MiB for one entry.
+//! Chunks start zeroed and at a cache line. Large ones are aligned to 2 MiB and, after their first
+//! 2 MiB, advised for huge pages: random reads gain 15 to 40 % from them, and a table that stays
+//! small does not pay 2 MiB for one entry.
 //!
-//! The system backs a page when it is first touched, and the insert that touches it waits, unless the page was backed
-//! ahead. Backing changes no byte, so writers may be at work in these pages. Linux supports it from 5.14 on;
-//! elsewhere it does nothing, and inserts wait.
+//! The system backs a page when it is first touched, and the insert that touches it waits, unless
+//! the page was backed ahead. Backing changes no byte, so writers may be at work in these pages.
+//! Linux supports it from 5.14 on; elsewhere it does nothing, and inserts wait.
 
 #![forbid(unsafe_code)]
 
@@ -48,14 +49,14 @@ pub(crate) struct Mapping {
     pub(crate) chunk: usize,
     start: usize,
     bytes: usize,
-    /// Number of bytes from its start that are backed, or were for an earlier arena. A thread that backs memory holds the
-    /// lock.
+    /// Number of bytes from its start that are backed, or were for an earlier arena. A thread that
+    /// backs memory holds the lock.
     ahead: Mutex<usize>,
 }
 
 impl Memory {
-    /// `bytes` zeroed bytes (a multiple of 8) for a chunk, or `None` if the system refuses. Returns the owner and the
-    /// address of the first byte, with its provenance exposed.
+    /// `bytes` zeroed bytes (a multiple of 8) for a chunk, or `None` if the system refuses. Returns
+    /// the owner and the address of the first byte, with its provenance exposed.
     pub(crate) fn allocate(chunk: usize, bytes: usize) -> Option<(Memory, usize)> {
         if bytes < MAP_FROM {
             let needed = bytes / 8 + LINE / 8 - 1;
@@ -70,12 +71,24 @@ impl Memory {
             let address = words.as_mut_ptr().expose_provenance();
             return Some((Memory::Heap(words), address.next_multiple_of(LINE)));
         }
-        let mut map =
-            MmapOptions::new().len(bytes.checked_add(HUGE_PAGE)?).no_reserve_swap().map_anon().ok()?;
+        let mut map = MmapOptions::new()
+            .len(bytes.checked_add(HUGE_PAGE)?)
+            .no_reserve_swap()
+            .map_anon()
+            .ok()?;
         let address = map.as_mut_ptr().addr();
         let start = address.next_multiple_of(HUGE_PAGE) - address;
         advise(&map, start, bytes);
-        Some(Mapping { map, chunk, start, bytes, ahead: Mutex::new(0) }.lend(chunk))
+        Some(
+            Mapping {
+                map,
+                chunk,
+                start,
+                bytes,
+                ahead: Mutex::new(0),
+            }
+            .lend(chunk),
+        )
     }
 
     /// The mapping, for chunks that have one.
@@ -88,18 +101,23 @@ impl Memory {
 }
 
 impl Mapping {
-    /// The owner of this memory as a chunk, and the address of the chunk's first byte, with its provenance exposed.
+    /// The owner of this memory as a chunk, and the address of the chunk's first byte, with its
+    /// provenance exposed.
     pub(crate) fn lend(mut self, chunk: usize) -> (Memory, usize) {
         self.chunk = chunk;
         let address = self.map.as_mut_ptr().expose_provenance() + self.start;
         (Memory::Mapping(Arc::new(self)), address)
     }
 
-    /// How many bytes the system backs, if writers have taken the first `used` ones: whole huge pages, because it gives
-    /// those where it can.
+    /// How many bytes the system backs, if writers have taken the first `used` ones: whole huge
+    /// pages, because it gives those where it can.
     pub(crate) fn count_backed(&mut self, used: usize) -> u64 {
         let mut done = self.ahead.lock();
-        *done = used.min(self.bytes).next_multiple_of(HUGE_PAGE).min(self.bytes).max(*done);
+        *done = used
+            .min(self.bytes)
+            .next_multiple_of(HUGE_PAGE)
+            .min(self.bytes)
+            .max(*done);
         *done as u64
     }
 
@@ -108,8 +126,8 @@ impl Mapping {
         self.map[self.start..][..used.min(self.bytes)].fill(0);
     }
 
-    /// Has the system back these bytes of the chunk now, so that no insert waits for them. One huge page at a time,
-    /// so that the kernel's locks are released in between.
+    /// Has the system back these bytes of the chunk now, so that no insert waits for them. One huge
+    /// page at a time, so that the kernel's locks are released in between.
     pub(crate) fn back(&self, bytes: Range<usize>) {
         let (mut from, end) = (bytes.start, bytes.end.min(self.bytes));
         while from < end {
@@ -119,8 +137,8 @@ impl Mapping {
         }
     }
 
-    /// Backs bytes ahead of writers, who have taken the first `used` ones. Returns at once if another thread is in
-    /// it.
+    /// Backs bytes ahead of writers, who have taken the first `used` ones. Returns at once if
+    /// another thread is in it.
     pub(crate) fn back_ahead(&self, used: usize) {
         if let Some(mut done) = self.ahead.try_lock() {
             let wanted = wanted_ahead(used.min(self.bytes), *done);
@@ -130,10 +148,15 @@ impl Mapping {
     }
 }
 
-/// The bytes to back next, if writers have taken `used` bytes and the first `done` ones have been backed: whole huge
-/// pages, as much as is used and at most [`AHEAD_MAX`]. Nothing for a table that fits one page.
+/// The bytes to back next, if writers have taken `used` bytes and the first `done` ones have been
+/// backed: whole huge pages, as much as is used and at most [`AHEAD_MAX`]. Nothing for a table that
+/// fits one page.
 fn wanted_ahead(used: usize, done: usize) -> Range<usize> {
-    let ahead = if used < HUGE_PAGE { 0 } else { used.min(AHEAD_MAX) };
+    let ahead = if used < HUGE_PAGE {
+        0
+    } else {
+        used.min(AHEAD_MAX)
+    };
     let whole = |bytes: usize| bytes - bytes % HUGE_PAGE;
     let end = whole(used + ahead).max(done);
     whole(used).max(done).min(end)..end
@@ -143,7 +166,11 @@ fn wanted_ahead(used: usize, done: usize) -> Range<usize> {
 #[cfg(target_os = "linux")]
 fn advise(map: &MmapMut, offset: usize, bytes: usize) {
     if bytes > 2 * HUGE_PAGE {
-        let _ = map.advise_range(memmap2::Advice::HugePage, offset + HUGE_PAGE, bytes - HUGE_PAGE);
+        let _ = map.advise_range(
+            memmap2::Advice::HugePage,
+            offset + HUGE_PAGE,
+            bytes - HUGE_PAGE,
+        );
     }
 }
 
@@ -166,19 +193,22 @@ fn back(_map: &MmapMut, _offset: usize, _bytes: usize) {}
 //                        |
 //                        +--> unmapped: enough are kept, it has another size, or nobody keeps any
 // ```
-// The pages of a chunk stay backed, so a writer that touches them again does not wait for the system.
+// The pages of a chunk stay backed, so a writer that touches them again does not wait for the
+// system.
 //
-// * RECYCLER-1: a chunk is handed out only after every byte that its last arena had handed out was zeroed. So it is like
-//   fresh memory (ARENA-5): a new table with the same seed finds nothing that verifies.
-// * RECYCLER-2: a chunk comes from the drop of its arena. So nothing is borrowed from it, and no pinned value is in it.
+// * RECYCLER-1: a chunk is handed out only after every byte that its last arena had handed out was
+//   zeroed. So it is like fresh memory (ARENA-5): a new table with the same seed finds nothing that
+//   verifies.
+// * RECYCLER-2: a chunk comes from the drop of its arena. So nothing is borrowed from it, and no
+//   pinned value is in it.
 // * RECYCLER-3: the lock is held for a few instructions: memory is zeroed and unmapped without it.
 //
 // Any thread.
 
-/// Keeps the memory of dropped tables for new ones, which find memory backed that an earlier table had touched. An engine keeps the
-/// recycler, and gives it to the options of its tables:
-/// [`MemTableOptions::with_recycler`](crate::MemTableOptions::with_recycler). A table keeps none: what is left when the recycler is
-/// dropped goes back to the system.
+/// Keeps the memory of dropped tables for new ones, which find memory backed that an earlier table
+/// had touched. An engine keeps the recycler, and gives it to the options of its tables:
+/// [`MemTableOptions::with_recycler`](crate::MemTableOptions::with_recycler). A table keeps none:
+/// what is left when the recycler is dropped goes back to the system.
 ///
 /// ```
 /// use paranoid_memtable::{ArenaRecycler, MemTable, MemTableOptions};
@@ -204,7 +234,8 @@ pub struct ArenaRecycler {
 
 #[derive(Default)]
 struct Kept {
-    /// Number of chunks that are kept, those that are being zeroed included, and their backed bytes.
+    /// Number of chunks that are kept, those that are being zeroed included, and their backed
+    /// bytes.
     chunks: u64,
     backed: u64,
     /// Chunks, and how many bytes from the start of each are to be zeroed.
@@ -213,11 +244,12 @@ struct Kept {
 }
 
 impl ArenaRecycler {
-    /// Keeps the memory of at most `tables_max` dropped tables with this write buffer size: of each its first large chunk,
-    /// a write buffer rounded up to a power of two.
+    /// Keeps the memory of at most `tables_max` dropped tables with this write buffer size: of each
+    /// its first large chunk, a write buffer rounded up to a power of two.
     ///
     /// # Errors
-    /// `InvalidArgument` for tables with a write buffer below 256 KiB, whose memory comes from the heap, unless none are kept.
+    /// `InvalidArgument` for tables with a write buffer below 256 KiB, whose memory comes from the
+    /// heap, unless none are kept.
     pub fn new(write_buffer_size: u64, tables_max: u64) -> Result<Arc<Self>> {
         let chunk_bytes = first_chunk_bytes(write_buffer_size);
         if tables_max > 0 && chunk_bytes < MAPPED_MIN {
@@ -225,13 +257,19 @@ impl ArenaRecycler {
                 "memory is recycled with a write buffer of at least 256 KiB, not {write_buffer_size} bytes"
             )));
         }
-        Ok(Arc::new(ArenaRecycler { chunk_bytes, chunks_max: tables_max, kept: Mutex::new(Kept::default()) }))
+        Ok(Arc::new(ArenaRecycler {
+            chunk_bytes,
+            chunks_max: tables_max,
+            kept: Mutex::new(Kept::default()),
+        }))
     }
 
     /// Takes the chunk of a dropped arena that has handed out its first `used` bytes (RECYCLER-2).
     fn put(&self, mapping: Arc<Mapping>, used: usize) {
         // An arena lends it for the length of a call, so a dropped one is the only owner.
-        let Some(mut mapping) = Arc::into_inner(mapping) else { return };
+        let Some(mut mapping) = Arc::into_inner(mapping) else {
+            return;
+        };
         let backed = mapping.count_backed(used);
         let mut kept = self.kept.lock();
         if mapping.bytes == self.chunk_bytes && kept.chunks < self.chunks_max {
@@ -244,9 +282,11 @@ impl ArenaRecycler {
         }
     }
 
-    /// Zeroes what dropped tables left here, so that new tables can have it. O(bytes): a call for a thread that flushes.
+    /// Zeroes what dropped tables left here, so that new tables can have it. O(bytes): a call for a
+    /// thread that flushes.
     pub fn zero(&self) {
-        // RECYCLER-1. A call of its own, so that the lock is not held while a mapping is zeroed and put back.
+        // RECYCLER-1. A call of its own, so that the lock is not held while a mapping is zeroed and
+        // put back.
         let next = || self.kept.lock().used.pop();
         while let Some((mut mapping, used)) = next() {
             mapping.zero(used);
@@ -280,18 +320,33 @@ pub(crate) fn take_or_allocate(
     chunk: usize,
     bytes: usize,
 ) -> Option<(Memory, usize)> {
-    let kept = recycler.upgrade().and_then(|recycler| recycler.take(chunk, bytes));
+    let kept = recycler
+        .upgrade()
+        .and_then(|recycler| recycler.take(chunk, bytes));
     kept.or_else(|| Memory::allocate(chunk, bytes))
 }
 
-/// Puts away the memory of an arena that is being dropped, and had handed out so many units of each chunk.
-pub(crate) fn hand_on(recycler: &Weak<ArenaRecycler>, owners: &Mutex<Vec<Memory>>, used: &[AtomicU64]) {
-    let Some(recycler) = recycler.upgrade() else { return };
+/// Puts away the memory of an arena that is being dropped, and had handed out so many units of each
+/// chunk.
+pub(crate) fn hand_on(
+    recycler: &Weak<ArenaRecycler>,
+    owners: &Mutex<Vec<Memory>>,
+    used: &[AtomicU64],
+) {
+    let Some(recycler) = recycler.upgrade() else {
+        return;
+    };
     for memory in owners.lock().drain(..) {
         if let Memory::Mapping(mapping) = memory {
-            // ORDERING: Relaxed: the last owner of the arena drops it, after everything that writers did.
+            // ORDERING: Relaxed: the last owner of the arena drops it, after everything that
+            // writers did.
             let units = used[mapping.chunk].load(Ordering::Relaxed);
-            recycler.put(mapping, usize::try_from(units).unwrap_or(usize::MAX).saturating_mul(UNIT));
+            recycler.put(
+                mapping,
+                usize::try_from(units)
+                    .unwrap_or(usize::MAX)
+                    .saturating_mul(UNIT),
+            );
         }
     }
 }
@@ -307,7 +362,10 @@ mod tests {
             if at % every == 0 {
                 let wanted = wanted_ahead(used, done);
                 let ahead = wanted.end.saturating_sub(used);
-                assert!(wanted.end == done || ahead <= used.min(AHEAD_MAX), "{used}: {wanted:?}");
+                assert!(
+                    wanted.end == done || ahead <= used.min(AHEAD_MAX),
+                    "{used}: {wanted:?}"
+                );
                 assert!(wanted.is_empty() || used >= HUGE_PAGE, "{used}: {wanted:?}");
                 assert!(
                     wanted.end >= done && wanted.start >= done.min(wanted.end),
@@ -317,7 +375,10 @@ mod tests {
                 // No page between the writers and the end is skipped.
                 assert!(wanted.start <= done.max(used), "{used}: {wanted:?}, {done}");
                 done = wanted.end;
-                assert!(used < HUGE_PAGE || done >= used - used % HUGE_PAGE + HUGE_PAGE, "{used}: {done}");
+                assert!(
+                    used < HUGE_PAGE || done >= used - used % HUGE_PAGE + HUGE_PAGE,
+                    "{used}: {done}"
+                );
                 assert!(wanted_ahead(used, done).is_empty(), "{used}: at once again");
             }
             used += step;
@@ -331,8 +392,15 @@ mod tests {
                 walk(step, every);
             }
         }
-        assert!([0, 1, HUGE_PAGE - 1].into_iter().all(|used| wanted_ahead(used, 0).is_empty()));
+        assert!(
+            [0, 1, HUGE_PAGE - 1]
+                .into_iter()
+                .all(|used| wanted_ahead(used, 0).is_empty())
+        );
         assert_eq!(wanted_ahead(HUGE_PAGE, 0), HUGE_PAGE..2 * HUGE_PAGE);
-        assert_eq!(wanted_ahead(100 * HUGE_PAGE + 1, 0), 100 * HUGE_PAGE..104 * HUGE_PAGE);
+        assert_eq!(
+            wanted_ahead(100 * HUGE_PAGE + 1, 0),
+            100 * HUGE_PAGE..104 * HUGE_PAGE
+        );
     }
 }

@@ -2,7 +2,10 @@
 
 pub(crate) mod layout;
 pub(crate) mod memory;
-#[expect(clippy::module_inception, reason = "the room is named after what it is for")]
+#[expect(
+    clippy::module_inception,
+    reason = "the room is named after what it is for"
+)]
 pub(crate) mod arena;
 pub(crate) mod node;
 pub(crate) mod witness;

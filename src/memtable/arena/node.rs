@@ -4,11 +4,12 @@
 //!   offset --locate--> header words --header check--> lengths --end inside the chunk--> key --key digest--> value
 //! ```
 //! Invariants:
-//! * NODE-1: a `Node` exists only if the entry ends inside its chunk, and its header check matched at its own offset;
-//!   one that was opened without that check may only be verified (`open_as`), or compared once it was (`reload`).
+//! * NODE-1: a `Node` exists only if the entry ends inside its chunk, and its header check matched
+//!   at its own offset; one that was opened without that check may only be verified (`open_as`), or
+//!   compared once it was (`reload`).
 //! * NODE-2: lengths are read once, and the value that was checked is the one that is used.
-//! * NODE-3: a `Verified` exists only if the key digest matched, or the width is 0. Only a `Verified` gives out
-//!   values.
+//! * NODE-3: a `Verified` exists only if the key digest matched, or the width is 0. Only a
+//!   `Verified` gives out values.
 //! * NODE-4: links and back words are atomics. They are followed only through `witness.rs`, after
 //!   their tag matched.
 //!
@@ -26,8 +27,8 @@ use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::digest::{
-    FixedFields, Kvos, Protected, StoredProtection, UNROLLED, Width, key_part, single_bit, value_part,
-    value_part_here,
+    FixedFields, Kvos, Protected, StoredProtection, UNROLLED, Width, key_part, single_bit,
+    value_part, value_part_here,
 };
 use crate::key::{KeyComparator, Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::{Arena, View};
@@ -44,7 +45,8 @@ use crate::memtable::arena::layout::BACK_AT;
 pub(crate) struct Node<'a> {
     key_address: usize,
     lengths: Lengths,
-    /// Address in arena units (32) | revision (32), in one word: two halves would be joined in memory whenever it is copied.
+    /// Address in arena units (32) | revision (32), in one word: two halves would be joined in
+    /// memory whenever it is copied.
     place: u64,
     fixed: FixedFields,
     arena: PhantomData<&'a ()>,
@@ -60,8 +62,8 @@ pub(crate) struct Verified<'a> {
 /// Reads a word of a header.
 ///
 /// # Safety
-/// `address` must be aligned for `T`, inside a live chunk (ARENA-1, ARENA-2), and hold bytes that nothing writes
-/// plainly (ARENA-3).
+/// `address` must be aligned for `T`, inside a live chunk (ARENA-1, ARENA-2), and hold bytes that
+/// nothing writes plainly (ARENA-3).
 #[inline(always)]
 unsafe fn read<T: Copy>(address: usize) -> T {
     let pointer = std::ptr::with_exposed_provenance::<T>(address);
@@ -76,34 +78,65 @@ impl<'a> View<'a> {
         self.try_open_with_back(offset).map(|(node, _)| node)
     }
 
-    /// Opens the node at `offset`, and returns the target of its back link as a hint, whose tag was not compared.
+    /// Opens the node at `offset`, and returns the target of its back link as a hint, whose tag was
+    /// not compared.
     #[inline(always)]
     pub(crate) fn try_open_with_back(&self, offset: u32) -> Option<(Node<'a>, u32)> {
-        let ((address, available), Header { lengths, sequence, revision }) = self.stored_header(offset)?;
+        let (
+            (address, available),
+            Header {
+                lengths,
+                sequence,
+                revision,
+            },
+        ) = self.stored_header(offset)?;
         let back = self.back_word_at(offset, address);
         let (fixed, check) = self.secret.header(offset, lengths.0, sequence, revision);
         if back.header_check() != check || entry_end(self.width, lengths) > available as u64 {
             return None;
         }
         let (key_address, place) = (address + key_at(self.width), place_of(offset, revision));
-        Some((Node { key_address, lengths, place, fixed, arena: PhantomData }, back.target()))
+        Some((
+            Node {
+                key_address,
+                lengths,
+                place,
+                fixed,
+                arena: PhantomData,
+            },
+            back.target(),
+        ))
     }
 
     /// Lengths and sequence number as they are stored, not checked.
     #[inline(always)]
     pub(crate) fn stored_fields(&self, offset: u32) -> Option<(Lengths, SequenceNumber)> {
-        self.stored_header(offset).map(|(_, Header { lengths, sequence, .. })| (lengths, sequence))
+        self.stored_header(offset).map(
+            |(
+                _,
+                Header {
+                    lengths, sequence, ..
+                },
+            )| (lengths, sequence),
+        )
     }
 
     /// A node that was verified before, as it is stored now: loaded anew, no header check is made.
     #[inline(always)]
     pub(crate) fn reload(&self, offset: u32) -> Option<Node<'a>> {
-        let (at, Header { lengths, sequence, revision }) = self.stored_header(offset)?;
+        let (
+            at,
+            Header {
+                lengths,
+                sequence,
+                revision,
+            },
+        ) = self.stored_header(offset)?;
         self.node_of(at, place_of(offset, revision), lengths, sequence)
     }
 
-    /// The fields of the header at `offset`, not checked, with its address and the number of bytes from there to the end
-    /// of its chunk.
+    /// The fields of the header at `offset`, not checked, with its address and the number of bytes
+    /// from there to the end of its chunk.
     #[inline(always)]
     fn stored_header(&self, offset: u32) -> Option<((usize, usize), Header)> {
         let (address, available) = self.locate(offset)?;
@@ -118,19 +151,40 @@ impl<'a> View<'a> {
         let sequence = unsafe { read::<u64>(address + SEQUENCE_AT) };
         // SAFETY: ARENA-2: inside the same HEADER bytes, aligned to 4; LAYOUT-1: immutable.
         let revision = unsafe { read::<u32>(address + REVISION_AT) };
-        Some(((address, available), Header { lengths, sequence, revision }))
+        Some((
+            (address, available),
+            Header {
+                lengths,
+                sequence,
+                revision,
+            },
+        ))
     }
 
-    /// The node with these fields, if the entry then ends inside its chunk. It was verified before, or must be verified:
-    /// no header check is made.
+    /// The node with these fields, if the entry then ends inside its chunk. It was verified before,
+    /// or must be verified: no header check is made.
     #[inline(always)]
-    fn node_of(&self, at: (usize, usize), place: u64, lengths: Lengths, sequence: u64) -> Option<Node<'a>> {
+    fn node_of(
+        &self,
+        at: (usize, usize),
+        place: u64,
+        lengths: Lengths,
+        sequence: u64,
+    ) -> Option<Node<'a>> {
         let (address, available) = at;
         if entry_end(self.width, lengths) > available as u64 {
             return None;
         }
-        let (fixed, _) = self.secret.header((place >> 32) as u32, lengths.0, sequence, place as u32);
-        Some(Node { key_address: address + key_at(self.width), lengths, place, fixed, arena: PhantomData })
+        let (fixed, _) =
+            self.secret
+                .header((place >> 32) as u32, lengths.0, sequence, place as u32);
+        Some(Node {
+            key_address: address + key_at(self.width),
+            lengths,
+            place,
+            fixed,
+            arena: PhantomData,
+        })
     }
 
     /// The back word of the node at an address that has room for a header.
@@ -138,10 +192,12 @@ impl<'a> View<'a> {
     #[inline(always)]
     fn back_word_at(&self, _offset: u32, address: usize) -> BackWord {
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(address + BACK_AT);
-        // SAFETY: ARENA-2: the caller checked that a header fits; ARENA-4: back words are only accessed as atomics.
+        // SAFETY: ARENA-2: the caller checked that a header fits; ARENA-4: back words are only
+        // accessed as atomics.
         let word = unsafe { AtomicU64::from_ptr(pointer) };
-        // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here.
-        // A back link that was read without Acquire is compared with a node, and never followed.
+        // ORDERING: Relaxed: the header check in it is immutable and was published with the link
+        // that led here. A back link that was read without Acquire is compared with a node, and
+        // never followed.
         BackWord(word.load(Ordering::Relaxed))
     }
 
@@ -154,7 +210,8 @@ impl<'a> View<'a> {
     /// The node at an offset, or a report of what is wrong with its header.
     #[inline(never)]
     pub(crate) fn open(&self, offset: u32) -> Result<Node<'a>, Corruption> {
-        self.try_open(offset).ok_or_else(|| self.header_report(offset))
+        self.try_open(offset)
+            .ok_or_else(|| self.header_report(offset))
     }
 
     /// The report for a node that `try_open` refused.
@@ -166,26 +223,47 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The stored fields that a header check covers (lengths, sequence number, revision), and the check.
+    /// The stored fields that a header check covers (lengths, sequence number, revision), and the
+    /// check.
     #[cold]
     pub(super) fn raw_header(&self, offset: u32) -> Option<([u8; HEADER_FIELDS], u16)> {
-        let (_, Header { lengths, sequence, revision }) = self.stored_header(offset)?;
+        let (
+            _,
+            Header {
+                lengths,
+                sequence,
+                revision,
+            },
+        ) = self.stored_header(offset)?;
         let mut fields = [0u8; HEADER_FIELDS];
         fields[..8].copy_from_slice(&lengths.0.to_le_bytes());
         fields[8..16].copy_from_slice(&sequence.to_le_bytes());
         fields[16..].copy_from_slice(&revision.to_le_bytes());
-        Some((fields, self.back_word(offset).map_or(0, BackWord::header_check)))
+        Some((
+            fields,
+            self.back_word(offset).map_or(0, BackWord::header_check),
+        ))
     }
 
-    /// The node at `offset` with these header fields, if the entry then ends inside its chunk. It must be verified,
-    /// because no header check was made.
+    /// The node at `offset` with these header fields, if the entry then ends inside its chunk. It
+    /// must be verified, because no header check was made.
     #[cold]
     pub(super) fn open_as(&self, offset: u32, fields: &[u8; HEADER_FIELDS]) -> Option<Node<'a>> {
-        let Header { lengths, sequence, revision } = unpacked(fields);
-        self.node_of(self.locate(offset)?, place_of(offset, revision), lengths, sequence)
+        let Header {
+            lengths,
+            sequence,
+            revision,
+        } = unpacked(fields);
+        self.node_of(
+            self.locate(offset)?,
+            place_of(offset, revision),
+            lengths,
+            sequence,
+        )
     }
 
-    /// The target of a back link whose tag was not compared; to be compared with a node, not followed.
+    /// The target of a back link whose tag was not compared; to be compared with a node, not
+    /// followed.
     #[inline(always)]
     pub(crate) fn back_target(&self, node: u32) -> Option<u32> {
         self.back_word(node).map(BackWord::target)
@@ -200,22 +278,35 @@ impl<'a> View<'a> {
 
     #[inline(always)]
     fn back_word(&self, node: u32) -> Option<BackWord> {
-        // ORDERING: Relaxed: the header check in it is immutable and was published with the link that led here; the
-        // target is only compared with a node.
+        // ORDERING: Relaxed: the header check in it is immutable and was published with the link
+        // that led here; the target is only compared with a node.
         Some(BackWord(self.back_slot(node)?.load(Ordering::Relaxed)))
     }
 
     #[cold]
     fn bad_header(self, offset: u32, fields: &[u8; HEADER_FIELDS], stored: u16) -> Corruption {
         let check = |fields: &[u8; HEADER_FIELDS]| {
-            let Header { lengths, sequence, revision } = unpacked(fields);
+            let Header {
+                lengths,
+                sequence,
+                revision,
+            } = unpacked(fields);
             self.secret.header(offset, lengths.0, sequence, revision).1
         };
         let expected = u64::from(check(fields));
-        let mut report = Corruption::new(Place::Header, bytes_of(offset), expected, u64::from(stored))
-            .with_sequence(unpacked(fields).sequence);
-        let bit = single_bit(fields, |bytes| bytes.try_into().is_ok_and(|fields| check(fields) == stored));
-        report.flipped_bit = bit.map(|bit| if bit >= 128 { bit - 128 + 8 * REVISION_AT as u64 } else { bit });
+        let mut report =
+            Corruption::new(Place::Header, bytes_of(offset), expected, u64::from(stored))
+                .with_sequence(unpacked(fields).sequence);
+        let bit = single_bit(fields, |bytes| {
+            bytes.try_into().is_ok_and(|fields| check(fields) == stored)
+        });
+        report.flipped_bit = bit.map(|bit| {
+            if bit >= 128 {
+                bit - 128 + 8 * REVISION_AT as u64
+            } else {
+                bit
+            }
+        });
         report
     }
 }
@@ -249,7 +340,8 @@ impl<'a> Node<'a> {
     #[inline(always)]
     pub(crate) fn key(&self) -> &'a [u8] {
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address);
-        // SAFETY: NODE-1: the entry ends inside its chunk, which lives as long as 'a (ARENA-1); LAYOUT-1: immutable.
+        // SAFETY: NODE-1: the entry ends inside its chunk, which lives as long as 'a (ARENA-1);
+        // LAYOUT-1: immutable.
         unsafe { std::slice::from_raw_parts(pointer, self.lengths.key_len()) }
     }
 
@@ -285,14 +377,19 @@ impl<'a> Node<'a> {
     /// Whether a digest is the stored one, as far as that is stored. Most tables store all of it.
     #[inline(always)]
     fn has_digest(&self, which: usize, digest: u64, width: Width) -> bool {
-        let digest = if width.bytes == 8 { digest } else { digest & width.mask() };
+        let digest = if width.bytes == 8 {
+            digest
+        } else {
+            digest & width.mask()
+        };
         digest == self.stored_digest(width, which)
     }
 
     #[inline(always)]
     fn stored_digest(&self, width: Width, which: usize) -> u64 {
         let width = width.bytes;
-        let pointer = std::ptr::with_exposed_provenance::<u8>(self.key_address - (2 - which) * width);
+        let pointer =
+            std::ptr::with_exposed_provenance::<u8>(self.key_address - (2 - which) * width);
         if width == 8 {
             // SAFETY: NODE-1: both digests lie right before the key; LAYOUT-1: immutable.
             return u64::from_le(unsafe { pointer.cast::<u64>().read_unaligned() });
@@ -310,22 +407,32 @@ impl<'a> Node<'a> {
         self.try_verify_as(self.key(), view)
     }
 
-    /// [`try_verify`](Self::try_verify) with the hash of bytes that were compared with the key and are the same: a caller's key,
-    /// which can be hashed while the node is on its way.
+    /// [`try_verify`](Self::try_verify) with the hash of bytes that were compared with the key and
+    /// are the same: a caller's key, which can be hashed while the node is on its way.
     #[inline(always)]
     pub(crate) fn try_verify_as(self, same: &[u8], view: &View<'_>) -> Option<Verified<'a>> {
         let width = view.width;
         if width.bytes == 0 {
-            return Some(Verified { node: self, key_part: 0 });
+            return Some(Verified {
+                node: self,
+                key_part: 0,
+            });
         }
         let (key_part, digest) = self.key_digest(same);
-        self.has_digest(0, digest, width).then_some(Verified { node: self, key_part })
+        self.has_digest(0, digest, width).then_some(Verified {
+            node: self,
+            key_part,
+        })
     }
 
     /// The stored key digest, which sums add up; 0 if none is stored.
     #[inline]
     pub(crate) fn stored_key_digest(&self, view: &View<'_>) -> u64 {
-        if view.width.bytes == 0 { 0 } else { self.stored_digest(view.width, 0) }
+        if view.width.bytes == 0 {
+            0
+        } else {
+            self.stored_digest(view.width, 0)
+        }
     }
 
     /// Whether the stored key digest is that of this key with the node's other fields.
@@ -338,21 +445,30 @@ impl<'a> Node<'a> {
     #[cold]
     pub(super) fn value_vouches(&self, view: &View<'_>) -> bool {
         let key_part = key_part(self.key());
-        self.has_digest(1, self.fixed.value_digest(value_part(self.value_bytes()), key_part), view.width)
+        self.has_digest(
+            1,
+            self.fixed
+                .value_digest(value_part(self.value_bytes()), key_part),
+            view.width,
+        )
     }
 
     /// This node with its key verified, or a report of what is wrong with it.
     #[inline(never)]
     pub(crate) fn verify(self, view: &View<'_>) -> Result<Verified<'a>, Corruption> {
-        self.try_verify(view).ok_or_else(|| self.bad_key(self.key(), view.width))
+        self.try_verify(view)
+            .ok_or_else(|| self.bad_key(self.key(), view.width))
     }
 
     #[cold]
     fn bad_key(&self, key: &[u8], width: Width) -> Corruption {
-        self.bad_digest((Place::Entry, 0), (key, key_at(width)), width, |key| self.key_digest(key).1)
+        self.bad_digest((Place::Entry, 0), (key, key_at(width)), width, |key| {
+            self.key_digest(key).1
+        })
     }
 
-    /// The report of a stored digest that differs from that of `bytes`, which begin `at` bytes after the node's address.
+    /// The report of a stored digest that differs from that of `bytes`, which begin `at` bytes
+    /// after the node's address.
     #[cold]
     fn bad_digest(
         &self,
@@ -363,8 +479,8 @@ impl<'a> Node<'a> {
     ) -> Corruption {
         let digest = |bytes: &[u8]| digest(bytes) & width.mask();
         let (expected, stored) = (digest(bytes), self.stored_digest(width, which));
-        let mut report =
-            Corruption::new(place, bytes_of(self.offset()), expected, stored).with_sequence(self.sequence());
+        let mut report = Corruption::new(place, bytes_of(self.offset()), expected, stored)
+            .with_sequence(self.sequence());
         report.flipped_bit = if (expected ^ stored).is_power_of_two() {
             let digest_at = HEADER + which * width.bytes;
             Some(8 * digest_at as u64 + u64::from((expected ^ stored).trailing_zeros()))
@@ -424,7 +540,10 @@ impl<'a> Verified<'a> {
     pub(crate) fn value_in(&self, view: &View<'a>) -> Result<BytesIn<'a>, Corruption> {
         let bytes = self.value(view.width)?;
         if self.is_in(view) {
-            Ok(BytesIn { bytes, arena: view.arena() })
+            Ok(BytesIn {
+                bytes,
+                arena: view.arena(),
+            })
         } else {
             Err(no_node(self.node.offset()))
         }
@@ -442,25 +561,33 @@ impl<'a> Verified<'a> {
         self.node.value_bytes()
     }
 
-    /// Verifies key and value, in place or as copies: the key is the one that was verified, and the value digest covers
-    /// key, value and the other fields of this `Verified`.
+    /// Verifies key and value, in place or as copies: the key is the one that was verified, and the
+    /// value digest covers key, value and the other fields of this `Verified`.
     #[inline]
-    pub(crate) fn verify_parts(&self, key: &[u8], value: &[u8], width: Width) -> Result<(), Corruption> {
+    pub(crate) fn verify_parts(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        width: Width,
+    ) -> Result<(), Corruption> {
         if width.bytes > 0 && key_part(key) != self.key_part {
             return Err(self.node.bad_key(key, width));
         }
         self.verify_copy(value, width)
     }
 
-    /// The value if it verifies, where its digest has 8 bytes and it is not long: nothing is called, and no register is saved.
-    /// `None`: `value` tells.
+    /// The value if it verifies, where its digest has 8 bytes and it is not long: nothing is
+    /// called, and no register is saved. `None`: `value` tells.
     #[inline(never)]
     pub(crate) fn try_value(&self, width: Width) -> Option<&'a [u8]> {
         let value = self.node.value_bytes();
         if width.bytes < 8 || value.len() > UNROLLED {
             return None;
         }
-        let digest = self.node.fixed.value_digest(value_part_here(value), self.key_part);
+        let digest = self
+            .node
+            .fixed
+            .value_digest(value_part_here(value), self.key_part);
         (digest == self.node.stored_digest(Width::default(), 1)).then_some(value)
     }
 
@@ -470,15 +597,27 @@ impl<'a> Verified<'a> {
         if width.bytes == 0 {
             return Ok(());
         }
-        let digest = self.node.fixed.value_digest(value_part(value), self.key_part);
-        if self.node.has_digest(1, digest, width) { Ok(()) } else { Err(self.bad_value(value, width)) }
+        let digest = self
+            .node
+            .fixed
+            .value_digest(value_part(value), self.key_part);
+        if self.node.has_digest(1, digest, width) {
+            Ok(())
+        } else {
+            Err(self.bad_value(value, width))
+        }
     }
 
     #[cold]
     fn bad_value(&self, value: &[u8], width: Width) -> Corruption {
-        let digest = |value: &[u8]| self.node.fixed.value_digest(value_part(value), self.key_part);
+        let digest = |value: &[u8]| {
+            self.node
+                .fixed
+                .value_digest(value_part(value), self.key_part)
+        };
         let at = key_at(width) + self.node.lengths.key_len();
-        self.node.bad_digest((Place::Value, 1), (value, at), width, digest)
+        self.node
+            .bad_digest((Place::Value, 1), (value, at), width, digest)
     }
 
     /// The stored digests, without F, to hand on with the entry. Reads no byte of key or value.
@@ -487,9 +626,11 @@ impl<'a> Verified<'a> {
         self.node.fixed.stripped(digest(0), digest(1), width)
     }
 
-    /// The caller's digest of the entry with its sequence number, computed from the bytes as they are now.
+    /// The caller's digest of the entry with its sequence number, computed from the bytes as they
+    /// are now.
     pub(crate) fn carried(&self) -> Protected<Kvos> {
-        Protected::of(self.key(), self.node.value_bytes(), self.kind()).with_sequence(self.node.sequence())
+        Protected::of(self.key(), self.node.value_bytes(), self.kind())
+            .with_sequence(self.node.sequence())
     }
 }
 
@@ -516,19 +657,30 @@ impl Parked {
     #[inline(always)]
     pub(crate) fn new(entry: &Verified<'_>) -> Self {
         let Verified { node, key_part } = *entry;
-        Parked { place: node.place, lengths: node.lengths, sequence: node.sequence(), key_part }
+        Parked {
+            place: node.place,
+            lengths: node.lengths,
+            sequence: node.sequence(),
+            key_part,
+        }
     }
 
-    /// Reopens the node, within bounds (NODE-1), and verifies it: its key must have the hash that it had when it was parked.
-    /// Everything else was kept in the caller's memory.
+    /// Reopens the node, within bounds (NODE-1), and verifies it: its key must have the hash that
+    /// it had when it was parked. Everything else was kept in the caller's memory.
     #[inline(never)]
     pub(crate) fn verify<'a>(&self, view: &View<'a>) -> Result<Verified<'a>, Corruption> {
-        let Parked { place, lengths, sequence, key_part: parked } = *self;
+        let Parked {
+            place,
+            lengths,
+            sequence,
+            key_part: parked,
+        } = *self;
         let at = view.locate(self.offset());
         match at.and_then(|at| view.node_of(at, place, lengths, sequence)) {
-            Some(node) if view.width.bytes == 0 || key_part(node.key()) == parked => {
-                Ok(Verified { node, key_part: parked })
-            }
+            Some(node) if view.width.bytes == 0 || key_part(node.key()) == parked => Ok(Verified {
+                node,
+                key_part: parked,
+            }),
             _ => Err(self.report(view)),
         }
     }
@@ -566,8 +718,9 @@ pub(crate) trait KeepsArena: Send + Sync + 'static {
     fn arena(&self) -> &Arena;
 }
 
-/// Bytes of a verified entry inside the chunks of this arena, which may therefore be pinned. Made only of an entry
-/// whose key is in a chunk of the arena (ARENA-2), so that its value ends inside the same chunk (NODE-1).
+/// Bytes of a verified entry inside the chunks of this arena, which may therefore be pinned. Made
+/// only of an entry whose key is in a chunk of the arena (ARENA-2), so that its value ends inside
+/// the same chunk (NODE-1).
 #[derive(Clone, Copy)]
 pub(crate) struct BytesIn<'a> {
     bytes: &'a [u8],
@@ -601,20 +754,26 @@ impl Pinned {
         })
     }
 
-    /// Pins key and value of an entry, which are adjacent; `None` if `owner` keeps another arena alive.
+    /// Pins key and value of an entry, which are adjacent; `None` if `owner` keeps another arena
+    /// alive.
     #[cfg(feature = "bytes")]
     pub(crate) fn of_entry(owner: Arc<dyn KeepsArena>, entry: &Verified<'_>) -> Option<Pinned> {
         let is_there = entry.is_in(&owner.arena().view().ok()?);
         let len = entry.key().len() + entry.value_unverified().len();
-        is_there.then(|| Pinned { address: entry.node.key_address, len, _owner: owner })
+        is_there.then(|| Pinned {
+            address: entry.node.key_address,
+            len,
+            _owner: owner,
+        })
     }
 }
 
 impl AsRef<[u8]> for Pinned {
     fn as_ref(&self) -> &[u8] {
         let pointer = std::ptr::with_exposed_provenance::<u8>(self.address);
-        // SAFETY: NODE-3: a `BytesIn`, or an entry whose key is at its place, proves that the slice lies inside a
-        // chunk of the arena that `_owner` keeps alive (ARENA-1); LAYOUT-1: immutable.
+        // SAFETY: NODE-3: a `BytesIn`, or an entry whose key is at its place, proves that the slice
+        // lies inside a chunk of the arena that `_owner` keeps alive (ARENA-1); LAYOUT-1:
+        // immutable.
         unsafe { std::slice::from_raw_parts(pointer, self.len) }
     }
 }
@@ -633,7 +792,11 @@ fn unpacked(fields: &[u8; HEADER_FIELDS]) -> Header {
     let lengths = Lengths(u64::from_le_bytes(std::array::from_fn(|i| fields[i])));
     let sequence = u64::from_le_bytes(std::array::from_fn(|i| fields[8 + i]));
     let revision = u32::from_le_bytes(std::array::from_fn(|i| fields[16 + i]));
-    Header { lengths, sequence, revision }
+    Header {
+        lengths,
+        sequence,
+        revision,
+    }
 }
 
 /// Where a node is, and its revision.
@@ -690,7 +853,8 @@ impl Lengths {
         (self.0 >> 32) as usize
     }
 
-    /// Length of key and value in bytes. Damaged lengths may add up to more than a `usize` of 32 bits holds.
+    /// Length of key and value in bytes. Damaged lengths may add up to more than a `usize` of 32
+    /// bits holds.
     #[inline(always)]
     pub(crate) const fn data_len(self) -> u64 {
         self.key_len() as u64 + self.value_len() as u64
@@ -745,8 +909,8 @@ impl BackWord {
     }
 }
 
-/// Whether a node between `pred` and `succ` keeps LAYOUT-3: pred's link and the node's back word are in different
-/// cache lines, and so are the node's link and succ's back word.
+/// Whether a node between `pred` and `succ` keeps LAYOUT-3: pred's link and the node's back word
+/// are in different cache lines, and so are the node's link and succ's back word.
 #[inline(always)]
 pub(crate) const fn stand_apart(pred: u32, node: u32, succ: u32) -> bool {
     let own = node.wrapping_add(BACK_UNITS) ^ pred.wrapping_sub(1);
@@ -754,8 +918,11 @@ pub(crate) const fn stand_apart(pred: u32, node: u32, succ: u32) -> bool {
     own >= LINE_UNITS && next >= LINE_UNITS
 }
 
-/// Number of units to leave free before a node, so that it stands apart (LAYOUT-3): 0 for most nodes.
+/// Number of units to leave free before a node, so that it stands apart (LAYOUT-3): 0 for most
+/// nodes.
 #[cold]
 pub(crate) fn pad_units(pred: u32, node: u32, succ: u32) -> u32 {
-    (0..2 * LINE_UNITS).find(|pad| stand_apart(pred, node.wrapping_add(*pad), succ)).unwrap_or(0)
+    (0..2 * LINE_UNITS)
+        .find(|pad| stand_apart(pred, node.wrapping_add(*pad), succ))
+        .unwrap_or(0)
 }

@@ -1,4 +1,5 @@
-//! Back links vouch for level-0 links: a link that went back to an earlier value is found by the node that it names.
+//! Back links vouch for level-0 links: a link that went back to an earlier value is found by the
+//! node that it names.
 //!
 //! ```text
 //!   lost     a -----------------------> b      the link a -> x went back to what it was before x came: its tag matches
@@ -7,27 +8,34 @@
 //!            p ---------> a ----------> b      the walk from p meets a: whoever sees it makes b name a
 //! ```
 //! Invariants:
-//! * WITNESS-1: a back link names a node before its own, changes by compare-and-swap only, and only to a node further
-//!   on: the last one before its own on a walk from the node that it named.
-//! * WITNESS-2: a writer that linked n between a and b returns only after b's back link names n or a node after n.
-//!   So, while no writer is between the two exchanges, every back link names the node before its own.
-//! * WITNESS-3: a link a -> b is believed if b's back link names a; if it is late; or if its tag does not match: then
-//!   the back word itself is damaged. It is lost if neither a's link has changed meanwhile nor the walk meets a.
-//! * WITNESS-4: evidence is not overwritten: a walk that does not meet a changes nothing. A walk goes on in order,
-//!   whatever earlier values its links have, so it ends.
+//! * WITNESS-1: a back link names a node before its own, changes by compare-and-swap only, and only
+//!   to a node further on: the last one before its own on a walk from the node that it named.
+//! * WITNESS-2: a writer that linked n between a and b returns only after b's back link names n or
+//!   a node after n. So, while no writer is between the two exchanges, every back link names the
+//!   node before its own.
+//! * WITNESS-3: a link a -> b is believed if b's back link names a; if it is late; or if its tag
+//!   does not match: then the back word itself is damaged. It is lost if neither a's link has
+//!   changed meanwhile nor the walk meets a.
+//! * WITNESS-4: evidence is not overwritten: a walk that does not meet a changes nothing. A walk
+//!   goes on in order, whatever earlier values its links have, so it ends.
 //!
-//! Why WITNESS-3 accuses nobody wrongly: what b's back link names is before b and in the list, and its writer's first
-//! exchange is visible to whoever loads the back link with Acquire. If it is after a, a's link has changed. If it is
-//! before a, every link on the way to a was exchanged before a became known to the reader.
+//! Why WITNESS-3 accuses nobody wrongly: what b's back link names is before b and in the list, and
+//! its writer's first exchange is visible to whoever loads the back link with Acquire. If it is
+//! after a, a's link has changed. If it is before a, every link on the way to a was exchanged
+//! before a became known to the reader.
 //!
-//! Not promised: the window. While a writer is between its two exchanges its node has no witness yet: if the link to
-//! it is lost just then and another writer links a node in its place, one of the two may stay unseen. What the first
-//! one finds when it comes to its second exchange is told to both (`accuse`).
+//! Not promised: the window. While a writer is between its two exchanges its node has no witness
+//! yet: if the link to it is lost just then and another writer links a node in its place, one of
+//! the two may stay unseen. What the first one finds when it comes to its second exchange is told
+//! to both (`accuse`).
 //!
 //! Any thread; lock-free.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::cast_possible_truncation, reason = "words are packed of 32-bit halves")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "words are packed of 32-bit halves"
+)]
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::digest::{DIAGNOSIS_LEN_MAX, single_bit};
@@ -60,7 +68,8 @@ enum Walked {
 }
 
 impl<'a> View<'a> {
-    /// The node that `node` names as its predecessor at level 0: a hint, to be confirmed by that node's own link.
+    /// The node that `node` names as its predecessor at level 0: a hint, to be confirmed by that
+    /// node's own link.
     #[inline(always)]
     pub(crate) fn back_hint(&self, node: u32) -> Option<u32> {
         let back = self.load_back(node)?;
@@ -70,8 +79,8 @@ impl<'a> View<'a> {
     /// Loads a back word whose target may be followed if its tag matches.
     #[inline(always)]
     pub(crate) fn load_back(&self, node: u32) -> Option<BackWord> {
-        // ORDERING: Acquire pairs with the Release in `exchange_back`: the target's bytes are visible after it, and
-        // so is every link that leads to the target.
+        // ORDERING: Acquire pairs with the Release in `exchange_back`: the target's bytes are
+        // visible after it, and so is every link that leads to the target.
         Some(BackWord(self.back_slot(node)?.load(Ordering::Acquire)))
     }
 
@@ -81,10 +90,13 @@ impl<'a> View<'a> {
         back.tag() == self.secret.back_tag(node, back.target())
     }
 
-    /// Sets the back link of a node that is not published yet, and leaves the header check beside it as it is.
+    /// Sets the back link of a node that is not published yet, and leaves the header check beside
+    /// it as it is.
     #[inline]
     pub(crate) fn set_back(&self, node: u32, target: u32) {
-        let Some(slot) = self.back_slot(node) else { return };
+        let Some(slot) = self.back_slot(node) else {
+            return;
+        };
         // ORDERING: Relaxed: the node is not published yet.
         let check = BackWord(slot.load(Ordering::Relaxed)).header_check();
         let back = BackWord::pack(target, self.secret.back_tag(node, target), check);
@@ -92,29 +104,40 @@ impl<'a> View<'a> {
         slot.store(back.0, Ordering::Relaxed);
     }
 
-    /// Changes the back link of `node` from `old` to `new`, whatever its tag. `false` if it names another node.
+    /// Changes the back link of `node` from `old` to `new`, whatever its tag. `false` if it names
+    /// another node.
     #[inline(always)]
     pub(crate) fn renew_back(&self, node: u32, old: u32, new: u32) -> bool {
-        let Some(slot) = self.back_slot(node) else { return false };
+        let Some(slot) = self.back_slot(node) else {
+            return false;
+        };
         // ORDERING: Relaxed: the target is only compared with a node.
         let back = BackWord(slot.load(Ordering::Relaxed));
         back.target() == old && self.exchange_back(slot, node, back, new)
     }
 
-    /// Replaces a back word that was read by one that names `target`. `false` if it has changed since.
+    /// Replaces a back word that was read by one that names `target`. `false` if it has changed
+    /// since.
     pub(crate) fn replace_back(&self, node: u32, old: BackWord, target: u32) -> bool {
-        self.back_slot(node).is_some_and(|slot| self.exchange_back(slot, node, old, target))
+        self.back_slot(node)
+            .is_some_and(|slot| self.exchange_back(slot, node, old, target))
     }
 
     #[inline(always)]
     fn exchange_back(&self, slot: &AtomicU64, node: u32, old: BackWord, target: u32) -> bool {
-        let new = BackWord::pack(target, self.secret.back_tag(node, target), old.header_check());
-        // ORDERING: Release pairs with the Acquire in `load_back`; Relaxed on failure: the word is read again.
-        slot.compare_exchange(old.0, new.0, Ordering::Release, Ordering::Relaxed).is_ok()
+        let new = BackWord::pack(
+            target,
+            self.secret.back_tag(node, target),
+            old.header_check(),
+        );
+        // ORDERING: Release pairs with the Acquire in `load_back`; Relaxed on failure: the word is
+        // read again.
+        slot.compare_exchange(old.0, new.0, Ordering::Release, Ordering::Relaxed)
+            .is_ok()
     }
 
-    /// Whether the back link of `succ` vouches for the link from `pred`, which names it and is not named there
-    /// (WITNESS-3).
+    /// Whether the back link of `succ` vouches for the link from `pred`, which names it and is not
+    /// named there (WITNESS-3).
     #[cold]
     #[inline(never)]
     pub(crate) fn question(self, sentinel: u32, pred: u32, succ: u32) -> Result<(), Doubt> {
@@ -153,8 +176,8 @@ impl<'a> View<'a> {
         Walked::Broken
     }
 
-    /// The second exchange of a writer that linked `node` before `succ`, where `renew_back` found another node than
-    /// the one it had expected (WITNESS-2).
+    /// The second exchange of a writer that linked `node` before `succ`, where `renew_back` found
+    /// another node than the one it had expected (WITNESS-2).
     #[cold]
     #[inline(never)]
     pub(crate) fn settle_back(self, sentinel: u32, node: u32, succ: u32) {
@@ -166,16 +189,18 @@ impl<'a> View<'a> {
             match self.walk(sentinel, hint, node, succ) {
                 Walked::Met(last) if self.replace_back(succ, back, last) => return,
                 Walked::Met(_) => {}
-                // The hint is after the node, unless nothing came between the node and `succ`: then one of the two
-                // is on no way that leads here.
-                Walked::Missed if self.try_link(node, 0) == Some(succ) => return self.accuse(node, hint),
+                // The hint is after the node, unless nothing came between the node and `succ`: then
+                // one of the two is on no way that leads here.
+                Walked::Missed if self.try_link(node, 0) == Some(succ) => {
+                    return self.accuse(node, hint);
+                }
                 Walked::Missed | Walked::Broken => return,
             }
         }
     }
 
-    /// Handles two nodes that both lead to one node while neither leads to the other. Each is made to name the other
-    /// as its predecessor, so that no link to either is believed.
+    /// Handles two nodes that both lead to one node while neither leads to the other. Each is made
+    /// to name the other as its predecessor, so that no link to either is believed.
     fn accuse(&self, node: u32, other: u32) {
         for (node, other) in [(node, other), (other, node)] {
             while let Some(back) = self.load_back(node)
@@ -191,15 +216,18 @@ impl<'a> View<'a> {
 //   slot(node, level) --load--> target (32) | tag (32) --tag matches slot, level and target--> a node may stand there
 // ```
 // * LINKS-1: a link is followed only after a tag that matched its slot, its level and its target.
-// * LINKS-2: a node is complete before a link to it is published: Release here, Acquire in `load_link`.
-// * LINKS-3: a level-0 link may say that the keys at both of its ends differ: its tag is XORed with a constant. It says so
-//   only if its writer has verified both keys and their K differ. A link names a node once, so what it says of the two
-//   never changes: a node that comes between them gets two links that are written anew.
+// * LINKS-2: a node is complete before a link to it is published: Release here, Acquire in
+//   `load_link`.
+// * LINKS-3: a level-0 link may say that the keys at both of its ends differ: its tag is XORed with
+//   a constant. It says so only if its writer has verified both keys and their K differ. A link
+//   names a node once, so what it says of the two never changes: a node that comes between them
+//   gets two links that are written anew.
 //
-// Any thread; lock-free. Not promised: that a link did not go back to an earlier target; `witness.rs` checks that at
-// level 0.
+// Any thread; lock-free. Not promised: that a link did not go back to an earlier target;
+// `witness.rs` checks that at level 0.
 
-/// What a level-0 link says about the keys of the nodes at its ends, by what its tag is XORed with (LINKS-3).
+/// What a level-0 link says about the keys of the nodes at its ends, by what its tag is XORed with
+/// (LINKS-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndKeys(u32);
 
@@ -220,14 +248,16 @@ impl View<'_> {
     /// Loads a link that may be followed if its tag matches.
     #[inline(always)]
     fn load_link(&self, slot: u32) -> Option<u64> {
-        // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are visible after it.
+        // ORDERING: Acquire pairs with the Release in `publish_link`: the target's bytes are
+        // visible after it.
         Some(self.word(slot)?.load(Ordering::Acquire))
     }
 
     /// Follows a link: its target, if the tag matches (NODE-4).
     #[inline(always)]
     pub(crate) fn try_link(&self, node: u32, level: u32) -> Option<u32> {
-        self.try_link_with_ends(node, level).map(|(target, _)| target)
+        self.try_link_with_ends(node, level)
+            .map(|(target, _)| target)
     }
 
     /// Follows a link: its target, and what it says about the ends, if the tag matches (NODE-4).
@@ -240,7 +270,9 @@ impl View<'_> {
     /// What a link word says about the ends, if its tag matches.
     #[inline(always)]
     fn ends(&self, node: u32, level: u32, link: u64) -> Option<EndKeys> {
-        let tag = self.secret.link_tag(Self::slot(node, level), level, (link >> 32) as u32);
+        let tag = self
+            .secret
+            .link_tag(Self::slot(node, level), level, (link >> 32) as u32);
         let ends = EndKeys(link as u32 ^ tag);
         (ends == EndKeys::MAY_MATCH || ends == EndKeys::DIFFER).then_some(ends)
     }
@@ -254,17 +286,24 @@ impl View<'_> {
     /// The target of a link, or a report of what is wrong with it.
     #[inline]
     pub(crate) fn link(&self, node: u32, level: u32) -> Result<u32, Corruption> {
-        self.try_link(node, level).ok_or_else(|| self.link_report(node, level))
+        self.try_link(node, level)
+            .ok_or_else(|| self.link_report(node, level))
     }
 
     /// The report for a link that `try_link` refused.
     #[cold]
     fn link_report(self, node: u32, level: u32) -> Corruption {
         let slot = Self::slot(node, level);
-        let Some(word) = self.word(slot) else { return no_node(slot) };
+        let Some(word) = self.word(slot) else {
+            return no_node(slot);
+        };
         // ORDERING: Relaxed: for a report.
         let link = word.load(Ordering::Relaxed);
-        bad_link(slot, self.secret.link_tag(slot, level, (link >> 32) as u32), link as u32)
+        bad_link(
+            slot,
+            self.secret.link_tag(slot, level, (link >> 32) as u32),
+            link as u32,
+        )
     }
 
     /// A link word that names `target`.
@@ -277,14 +316,20 @@ impl View<'_> {
     /// Sets a link of a node that is not reachable at this level yet.
     #[inline(always)]
     pub(crate) fn set_link(&self, node: u32, level: u32, target: u32) -> Result<(), Corruption> {
-        let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
-        // ORDERING: Relaxed: the node becomes reachable at this level only through a later `publish_link`.
-        word.store(self.link_word(node, level, (target, EndKeys::MAY_MATCH)), Ordering::Relaxed);
+        let word = self
+            .word(Self::slot(node, level))
+            .ok_or_else(|| no_node(node))?;
+        // ORDERING: Relaxed: the node becomes reachable at this level only through a later
+        // `publish_link`.
+        word.store(
+            self.link_word(node, level, (target, EndKeys::MAY_MATCH)),
+            Ordering::Relaxed,
+        );
         Ok(())
     }
 
-    /// Changes a node's link at a level from `old` to `new`, whose key may be another one. `false` if another writer changed it
-    /// first, or the link is damaged.
+    /// Changes a node's link at a level from `old` to `new`, whose key may be another one. `false`
+    /// if another writer changed it first, or the link is damaged.
     #[inline(always)]
     pub(crate) fn publish_link(
         &self,
@@ -293,39 +338,52 @@ impl View<'_> {
         new: (u32, EndKeys),
     ) -> Result<bool, Corruption> {
         let (node, level) = at;
-        let word = self.word(Self::slot(node, level)).ok_or_else(|| no_node(node))?;
+        let word = self
+            .word(Self::slot(node, level))
+            .ok_or_else(|| no_node(node))?;
         // ORDERING: Relaxed: only compared.
         let from = word.load(Ordering::Relaxed);
         if (from >> 32) as u32 != old || self.ends(node, level, from).is_none() {
             return Ok(false);
         }
         let to = self.link_word(node, level, new);
-        // ORDERING: Release pairs with the Acquire in `load_link`; Relaxed on failure: the caller reads the link again.
-        Ok(word.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed).is_ok())
+        // ORDERING: Release pairs with the Acquire in `load_link`; Relaxed on failure: the caller
+        // reads the link again.
+        Ok(word
+            .compare_exchange(from, to, Ordering::Release, Ordering::Relaxed)
+            .is_ok())
     }
 }
 
 #[cold]
 fn bad_link(slot: u32, expected: u32, found: u32) -> Corruption {
-    let mut report = Corruption::new(Place::Link, bytes_of(slot), u64::from(expected), u64::from(found));
+    let mut report = Corruption::new(
+        Place::Link,
+        bytes_of(slot),
+        u64::from(expected),
+        u64::from(found),
+    );
     let differences = [EndKeys::MAY_MATCH, EndKeys::DIFFER].map(|ends| expected ^ found ^ ends.0);
-    let flipped = differences.into_iter().find(|difference| difference.is_power_of_two());
+    let flipped = differences
+        .into_iter()
+        .find(|difference| difference.is_power_of_two());
     report.flipped_bit = flipped.map(|bit| u64::from(bit.trailing_zeros()));
     report
 }
 
-// Proves which key a damaged entry had, where that is possible. Runs only when the answer would otherwise be
-// `Corruption`.
+// Proves which key a damaged entry had, where that is possible. Runs only when the answer would
+// otherwise be `Corruption`.
 //
 // ```text
 //   before   d1   d2   after         a gap: damaged entries between intact ones, linked by links whose tags match
 //            x    y                   proved keys: a read of any other key passes them
 // ```
-// * DAMAGED-KEY-1: a proof is 8 bytes of digest that match. Either the key digest does, over the fields and the key
-//   with at most one bit of them put back; or the value digest does, which covers the key too, over the bytes as
-//   they are.
-// * DAMAGED-KEY-2: there is no other proof. Several flipped bits of a key or header stay `Corruption`, and so does
-//   all damage with shorter digests, or of keys that are too long to try all their bits.
+// * DAMAGED-KEY-1: a proof is 8 bytes of digest that match. Either the key digest does, over the
+//   fields and the key with at most one bit of them put back; or the value digest does, which
+//   covers the key too, over the bytes as they are.
+// * DAMAGED-KEY-2: there is no other proof. Several flipped bits of a key or header stay
+//   `Corruption`, and so does all damage with shorter digests, or of keys that are too long to try
+//   all their bits.
 //
 // With n bits tried, random damage is taken for another key with probability n * 2^-64. Any thread.
 
@@ -333,9 +391,14 @@ fn bad_link(slot: u32, expected: u32, found: u32) -> Corruption {
 const PROOF_BYTES: usize = 8;
 
 impl View<'_> {
-    /// Whether the entry at `offset` is proved to have a key and a sequence number for which `holds` is true.
+    /// Whether the entry at `offset` is proved to have a key and a sequence number for which
+    /// `holds` is true.
     #[cold]
-    pub(crate) fn proves(&self, offset: u32, holds: impl Fn(&[u8], SequenceNumber) -> bool) -> bool {
+    pub(crate) fn proves(
+        &self,
+        offset: u32,
+        holds: impl Fn(&[u8], SequenceNumber) -> bool,
+    ) -> bool {
         if self.width.bytes < PROOF_BYTES {
             return false;
         }
@@ -357,9 +420,15 @@ impl View<'_> {
 
     /// Handles a header whose check fails: the check is damaged, or one bit of what it covers.
     fn proves_header(&self, offset: u32, holds: impl Fn(&[u8], SequenceNumber) -> bool) -> bool {
-        let Some((fields, _)) = self.raw_header(offset) else { return false };
+        let Some((fields, _)) = self.raw_header(offset) else {
+            return false;
+        };
         let explains = |fields: &[u8]| {
-            let Some(node) = fields.try_into().ok().and_then(|fields| self.open_as(offset, fields)) else {
+            let Some(node) = fields
+                .try_into()
+                .ok()
+                .and_then(|fields| self.open_as(offset, fields))
+            else {
                 return false;
             };
             let key = node.key();
@@ -382,8 +451,14 @@ mod tests {
     use crate::memtable::arena::node::{BackWord, Lengths, entry_end, node_units};
     use crate::sync::Ordering;
 
-    const LOW: Shape =
-        Shape { pad: 0, height: 1, revision: 0, back: 0, next: (0, EndKeys::MAY_MATCH), end: 0 };
+    const LOW: Shape = Shape {
+        pad: 0,
+        height: 1,
+        revision: 0,
+        back: 0,
+        next: (0, EndKeys::MAY_MATCH),
+        end: 0,
+    };
 
     fn fields() -> Fields<'static> {
         Fields::new(9, Kind::PUT, b"the key", b"value", None)
@@ -394,7 +469,9 @@ mod tests {
         let arena = Arena::new(1 << 20, 1 << 24, width, secret);
         let view = arena.view().unwrap();
         let lengths = Lengths::pack(fields().key.len(), fields().kind, fields().value.len());
-        let mut reservation = arena.carve(&mut SubChunk::default(), node_units(width, lengths, 1)).unwrap();
+        let mut reservation = arena
+            .carve(&mut SubChunk::default(), node_units(width, lengths, 1))
+            .unwrap();
         let built = view.build(&mut reservation, &fields(), LOW).unwrap();
         test(&view, built.offset, entry_end(width, lengths) as usize);
     }
@@ -442,17 +519,23 @@ mod tests {
         });
     }
 
-    /// A matching header check with lengths that lead out of the chunk, the second one out of 32 bits.
+    /// A matching header check with lengths that lead out of the chunk, the second one out of 32
+    /// bits.
     #[test]
     fn an_entry_ends_inside_its_chunk() {
         with_entry(|view, offset, _| {
             for value_len in [1 << 30, u32::MAX as usize - 30] {
                 let lengths = Lengths::pack(fields().key.len(), fields().kind, value_len).0;
                 let (_, check) = view.secret.header(offset, lengths, fields().sequence, 0);
-                let words = [(0, lengths), ((BACK_AT / UNIT) as u32, BackWord::pack(0, 0, check).0)];
+                let words = [
+                    (0, lengths),
+                    ((BACK_AT / UNIT) as u32, BackWord::pack(0, 0, check).0),
+                ];
                 for (at, word) in words {
                     // ORDERING: Relaxed: one thread.
-                    view.word(offset + at).unwrap().store(word, Ordering::Relaxed);
+                    view.word(offset + at)
+                        .unwrap()
+                        .store(word, Ordering::Relaxed);
                 }
                 assert!(view.try_open(offset).is_none());
                 let (fields, stored) = view.raw_header(offset).unwrap();

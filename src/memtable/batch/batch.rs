@@ -1,34 +1,40 @@
-//! The write batch: entries that are written together, in RocksDB's encoding, with a digest for each.
+//! The write batch: entries that are written together, in RocksDB's encoding, with a digest for
+//! each.
 //!
 //! ```text
 //!  buffer    sequence (8) | count (4) | record | record | ..
 //!  digests   [ K^V^O^C of record 0, of record 1, .. ]    beside the buffer, only with 8 protection bytes
 //! ```
-//! * BATCH-1: a digest is computed from the caller's slices before they are copied, so it notices what the copy does
-//!   to the bytes. Digests of a batch from a log are computed before the log's checksum is compared over the very
-//!   bytes, so there is no moment between the two.
+//! * BATCH-1: a digest is computed from the caller's slices before they are copied, so it notices
+//!   what the copy does to the bytes. Digests of a batch from a log are computed before the log's
+//!   checksum is compared over the very bytes, so there is no moment between the two.
 //! * BATCH-2: an error changes nothing: every check comes before the first byte is appended.
-//! * BATCH-3: sequence number and count are kept twice, in the buffer and as fields; reading compares them.
-//! * BATCH-5: C is of the column family. It is 0 for the default one, and is taken out of the digest that an entry hands on: a
-//!   table knows no families.
+//! * BATCH-3: sequence number and count are kept twice, in the buffer and as fields; reading
+//!   compares them.
+//! * BATCH-5: C is of the column family. It is 0 for the default one, and is taken out of the
+//!   digest that an entry hands on: a table knows no families.
 //!
 //! Who may call what: plain data, `Send` and `Sync`; writing needs `&mut`.
 //!
-//! Not promised: that keys are new, or that the start of a range is before its end in an order other than that of
-//! bytes. Both depend on the table; `MemTable::prepare` checks ranges.
+//! Not promised: that keys are new, or that the start of a range is before its end in an order
+//! other than that of bytes. Both depend on the table; `MemTable::prepare` checks ranges.
 
 #![forbid(unsafe_code)]
 
 use std::iter::FusedIterator;
 
 use crate::error::{Corruption, Error, Place, Result, not_a_range};
-use crate::integrity::digest::{DIAGNOSIS_LEN_MAX, Kvo, Kvoc, Protected, key_part, single_bit, value_part};
+use crate::integrity::digest::{
+    DIAGNOSIS_LEN_MAX, Kvo, Kvoc, Protected, key_part, single_bit, value_part,
+};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::batch::encoding::{
-    COUNT_AT, HEADER_LEN, Header, LIMITS, Record, Records, admit, append, damage, record_len, tag_of,
+    COUNT_AT, HEADER_LEN, Header, LIMITS, Record, Records, admit, append, damage, record_len,
+    tag_of,
 };
 
-/// In which order a batch compares the ends of a range delete that is added to it. The encoding does not record it.
+/// In which order a batch compares the ends of a range delete that is added to it. The encoding
+/// does not record it.
 ///
 /// ```
 /// use paranoid_memtable::{Error, WriteBatch};
@@ -41,11 +47,13 @@ use crate::memtable::batch::encoding::{
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RangeOrder {
-    /// The ends are compared byte by byte: `delete_range` refuses a range that ends before its start at once.
+    /// The ends are compared byte by byte: `delete_range` refuses a range that ends before its
+    /// start at once.
     #[default]
     Bytes,
     /// The ends are compared later, by the comparator of the table that the batch is written to:
-    /// [`MemTable::prepare`](crate::MemTable::prepare) and `write_batch` refuse a range that ends before its start.
+    /// [`MemTable::prepare`](crate::MemTable::prepare) and `write_batch` refuse a range that ends
+    /// before its start.
     OfTable,
 }
 
@@ -54,11 +62,12 @@ const FIRST_BYTES: usize = 256;
 
 /// A write batch: entries that are written together, in RocksDB's encoding.
 ///
-/// An entry is of a column family, the default one unless [`insert_in`](Self::insert_in) says another. A batch with several is
-/// written to a table for each by [`MemTable::write_batch_of`](crate::MemTable::write_batch_of).
+/// An entry is of a column family, the default one unless [`insert_in`](Self::insert_in) says
+/// another. A batch with several is written to a table for each by
+/// [`MemTable::write_batch_of`](crate::MemTable::write_batch_of).
 ///
-/// Limits: keys (and the ends of ranges) up to 2^24 - 1 bytes, values up to 2^32 - 1 bytes, up to 2^32 - 1 entries.
-/// Adding an entry takes time proportional to its length.
+/// Limits: keys (and the ends of ranges) up to 2^24 - 1 bytes, values up to 2^32 - 1 bytes, up to
+/// 2^32 - 1 entries. Adding an entry takes time proportional to its length.
 ///
 /// ```
 /// use paranoid_memtable::{Kind, WriteBatch};
@@ -103,7 +112,8 @@ impl WriteBatch {
         WriteBatch::of(buffer, Header::default(), Some(Vec::new()))
     }
 
-    /// An empty batch whose entries carry `bytes` bytes of digest each: 8, as in a [`new`](Self::new) one, or none.
+    /// An empty batch whose entries carry `bytes` bytes of digest each: 8, as in a
+    /// [`new`](Self::new) one, or none.
     ///
     /// # Errors
     /// `InvalidArgument` unless `bytes` is 0 or 8.
@@ -116,7 +126,10 @@ impl WriteBatch {
     /// ```
     pub fn with_protection(bytes: u8) -> Result<Self> {
         match bytes {
-            0 => Ok(WriteBatch { caller_digests: None, ..WriteBatch::new() }),
+            0 => Ok(WriteBatch {
+                caller_digests: None,
+                ..WriteBatch::new()
+            }),
             8 => Ok(WriteBatch::new()),
             _ => Err(Error::InvalidArgument(format!(
                 "protection of a batch must be 0 or 8 bytes, not {bytes}"
@@ -147,8 +160,9 @@ impl WriteBatch {
         self
     }
 
-    /// This batch with a limit of its encoded length, that of [`as_bytes`](Self::as_bytes): what would make it longer is
-    /// refused with [`Error::BatchFull`] and changes nothing. There is none in a new batch.
+    /// This batch with a limit of its encoded length, that of [`as_bytes`](Self::as_bytes): what
+    /// would make it longer is refused with [`Error::BatchFull`] and changes nothing. There is none
+    /// in a new batch.
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};
@@ -164,7 +178,9 @@ impl WriteBatch {
     pub fn with_max_bytes(mut self, max: usize) -> Result<Self> {
         if max < self.buffer.len() {
             let len = self.buffer.len();
-            return Err(Error::InvalidArgument(format!("max_bytes of {max} for a batch of {len} bytes")));
+            return Err(Error::InvalidArgument(format!(
+                "max_bytes of {max} for a batch of {len} bytes"
+            )));
         }
         self.max_bytes = max;
         Ok(self)
@@ -193,8 +209,8 @@ impl WriteBatch {
     /// ```
     ///
     /// # Errors
-    /// `KeyTooLarge`, `ValueTooLarge`, `BatchFull` beyond [`max_bytes`](Self::with_max_bytes), or `InvalidArgument`
-    /// for more than 2^32 - 1 entries. The batch is then unchanged.
+    /// `KeyTooLarge`, `ValueTooLarge`, `BatchFull` beyond [`max_bytes`](Self::with_max_bytes), or
+    /// `InvalidArgument` for more than 2^32 - 1 entries. The batch is then unchanged.
     #[inline]
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.insert(Kind::PUT, key, value)
@@ -249,8 +265,8 @@ impl WriteBatch {
         self.insert(Kind::MERGE, key, operand)
     }
 
-    /// Deletes all keys from `start` up to `end`, exclusive. A batch for a table whose order is not that of bytes needs
-    /// [`RangeOrder::OfTable`].
+    /// Deletes all keys from `start` up to `end`, exclusive. A batch for a table whose order is not
+    /// that of bytes needs [`RangeOrder::OfTable`].
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};
@@ -264,17 +280,18 @@ impl WriteBatch {
     /// ```
     ///
     /// # Errors
-    /// Those of [`WriteBatch::put`], both ends counting as keys, and `InvalidArgument` if `end` is not after `start`
-    /// (under `OfTable`, if both are equal).
+    /// Those of [`WriteBatch::put`], both ends counting as keys, and `InvalidArgument` if `end` is
+    /// not after `start` (under `OfTable`, if both are equal).
     pub fn delete_range(&mut self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
         self.insert(Kind::RANGE_DELETE, start, end)
     }
 
-    /// Adds an entry of any known kind. For [`Kind::RANGE_DELETE`] the value is the end of the range.
+    /// Adds an entry of any known kind. For [`Kind::RANGE_DELETE`] the value is the end of the
+    /// range.
     ///
     /// # Errors
-    /// Those of [`WriteBatch::put`], and `InvalidArgument` for an unknown kind, a point delete with a value, or a
-    /// range that [`delete_range`](Self::delete_range) refuses.
+    /// Those of [`WriteBatch::put`], and `InvalidArgument` for an unknown kind, a point delete with
+    /// a value, or a range that [`delete_range`](Self::delete_range) refuses.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, WriteBatch};
@@ -284,16 +301,27 @@ impl WriteBatch {
     /// assert_eq!(batch.len(), 1);
     /// ```
     #[inline]
-    pub fn insert(&mut self, kind: Kind, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.insert_record(Record { family: 0, kind, key: key.as_ref(), value: value.as_ref() })
+    pub fn insert(
+        &mut self,
+        kind: Kind,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.insert_record(Record {
+            family: 0,
+            kind,
+            key: key.as_ref(),
+            value: value.as_ref(),
+        })
     }
 
-    /// Adds an entry of a column family, as RocksDB numbers them; 0 is the default one, into which all other methods
-    /// write. A table takes one family of a batch: [`MemTable::write_batch_of`](crate::MemTable::write_batch_of).
+    /// Adds an entry of a column family, as RocksDB numbers them; 0 is the default one, into which
+    /// all other methods write. A table takes one family of a batch:
+    /// [`MemTable::write_batch_of`](crate::MemTable::write_batch_of).
     ///
     /// # Errors
-    /// Those of [`WriteBatch::insert`], and `InvalidArgument` for a custom kind in a family other than 0: RocksDB's
-    /// encoding has no record for it.
+    /// Those of [`WriteBatch::insert`], and `InvalidArgument` for a custom kind in a family other
+    /// than 0: RocksDB's encoding has no record for it.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, WriteBatch};
@@ -310,11 +338,21 @@ impl WriteBatch {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<()> {
-        self.insert_record(Record { family, kind, key: key.as_ref(), value: value.as_ref() })
+        self.insert_record(Record {
+            family,
+            kind,
+            key: key.as_ref(),
+            value: value.as_ref(),
+        })
     }
 
     fn insert_record(&mut self, record: Record<'_>) -> Result<()> {
-        let Record { family, kind, key, value } = record;
+        let Record {
+            family,
+            kind,
+            key,
+            value,
+        } = record;
         admit(kind, key, value, LIMITS)?;
         if kind == Kind::RANGE_DELETE && self.range_order == RangeOrder::Bytes && key > value {
             return Err(not_a_range());
@@ -326,7 +364,10 @@ impl WriteBatch {
             digests.push(Protected::of(key, value, kind).with_family(family));
         }
         append(&mut self.buffer, tag, &record);
-        self.set_header(Header { count, ..self.header });
+        self.set_header(Header {
+            count,
+            ..self.header
+        });
         Ok(())
     }
 
@@ -335,16 +376,20 @@ impl WriteBatch {
     fn grown(&self, entries: u32, bytes: usize) -> Result<u32> {
         let needed = self.buffer.len().saturating_add(bytes);
         if needed > self.max_bytes {
-            return Err(Error::BatchFull { needed: needed as u64, max: self.max_bytes as u64 });
+            return Err(Error::BatchFull {
+                needed: needed as u64,
+                max: self.max_bytes as u64,
+            });
         }
         let count = self.header.count.checked_add(entries);
         count.ok_or_else(|| Error::InvalidArgument("a batch holds at most 2^32 - 1 entries".into()))
     }
 
-    /// Adds all entries of another batch after the last one, with the digests that they have there: a flip in either
-    /// batch is noticed when this one is read. If only this batch has digests, they are computed from the other's
-    /// bytes before those are copied. Sequence number, mode and limit of this batch stay. O(length of the other): all
-    /// of it is verified before the first byte is copied.
+    /// Adds all entries of another batch after the last one, with the digests that they have there:
+    /// a flip in either batch is noticed when this one is read. If only this batch has digests,
+    /// they are computed from the other's bytes before those are copied. Sequence number, mode and
+    /// limit of this batch stay. O(length of the other): all of it is verified before the first
+    /// byte is copied.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -359,21 +404,25 @@ impl WriteBatch {
     /// ```
     ///
     /// # Errors
-    /// `BatchFull` and `InvalidArgument` as for [`WriteBatch::put`], and `Corruption` if the other batch was damaged
-    /// in memory. This batch is then unchanged.
+    /// `BatchFull` and `InvalidArgument` as for [`WriteBatch::put`], and `Corruption` if the other
+    /// batch was damaged in memory. This batch is then unchanged.
     pub fn append(&mut self, other: &WriteBatch) -> Result<()> {
         let count = self.grown(other.header.count, other.buffer.len() - HEADER_LEN)?;
         let caller_digests = other.reader()?.record_digests()?;
         if let Some(digests) = &mut self.caller_digests {
             digests.extend(caller_digests);
         }
-        self.buffer.extend_from_slice(other.buffer.get(HEADER_LEN..).unwrap_or_default());
-        self.set_header(Header { count, ..self.header });
+        self.buffer
+            .extend_from_slice(other.buffer.get(HEADER_LEN..).unwrap_or_default());
+        self.set_header(Header {
+            count,
+            ..self.header
+        });
         Ok(())
     }
 
-    /// Removes all entries and keeps the buffers, the protection, the mode, the order and the limit.
-    /// The sequence number becomes 0.
+    /// Removes all entries and keeps the buffers, the protection, the mode, the order and the
+    /// limit. The sequence number becomes 0.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -408,11 +457,14 @@ impl WriteBatch {
     #[inline]
     pub(crate) fn sequence_of(&self, number: u64, first: SequenceNumber) -> Result<SequenceNumber> {
         first.checked_add(number).ok_or_else(|| {
-            Error::InvalidArgument(format!("entry {number} after sequence number {first} is over 2^64 - 1"))
+            Error::InvalidArgument(format!(
+                "entry {number} after sequence number {first} is over 2^64 - 1"
+            ))
         })
     }
 
-    /// The sequence number in the header, which an engine writes to its log with the batch. It is 0 in a new batch.
+    /// The sequence number in the header, which an engine writes to its log with the batch. It is 0
+    /// in a new batch.
     #[must_use]
     pub fn sequence(&self) -> SequenceNumber {
         self.header.sequence
@@ -428,7 +480,10 @@ impl WriteBatch {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn set_sequence(&mut self, sequence: SequenceNumber) {
-        self.set_header(Header { sequence, ..self.header });
+        self.set_header(Header {
+            sequence,
+            ..self.header
+        });
     }
 
     fn set_header(&mut self, header: Header) {
@@ -438,8 +493,8 @@ impl WriteBatch {
         }
     }
 
-    /// The batch in RocksDB's WriteBatch encoding. Digests and mode are not part of it. Custom kinds are an extension
-    /// of the format: their records look like those of puts.
+    /// The batch in RocksDB's WriteBatch encoding. Digests and mode are not part of it. Custom
+    /// kinds are an extension of the format: their records look like those of puts.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -456,15 +511,17 @@ impl WriteBatch {
     /// Reads an encoded batch, checks all of it, and copies it. The copy has no digests:
     /// [`from_verified`](Self::from_verified) gives it some. O(length).
     ///
-    /// What RocksDB writes is read as RocksDB applies it. Log data (`PutLogData`) and the `Noop` of a transaction stay
-    /// in the bytes and are no entries. An empty range, whose ends are equal, is an entry that takes its sequence number
-    /// and deletes nothing. A range that ends before its start is refused by the table, which knows the order of keys.
+    /// What RocksDB writes is read as RocksDB applies it. Log data (`PutLogData`) and the `Noop` of
+    /// a transaction stay in the bytes and are no entries. An empty range, whose ends are equal, is
+    /// an entry that takes its sequence number and deletes nothing. A range that ends before its
+    /// start is refused by the table, which knows the order of keys.
     ///
     /// # Errors
-    /// `Corruption` (`Place::Encoding`) with the byte offset of the first error: a short header, an unknown tag, a
-    /// length that leads past the end, a length or family that is not spelled as short as possible, a wrong count. `NotSupported` with the
-    /// record's name if RocksDB wrote one that is of a two-phase commit, a blob, a timestamp or wide
-    /// columns. `KeyTooLarge` for a complete record with a key over the limit.
+    /// `Corruption` (`Place::Encoding`) with the byte offset of the first error: a short header, an
+    /// unknown tag, a length that leads past the end, a length or family that is not spelled as
+    /// short as possible, a wrong count. `NotSupported` with the record's name if RocksDB wrote one
+    /// that is of a two-phase commit, a blob, a timestamp or wide columns. `KeyTooLarge` for a
+    /// complete record with a key over the limit.
     ///
     /// ```
     /// use paranoid_memtable::WriteBatch;
@@ -488,9 +545,10 @@ impl WriteBatch {
         Ok(batch)
     }
 
-    /// Takes a buffer over as a batch whose entries carry 8 bytes of digest each, for bytes that come from a log:
-    /// `verify` compares them with the checksum that the log has for them. The digests are computed first, and `verify`
-    /// sees the very bytes that are kept, so a bit that flips at any moment is noticed by one or the other. O(length).
+    /// Takes a buffer over as a batch whose entries carry 8 bytes of digest each, for bytes that
+    /// come from a log: `verify` compares them with the checksum that the log has for them. The
+    /// digests are computed first, and `verify` sees the very bytes that are kept, so a bit that
+    /// flips at any moment is noticed by one or the other. O(length).
     ///
     /// ```
     /// use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
@@ -511,7 +569,10 @@ impl WriteBatch {
     ///
     /// # Errors
     /// That of `verify`; after it, those of [`from_bytes`](Self::from_bytes).
-    pub fn from_verified(buffer: Vec<u8>, verify: impl FnOnce(&[u8]) -> Result<()>) -> Result<Self> {
+    pub fn from_verified(
+        buffer: Vec<u8>,
+        verify: impl FnOnce(&[u8]) -> Result<()>,
+    ) -> Result<Self> {
         // BATCH-1: the digests come first.
         let read = Header::read(&buffer).and_then(|header| {
             let reader = EntryReader::open(&buffer, header, None)?;
@@ -522,11 +583,11 @@ impl WriteBatch {
         Ok(WriteBatch::of(buffer, header, Some(caller_digests)))
     }
 
-    /// Iterates over the entries in the order in which they were added, checking each before it is handed out. After
-    /// an error the iterator ends.
+    /// Iterates over the entries in the order in which they were added, checking each before it is
+    /// handed out. After an error the iterator ends.
     ///
-    /// A batch may have been damaged in memory since it was filled. A caller that must not apply half of it reads all
-    /// entries once before it applies the first.
+    /// A batch may have been damaged in memory since it was filled. A caller that must not apply
+    /// half of it reads all entries once before it applies the first.
     ///
     /// ```
     /// use paranoid_memtable::{Error, WriteBatch};
@@ -569,12 +630,13 @@ impl WriteBatch {
 
 // The entries of a batch, read one after the other.
 //
-// * BATCH-4: an entry is handed out only after its lengths were checked and, with protection, its digest was
-//   compared.
+// * BATCH-4: an entry is handed out only after its lengths were checked and, with protection, its
+//   digest was compared.
 //
 // Any thread; an iterator has one owner.
 
-/// One entry of a batch, borrowed from it. Key and value were checked when the iterator handed the entry out.
+/// One entry of a batch, borrowed from it. Key and value were checked when the iterator handed the
+/// entry out.
 ///
 /// ```
 /// use paranoid_memtable::{Kind, WriteBatch};
@@ -634,8 +696,8 @@ impl<'b> BatchEntry<'b> {
         self.value
     }
 
-    /// The digest over kind, key and value that was computed when the entry was added, if the batch carries digests.
-    /// It agreed when the entry was read.
+    /// The digest over kind, key and value that was computed when the entry was added, if the batch
+    /// carries digests. It agreed when the entry was read.
     ///
     /// ```
     /// use paranoid_memtable::{Kind, WriteBatch};
@@ -675,21 +737,37 @@ impl<'b> EntryReader<'b> {
     ) -> Result<Self> {
         header.compare(Header::read(buffer)?)?;
         let records = Records::new(buffer);
-        Ok(EntryReader { buffer, caller_digests, header, records, read: 0, passed: 0 })
+        Ok(EntryReader {
+            buffer,
+            caller_digests,
+            header,
+            records,
+            read: 0,
+            passed: 0,
+        })
     }
 
-    /// Verifies all records and returns the digest of each, also of those that are no entries: the batch's own, or one that is
-    /// computed here if the batch has none. O(length).
+    /// Verifies all records and returns the digest of each, also of those that are no entries: the
+    /// batch's own, or one that is computed here if the batch has none. O(length).
     pub(super) fn record_digests(mut self) -> Result<Vec<Protected<Kvoc>>> {
         let mut digests = Vec::with_capacity(self.caller_digests.map_or(0, <[_]>::len));
-        while let Some(BatchEntry { family, kind, key, value, caller_digest, .. }) = self.step_record()? {
+        while let Some(BatchEntry {
+            family,
+            kind,
+            key,
+            value,
+            caller_digest,
+            ..
+        }) = self.step_record()?
+        {
             let digest = caller_digest.unwrap_or_else(|| Protected::of(key, value, kind));
             digests.push(digest.with_family(family));
         }
         self.end().map(|()| digests)
     }
 
-    /// The next entry; records that are none are skipped. `None` at the end of the bytes. Not to be called after that, or after an error.
+    /// The next entry; records that are none are skipped. `None` at the end of the bytes. Not to be
+    /// called after that, or after an error.
     #[inline(always)]
     pub(crate) fn step(&mut self) -> Result<Option<BatchEntry<'b>>> {
         loop {
@@ -705,15 +783,33 @@ impl<'b> EntryReader<'b> {
     #[inline(always)]
     fn step_record(&mut self) -> Result<Option<BatchEntry<'b>>> {
         let at = self.records.offset();
-        let record = self.records.advance().map_err(|error| self.diagnosed(at, error))?;
-        let Some(record) = record else { return Ok(None) };
-        let Record { family, kind, key, value } = record;
+        let record = self
+            .records
+            .advance()
+            .map_err(|error| self.diagnosed(at, error))?;
+        let Some(record) = record else {
+            return Ok(None);
+        };
+        let Record {
+            family,
+            kind,
+            key,
+            value,
+        } = record;
         let key_part = key_part(key);
         let caller_digest = self.check_caller_digest(at, &record, key_part)?;
         self.passed += 1;
-        // Does not overflow, because a batch with this many entries has failed the check of its count before.
+        // Does not overflow, because a batch with this many entries has failed the check of its
+        // count before.
         self.read = self.read.saturating_add(u32::from(kind.is_known()));
-        Ok(Some(BatchEntry { family, kind, key, value, key_part, caller_digest }))
+        Ok(Some(BatchEntry {
+            family,
+            kind,
+            key,
+            value,
+            key_part,
+            caller_digest,
+        }))
     }
 
     /// Compares the number of entries read with the count in the header.
@@ -722,7 +818,11 @@ impl<'b> EntryReader<'b> {
         if self.read == self.header.count {
             return Ok(());
         }
-        Err(damage(COUNT_AT, u64::from(self.read), u64::from(self.header.count)))
+        Err(damage(
+            COUNT_AT,
+            u64::from(self.read),
+            u64::from(self.header.count),
+        ))
     }
 
     /// BATCH-4: compares the entry with its digest.
@@ -733,7 +833,9 @@ impl<'b> EntryReader<'b> {
         record: &Record<'_>,
         key_part: u64,
     ) -> Result<Option<Protected<Kvo>>> {
-        let Some(digests) = self.caller_digests else { return Ok(None) };
+        let Some(digests) = self.caller_digests else {
+            return Ok(None);
+        };
         let Some(&caller_digest) = digests.get(self.passed) else {
             return Err(damage(at, self.passed as u64 + 1, digests.len() as u64));
         };
@@ -745,16 +847,20 @@ impl<'b> EntryReader<'b> {
         Ok(Some(caller_digest.without_family(record.family)))
     }
 
-    /// The error for the record at `at`. A batch with digests holds no record that was refused when it was added, so a
-    /// length over the limit or a record of RocksDB's counts as damage there, and the report names the one bit whose
-    /// flip explains it, if there is one.
+    /// The error for the record at `at`. A batch with digests holds no record that was refused when
+    /// it was added, so a length over the limit or a record of RocksDB's counts as damage there,
+    /// and the report names the one bit whose flip explains it, if there is one.
     #[cold]
     fn diagnosed(&self, at: usize, error: Error) -> Error {
         let digests = self.caller_digests.unwrap_or_default();
-        let Some(&caller_digest) = digests.get(self.passed) else { return error };
+        let Some(&caller_digest) = digests.get(self.passed) else {
+            return error;
+        };
         let mut report = match error {
             Error::Corruption(report) => report,
-            Error::KeyTooLarge { len, max } => Corruption::new(Place::Encoding, at as u64, max, len),
+            Error::KeyTooLarge { len, max } => {
+                Corruption::new(Place::Encoding, at as u64, max, len)
+            }
             Error::NotSupported(_) => {
                 let tag = self.buffer.get(at).copied().unwrap_or_default();
                 Corruption::new(Place::Encoding, at as u64, 0, u64::from(tag))
@@ -764,9 +870,12 @@ impl<'b> EntryReader<'b> {
         let end = self.buffer.len().min(at + DIAGNOSIS_LEN_MAX);
         let bytes = self.buffer.get(at..end).unwrap_or_default();
         let matches_caller_digest = |bytes: &[u8]| match Records::bare(bytes).advance() {
-            Ok(Some(Record { family, kind, key, value })) => {
-                Protected::of(key, value, kind).with_family(family) == caller_digest
-            }
+            Ok(Some(Record {
+                family,
+                kind,
+                key,
+                value,
+            })) => Protected::of(key, value, kind).with_family(family) == caller_digest,
             _ => false,
         };
         if let Some(bit) = single_bit(bytes, matches_caller_digest) {
@@ -802,14 +911,24 @@ mod tests {
     #[test]
     fn every_flipped_bit_of_the_buffer_is_found_and_named() {
         let clean = protected().unwrap();
-        assert!(clean.entries().all(|entry| entry.is_ok_and(|entry| entry.caller_digest().is_some())));
+        assert!(
+            clean
+                .entries()
+                .all(|entry| entry.is_ok_and(|entry| entry.caller_digest().is_some()))
+        );
         for bit in 0..clean.buffer.len() * 8 {
             let mut bent = clean.clone();
             bent.buffer[bit / 8] ^= 1 << (bit % 8);
             let errors: Vec<Error> = bent.entries().filter_map(Result::err).collect();
-            let [Error::Corruption(report)] = errors.as_slice() else { panic!("bit {bit}: {errors:?}") };
+            let [Error::Corruption(report)] = errors.as_slice() else {
+                panic!("bit {bit}: {errors:?}")
+            };
             assert_eq!(report.place, Place::Encoding, "bit {bit}");
-            assert_eq!(report.flipped_bit.map(|b| report.offset * 8 + b), Some(bit as u64), "bit {bit}");
+            assert_eq!(
+                report.flipped_bit.map(|b| report.offset * 8 + b),
+                Some(bit as u64),
+                "bit {bit}"
+            );
         }
     }
 
@@ -833,9 +952,15 @@ mod tests {
     #[test]
     fn one_entry_too_many_is_refused() {
         let mut batch = WriteBatch::new();
-        batch.set_header(Header { count: u32::MAX, ..batch.header });
+        batch.set_header(Header {
+            count: u32::MAX,
+            ..batch.header
+        });
         let before = batch.buffer.clone();
-        assert!(matches!(batch.put(b"k", b"v"), Err(Error::InvalidArgument(_))));
+        assert!(matches!(
+            batch.put(b"k", b"v"),
+            Err(Error::InvalidArgument(_))
+        ));
         assert_eq!((batch.buffer, batch.header.count), (before, u32::MAX));
     }
 }

@@ -10,14 +10,15 @@
 //!   of a column family but the default one:  tag (1) | varint32 family | key | ..
 //!            4 delete, 5 put, 6 merge, 8 single delete, 14 range delete: as the plain record from the key on
 //! ```
-//! * BATCH-ENCODING-1: every offset is compared with the end of the bytes, and every length with the bytes that
-//!   remain, before anything is read.
-//! * BATCH-ENCODING-2: a varint has its shortest spelling and at most 32 bits, and a record of family 0 is a plain one, so
-//!   equal content has equal bytes.
+//! * BATCH-ENCODING-1: every offset is compared with the end of the bytes, and every length with
+//!   the bytes that remain, before anything is read.
+//! * BATCH-ENCODING-2: a varint has its shortest spelling and at most 32 bits, and a record of
+//!   family 0 is a plain one, so equal content has equal bytes.
 //! * BATCH-ENCODING-3: every error names the offset of the field that is wrong.
 //!
-//! * BATCH-ENCODING-4: records that only RocksDB applies (of two-phase commits, blobs, timestamps, wide columns) are
-//!   `NotSupported` by name: their bytes are intact. Tags that nobody writes are `Corruption`.
+//! * BATCH-ENCODING-4: records that only RocksDB applies (of two-phase commits, blobs, timestamps,
+//!   wide columns) are `NotSupported` by name: their bytes are intact. Tags that nobody writes are
+//!   `Corruption`.
 //!
 //! Pure functions over slices; any thread.
 
@@ -37,7 +38,8 @@ const LOG_DATA: u8 = 3;
 /// What RocksDB leaves where a transaction may put its mark later.
 const NOOP: u8 = 13;
 
-/// RocksDB's records of a column family other than the default one, and the kind that each is there.
+/// RocksDB's records of a column family other than the default one, and the kind that each is
+/// there.
 const OF_FAMILY: [(u8, Kind); 5] = [
     (0x04, Kind::DELETE),
     (0x05, Kind::PUT),
@@ -61,7 +63,9 @@ fn foreign(tag: u8) -> Option<&'static str> {
         0x14 => "DeletionWithTimestamp, record 0x14 of a RocksDB batch; RangeKeyUnset of Pebble",
         0x15 => "CommitXIDAndTimestamp, record 0x15 of a RocksDB batch; RangeKeySet of Pebble",
         0x16 => "WideColumnEntity, record 0x16 of a RocksDB batch; IngestSST of Pebble",
-        0x17 => "ColumnFamilyWideColumnEntity, record 0x17 of a RocksDB batch; DeleteSized of Pebble",
+        0x17 => {
+            "ColumnFamilyWideColumnEntity, record 0x17 of a RocksDB batch; DeleteSized of Pebble"
+        }
         0x18 => "ValuePreferredSeqno, record 0x18 of a RocksDB batch; Excise of Pebble",
         0x19 => "ColumnFamilyValuePreferredSeqno, record 0x19 of a RocksDB batch",
         _ => return None,
@@ -71,7 +75,12 @@ fn foreign(tag: u8) -> Option<&'static str> {
 /// A report about encoded bytes.
 #[cold]
 pub(super) fn damage(offset: usize, expected: u64, found: u64) -> Error {
-    Error::Corruption(Corruption::new(Place::Encoding, offset as u64, expected, found))
+    Error::Corruption(Corruption::new(
+        Place::Encoding,
+        offset as u64,
+        expected,
+        found,
+    ))
 }
 
 /// The fixed words at the start of a batch.
@@ -90,7 +99,10 @@ impl Header {
         let Some(count) = rest.first_chunk::<4>() else {
             return Err(damage(COUNT_AT, bytes.len() as u64, HEADER_LEN as u64));
         };
-        Ok(Header { sequence: u64::from_le_bytes(*sequence), count: u32::from_le_bytes(*count) })
+        Ok(Header {
+            sequence: u64::from_le_bytes(*sequence),
+            count: u32::from_le_bytes(*count),
+        })
     }
 
     pub(super) fn to_bytes(self) -> [u8; HEADER_LEN] {
@@ -111,13 +123,23 @@ fn compare_word(offset: usize, expected: u64, found: u64) -> Result<()> {
     if expected == found {
         return Ok(());
     }
-    Err(Error::Corruption(Corruption::of_word(Place::Encoding, offset as u64, expected, found)))
+    Err(Error::Corruption(Corruption::of_word(
+        Place::Encoding,
+        offset as u64,
+        expected,
+        found,
+    )))
 }
 
-/// The tag of the records of this kind in this family. Only RocksDB's kinds have one outside the default family.
+/// The tag of the records of this kind in this family. Only RocksDB's kinds have one outside the
+/// default family.
 #[inline(always)]
 pub(super) fn tag_of(family: u32, kind: Kind) -> Result<u8> {
-    if family == 0 { Ok(kind.as_u8()) } else { tag_of_family(family, kind) }
+    if family == 0 {
+        Ok(kind.as_u8())
+    } else {
+        tag_of_family(family, kind)
+    }
 }
 
 #[cold]
@@ -132,15 +154,31 @@ fn tag_of_family(family: u32, kind: Kind) -> Result<u8> {
 
 /// Bytes that [`append`] adds.
 pub(super) fn record_len(record: &Record<'_>) -> usize {
-    let varint_len = |value: usize| (usize::BITS - value.leading_zeros()).max(1).div_ceil(7) as usize;
+    let varint_len =
+        |value: usize| (usize::BITS - value.leading_zeros()).max(1).div_ceil(7) as usize;
     let slice_len = |bytes: &[u8]| varint_len(bytes.len()) + bytes.len();
-    let family_len = if record.family == 0 { 0 } else { varint_len(record.family as usize) };
-    1 + family_len + slice_len(record.key) + if record.kind.is_bare() { 0 } else { slice_len(record.value) }
+    let family_len = if record.family == 0 {
+        0
+    } else {
+        varint_len(record.family as usize)
+    };
+    1 + family_len
+        + slice_len(record.key)
+        + if record.kind.is_bare() {
+            0
+        } else {
+            slice_len(record.value)
+        }
 }
 
 /// Appends one record with the tag that [`tag_of`] gave. The caller has checked kind and lengths.
 pub(super) fn append(buffer: &mut Vec<u8>, tag: u8, record: &Record<'_>) {
-    let Record { family, kind, key, value } = *record;
+    let Record {
+        family,
+        kind,
+        key,
+        value,
+    } = *record;
     // One byte of tag, and a family and two lengths of at most five bytes each.
     buffer.reserve(1 + 5 + 5 + key.len() + 5 + value.len());
     buffer.push(tag);
@@ -168,8 +206,8 @@ fn append_varint(buffer: &mut Vec<u8>, mut rest: usize) {
     buffer.push(rest.to_le_bytes()[0]);
 }
 
-/// One decoded record: an entry, or of a kind that is not known: log data with its bytes as the value, no operation. Deletes and single deletes have an empty
-/// value.
+/// One decoded record: an entry, or of a kind that is not known: log data with its bytes as the
+/// value, no operation. Deletes and single deletes have an empty value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record<'b> {
     /// The column family; 0 is the default one.
@@ -189,7 +227,10 @@ pub(super) struct Records<'b> {
 impl<'b> Records<'b> {
     /// The records of a whole batch.
     pub(super) fn new(batch: &'b [u8]) -> Self {
-        Records { bytes: batch, at: HEADER_LEN }
+        Records {
+            bytes: batch,
+            at: HEADER_LEN,
+        }
     }
 
     /// Records without a header before them.
@@ -206,10 +247,16 @@ impl<'b> Records<'b> {
     #[inline(always)]
     pub(super) fn advance(&mut self) -> Result<Option<Record<'b>>> {
         let tag_at = self.at;
-        let Some(&tag) = self.bytes.get(tag_at) else { return Ok(None) };
+        let Some(&tag) = self.bytes.get(tag_at) else {
+            return Ok(None);
+        };
         self.at += 1;
         let kind = Kind::from_u8(tag);
-        if kind.is_known() { self.entry(0, kind).map(Some) } else { self.other(tag_at, tag).map(Some) }
+        if kind.is_known() {
+            self.entry(0, kind).map(Some)
+        } else {
+            self.other(tag_at, tag).map(Some)
+        }
     }
 
     /// The key and value of an entry.
@@ -221,10 +268,16 @@ impl<'b> Records<'b> {
             Kind::RANGE_DELETE => self.key()?,
             _ => self.slice()?,
         };
-        Ok(Record { family, kind, key, value })
+        Ok(Record {
+            family,
+            kind,
+            key,
+            value,
+        })
     }
 
-    /// An entry of a column family, a record that is no entry (log data, no operation), or an error.
+    /// An entry of a column family, a record that is no entry (log data, no operation), or an
+    /// error.
     #[cold]
     fn other(&mut self, tag_at: usize, tag: u8) -> Result<Record<'b>> {
         if let Some(&(_, kind)) = OF_FAMILY.iter().find(|(of, _)| *of == tag) {
@@ -238,19 +291,26 @@ impl<'b> Records<'b> {
             LOG_DATA => self.slice()?,
             NOOP => &[],
             _ => {
-                return Err(
-                    foreign(tag).map_or_else(|| damage(tag_at, 0, u64::from(tag)), Error::NotSupported)
-                );
+                return Err(foreign(tag)
+                    .map_or_else(|| damage(tag_at, 0, u64::from(tag)), Error::NotSupported));
             }
         };
-        Ok(Record { family: 0, kind: Kind::from_u8(tag), key: &[], value })
+        Ok(Record {
+            family: 0,
+            kind: Kind::from_u8(tag),
+            key: &[],
+            value,
+        })
     }
 
     #[inline]
     fn key(&mut self) -> Result<&'b [u8]> {
         let key = self.slice()?;
         match key.len() as u64 {
-            len if len > KEY_LEN_MAX => Err(Error::KeyTooLarge { len, max: KEY_LEN_MAX }),
+            len if len > KEY_LEN_MAX => Err(Error::KeyTooLarge {
+                len,
+                max: KEY_LEN_MAX,
+            }),
             _ => Ok(key),
         }
     }
@@ -314,31 +374,60 @@ pub(crate) struct Limits {
 }
 
 /// The limits of the encoding. Those of tables are equal or lower.
-pub(super) const LIMITS: Limits = Limits { key_len_max: KEY_LEN_MAX, value_len_max: VALUE_LEN_MAX };
+pub(super) const LIMITS: Limits = Limits {
+    key_len_max: KEY_LEN_MAX,
+    value_len_max: VALUE_LEN_MAX,
+};
 
 /// Refuses entries that are invalid under every order of keys. Batches and tables share this rule.
 pub(crate) fn admit(kind: Kind, key: &[u8], value: &[u8], limits: Limits) -> Result<()> {
     admit_lengths(kind, key.len(), value.len(), limits)?;
-    if kind == Kind::RANGE_DELETE && key == value { Err(not_a_range()) } else { Ok(()) }
+    if kind == Kind::RANGE_DELETE && key == value {
+        Err(not_a_range())
+    } else {
+        Ok(())
+    }
 }
 
 /// Refuses unknown kinds, lengths over the limits, and a point delete with a value.
-pub(crate) fn admit_lengths(kind: Kind, key_len: usize, value_len: usize, limits: Limits) -> Result<()> {
+pub(crate) fn admit_lengths(
+    kind: Kind,
+    key_len: usize,
+    value_len: usize,
+    limits: Limits,
+) -> Result<()> {
     if !kind.is_known() {
-        return Err(Error::InvalidArgument(format!("{kind:?} is not a kind that tables take")));
+        return Err(Error::InvalidArgument(format!(
+            "{kind:?} is not a kind that tables take"
+        )));
     }
-    let Limits { key_len_max, value_len_max } = limits;
-    let end_len = if kind == Kind::RANGE_DELETE { value_len } else { 0 };
+    let Limits {
+        key_len_max,
+        value_len_max,
+    } = limits;
+    let end_len = if kind == Kind::RANGE_DELETE {
+        value_len
+    } else {
+        0
+    };
     let len = key_len.max(end_len) as u64;
     if len > key_len_max {
-        return Err(Error::KeyTooLarge { len, max: key_len_max });
+        return Err(Error::KeyTooLarge {
+            len,
+            max: key_len_max,
+        });
     }
     let len = value_len as u64;
     if kind.is_bare() && len > 0 {
-        return Err(Error::InvalidArgument(format!("{kind:?} takes no value, {len} bytes given")));
+        return Err(Error::InvalidArgument(format!(
+            "{kind:?} takes no value, {len} bytes given"
+        )));
     }
     if len > value_len_max && kind != Kind::RANGE_DELETE {
-        return Err(Error::ValueTooLarge { len, max: value_len_max });
+        return Err(Error::ValueTooLarge {
+            len,
+            max: value_len_max,
+        });
     }
     Ok(())
 }

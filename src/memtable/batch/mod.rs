@@ -3,5 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod encoding;
-#[expect(clippy::module_inception, reason = "the room is named after what it is for")]
+#[expect(
+    clippy::module_inception,
+    reason = "the room is named after what it is for"
+)]
 pub(crate) mod batch;

@@ -5,14 +5,18 @@
 //!   leaf     each slot: the node opens, is a point entry, has this discriminator, and comes after the slot before
 //!   inner    each slot: the page below begins with this fence, whose discriminator it is
 //! ```
-//! * LOOK-1: a look takes no lock. A page that somebody writes is left out; whether it was written meanwhile, its lock word
-//!   tells. What a look refuses twice is damage.
-//! * LOOK-2: what a look does not refuse costs a search a few steps at most, or stands where no search reads.
+//! * LOOK-1: a look takes no lock. A page that somebody writes is left out; whether it was written
+//!   meanwhile, its lock word tells. What a look refuses twice is damage.
+//! * LOOK-2: what a look does not refuse costs a search a few steps at most, or stands where no
+//!   search reads.
 //!
 //! Any thread. O(slots) per page, each of which opens a node or a page.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::cast_possible_truncation, reason = "words are packed of halves")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "words are packed of halves"
+)]
 
 use crate::error::{Corruption, Place};
 use crate::key::Kind as EntryKind;
@@ -21,7 +25,8 @@ use crate::memtable::directory::page::{
     CODED, FREE, Kind, Page, Pages, SLOTS, START, Shares, Slot, WORDS, kept_after,
 };
 
-/// How often all writers are waited for before a lock bit counts as damaged: the page may be locked by the next one.
+/// How often all writers are waited for before a lock bit counts as damaged: the page may be locked
+/// by the next one.
 const WAITS_FOR_LOCK: u32 = 4;
 
 /// Where a page stands.
@@ -73,7 +78,9 @@ impl<'a> Pages<'_, 'a> {
         let (root, levels) = self.root()?;
         let level = at.level.checked_sub(1)?;
         let below = (level..levels).try_fold(root, |page, _| {
-            Page::open(self.view, page)?.child(self.view, 0).map(|(child, _)| child)
+            Page::open(self.view, page)?
+                .child(self.view, 0)
+                .map(|(child, _)| child)
         });
         below.map(|page| PageAt { level, page })
     }
@@ -87,7 +94,8 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// Whether a page stays locked, by one lock word, while all writers are waited for, again and again.
+    /// Whether a page stays locked, by one lock word, while all writers are waited for, again and
+    /// again.
     pub(crate) fn stays_locked(&self, at: PageAt, wait_out_writers: &mut impl FnMut()) -> bool {
         let lock = || Page::open(self.view, at.page).and_then(|page| page.held());
         let held = lock();
@@ -101,9 +109,14 @@ impl<'a> Pages<'_, 'a> {
     fn inspect_once(&self, at: PageAt) -> PageState {
         let kind = Kind::at(at.level);
         let page = Page::open(self.view, at.page).filter(|page| page.is(self.view, kind));
-        let Some(page) = page else { return PageState::Damaged(report(at.page)) };
-        let Some((word, count)) = page.at_rest() else { return PageState::Busy };
-        let sound = self.is_placed(&page, kind) && (page.is_replaced() || self.is_filled(&page, kind, count));
+        let Some(page) = page else {
+            return PageState::Damaged(report(at.page));
+        };
+        let Some((word, count)) = page.at_rest() else {
+            return PageState::Busy;
+        };
+        let sound = self.is_placed(&page, kind)
+            && (page.is_replaced() || self.is_filled(&page, kind, count));
         match page.at_rest() {
             Some((now, _)) if now == word && !sound => PageState::Damaged(report(at.page)),
             Some((now, _)) if now == word => PageState::Sound,
@@ -129,13 +142,16 @@ impl<'a> Pages<'_, 'a> {
         follows && leads && self.is_measured(page)
     }
 
-    /// Whether a page's reference has the bytes that the page leaves out, and its fences share them if it says so.
+    /// Whether a page's reference has the bytes that the page leaves out, and its fences share them
+    /// if it says so.
     fn is_measured(&self, page: &Page<'a>) -> bool {
         let measure = page.measure();
         if measure.skip == 0 {
             return true;
         }
-        let Some(reference) = self.view.try_open(measure.reference) else { return false };
+        let Some(reference) = self.view.try_open(measure.reference) else {
+            return false;
+        };
         let long = measure.skip == CODED || reference.key().len() >= measure.skip as usize;
         let next = Page::open(self.view, page.next());
         let shared = measure.shares != Shares::BOTH
@@ -151,7 +167,9 @@ impl<'a> Pages<'_, 'a> {
         let mut before = None;
         free && count <= SLOTS
             && (0..count).all(|place| {
-                let Some(slot) = page.slot(self.view, kind, place) else { return false };
+                let Some(slot) = page.slot(self.view, kind, place) else {
+                    return false;
+                };
                 let last = before.replace(slot.node);
                 let ascends = match last {
                     Some(before) => self.is_in_order(before, slot.node),
@@ -159,7 +177,9 @@ impl<'a> Pages<'_, 'a> {
                 };
                 ascends && self.is_true(page, kind, last, &slot)
             })
-            && before.zip(next).is_none_or(|(last, next)| self.is_in_order(last, next.low()))
+            && before
+                .zip(next)
+                .is_none_or(|(last, next)| self.is_in_order(last, next.low()))
     }
 
     /// Whether a slot agrees with its node or page.
@@ -168,24 +188,32 @@ impl<'a> Pages<'_, 'a> {
         let before = before.map_or(&[][..], |node| self.key_of(node));
         let discriminator = match slot.node {
             START => Some(0),
-            node => self.point_entry(node).map(|node| kept_after(self.comparator, before, node.key(), skip)),
+            node => self
+                .point_entry(node)
+                .map(|node| kept_after(self.comparator, before, node.key(), skip)),
         };
-        let below = || Page::open(self.view, slot.child).is_some_and(|below| below.low() == slot.node);
+        let below =
+            || Page::open(self.view, slot.child).is_some_and(|below| below.low() == slot.node);
         match kind {
             Kind::Leaf => {
-                slot.node != START && discriminator.map(|all| all & !0xffff_ffff) == Some(slot.discriminator)
+                slot.node != START
+                    && discriminator.map(|all| all & !0xffff_ffff) == Some(slot.discriminator)
             }
             Kind::Inner => discriminator == Some(slot.discriminator) && below(),
         }
     }
 
     fn point_entry(&self, node: u32) -> Option<Node<'a>> {
-        self.view.try_open(node).filter(|node| node.lengths().kind() != EntryKind::RANGE_DELETE)
+        self.view
+            .try_open(node)
+            .filter(|node| node.lengths().kind() != EntryKind::RANGE_DELETE)
     }
 
     /// Whether a node is before another one. The start of the list (0) is before all.
     fn is_in_order(&self, left: u32, right: u32) -> bool {
-        let Some(right) = self.view.try_open(right).filter(|_| right != START) else { return false };
+        let Some(right) = self.view.try_open(right).filter(|_| right != START) else {
+            return false;
+        };
         self.is_before(left, &right.position(self.comparator))
     }
 }

@@ -1,5 +1,5 @@
-//! Models of the directory: every interleaving of two threads that loom finds, on the production code with pages of four
-//! slots. Each model names the planted bugs that turn it red.
+//! Models of the directory: every interleaving of two threads that loom finds, on the production
+//! code with pages of four slots. Each model names the planted bugs that turn it red.
 
 #![forbid(unsafe_code)]
 
@@ -43,11 +43,21 @@ impl Table {
         make_heads(&arena).unwrap();
         let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::Off);
         let list = list.with_directory();
-        let mut table = Table { arena, list, keys, nodes: Vec::new() };
+        let mut table = Table {
+            arena,
+            list,
+            keys,
+            nodes: Vec::new(),
+        };
         let mut inserter = Inserter::default();
         for key in keys {
             let fields = Fields::new(1, Kind::PUT, key, b"", None);
-            let placed = table.list.insert(&table.search(), &mut inserter, &fields, DuplicatePolicy::Reject);
+            let placed = table.list.insert(
+                &table.search(),
+                &mut inserter,
+                &fields,
+                DuplicatePolicy::Reject,
+            );
             table.nodes.push(placed.unwrap().tower.node);
         }
         let mut slab = SubChunk::default();
@@ -75,14 +85,21 @@ impl Table {
     }
 
     fn name_from(&self, slab: &mut SubChunk, place: usize, guess: LeafSlot) -> Named {
-        self.search().directory().name(slab, guess, self.nodes[place], &self.target(place))
+        self.search()
+            .directory()
+            .name(slab, guess, self.nodes[place], &self.target(place))
     }
 
     /// Names a key as its writer does, with its own names that wait.
     pub(crate) fn name_and_link(&self, place: usize, inserter: &mut Inserter) {
         let fields = Fields::new(1, Kind::PUT, self.keys[place], b"", None);
         let search = self.search();
-        let tower = Tower { node: self.nodes[place], height: 1, revision: 0, pred: search.sentinel };
+        let tower = Tower {
+            node: self.nodes[place],
+            height: 1,
+            revision: 0,
+            pred: search.sentinel,
+        };
         inserter.name_and_link(&search, &fields, tower);
     }
 
@@ -94,9 +111,16 @@ impl Table {
     /// What a lookup hints for a key: nothing after it, and what was named before it.
     pub(crate) fn hint(&self, place: usize) -> (Option<usize>, Option<usize>) {
         let search = self.search();
-        let hint = search.directory().lookup(&self.target(place)).expect("a page");
+        let hint = search
+            .directory()
+            .lookup(&self.target(place))
+            .expect("a page");
         let of = |node: u32| self.nodes.iter().position(|other| *other == node);
-        assert!(of(hint.before).is_none_or(|before| before < place), "{place}: {hint:?} of {:?}", self.nodes);
+        assert!(
+            of(hint.before).is_none_or(|before| before < place),
+            "{place}: {hint:?} of {:?}",
+            self.nodes
+        );
         (of(hint.before), of(hint.after))
     }
 
@@ -107,7 +131,10 @@ impl Table {
         let mut before = None;
         for place in named {
             let hint = self.hint(place);
-            assert!(hint.1 == Some(place) || hint == (before, None), "{place}: {hint:?} after {before:?}");
+            assert!(
+                hint.1 == Some(place) || hint == (before, None),
+                "{place}: {hint:?} after {before:?}"
+            );
             before = Some(place);
         }
     }
@@ -126,7 +153,8 @@ fn is_named(named: Named) -> bool {
     matches!(named, Named::In(_))
 }
 
-/// Two names for one leaf: each is there, or its writer was told to come again. Red for `leaf_lock_ignored`.
+/// Two names for one leaf: each is there, or its writer was told to come again. Red for
+/// `leaf_lock_ignored`.
 #[test]
 fn loom_two_names_meet_in_a_leaf() {
     check(|| {
@@ -138,12 +166,17 @@ fn loom_two_names_meet_in_a_leaf() {
     });
 }
 
-/// Two names that were guessed to stand before one slot: in order, whoever was faster. Red for `leaf_lock_ignored`.
+/// Two names that were guessed to stand before one slot: in order, whoever was faster. Red for
+/// `leaf_lock_ignored`.
 #[test]
 fn loom_two_guessed_names_meet_at_a_slot() {
     check(|| {
         let table = Table::new(5, &[0, 1, 4]);
-        let hint = table.search().directory().lookup(&table.target(2)).expect("a page");
+        let hint = table
+            .search()
+            .directory()
+            .lookup(&table.target(2))
+            .expect("a page");
         let spawn_name = |place| {
             let table = Arc::clone(&table);
             (place, spawn(move || table.name_at(place, hint.at)))
@@ -165,8 +198,8 @@ fn loom_two_first_names() {
     });
 }
 
-/// A name that shifts others, beside a reader: it may start one slot early, and misses none (PAGE-2). Red for
-/// `slots_shifted_up`.
+/// A name that shifts others, beside a reader: it may start one slot early, and misses none
+/// (PAGE-2). Red for `slots_shifted_up`.
 #[test]
 fn loom_a_reader_misses_no_name_that_is_shifted() {
     check(|| {
@@ -209,21 +242,24 @@ fn loom_a_split_beside_a_reader() {
     });
 }
 
-/// Two splits whose parent is one page: who finds it locked leaves its new page to its left neighbour, and all names are found
-/// (NAME-2). Red for `leaf_lock_ignored`.
+/// Two splits whose parent is one page: who finds it locked leaves its new page to its left
+/// neighbour, and all names are found (NAME-2). Red for `leaf_lock_ignored`.
 #[test]
 fn loom_two_splits_tell_one_parent() {
     check(|| {
         let table = Table::new(10, &[0, 1, 3, 4, 5, 6, 8, 9]);
         let outcomes = [2, 7].map(|place| (place, table.spawn_name(place)));
         let both: Vec<usize> = named(outcomes).chain([0, 1, 3, 4, 5, 6, 8, 9]).collect();
-        assert!(both.len() > 8, "one that came to the page before its own finds that one locked");
+        assert!(
+            both.len() > 8,
+            "one that came to the page before its own finds that one locked"
+        );
         table.finds(both);
     });
 }
 
-/// A leaf that another one replaces, beside a name for it: the name goes to the one that counts. Red for
-/// `replaced_page_names_on`.
+/// A leaf that another one replaces, beside a name for it: the name goes to the one that counts.
+/// Red for `replaced_page_names_on`.
 #[test]
 fn loom_a_replaced_leaf_beside_a_name() {
     check(|| {
@@ -251,7 +287,8 @@ fn loom_a_replaced_leaf_beside_a_reader() {
     });
 }
 
-/// A name that finds its leaf locked waits for its writer's next one (INSERTER-2). Red for `busy_name_forgotten`.
+/// A name that finds its leaf locked waits for its writer's next one (INSERTER-2). Red for
+/// `busy_name_forgotten`.
 #[test]
 fn loom_a_name_that_waits_gets_its_turn() {
     check(|| {

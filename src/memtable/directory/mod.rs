@@ -7,8 +7,8 @@
 //!                                      |
 //!   level 0      .. -> a -> b -> c -> [pred | succ] -> ..       what decides (SEARCH-2)
 //! ```
-//! Level 0 of the list is the truth, and every answer is a certified bracket. A page that is stale, raced, damaged or
-//! missing costs steps, never an answer.
+//! Level 0 of the list is the truth, and every answer is a certified bracket. A page that is stale,
+//! raced, damaged or missing costs steps, never an answer.
 
 #![forbid(unsafe_code)]
 

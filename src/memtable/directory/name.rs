@@ -5,33 +5,38 @@
 //!   at its end       [a .. z]  zz             -> [a .. z] [zz]         so leaves of a fill in order stay full
 //!   many ties        [aaa1 .. aaa9] by "aaa"  -> [aaa1 .. aaa9] by "1" a page with another measure takes its place
 //! ```
-//! * NAME-1: a node is named after it was published; nothing waits for a lock. A name that finds its leaf locked is tried
-//!   again later, by its writer.
-//! * NAME-2: a split that cannot tell the parent stays reachable through its left neighbour; who comes by it tells the
-//!   parent later.
-//! * NAME-3: an insert never fails because of the directory: a page that the arena has no room for is left out.
-//! * NAME-4: a full page is never measured so that it leaves out fewer bytes: it is split instead. So each turn of an insert
-//!   leaves out more bytes, splits, or is the last one.
-//! * NAME-5: a comparator may panic at any call, and every page is sound then: what a step computes comes before its first store,
-//!   and the parent is told last.
+//! * NAME-1: a node is named after it was published; nothing waits for a lock. A name that finds
+//!   its leaf locked is tried again later, by its writer.
+//! * NAME-2: a split that cannot tell the parent stays reachable through its left neighbour; who
+//!   comes by it tells the parent later.
+//! * NAME-3: an insert never fails because of the directory: a page that the arena has no room for
+//!   is left out.
+//! * NAME-4: a full page is never measured so that it leaves out fewer bytes: it is split instead.
+//!   So each turn of an insert leaves out more bytes, splits, or is the last one.
+//! * NAME-5: a comparator may panic at any call, and every page is sound then: what a step computes
+//!   comes before its first store, and the parent is told last.
 //!
 //! Any thread; lock-free as a whole: every lock is only tried. O(log n), and O(page) for a split.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::cast_possible_truncation, reason = "keys are shorter than 2^24 bytes")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "keys are shorter than 2^24 bytes"
+)]
 
 use crate::key::{KeyOrder, Target};
 use crate::memtable::arena::arena::SubChunk;
 use crate::memtable::arena::node::Node;
 use crate::memtable::directory::page::{
-    CODED, Kind, LEVELS_MAX, LeafSlot, Locked, MOVES_MAX, Measure, Page, Pages, SLOTS, START, Shares, Slot,
-    kept, kept_after, pack, shared, shared_of,
+    CODED, Kind, LEVELS_MAX, LeafSlot, Locked, MOVES_MAX, Measure, Page, Pages, SLOTS, START,
+    Shares, Slot, kept, kept_after, pack, shared, shared_of,
 };
 use crate::sync::Ordering;
 
 /// Ties between neighbours of a full page that are worth another measure.
 const TIES_MAX: usize = SLOTS / 16;
-/// Slots of a page that is asked for another measure before it is full: most of a small table's keys may tie.
+/// Slots of a page that is asked for another measure before it is full: most of a small table's
+/// keys may tie.
 const EARLY: usize = 4;
 
 /// Of entries that follow each other in memory, every how many-th is named.
@@ -60,25 +65,48 @@ struct New<'t, 'k> {
 
 /// The place behind a slot.
 fn behind(leaf: u32, slot: usize) -> LeafSlot {
-    LeafSlot { leaf, slot: slot as u32 + 1 }
+    LeafSlot {
+        leaf,
+        slot: slot as u32 + 1,
+    }
 }
 
 impl<'a> Pages<'_, 'a> {
-    /// Names a node that is linked at level 0: in the leaf where its search ended, if that is known, and before the slot there
-    /// that is guessed.
+    /// Names a node that is linked at level 0: in the leaf where its search ended, if that is
+    /// known, and before the slot there that is guessed.
     #[inline(always)]
-    pub(crate) fn name(&self, slab: &mut SubChunk, guess: LeafSlot, node: u32, target: &Target<'_>) -> Named {
+    pub(crate) fn name(
+        &self,
+        slab: &mut SubChunk,
+        guess: LeafSlot,
+        node: u32,
+        target: &Target<'_>,
+    ) -> Named {
         if self.put_quickly(guess, node, target).is_some() {
-            return Named::In(LeafSlot { slot: guess.slot + 1, ..guess });
+            return Named::In(LeafSlot {
+                slot: guess.slot + 1,
+                ..guess
+            });
         }
-        let new = New { level: 0, target, node, child: 0, guess: guess.slot as usize };
+        let new = New {
+            level: 0,
+            target,
+            node,
+            child: 0,
+            guess: guess.slot as usize,
+        };
         self.put(slab, guess.leaf, &new).unwrap_or(Named::Not)
     }
 
-    /// Puts a slot between two slots of a leaf if discriminators decide its place: all three keys begin with the page's
-    /// bytes. `None`: anything else.
+    /// Puts a slot between two slots of a leaf if discriminators decide its place: all three keys
+    /// begin with the page's bytes. `None`: anything else.
     #[inline(always)]
-    fn put_quickly(&self, LeafSlot { leaf, slot }: LeafSlot, node: u32, target: &Target<'_>) -> Option<()> {
+    fn put_quickly(
+        &self,
+        LeafSlot { leaf, slot }: LeafSlot,
+        node: u32,
+        target: &Target<'_>,
+    ) -> Option<()> {
         let slot = slot as usize;
         let page = Page::open(self.view, leaf)?;
         let mut locked = page.lock(self.view, Kind::Leaf)?;
@@ -92,7 +120,15 @@ impl<'a> Pages<'_, 'a> {
         if !fits {
             return None;
         }
-        locked.insert(self.view, slot, Slot { discriminator, node, child: 0 })
+        locked.insert(
+            self.view,
+            slot,
+            Slot {
+                discriminator,
+                node,
+                child: 0,
+            },
+        )
     }
 
     fn put(&self, slab: &mut SubChunk, page: u32, new: &New<'_, '_>) -> Option<Named> {
@@ -173,16 +209,20 @@ impl<'a> Pages<'_, 'a> {
 
     /// Makes a page the root, if the root word still is `old`: another writer may have been faster.
     fn set_root(&self, old: u64, (page, levels): (u32, u32)) {
-        let Some(word) = self.view.word(self.root) else { return };
+        let Some(word) = self.view.word(self.root) else {
+            return;
+        };
         let new = pack(self.view, self.root, page, levels);
-        // ORDERING: Release pairs with the Acquire in `root`: the page's words are visible. Relaxed on failure.
+        // ORDERING: Release pairs with the Acquire in `root`: the page's words are visible. Relaxed
+        // on failure.
         let _ = word.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed);
     }
 
     /// Where a slot belongs in a page that is locked.
     fn place(&self, locked: &Locked<'a>, new: &New<'_, '_>) -> usize {
         let named = |slot| locked.slot(self.view, slot).map(|slot| slot.node);
-        let may_be_guessed = locked.page.measure().skip == CODED && (1..locked.count).contains(&new.guess);
+        let may_be_guessed =
+            locked.page.measure().skip == CODED && (1..locked.count).contains(&new.guess);
         // Between its neighbours at level 0, which were compared with it when it was linked.
         if may_be_guessed
             && named(new.guess - 1) == self.view.back_hint(new.node)
@@ -190,10 +230,12 @@ impl<'a> Pages<'_, 'a> {
         {
             return new.guess;
         }
-        self.slot(&locked.page, new.target, (locked.kind, 0)).min(locked.count)
+        self.slot(&locked.page, new.target, (locked.kind, 0))
+            .min(locked.count)
     }
 
-    /// Puts a slot into a page that is locked. `Some(None)`: the page has changed, and is to be asked again.
+    /// Puts a slot into a page that is locked. `Some(None)`: the page has changed, and is to be
+    /// asked again.
     fn put_here(
         &self,
         slab: &mut SubChunk,
@@ -211,12 +253,18 @@ impl<'a> Pages<'_, 'a> {
         }
         if locked.count == SLOTS {
             if place == SLOTS {
-                return self.append_page(slab, locked, new).map(|at| Some(behind(at, 0)));
+                return self
+                    .append_page(slab, locked, new)
+                    .map(|at| Some(behind(at, 0)));
             }
             self.split(slab, locked, new.level)?;
             return Some(None);
         }
-        if measure.skip != CODED && measure.side(self.view, self.comparator, new.target.key).is_ne() {
+        if measure.skip != CODED
+            && measure
+                .side(self.view, self.comparator, new.target.key)
+                .is_ne()
+        {
             let reference = self.view.try_open(measure.reference)?;
             let skip = shared(self.comparator, reference.key(), new.target.key);
             self.measure_anew(slab, locked, new.level, skip)?;
@@ -230,12 +278,31 @@ impl<'a> Pages<'_, 'a> {
             let slot = locked.slot(self.view, place)?;
             // What shares more with the key before than it did keeps its code.
             if shared_of(slot.discriminator) >= shared_of(discriminator) {
-                let discriminator =
-                    kept_after(self.comparator, new.target.key, self.key_of(slot.node), CODED);
-                locked.store(self.view, place, Slot { discriminator, ..slot });
+                let discriminator = kept_after(
+                    self.comparator,
+                    new.target.key,
+                    self.key_of(slot.node),
+                    CODED,
+                );
+                locked.store(
+                    self.view,
+                    place,
+                    Slot {
+                        discriminator,
+                        ..slot
+                    },
+                );
             }
         }
-        locked.insert(self.view, place, Slot { discriminator, node: new.node, child: new.child })?;
+        locked.insert(
+            self.view,
+            place,
+            Slot {
+                discriminator,
+                node: new.node,
+                child: new.child,
+            },
+        )?;
         Some(Some(behind(locked.page.at, place)))
     }
 
@@ -251,24 +318,38 @@ impl<'a> Pages<'_, 'a> {
     /// The first and the last node that a page names.
     fn ends(&self, locked: &Locked<'a>) -> Option<(Node<'a>, Node<'a>)> {
         let first = usize::from(locked.slot(self.view, 0)?.node == START);
-        Some((self.node_in(locked, first)?, self.node_in(locked, locked.count.checked_sub(1)?)?))
+        Some((
+            self.node_in(locked, first)?,
+            self.node_in(locked, locked.count.checked_sub(1)?)?,
+        ))
     }
 
-    /// How many bytes a full page could leave out, if many of its discriminators tie. A key that belongs before its end stays in
-    /// it, and has to begin with these bytes as well.
+    /// How many bytes a full page could leave out, if many of its discriminators tie. A key that
+    /// belongs before its end stays in it, and has to begin with these bytes as well.
     fn better_skip(&self, locked: &Locked<'a>, place: usize, key: &[u8]) -> Option<u32> {
         let half = |slot| match locked.kind {
             Kind::Leaf => locked.page.word(slot) >> 32,
             Kind::Inner => locked.page.word(slot),
         };
-        let ties = (1..locked.count).filter(|slot| half(*slot) == half(slot - 1)).count();
-        if ties <= if locked.count == SLOTS { TIES_MAX } else { EARLY / 2 } {
+        let ties = (1..locked.count)
+            .filter(|slot| half(*slot) == half(slot - 1))
+            .count();
+        if ties
+            <= if locked.count == SLOTS {
+                TIES_MAX
+            } else {
+                EARLY / 2
+            }
+        {
             return None;
         }
         let (first, last) = self.ends(locked)?;
         let stays = if place == SLOTS { first.key() } else { key };
-        let skip =
-            shared(self.comparator, first.key(), last.key()).min(shared(self.comparator, stays, last.key()));
+        let skip = shared(self.comparator, first.key(), last.key()).min(shared(
+            self.comparator,
+            stays,
+            last.key(),
+        ));
         let measured = locked.page.measure().skip;
         if skip > measured {
             return Some(skip);
@@ -283,14 +364,27 @@ impl<'a> Pages<'_, 'a> {
 
     /// A measure with this reference.
     fn measure_of(&self, reference: &Node<'a>, skip: u32) -> Measure {
-        let shares = if skip == 0 { Shares::BOTH } else { Shares::NONE };
+        let shares = if skip == 0 {
+            Shares::BOTH
+        } else {
+            Shares::NONE
+        };
         let start = self.comparator.image(reference.key(), 0);
-        Measure { reference: reference.offset(), skip, start, shares }
+        Measure {
+            reference: reference.offset(),
+            skip,
+            start,
+            shares,
+        }
     }
 
     /// `fence`, if the key of this node begins with the bytes that a page leaves out.
     fn shares(&self, measure: &Measure, node: u32, fence: Shares) -> Shares {
-        if self.begins(measure, node) { fence } else { Shares::NONE }
+        if self.begins(measure, node) {
+            fence
+        } else {
+            Shares::NONE
+        }
     }
 
     /// What the first node of the next page says about the upper fence of a page.
@@ -330,11 +424,22 @@ impl<'a> Pages<'_, 'a> {
                 _ => kept_after(self.comparator, before, key, skip),
             };
             before = key;
-            new.insert(self.view, place, Slot { discriminator, ..slot })?;
+            new.insert(
+                self.view,
+                place,
+                Slot {
+                    discriminator,
+                    ..slot
+                },
+            )?;
         }
         let (prev, next) = (old.prev(), old.next());
         if skip > 0 {
-            let low = if prev == 0 { Shares::NONE } else { self.shares(&measure, old.low(), Shares::LOW) };
+            let low = if prev == 0 {
+                Shares::NONE
+            } else {
+                self.shares(&measure, old.low(), Shares::LOW)
+            };
             new.set_shares(low.and(self.high_shares(&measure, next)));
         }
         new.set_neighbours(prev, next);
@@ -348,15 +453,23 @@ impl<'a> Pages<'_, 'a> {
 
     /// Makes the parent name the replacement of a page.
     fn renamed(&self, level: u32, old: Page<'a>, (new, first): (u32, &Node<'a>)) {
-        let Some((root, levels)) = self.root() else { return };
+        let Some((root, levels)) = self.root() else {
+            return;
+        };
         if root == old.at {
             self.set_root(pack(self.view, self.root, root, levels), (new, levels));
             return;
         }
         let target = first.position(self.comparator);
-        let Some(parent) = self.page_at(level + 1, &target) else { return };
-        let Some(mut parent) = parent.lock(self.view, Kind::Inner) else { return };
-        let place = self.slot(&parent.page, &target, (Kind::Inner, 0)).min(parent.count);
+        let Some(parent) = self.page_at(level + 1, &target) else {
+            return;
+        };
+        let Some(mut parent) = parent.lock(self.view, Kind::Inner) else {
+            return;
+        };
+        let place = self
+            .slot(&parent.page, &target, (Kind::Inner, 0))
+            .min(parent.count);
         for place in [place, place.saturating_sub(1)] {
             if let Some(slot) = parent.slot(self.view, place)
                 && slot.child == old.at
@@ -368,13 +481,26 @@ impl<'a> Pages<'_, 'a> {
     }
 
     /// Begins a next page with a slot that belongs after a full page.
-    fn append_page(&self, slab: &mut SubChunk, locked: &mut Locked<'a>, new: &New<'_, '_>) -> Option<u32> {
+    fn append_page(
+        &self,
+        slab: &mut SubChunk,
+        locked: &mut Locked<'a>,
+        new: &New<'_, '_>,
+    ) -> Option<u32> {
         let ((first, _), node) = (self.ends(locked)?, self.view.try_open(new.node)?);
         let skip = shared(self.comparator, first.key(), node.key());
         let measure = self.measure_of(&node, skip);
         let mut page = Locked::create(self.view, slab, locked.kind, new.node, &measure)?;
         let discriminator = kept(self.comparator, node.key(), skip);
-        page.insert(self.view, 0, Slot { discriminator, node: new.node, child: new.child })?;
+        page.insert(
+            self.view,
+            0,
+            Slot {
+                discriminator,
+                node: new.node,
+                child: new.child,
+            },
+        )?;
         let linked = self.link_right(locked, page);
         self.adopt(slab, new.level, locked.page, linked);
         Some(linked.at)
@@ -384,12 +510,25 @@ impl<'a> Pages<'_, 'a> {
     fn split(&self, slab: &mut SubChunk, locked: &mut Locked<'a>, level: u32) -> Option<()> {
         let half = locked.count / 2;
         let low = self.node_in(locked, half)?;
-        let mut page = Locked::create(self.view, slab, locked.kind, low.offset(), &locked.page.measure())?;
+        let mut page = Locked::create(
+            self.view,
+            slab,
+            locked.kind,
+            low.offset(),
+            &locked.page.measure(),
+        )?;
         page.take_from(self.view, locked, half)?;
         if page.page.measure().skip == CODED {
             let first = page.slot(self.view, 0)?;
             let discriminator = kept_after(self.comparator, &[], self.key_of(first.node), CODED);
-            page.store(self.view, 0, Slot { discriminator, ..first });
+            page.store(
+                self.view,
+                0,
+                Slot {
+                    discriminator,
+                    ..first
+                },
+            );
         }
         let linked = self.link_right(locked, page);
         // Before the comparator runs again, because it may panic (NAME-5).
@@ -398,7 +537,8 @@ impl<'a> Pages<'_, 'a> {
         Some(())
     }
 
-    /// Links a page as the right neighbour of another. Once it is linked, the comparator is not called.
+    /// Links a page as the right neighbour of another. Once it is linked, the comparator is not
+    /// called.
     fn link_right(&self, locked: &mut Locked<'a>, mut page: Locked<'a>) -> Page<'a> {
         let (old, new, next) = (locked.page, page.page, locked.page.next());
         let of_old = old.measure();
@@ -412,11 +552,24 @@ impl<'a> Pages<'_, 'a> {
         new
     }
 
-    /// Adds a page that only its left neighbour names to the parent (NAME-2); makes that level if there is none.
+    /// Adds a page that only its left neighbour names to the parent (NAME-2); makes that level if
+    /// there is none.
     fn adopt(&self, slab: &mut SubChunk, level: u32, left: Page<'a>, page: Page<'a>) {
-        let Some(low) = self.view.try_open(page.low()).filter(|_| !page.is_replaced()) else { return };
+        let Some(low) = self
+            .view
+            .try_open(page.low())
+            .filter(|_| !page.is_replaced())
+        else {
+            return;
+        };
         let target = low.position(self.comparator);
-        let new = New { level: level + 1, target: &target, node: low.offset(), child: page.at, guess: 0 };
+        let new = New {
+            level: level + 1,
+            target: &target,
+            node: low.offset(),
+            child: page.at,
+            guess: 0,
+        };
         match self.root() {
             Some((root, levels)) if root == left.at && levels < LEVELS_MAX => {
                 let _ = self.grow(slab, (root, levels), left, &new);
@@ -437,10 +590,32 @@ impl<'a> Pages<'_, 'a> {
     ) -> Option<()> {
         let node = self.view.try_open(new.node)?;
         let skip = shared(self.comparator, node.key(), node.key());
-        let mut page = Locked::create(self.view, slab, Kind::Inner, START, &self.measure_of(&node, skip))?;
-        page.insert(self.view, 0, Slot { discriminator: 0, node: START, child: left.at })?;
+        let mut page = Locked::create(
+            self.view,
+            slab,
+            Kind::Inner,
+            START,
+            &self.measure_of(&node, skip),
+        )?;
+        page.insert(
+            self.view,
+            0,
+            Slot {
+                discriminator: 0,
+                node: START,
+                child: left.at,
+            },
+        )?;
         let discriminator = kept(self.comparator, node.key(), skip);
-        page.insert(self.view, 1, Slot { discriminator, node: new.node, child: new.child })?;
+        page.insert(
+            self.view,
+            1,
+            Slot {
+                discriminator,
+                node: new.node,
+                child: new.child,
+            },
+        )?;
         let at = page.page.at;
         drop(page);
         self.set_root(pack(self.view, self.root, root, levels), (at, levels + 1));

@@ -1,4 +1,5 @@
-//! Pages of the directory, byte by byte, and how a search goes through them. Safe for any stored word.
+//! Pages of the directory, byte by byte, and how a search goes through them. Safe for any stored
+//! word.
 //!
 //! ```text
 //!   word   0 reference 32 | skip 24 | flags 8      1 next 32 | prev 32      flags: replaced, high shares, low shares
@@ -6,17 +7,20 @@
 //!          4 .. 63    leaf: discriminator 32 | node 32        inner: discriminator 64      ascending; free: all ones
 //!          68 .. 127  inner: child 32 | fence node 32         (64 .. 67 are free)
 //! ```
-//! * PAGE-1: a page is written only by the owner of its lock, and only where the tag says that a page stands there: a
-//!   damaged offset leads no writer into an entry.
-//! * PAGE-2: a slot is shifted by storing its copy before its old place is overwritten, so at every moment each old slot
-//!   is there at least once, in ascending order. Children are shifted before discriminators: a reader comes to the page
-//!   before the right one at worst.
+//! * PAGE-1: a page is written only by the owner of its lock, and only where the tag says that a
+//!   page stands there: a damaged offset leads no writer into an entry.
+//! * PAGE-2: a slot is shifted by storing its copy before its old place is overwritten, so at every
+//!   moment each old slot is there at least once, in ascending order. Children are shifted before
+//!   discriminators: a reader comes to the page before the right one at worst.
 //! * PAGE-3: pages are never freed; one that was replaced says so and names its successor.
 //!
 //! Any thread reads, without a lock; a writer that finds the lock taken goes away.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::cast_possible_truncation, reason = "words are packed of halves")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "words are packed of halves"
+)]
 
 use std::borrow::Borrow;
 use std::cmp::Ordering as Order;
@@ -121,7 +125,9 @@ fn words_at<'a>(view: &View<'a>, at: u32) -> Option<Half<'a>> {
 /// Loom's twin.
 #[cfg(loom)]
 fn words_at<'a>(view: &View<'a>, at: u32) -> Option<Half<'a>> {
-    let words: Option<Vec<_>> = (0..WORDS as u32).map(|word| view.word(at.wrapping_add(word))).collect();
+    let words: Option<Vec<_>> = (0..WORDS as u32)
+        .map(|word| view.word(at.wrapping_add(word)))
+        .collect();
     words?.try_into().ok()
 }
 
@@ -169,12 +175,16 @@ impl<'a> Page<'a> {
         if at == 0 {
             return None;
         }
-        Some(Page { at, words: words_at(view, at)? })
+        Some(Page {
+            at,
+            words: words_at(view, at)?,
+        })
     }
 
     #[inline(always)]
     fn load(&self, word: usize) -> u64 {
-        // ORDERING: Relaxed: advice; what is followed is loaded by `node`, `child`, `next` or `prev`.
+        // ORDERING: Relaxed: advice; what is followed is loaded by `node`, `child`, `next` or
+        // `prev`.
         self.words[word].load(Ordering::Relaxed)
     }
 
@@ -193,25 +203,29 @@ impl<'a> Page<'a> {
     /// Whether the next page has replaced this one.
     #[inline(always)]
     pub(super) fn is_replaced(&self) -> bool {
-        // ORDERING: Acquire pairs with the Release in `set_replaced`: the successor is the next page.
+        // ORDERING: Acquire pairs with the Release in `set_replaced`: the successor is the next
+        // page.
         self.words[MEASURE].load(Ordering::Acquire) & REPLACED != 0
     }
 
     /// The next page of this level; 0: none.
     #[inline(always)]
     pub(super) fn next(&self) -> u32 {
-        // ORDERING: Acquire pairs with the Release in `set_neighbours`: the page's words are visible.
+        // ORDERING: Acquire pairs with the Release in `set_neighbours`: the page's words are
+        // visible.
         (self.words[NEIGHBOURS].load(Ordering::Acquire) >> 32) as u32
     }
 
     /// The page before it on this level; 0: none.
     #[inline(always)]
     pub(super) fn prev(&self) -> u32 {
-        // ORDERING: Acquire pairs with the Release in `set_neighbours`: the page's words are visible.
+        // ORDERING: Acquire pairs with the Release in `set_neighbours`: the page's words are
+        // visible.
         self.words[NEIGHBOURS].load(Ordering::Acquire) as u32
     }
 
-    /// The first node of its range; 0 for the first page of a level, whose range begins before everything.
+    /// The first node of its range; 0 for the first page of a level, whose range begins before
+    /// everything.
     #[inline(always)]
     pub(super) fn low(&self) -> u32 {
         (self.load(LOCK) >> 32) as u32
@@ -220,7 +234,8 @@ impl<'a> Page<'a> {
     /// Slots whose word is smaller than `bound`.
     #[inline(always)]
     pub(super) fn rank(&self, bound: u64) -> usize {
-        // The block, the quarter of it, the word in that: the first word of each but the first one tells which.
+        // The block, the quarter of it, the word in that: the first word of each but the first one
+        // tells which.
         let (mut block, mut quarter, mut word) = (0, 0, 0);
         for number in 1..WORDS / BLOCK {
             block += self.is_below(number * BLOCK, bound);
@@ -232,7 +247,11 @@ impl<'a> Page<'a> {
         for number in 1..HEAD {
             word += self.is_below(first + number, bound);
         }
-        if first == 0 { 0 } else { first - HEAD + 1 + word }
+        if first == 0 {
+            0
+        } else {
+            first - HEAD + 1 + word
+        }
     }
 
     /// 1, if a word is below `bound`, else 0.
@@ -244,11 +263,16 @@ impl<'a> Page<'a> {
     /// The slot's word as a search compares it.
     #[inline(always)]
     pub(super) fn word(&self, slot: usize) -> u64 {
-        if slot < SLOTS { self.load(HEAD + slot) } else { FREE }
+        if slot < SLOTS {
+            self.load(HEAD + slot)
+        } else {
+            FREE
+        }
     }
 
-    /// The first slot that is not before a key, and not the first one of all, where discriminators alone tell: a page that
-    /// was not replaced has this slot, and at most `ties` slots after it tie with the key. `None`: anything else.
+    /// The first slot that is not before a key, and not the first one of all, where discriminators
+    /// alone tell: a page that was not replaced has this slot, and at most `ties` slots after it
+    /// tie with the key. `None`: anything else.
     #[inline(always)]
     fn slot_at_once(
         &self,
@@ -270,11 +294,16 @@ impl<'a> Page<'a> {
         if slot == 0 || word == FREE && self.next() != 0 {
             return None;
         }
-        let is_tied = if ties == 0 { word <= last } else { self.word(slot + ties) <= last };
+        let is_tied = if ties == 0 {
+            word <= last
+        } else {
+            self.word(slot + ties) <= last
+        };
         if is_tied { None } else { Some(slot) }
     }
 
-    /// Whether a discriminator belongs right before this slot of a leaf, and no slot beside it has an equal one.
+    /// Whether a discriminator belongs right before this slot of a leaf, and no slot beside it has
+    /// an equal one.
     #[inline(always)]
     pub(super) fn is_between(&self, slot: usize, discriminator: u64) -> bool {
         let wanted = discriminator & !0xffff_ffff;
@@ -284,8 +313,11 @@ impl<'a> Page<'a> {
     /// The node that a slot of a leaf names; 0: none.
     #[inline(always)]
     pub(super) fn node(&self, slot: usize) -> u32 {
-        let Some(word) = self.words.get(HEAD + slot) else { return 0 };
-        // ORDERING: Acquire pairs with the Release in `Locked::store`: the node's bytes are visible.
+        let Some(word) = self.words.get(HEAD + slot) else {
+            return 0;
+        };
+        // ORDERING: Acquire pairs with the Release in `Locked::store`: the node's bytes are
+        // visible.
         let word = word.load(Ordering::Acquire);
         if word == FREE { 0 } else { word as u32 }
     }
@@ -300,7 +332,8 @@ impl<'a> Page<'a> {
     #[inline(always)]
     pub(super) fn child(&self, view: &View<'a>, slot: usize) -> Option<(u32, u32)> {
         let words = self.children(view)?;
-        // ORDERING: Acquire pairs with the Release in `Locked::store`: the page's words are visible.
+        // ORDERING: Acquire pairs with the Release in `Locked::store`: the page's words are
+        // visible.
         let word = words.get(HEAD + slot)?.load(Ordering::Acquire);
         Some(((word >> 32) as u32, word as u32))
     }
@@ -310,19 +343,28 @@ impl<'a> Page<'a> {
         match kind {
             Kind::Leaf => {
                 let node = self.node(slot);
-                Some(Slot { discriminator: self.word(slot) & !0xffff_ffff, node, child: 0 })
+                Some(Slot {
+                    discriminator: self.word(slot) & !0xffff_ffff,
+                    node,
+                    child: 0,
+                })
             }
             Kind::Inner => {
                 let (child, node) = self.child(view, slot)?;
-                Some(Slot { discriminator: self.word(slot), node, child })
+                Some(Slot {
+                    discriminator: self.word(slot),
+                    node,
+                    child,
+                })
             }
         }
     }
 
-    /// The lock word while nobody holds the lock, and how many slots it counts. A look that ends over another word has seen a
-    /// page that was being written.
+    /// The lock word while nobody holds the lock, and how many slots it counts. A look that ends
+    /// over another word has seen a page that was being written.
     pub(super) fn at_rest(&self) -> Option<(u64, usize)> {
-        // ORDERING: Acquire pairs with the Release in `Locked::drop`: the slots that it counts are visible.
+        // ORDERING: Acquire pairs with the Release in `Locked::drop`: the slots that it counts are
+        // visible.
         let word = self.words[LOCK].load(Ordering::Acquire);
         (word & LOCKED == 0).then_some((word, (word & COUNT) as usize))
     }
@@ -347,23 +389,33 @@ impl<'a> Page<'a> {
     }
 
     fn set_neighbours(&self, change: impl Fn(u64) -> u64) {
-        // ORDERING: Release pairs with the Acquire in `next` and `prev`; Relaxed on failure: tried again.
-        let _ = self.words[NEIGHBOURS]
-            .fetch_update(Ordering::Release, Ordering::Relaxed, |word| Some(change(word)));
+        // ORDERING: Release pairs with the Acquire in `next` and `prev`; Relaxed on failure: tried
+        // again.
+        let _ = self.words[NEIGHBOURS].fetch_update(Ordering::Release, Ordering::Relaxed, |word| {
+            Some(change(word))
+        });
     }
 
-    /// Takes the lock of a page of this kind. `None`: somebody has it, or no such page stands here (PAGE-1).
+    /// Takes the lock of a page of this kind. `None`: somebody has it, or no such page stands here
+    /// (PAGE-1).
     #[inline(always)]
     pub(super) fn lock(self, view: &View<'a>, kind: Kind) -> Option<Locked<'a>> {
         let word = self.load(LOCK);
         if word & LOCKED != 0 || !self.is(view, kind) {
             return None;
         }
-        // ORDERING: Acquire pairs with the Release in `Locked::drop`: what its owner before wrote is visible. Relaxed on
-        // failure: the writer goes away.
-        self.words[LOCK].compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // ORDERING: Acquire pairs with the Release in `Locked::drop`: what its owner before wrote
+        // is visible. Relaxed on failure: the writer goes away.
+        self.words[LOCK]
+            .compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
         let count = ((word & COUNT) as usize).min(SLOTS);
-        Some(Locked { page: self, kind, count, word: word & !(COUNT | LOCKED) })
+        Some(Locked {
+            page: self,
+            kind,
+            count,
+            word: word & !(COUNT | LOCKED),
+        })
     }
 }
 
@@ -385,7 +437,8 @@ impl Drop for Locked<'_> {
 }
 
 impl<'a> Locked<'a> {
-    /// Takes units for a page and prepares it: empty, locked, known to nobody. `None`: the arena is full.
+    /// Takes units for a page and prepares it: empty, locked, known to nobody. `None`: the arena is
+    /// full.
     pub(super) fn create(
         view: &View<'a>,
         slab: &mut SubChunk,
@@ -402,8 +455,14 @@ impl<'a> Locked<'a> {
         let word = u64::from(low) << 32 | tag(view, at, kind) << 8;
         // ORDERING: Relaxed: the page becomes known by a Release store.
         page.words[LOCK].store(word | LOCKED, Ordering::Relaxed);
-        let locked = Locked { page, kind, count: 0, word };
-        let word = u64::from(measure.reference) << 32 | u64::from(measure.skip) << 8 | measure.shares.0;
+        let locked = Locked {
+            page,
+            kind,
+            count: 0,
+            word,
+        };
+        let word =
+            u64::from(measure.reference) << 32 | u64::from(measure.skip) << 8 | measure.shares.0;
         // ORDERING: Relaxed: the page becomes known by a Release store.
         page.words[MEASURE].store(word, Ordering::Relaxed);
         // ORDERING: Relaxed: the page becomes known by a Release store.
@@ -425,32 +484,40 @@ impl<'a> Locked<'a> {
 
     /// Sets both neighbours.
     pub(super) fn set_neighbours(&mut self, prev: u32, next: u32) {
-        self.page.set_neighbours(|_| u64::from(next) << 32 | u64::from(prev));
+        self.page
+            .set_neighbours(|_| u64::from(next) << 32 | u64::from(prev));
     }
 
     /// Sets the next page.
     pub(super) fn set_next(&mut self, next: u32) {
-        self.page.set_neighbours(|word| word & 0xffff_ffff | u64::from(next) << 32);
+        self.page
+            .set_neighbours(|word| word & 0xffff_ffff | u64::from(next) << 32);
     }
 
     /// Marks this page as replaced by the next one (PAGE-3).
     pub(super) fn set_replaced(&mut self, by: u32) {
         self.set_next(by);
         let word = self.page.load(MEASURE);
-        // ORDERING: Release pairs with the Acquire in `is_replaced`: the successor is named before the flag.
+        // ORDERING: Release pairs with the Acquire in `is_replaced`: the successor is named before
+        // the flag.
         self.page.words[MEASURE].store(word | REPLACED, Ordering::Release);
     }
 
     /// Writes a slot.
     #[inline(always)]
     pub(super) fn store(&mut self, view: &View<'a>, place: usize, slot: Slot) {
-        let Slot { discriminator, node, child } = slot;
+        let Slot {
+            discriminator,
+            node,
+            child,
+        } = slot;
         let word = match self.kind {
             Kind::Leaf => discriminator & !0xffff_ffff | u64::from(node),
             Kind::Inner => {
                 if let Some(words) = self.page.children(view) {
                     // ORDERING: Release pairs with the Acquire in `child`.
-                    words[HEAD + place].store(u64::from(child) << 32 | u64::from(node), Ordering::Release);
+                    words[HEAD + place]
+                        .store(u64::from(child) << 32 | u64::from(node), Ordering::Release);
                 }
                 discriminator
             }
@@ -472,8 +539,14 @@ impl<'a> Locked<'a> {
         Some(())
     }
 
-    /// Copies the slots of another page of this kind from `first` on into this one, which is empty and known to nobody.
-    pub(super) fn take_from(&mut self, view: &View<'a>, other: &Locked<'a>, first: usize) -> Option<()> {
+    /// Copies the slots of another page of this kind from `first` on into this one, which is empty
+    /// and known to nobody.
+    pub(super) fn take_from(
+        &mut self,
+        view: &View<'a>,
+        other: &Locked<'a>,
+        first: usize,
+    ) -> Option<()> {
         let slots = HEAD + first..HEAD + other.count;
         if self.kind == Kind::Inner {
             let (from, to) = (other.page.children(view)?, self.page.children(view)?);
@@ -487,7 +560,8 @@ impl<'a> Locked<'a> {
     /// Forgets the slots from `first` on.
     pub(super) fn truncate(&mut self, first: usize) {
         for place in (first..self.count).rev() {
-            // ORDERING: Release pairs with the Acquire in `node` and `child`, as every store of a slot does.
+            // ORDERING: Release pairs with the Acquire in `node` and `child`, as every store of a
+            // slot does.
             self.page.words[HEAD + place].store(FREE, Ordering::Release);
         }
         self.count = self.count.min(first);
@@ -497,18 +571,23 @@ impl<'a> Locked<'a> {
 /// Copies words into a page that nobody knows.
 fn copy<W: Borrow<AtomicU64>>(from: &[W], to: &[W]) {
     for (from, to) in from.iter().zip(to) {
-        // ORDERING: Relaxed: the owner of the lock reads what owners wrote; the page becomes known by a Release store.
-        to.borrow().store(from.borrow().load(Ordering::Relaxed), Ordering::Relaxed);
+        // ORDERING: Relaxed: the owner of the lock reads what owners wrote; the page becomes known
+        // by a Release store.
+        to.borrow()
+            .store(from.borrow().load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
 /// Copies each word to the next place, the last one first (PAGE-2).
 fn shift<W: Borrow<AtomicU64>>(words: &[W]) {
-    let Some((_, later)) = words.split_first() else { return };
+    let Some((_, later)) = words.split_first() else {
+        return;
+    };
     let copy = |(to, from): (&W, &W)| {
-        // ORDERING: Relaxed: the owner of the lock reads what owners wrote. Release pairs with the Acquire in `node` and
-        // `child`.
-        to.borrow().store(from.borrow().load(Ordering::Relaxed), Ordering::Release);
+        // ORDERING: Relaxed: the owner of the lock reads what owners wrote. Release pairs with the
+        // Acquire in `node` and `child`.
+        to.borrow()
+            .store(from.borrow().load(Ordering::Relaxed), Ordering::Release);
     };
     let pairs = later.iter().zip(words);
     pairs.rev().for_each(copy)
@@ -534,17 +613,20 @@ fn take(view: &View<'_>, slab: &mut SubChunk, units: u64) -> Option<u32> {
 //   image of a key   s h a r e d / b e g i n | n i n g 0 4 1 ..
 //                    <------- skip --------->|<- 64 bits ->      big-endian
 // ```
-// A key's image (`Comparator::image`) is the key itself in the order of bytes, with zeros after its end. To begin with some
-// bytes means that the image does.
-// * MEASURE-1: all keys that a page names begin with the same `skip` bytes: those of its reference node.
-// * MEASURE-2: a discriminator preserves the order: of two keys in the range of a page, the smaller one never has the
-//   larger discriminator. A key that does not begin with the page's bytes has the smallest one or the largest one.
-// * MEASURE-3: where keys share so much that discriminators would tie, a page is coded: a slot says how many bytes its key shares
-//   with the one before, and its next byte. One pass leads to the slot that shares most with a key, if any shares what the
-//   codes tell, and one look at that slot's key to the place (D. Ferguson's bit tree, by bytes).
+// A key's image (`Comparator::image`) is the key itself in the order of bytes, with zeros after its
+// end. To begin with some bytes means that the image does.
+// * MEASURE-1: all keys that a page names begin with the same `skip` bytes: those of its reference
+//   node.
+// * MEASURE-2: a discriminator preserves the order: of two keys in the range of a page, the smaller
+//   one never has the larger discriminator. A key that does not begin with the page's bytes has the
+//   smallest one or the largest one.
+// * MEASURE-3: where keys share so much that discriminators would tie, a page is coded: a slot says
+//   how many bytes its key shares with the one before, and its next byte. One pass leads to the
+//   slot that shares most with a key, if any shares what the codes tell, and one look at that
+//   slot's key to the place (D. Ferguson's bit tree, by bytes).
 //
-// Pure functions over checked memory; any thread. O(skip) where a page's fences do not prove that keys share its bytes,
-// O(1) elsewhere.
+// Pure functions over checked memory; any thread. O(skip) where a page's fences do not prove that
+// keys share its bytes, O(1) elsewhere.
 
 /// Bytes of a page's word of reference.
 const WORD: usize = 8;
@@ -562,7 +644,8 @@ pub(super) struct Measure {
     pub(super) shares: Shares,
 }
 
-/// What a coded page has for the number of bytes that it leaves out (MEASURE-3); any other number is smaller.
+/// What a coded page has for the number of bytes that it leaves out (MEASURE-3); any other number
+/// is smaller.
 pub(super) const CODED: u32 = 0xff_ffff;
 /// A coded slot that shares this much is below no limit.
 const UNLIMITED: u64 = (CODED as u64) << 40;
@@ -588,10 +671,13 @@ pub(super) fn shared(comparator: &KeyComparator, left: &[u8], right: &[u8]) -> u
         let differ = comparator.image(left, at) ^ comparator.image(right, at);
         (differ != 0).then(|| at + differ.leading_zeros() as usize / 8)
     });
-    differing.map_or(most, |at| at.min(most)).min(CODED as usize - 1) as u32
+    differing
+        .map_or(most, |at| at.min(most))
+        .min(CODED as usize - 1) as u32
 }
 
-/// What a page keeps of a key (MEASURE-2), or of how it differs from the key of the slot before (MEASURE-3).
+/// What a page keeps of a key (MEASURE-2), or of how it differs from the key of the slot before
+/// (MEASURE-3).
 pub(super) fn kept_after(comparator: &KeyComparator, before: &[u8], key: &[u8], skip: u32) -> u64 {
     if skip != CODED {
         return kept(comparator, key, skip);
@@ -612,11 +698,21 @@ pub(super) fn shared_of(word: u64) -> u32 {
 
 impl Measure {
     /// The measure of a page that leaves nothing out.
-    pub(super) const PLAIN: Measure = Measure { reference: 0, skip: 0, start: 0, shares: Shares::BOTH };
+    pub(super) const PLAIN: Measure = Measure {
+        reference: 0,
+        skip: 0,
+        start: 0,
+        shares: Shares::BOTH,
+    };
 
     /// The discriminator of a key (MEASURE-2).
     #[inline(always)]
-    pub(super) fn discriminator(&self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> u64 {
+    pub(super) fn discriminator(
+        &self,
+        view: &View<'_>,
+        comparator: &KeyComparator,
+        key: &[u8],
+    ) -> u64 {
         if self.shares != Shares::BOTH {
             match self.side(view, comparator, key) {
                 Order::Less => return 0,
@@ -627,7 +723,8 @@ impl Measure {
         kept(comparator, key, self.skip)
     }
 
-    /// Where a key stands relative to all keys that begin with the page's bytes; `Equal`: it is one of them.
+    /// Where a key stands relative to all keys that begin with the page's bytes; `Equal`: it is one
+    /// of them.
     #[inline]
     pub(super) fn side(&self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> Order {
         if self.skip == 0 {
@@ -667,13 +764,15 @@ fn begins(word: u64, bytes: u32) -> u64 {
 // ```text
 //   root word -> inner page: last child whose fence is before the target -> .. -> leaf: last node before the target
 // ```
-// * LOOKUP-1: whatever the words say, a lookup ends: after the levels that the root word names, and a few pages to the
-//   right on each.
-// * LOOKUP-2: what comes out is a hint. Who follows it opens nodes by their header checks and certifies the bracket.
+// * LOOKUP-1: whatever the words say, a lookup ends: after the levels that the root word names, and
+//   a few pages to the right on each.
+// * LOOKUP-2: what comes out is a hint. Who follows it opens nodes by their header checks and
+//   certifies the bracket.
 //
 // Any thread; no lock, no retry. O(log n) pages; keys are read only where discriminators tie.
 
-/// Most pages that a lookup goes to the right on a level: splits that no parent names yet, pages that were replaced.
+/// Most pages that a lookup goes to the right on a level: splits that no parent names yet, pages
+/// that were replaced.
 pub(super) const MOVES_MAX: u32 = 8;
 /// The fence of the first page of a level: before everything.
 pub(super) const START: u32 = 0;
@@ -743,29 +842,49 @@ impl<'a> Pages<'_, 'a> {
     pub(super) fn root(&self) -> Option<(u32, u32)> {
         // ORDERING: Acquire pairs with the Release in `set_root`: the page's words are visible.
         let word = self.view.root().load(Ordering::Acquire);
-        if word == 0 || self.root == 0 { None } else { unpack(self.view, self.root, word) }
+        if word == 0 || self.root == 0 {
+            None
+        } else {
+            unpack(self.view, self.root, word)
+        }
     }
 
     /// Whether the key of a node begins with the bytes that a page leaves out.
     pub(super) fn begins(&self, measure: &Measure, node: u32) -> bool {
         let side = |node: Node<'_>| measure.side(self.view, self.comparator, node.key());
         measure.skip == 0
-            || measure.skip != CODED && self.view.try_open(node).is_some_and(|node| side(node).is_eq())
+            || measure.skip != CODED
+                && self
+                    .view
+                    .try_open(node)
+                    .is_some_and(|node| side(node).is_eq())
     }
 
-    /// Whether the node is before the target. The start of the list (0) is; one that does not open is not.
+    /// Whether the node is before the target. The start of the list (0) is; one that does not open
+    /// is not.
     pub(super) fn is_before(&self, node: u32, target: &Target<'_>) -> bool {
         node == START
-            || self.view.try_open(node).is_some_and(|node| node.order(self.comparator, target).is_lt())
+            || self
+                .view
+                .try_open(node)
+                .is_some_and(|node| node.order(self.comparator, target).is_lt())
     }
 
-    /// The first slot of a page whose node is not before the target. If at most `ties` discriminators tie, it is the first of
-    /// them: the caller hops over the others, and no key is read.
-    pub(super) fn slot(&self, page: &Page<'a>, target: &Target<'_>, (kind, ties): (Kind, usize)) -> usize {
+    /// The first slot of a page whose node is not before the target. If at most `ties`
+    /// discriminators tie, it is the first of them: the caller hops over the others, and no key is
+    /// read.
+    pub(super) fn slot(
+        &self,
+        page: &Page<'a>,
+        target: &Target<'_>,
+        (kind, ties): (Kind, usize),
+    ) -> usize {
         if page.measure().skip == CODED {
             return self.slot_by_codes(page, target, kind);
         }
-        let wanted = page.measure().discriminator(self.view, self.comparator, target.key);
+        let wanted = page
+            .measure()
+            .discriminator(self.view, self.comparator, target.key);
         let (least, last) = kind.words_with(wanted);
         let first = page.rank(least);
         if page.word(first + if first > 0 { ties } else { 0 }) > last {
@@ -775,11 +894,20 @@ impl<'a> Pages<'_, 'a> {
     }
 
     /// The first slot of these whose node is not before the target, or the one after them.
-    fn slot_by_keys(&self, page: &Page<'a>, target: &Target<'_>, kind: Kind, slots: Range<usize>) -> usize {
-        // The first two are compared before a binary search of the rest: a new version of a key stands before its newest
-        // one, and the first slot of a page may name what is before all of it.
+    fn slot_by_keys(
+        &self,
+        page: &Page<'a>,
+        target: &Target<'_>,
+        kind: Kind,
+        slots: Range<usize>,
+    ) -> usize {
+        // The first two are compared before a binary search of the rest: a new version of a key
+        // stands before its newest one, and the first slot of a page may name what is before all of
+        // it.
         let is_before = |slot| {
-            let node = page.slot(self.view, kind, slot).map_or(START, |slot| slot.node);
+            let node = page
+                .slot(self.view, kind, slot)
+                .map_or(START, |slot| slot.node);
             self.is_before(node, target)
         };
         if let Some(slot) = slots.clone().take(2).find(|slot| !is_before(*slot)) {
@@ -788,7 +916,11 @@ impl<'a> Pages<'_, 'a> {
         let (mut start, mut end) = (slots.end.min(slots.start + 2), slots.end);
         while start < end {
             let middle = start.midpoint(end);
-            if is_before(middle) { start = middle + 1 } else { end = middle }
+            if is_before(middle) {
+                start = middle + 1
+            } else {
+                end = middle
+            }
         }
         start
     }
@@ -801,24 +933,44 @@ impl<'a> Pages<'_, 'a> {
             let word = page.word(slot);
             if word < limit {
                 let is_after = byte_of(target.key, shared_of(word)) < (word >> 32) as u8;
-                (candidate, limit) = if is_after { (candidate, word & UNLIMITED) } else { (slot, UNLIMITED) };
+                (candidate, limit) = if is_after {
+                    (candidate, word & UNLIMITED)
+                } else {
+                    (slot, UNLIMITED)
+                };
             }
         }
         self.prefetch_around(page, kind, candidate);
-        let node = page.slot(self.view, kind, candidate).and_then(|slot| self.view.try_open(slot.node));
+        let node = page
+            .slot(self.view, kind, candidate)
+            .and_then(|slot| self.view.try_open(slot.node));
         let key = node.as_ref().map_or(&[][..], |node| node.key());
         let common = shared(self.comparator, key, target.key);
-        let order = key.get(common as usize).cmp(&target.key.get(common as usize));
-        let is_before = |node: Node<'_>| order.then_with(|| node.order(self.comparator, target)).is_lt();
+        let order = key
+            .get(common as usize)
+            .cmp(&target.key.get(common as usize));
+        let is_before = |node: Node<'_>| {
+            order
+                .then_with(|| node.order(self.comparator, target))
+                .is_lt()
+        };
         if node.is_none_or(is_before) {
-            let ends = |slot: &usize| page.word(*slot) == FREE || shared_of(page.word(*slot)) <= common;
+            let ends =
+                |slot: &usize| page.word(*slot) == FREE || shared_of(page.word(*slot)) <= common;
             return (candidate + 1..SLOTS).find(ends).unwrap_or(SLOTS);
         }
         // Of versions of one key the candidate is the last one.
         let is_whole = common as usize == target.key.len();
         let tied = common + u32::from(!is_whole);
-        let first = (1..=candidate).rev().find(|slot| shared_of(page.word(*slot)) < tied).unwrap_or(0);
-        let tied = if is_whole { first..candidate } else { first..first };
+        let first = (1..=candidate)
+            .rev()
+            .find(|slot| shared_of(page.word(*slot)) < tied)
+            .unwrap_or(0);
+        let tied = if is_whole {
+            first..candidate
+        } else {
+            first..first
+        };
         self.slot_by_keys(page, target, kind, tied)
     }
 
@@ -862,7 +1014,8 @@ impl<'a> Pages<'_, 'a> {
         }
     }
 
-    /// The page to go on with, if it is not this one: a replacement, or a split that no parent names yet.
+    /// The page to go on with, if it is not this one: a replacement, or a split that no parent
+    /// names yet.
     fn elsewhere(&self, page: &Page<'a>, slot: usize, target: &Target<'_>) -> Option<Page<'a>> {
         match page.word(slot) {
             _ if page.is_replaced() => Page::open(self.view, page.next()),
@@ -884,8 +1037,8 @@ impl<'a> Pages<'_, 'a> {
         Some(self.in_leaf(page, target))
     }
 
-    /// Where searches for many targets start: level by level, so that memory is waited for once a level; `found` is
-    /// called with each hint at once. A target without a key gets none.
+    /// Where searches for many targets start: level by level, so that memory is waited for once a
+    /// level; `found` is called with each hint at once. A target without a key gets none.
     #[inline(always)]
     pub(crate) fn lookup_many(
         &self,
@@ -893,7 +1046,9 @@ impl<'a> Pages<'_, 'a> {
         hints: &mut [Option<Hint>; GROUP],
         mut found: impl FnMut(&Hint),
     ) {
-        let Some((root, levels)) = self.root() else { return };
+        let Some((root, levels)) = self.root() else {
+            return;
+        };
         let mut pages = [Some(root); GROUP];
         for level in 0..levels {
             // A processor that errs misses the end.
@@ -903,11 +1058,14 @@ impl<'a> Pages<'_, 'a> {
             for (page, target) in pages.iter_mut().zip(targets) {
                 *page = page.and_then(|at| self.child_of(at, target));
                 // Of an inner page, what is searched: of its children one is read.
-                page.iter().for_each(|at| self.prefetch_page(*at, LEAF_LINES));
+                page.iter()
+                    .for_each(|at| self.prefetch_page(*at, LEAF_LINES));
             }
         }
         for ((hint, page), target) in hints.iter_mut().zip(pages).zip(targets) {
-            let page = page.filter(|_| !target.is_extreme()).and_then(|page| Page::open(self.view, page));
+            let page = page
+                .filter(|_| !target.is_extreme())
+                .and_then(|page| Page::open(self.view, page));
             *hint = page.map(|page| self.in_leaf(page, target));
             hint.iter().for_each(&mut found);
         }
@@ -918,7 +1076,10 @@ impl<'a> Pages<'_, 'a> {
     fn in_leaf(&self, page: Page<'a>, target: &Target<'_>) -> Hint {
         match page.slot_at_once(self.comparator, target, LEAF) {
             Some(slot) => Hint {
-                at: LeafSlot { leaf: page.at, slot: slot as u32 },
+                at: LeafSlot {
+                    leaf: page.at,
+                    slot: slot as u32,
+                },
                 before: page.node(slot - 1),
                 after: page.node(slot),
             },
@@ -942,7 +1103,10 @@ impl<'a> Pages<'_, 'a> {
             let beside = if slot < 0 { page.prev() } else { page.next() };
             if !page.is_replaced() {
                 if (0..count).contains(&slot) {
-                    return Some(LeafSlot { leaf: page.at, slot: slot as u32 });
+                    return Some(LeafSlot {
+                        leaf: page.at,
+                        slot: slot as u32,
+                    });
                 }
                 slot -= if slot < 0 { 0 } else { count };
             }
@@ -963,8 +1127,9 @@ impl<'a> Pages<'_, 'a> {
     }
 }
 
-/// The page whose range holds the target, from a page before it on, and [`Pages::slot`] there: where keys or neighbours have to be
-/// asked. Takes values, so that its callers keep them in registers.
+/// The page whose range holds the target, from a page before it on, and [`Pages::slot`] there:
+/// where keys or neighbours have to be asked. Takes values, so that its callers keep them in
+/// registers.
 #[cold]
 #[inline(never)]
 fn settle<'a>(
@@ -973,10 +1138,16 @@ fn settle<'a>(
     target: Target<'_>,
     how: (Kind, usize),
 ) -> (Page<'a>, usize) {
-    let pages = Pages { view: &view, comparator, root: 0 };
+    let pages = Pages {
+        view: &view,
+        comparator,
+        root: 0,
+    };
     let mut slot = pages.slot(&page, &target, how);
     for _ in 0..MOVES_MAX {
-        let Some(right) = pages.elsewhere(&page, slot, &target) else { break };
+        let Some(right) = pages.elsewhere(&page, slot, &target) else {
+            break;
+        };
         page = right;
         slot = pages.slot(&page, &target, how);
     }
@@ -986,7 +1157,11 @@ fn settle<'a>(
 /// `Pages::child_of`, where keys or neighbours have to be asked.
 #[cold]
 #[inline(never)]
-fn child_by_keys<'a>(with: (View<'a>, &'a KeyComparator), page: Page<'a>, target: Target<'_>) -> Option<u32> {
+fn child_by_keys<'a>(
+    with: (View<'a>, &'a KeyComparator),
+    page: Page<'a>,
+    target: Target<'_>,
+) -> Option<u32> {
     let (page, slot) = settle(with, page, target, INNER);
     page.child(&with.0, slot.max(1) - 1).map(|(child, _)| child)
 }
@@ -999,12 +1174,23 @@ fn hint_by_keys<'a>(
     page: Page<'a>,
     target: Target<'_>,
 ) -> Hint {
-    let pages = Pages { view: &view, comparator, root: 0 };
+    let pages = Pages {
+        view: &view,
+        comparator,
+        root: 0,
+    };
     let (page, slot) = settle((view, comparator), page, target, LEAF);
-    let at = LeafSlot { leaf: page.at, slot: slot as u32 };
+    let at = LeafSlot {
+        leaf: page.at,
+        slot: slot as u32,
+    };
     let before = match slot.checked_sub(1) {
         Some(before) => page.node(before),
         None => pages.moved(at, -1).map_or(START, |at| pages.named(at)),
     };
-    Hint { at, before, after: page.node(slot) }
+    Hint {
+        at,
+        before,
+        after: page.node(slot),
+    }
 }

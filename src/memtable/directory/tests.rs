@@ -1,6 +1,10 @@
 //! Tests of the directory against its list.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test that cannot go on panics"
+)]
 
 use super::inspect::{PageAt, PageState};
 use super::page::{CODED, Page, SLOTS};
@@ -24,7 +28,12 @@ struct Table {
 impl Table {
     fn new() -> Table {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
-        let arena = Arena::new(if cfg!(miri) { 1 << 20 } else { 16 << 20 }, 1 << 30, width, secret);
+        let arena = Arena::new(
+            if cfg!(miri) { 1 << 20 } else { 16 << 20 },
+            1 << 30,
+            width,
+            secret,
+        );
         make_heads(&arena).unwrap();
         let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::Off);
         let list = list.with_directory();
@@ -38,8 +47,12 @@ impl Table {
     fn put(&self, inserter: &mut Inserter, key: &[u8], sequence: SequenceNumber) {
         let search = self.search();
         let fields = Fields::new(sequence, Kind::PUT, key, b"value", None);
-        let placed = self.list.insert(&search, inserter, &fields, DuplicatePolicy::Reject).unwrap();
-        self.list.link_tower(&search, inserter, &fields, placed.tower);
+        let placed = self
+            .list
+            .insert(&search, inserter, &fields, DuplicatePolicy::Reject)
+            .unwrap();
+        self.list
+            .link_tower(&search, inserter, &fields, placed.tower);
     }
 
     /// Entries in the order of level 0.
@@ -56,13 +69,19 @@ impl Table {
     /// Looks for every entry, alone and together; how many nodes were looked at per entry.
     fn finds(&self, entries: &[(Vec<u8>, SequenceNumber)], note: &str) -> f64 {
         let search = self.search();
-        let targets: Vec<Target<'_>> =
-            entries.iter().map(|(key, sequence)| Target::new(&BYTEWISE, key, *sequence)).collect();
+        let targets: Vec<Target<'_>> = entries
+            .iter()
+            .map(|(key, sequence)| Target::new(&BYTEWISE, key, *sequence))
+            .collect();
         let mut trail = Trail::default();
         for (target, (key, sequence)) in targets.iter().zip(entries) {
             let entry = search.find(target, &mut trail).unwrap().entry;
             let entry = entry.unwrap_or_else(|| panic!("{note}: {key:?}@{sequence} is not there"));
-            assert_eq!((entry.key(), entry.node().sequence()), (&key[..], *sequence), "{note}");
+            assert_eq!(
+                (entry.key(), entry.node().sequence()),
+                (&key[..], *sequence),
+                "{note}"
+            );
         }
         let mut found = 0;
         find_many(&search, &targets, &mut |index, hint| {
@@ -109,17 +128,41 @@ fn shapes(count: u64) -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let random = |n: u64| splitmix(n);
     vec![
         ("random", numbers(&|n| random(n).to_be_bytes().repeat(2))),
-        ("dense, random order", numbers(&|n| [[0; 8], (random(n) % (4 * count)).to_be_bytes()].concat())),
-        ("decimal", numbers(&|n| format!("user{:010}", random(n) % (4 * count)).into_bytes())),
+        (
+            "dense, random order",
+            numbers(&|n| [[0; 8], (random(n) % (4 * count)).to_be_bytes()].concat()),
+        ),
+        (
+            "decimal",
+            numbers(&|n| format!("user{:010}", random(n) % (4 * count)).into_bytes()),
+        ),
         (
             "24 bytes shared",
-            numbers(&|n| [b"all keys begin with this".as_slice(), &random(n).to_be_bytes()].concat()),
+            numbers(&|n| {
+                [
+                    b"all keys begin with this".as_slice(),
+                    &random(n).to_be_bytes(),
+                ]
+                .concat()
+            }),
         ),
-        ("ascending", numbers(&|n| [[0; 8], n.to_be_bytes()].concat())),
-        ("descending", numbers(&|n| (count - n).to_be_bytes().to_vec())),
-        ("one key", numbers(&|_| b"the one key of this table".to_vec())),
+        (
+            "ascending",
+            numbers(&|n| [[0; 8], n.to_be_bytes()].concat()),
+        ),
+        (
+            "descending",
+            numbers(&|n| (count - n).to_be_bytes().to_vec()),
+        ),
+        (
+            "one key",
+            numbers(&|_| b"the one key of this table".to_vec()),
+        ),
         ("few keys", numbers(&|n| vec![b'k', (random(n) % 7) as u8])),
-        ("short keys", numbers(&|n| random(n).to_be_bytes()[..(random(n) % 9) as usize].to_vec())),
+        (
+            "short keys",
+            numbers(&|n| random(n).to_be_bytes()[..(random(n) % 9) as usize].to_vec()),
+        ),
         ("zeros", numbers(&|n| vec![0; (random(n) % 40) as usize])),
         ("ones", numbers(&|n| vec![0xff; (random(n) % 40) as usize])),
         ("paths", numbers(&|n| path(random(n)))),
@@ -135,8 +178,11 @@ fn shapes(count: u64) -> Vec<(&'static str, Vec<Vec<u8>>)> {
         (
             "two prefixes",
             numbers(&|n| {
-                let start: &[u8] =
-                    if random(n) % 2 == 0 { b"a long beginning" } else { b"another, longer beginning" };
+                let start: &[u8] = if random(n) % 2 == 0 {
+                    b"a long beginning"
+                } else {
+                    b"another, longer beginning"
+                };
                 [start, &(random(n) >> 40).to_be_bytes()].concat()
             }),
         ),
@@ -147,10 +193,15 @@ fn shapes(count: u64) -> Vec<(&'static str, Vec<Vec<u8>>)> {
 fn every_entry_is_found_by_few_steps() {
     let many = scaled(20_000);
     let full = SLOTS as u64;
-    for count in [1, 3, full, full + 1, many].into_iter().take(if cfg!(miri) { 2 } else { 5 }) {
+    for count in [1, 3, full, full + 1, many]
+        .into_iter()
+        .take(if cfg!(miri) { 2 } else { 5 })
+    {
         for (name, keys) in shapes(count) {
             let (table, mut inserter) = (Table::new(), Inserter::default());
-            (1..).zip(&keys).for_each(|(sequence, key)| table.put(&mut inserter, key, sequence));
+            (1..)
+                .zip(&keys)
+                .for_each(|(sequence, key)| table.put(&mut inserter, key, sequence));
             let mut want: Vec<(Vec<u8>, SequenceNumber)> = keys.into_iter().zip(1..).collect();
             want.sort_by(|left, right| left.0.cmp(&right.0).then(right.1.cmp(&left.1)));
             let note = format!("{count} entries, {name}");
@@ -158,7 +209,10 @@ fn every_entry_is_found_by_few_steps() {
             let nodes = table.finds(&want, &note);
             assert!(nodes < 4.0, "{note}: {nodes} nodes a search");
             let is_coded = name == "paths" && count == many && !cfg!(miri);
-            assert!(!is_coded || has_codes(&table.search()), "{note}: no page is coded");
+            assert!(
+                !is_coded || has_codes(&table.search()),
+                "{note}: no page is coded"
+            );
         }
     }
 }
@@ -175,15 +229,19 @@ fn one_key_has_a_million_versions() {
         table.put(&mut inserter, b"z", 1);
         (0..many).for_each(|n| table.put(&mut inserter, b"hot", 1 + n * step % many));
         let versions = (1..=many).rev().map(|sequence| (b"hot".to_vec(), sequence));
-        let want: Vec<_> =
-            [(b"a".to_vec(), 1)].into_iter().chain(versions).chain([(b"z".to_vec(), 1)]).collect();
+        let want: Vec<_> = [(b"a".to_vec(), 1)]
+            .into_iter()
+            .chain(versions)
+            .chain([(b"z".to_vec(), 1)])
+            .collect();
         assert!(table.entries() == want, "{name}");
         let nodes = table.finds(&want, name);
         assert!(nodes < 4.0, "{name}: {nodes} nodes a search");
     }
 }
 
-/// Three writers that meet in the same leaves: how many nodes a search looks at afterwards, and how many names were forgotten.
+/// Three writers that meet in the same leaves: how many nodes a search looks at afterwards, and how
+/// many names were forgotten.
 fn meet(name: &str, keys: &[Vec<u8>]) -> (f64, usize) {
     let (table, next) = (Table::new(), crate::sync::AtomicU64::new(1));
     let write = |thread: usize| {
@@ -191,13 +249,19 @@ fn meet(name: &str, keys: &[Vec<u8>]) -> (f64, usize) {
         for key in keys.iter().skip(thread).step_by(3) {
             // ORDERING: Relaxed: numbers only have to differ.
             table.put(&mut inserter, key, next.fetch_add(1, Ordering::Relaxed));
-            table.search().find_at_or_after(&Target::new(&BYTEWISE, key, u64::MAX)).unwrap();
+            table
+                .search()
+                .find_at_or_after(&Target::new(&BYTEWISE, key, u64::MAX))
+                .unwrap();
         }
         inserter.forgotten()
     };
     let forgotten = std::thread::scope(|scope| {
         let writers = [0, 1, 2].map(|thread| scope.spawn(move || write(thread)));
-        writers.map(|writer| writer.join().unwrap()).into_iter().sum()
+        writers
+            .map(|writer| writer.join().unwrap())
+            .into_iter()
+            .sum()
     });
     let entries = table.entries();
     assert_eq!(entries.len(), keys.len(), "{name}");
@@ -205,14 +269,18 @@ fn meet(name: &str, keys: &[Vec<u8>]) -> (f64, usize) {
     (table.finds(&entries, name), forgotten)
 }
 
-/// A writer that is stopped while it holds a leaf's lock costs the others the names for which they have no room to wait; without
-/// that, every attempt ends in few steps.
+/// A writer that is stopped while it holds a leaf's lock costs the others the names for which they
+/// have no room to wait; without that, every attempt ends in few steps.
 #[test]
 fn writers_meet() {
     // Under Miri, random keys alone.
     let is_tried = |shape: usize| if cfg!(miri) { shape == 0 } else { shape != 6 };
     let count = if cfg!(miri) { 24 } else { scaled(10_000) };
-    for (_, (name, keys)) in shapes(count).into_iter().enumerate().filter(|(shape, _)| is_tried(*shape)) {
+    for (_, (name, keys)) in shapes(count)
+        .into_iter()
+        .enumerate()
+        .filter(|(shape, _)| is_tried(*shape))
+    {
         let is_quick = (0..5).any(|_| {
             let (nodes, forgotten) = meet(name, &keys);
             println!("{name}: {nodes} nodes a search, {forgotten} names forgotten");
@@ -226,9 +294,13 @@ fn writers_meet() {
     }
 }
 
-/// Every bit of every page and of the root word: no answer changes, neither does one after more was written.
+/// Every bit of every page and of the root word: no answer changes, neither does one after more was
+/// written.
 #[test]
-#[cfg_attr(miri, ignore = "takes hours; the other tests go the same ways with less")]
+#[cfg_attr(
+    miri,
+    ignore = "takes hours; the other tests go the same ways with less"
+)]
 fn no_flipped_bit_changes_an_answer() {
     flip_every_bit(150, |n| splitmix(n).to_be_bytes().to_vec());
     flip_every_bit(300, |n| path(splitmix(n)));
@@ -243,7 +315,10 @@ fn flip_every_bit(count: u64, key_of: impl Fn(u64) -> Vec<u8>) {
     let mut entries = table.entries();
     let search = table.search();
     let pages: Vec<PageAt> = search.directory().pages().collect();
-    let units = pages.iter().flat_map(|at| at.page..at.page + at.units()).chain([search.directory]);
+    let units = pages
+        .iter()
+        .flat_map(|at| at.page..at.page + at.units())
+        .chain([search.directory]);
     let mut sequence = 1000;
     for (number, unit) in units.enumerate() {
         let word = search.view.word(unit).unwrap();
@@ -259,7 +334,10 @@ fn flip_every_bit(count: u64, key_of: impl Fn(u64) -> Vec<u8>) {
                 let place = entries.partition_point(|(other, _)| *other < key);
                 entries.insert(place, (key, sequence));
                 assert_eq!(table.entries(), entries);
-                table.finds(&entries, &format!("bit {bit} of word {number}, one more entry"));
+                table.finds(
+                    &entries,
+                    &format!("bit {bit} of word {number}, one more entry"),
+                );
             }
             // ORDERING: Relaxed: one thread.
             let after = word.load(Ordering::Relaxed);
@@ -276,7 +354,9 @@ fn dearest(table: &Table, entries: &[(Vec<u8>, SequenceNumber)]) -> u32 {
     let search = table.search();
     let nodes = entries.iter().map(|(key, sequence)| {
         let mut trail = Trail::default();
-        search.find(&Target::new(&BYTEWISE, key, *sequence), &mut trail).unwrap();
+        search
+            .find(&Target::new(&BYTEWISE, key, *sequence), &mut trail)
+            .unwrap();
         trail.nodes
     });
     nodes.max().unwrap()
@@ -284,10 +364,14 @@ fn dearest(table: &Table, entries: &[(Vec<u8>, SequenceNumber)]) -> u32 {
 
 fn is_sound(search: &Search<'_>) -> bool {
     !search.directory().is_lost()
-        && search.directory().pages().all(|at| search.directory().inspect(at) == PageState::Sound)
+        && search
+            .directory()
+            .pages()
+            .all(|at| search.directory().inspect(at) == PageState::Sound)
 }
 
-/// Keys with long and with short beginnings in common, so that pages of all measures stand beside each other.
+/// Keys with long and with short beginnings in common, so that pages of all measures stand beside
+/// each other.
 fn measured_keys() -> Vec<Vec<u8>> {
     let random = |n: u64| splitmix(n).to_be_bytes();
     let shared = (0..90).map(|n| [b"a long beginning of keys, ".as_slice(), &random(n)].concat());
@@ -295,22 +379,30 @@ fn measured_keys() -> Vec<Vec<u8>> {
     shared.chain((0..60).map(|n| random(n).to_vec())).collect()
 }
 
-/// Every bit of every page: what a look does not find costs next to nothing, and what it finds is mended by the next
-/// upkeep.
+/// Every bit of every page: what a look does not find costs next to nothing, and what it finds is
+/// mended by the next upkeep.
 #[test]
-#[cfg_attr(miri, ignore = "takes hours; the other tests go the same ways with less")]
+#[cfg_attr(
+    miri,
+    ignore = "takes hours; the other tests go the same ways with less"
+)]
 fn what_a_look_passes_costs_few_steps_and_what_it_finds_is_mended() {
     let keys = measured_keys();
     let filled = || {
         let (table, mut inserter) = (Table::new(), Inserter::default());
-        (1..).zip(&keys).for_each(|(sequence, key)| table.put(&mut inserter, key, sequence));
+        (1..)
+            .zip(&keys)
+            .for_each(|(sequence, key)| table.put(&mut inserter, key, sequence));
         table
     };
     let table = filled();
     let (entries, search) = (table.entries(), table.search());
     assert!(is_sound(&search), "an undamaged directory");
     let pages: Vec<PageAt> = search.directory().pages().collect();
-    let units = pages.iter().flat_map(|at| at.page..at.page + at.units()).chain([search.directory]);
+    let units = pages
+        .iter()
+        .flat_map(|at| at.page..at.page + at.units())
+        .chain([search.directory]);
     let (mut found, mut passed) = (0, 0);
     for (number, unit) in units.enumerate() {
         let step = if cfg!(debug_assertions) { 113 } else { 3 };
@@ -322,23 +414,38 @@ fn what_a_look_passes_costs_few_steps_and_what_it_finds_is_mended() {
             if is_sound(&search) {
                 passed += 1;
                 let nodes = dearest(&table, &entries);
-                assert!(nodes <= 8, "{note} is passed, and a search looks at {nodes} nodes");
+                assert!(
+                    nodes <= 8,
+                    "{note} is passed, and a search looks at {nodes} nodes"
+                );
             } else {
                 found += 1;
                 let again = filled();
                 // ORDERING: Relaxed: one thread.
-                again.search().view.word(unit).unwrap().fetch_xor(1 << bit, Ordering::Relaxed);
+                again
+                    .search()
+                    .view
+                    .word(unit)
+                    .unwrap()
+                    .fetch_xor(1 << bit, Ordering::Relaxed);
                 let upkeep = Upkeep::default();
                 (0..5).for_each(|_| upkeep.inspect_and_renew(&again.search(), &mut || ()));
                 assert!(is_sound(&again.search()), "{note} is not mended");
                 let nodes = dearest(&again, &entries);
-                assert!(nodes <= 8, "{note} is mended, and a search looks at {nodes} nodes");
+                assert!(
+                    nodes <= 8,
+                    "{note} is mended, and a search looks at {nodes} nodes"
+                );
             }
             // ORDERING: Relaxed: one thread.
             word.store(before, Ordering::Relaxed);
         }
     }
-    assert!(found > passed / 4, "{found} of {} are found", found + passed);
+    assert!(
+        found > passed / 4,
+        "{found} of {} are found",
+        found + passed
+    );
 }
 
 /// A directory is renewed while others write, read and look.
@@ -355,7 +462,10 @@ fn upkeep_runs_beside_writers() {
             scope.spawn(move || {
                 for n in (thread..count).step_by(2) {
                     table.put(&mut writer.lock(), &key(n), n + 1);
-                    table.search().find_at_or_after(&Target::new(&BYTEWISE, &key(n), u64::MAX)).unwrap();
+                    table
+                        .search()
+                        .find_at_or_after(&Target::new(&BYTEWISE, &key(n), u64::MAX))
+                        .unwrap();
                 }
             });
         }
@@ -363,7 +473,11 @@ fn upkeep_runs_beside_writers() {
             if turn == count / 8 {
                 let search = table.search();
                 // ORDERING: Relaxed: damage.
-                search.view.word(search.directory).unwrap().fetch_xor(1 << 40, Ordering::Relaxed);
+                search
+                    .view
+                    .word(search.directory)
+                    .unwrap()
+                    .fetch_xor(1 << 40, Ordering::Relaxed);
             }
             upkeep.inspect_and_renew(&table.search(), wait_out_writers);
         }
@@ -375,7 +489,8 @@ fn upkeep_runs_beside_writers() {
     assert!(is_sound(&table.search()), "a page is refused");
 }
 
-/// A broken link is gone around by the nodes that the directory names, so a gap ends at the entry after it.
+/// A broken link is gone around by the nodes that the directory names, so a gap ends at the entry
+/// after it.
 #[test]
 fn slots_lead_around_a_broken_link() {
     let (table, mut inserter) = (Table::new(), Inserter::default());
@@ -392,7 +507,10 @@ fn slots_lead_around_a_broken_link() {
         // ORDERING: Relaxed: one thread.
         let before = link.fetch_xor(1, Ordering::Relaxed);
         let (key, sequence) = &entries[place];
-        let found = search.find(&Target::new(&BYTEWISE, key, *sequence), &mut Trail::default());
+        let found = search.find(
+            &Target::new(&BYTEWISE, key, *sequence),
+            &mut Trail::default(),
+        );
         let gap = found.expect_err("nothing says what follows what");
         assert_eq!((gap.before, gap.after), (pair[0], pair[1]), "link {place}");
         // ORDERING: Relaxed: one thread.
@@ -411,12 +529,19 @@ fn a_directory_without_any_use_costs_steps_only() {
         }
         let search = table.search();
         for at in search.directory().pages().collect::<Vec<_>>() {
-            let words = if locked == 0 { at.page..at.page + at.units() } else { at.page + 3..at.page + 4 };
+            let words = if locked == 0 {
+                at.page..at.page + at.units()
+            } else {
+                at.page + 3..at.page + 4
+            };
             for word in words.map(|unit| search.view.word(unit).unwrap()) {
                 // ORDERING: Relaxed: one thread.
                 let old = word.load(Ordering::Relaxed);
                 // ORDERING: Relaxed: one thread.
-                word.store(if locked == 0 { 0 } else { old | locked }, Ordering::Relaxed);
+                word.store(
+                    if locked == 0 { 0 } else { old | locked },
+                    Ordering::Relaxed,
+                );
             }
         }
         for n in half..2 * half {

@@ -1,20 +1,24 @@
-//! Flush: passes every entry, verified and in order, to a sink or to a caller that pulls, and compares the sums with
-//! those sealed by the freeze.
+//! Flush: passes every entry, verified and in order, to a sink or to a caller that pulls, and
+//! compares the sums with those sealed by the freeze.
 //!
 //! ```text
 //!   control block -> point entries: key verified and copied, value copied and verified -> an entry
 //!                 -> range tombstones, verified, cut into fragments by snapshots -> a fragment
 //!                 -> counts and digest sums == those sealed at the freeze; as many tombstones in the indexes -> the end
 //! ```
-//! * FLUSH-1: every item is verified by the call that passes it on. A flush that reaches its end has seen every entry that
-//!   was written. Between two calls a pulled flush keeps a place in the table, and copies in its own memory, which the fault
-//!   model leaves out: a flipped bit in the copy of a key may hide a row.
-//! * FLUSH-2: after an `Err`, which is final, the output must be discarded, because it is incomplete.
-//! * FLUSH-3: under `Versions::SeenBy` a version is left out only if every snapshot that could see it sees a newer
-//!   version of its key. Bases of merge operands, single deletes, and versions older than a single delete are kept.
-//! * FLUSH-4: for a processor that errs, each entry is compared with the one before it, by whole keys, since one that was linked in a
-//!   wrong place has digests that agree; and entries are counted where they are handed out, to be compared with those seen.
-//!   Range tombstones are read twice, and their fragments cut twice.
+//! * FLUSH-1: every item is verified by the call that passes it on. A flush that reaches its end
+//!   has seen every entry that was written. Between two calls a pulled flush keeps a place in the
+//!   table, and copies in its own memory, which the fault model leaves out: a flipped bit in the
+//!   copy of a key may hide a row.
+//! * FLUSH-2: after an `Err`, which is final, the output must be discarded, because it is
+//!   incomplete.
+//! * FLUSH-3: under `Versions::SeenBy` a version is left out only if every snapshot that could see
+//!   it sees a newer version of its key. Bases of merge operands, single deletes, and versions
+//!   older than a single delete are kept.
+//! * FLUSH-4: for a processor that errs, each entry is compared with the one before it, by whole
+//!   keys, since one that was linked in a wrong place has digests that agree; and entries are
+//!   counted where they are handed out, to be compared with those seen. Range tombstones are read
+//!   twice, and their fragments cut twice.
 //!
 //! Any thread; several flushes of one table may run at once.
 
@@ -73,7 +77,8 @@ pub type SinkError = Box<dyn StdError + Send + Sync>;
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 pub trait FlushSink {
-    /// Receives the next entry. User keys ascend, and sequence numbers descend within a key; no two entries are equal in both.
+    /// Receives the next entry. User keys ascend, and sequence numbers descend within a key; no two
+    /// entries are equal in both.
     ///
     /// # Errors
     /// Any error stops the flush, which returns it as `Error::Sink`.
@@ -104,12 +109,14 @@ pub struct FlushEntry<'a> {
     pub kind: Kind,
     /// A copy of the value, verified after it was made.
     pub value: &'a [u8],
-    /// The digests that the table stored when the entry was written. The next stage compares its own bytes with them.
+    /// The digests that the table stored when the entry was written. The next stage compares its
+    /// own bytes with them.
     pub protection: StoredProtection,
 }
 
 impl<'a> FlushEntry<'a> {
-    /// An entry that does not come from a table. Its digests are computed here, over the caller's bytes. O(length).
+    /// An entry that does not come from a table. Its digests are computed here, over the caller's
+    /// bytes. O(length).
     ///
     /// ```
     /// use paranoid_memtable::Kind;
@@ -120,7 +127,13 @@ impl<'a> FlushEntry<'a> {
     #[must_use]
     pub fn new(user_key: &'a [u8], sequence: SequenceNumber, kind: Kind, value: &'a [u8]) -> Self {
         let protection = StoredProtection::of(user_key, value, sequence, kind);
-        FlushEntry { user_key, sequence, kind, value, protection }
+        FlushEntry {
+            user_key,
+            sequence,
+            kind,
+            value,
+            protection,
+        }
     }
 }
 
@@ -144,7 +157,8 @@ impl<'a> FlushEntry<'a> {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Versions<'s> {
-    /// Those that a read at the newest sequence number, or at one of these snapshots, in any order, could need.
+    /// Those that a read at the newest sequence number, or at one of these snapshots, in any order,
+    /// could need.
     SeenBy(&'s [SequenceNumber]),
     /// All, those that no snapshot sees as well.
     All,
@@ -285,7 +299,11 @@ impl<'t> FlushIter<'t> {
     pub(crate) fn new(core: &'t Arc<Core>, versions: Versions<'_>) -> Result<Self> {
         core.check_control()?;
         let search = core.point_search()?;
-        let entries = Entries { search, at: search.sentinel, read_ahead: ReadAhead::default() };
+        let entries = Entries {
+            search,
+            at: search.sentinel,
+            read_ahead: ReadAhead::default(),
+        };
         Ok(FlushIter {
             core,
             stage: Stage::Entries(entries),
@@ -299,12 +317,14 @@ impl<'t> FlushIter<'t> {
         })
     }
 
-    /// The next item, borrowed until the next call. `None` means that all items were returned and that the sums agree
-    /// with those of the freeze. Only then may the caller keep what it made of the items.
+    /// The next item, borrowed until the next call. `None` means that all items were returned and
+    /// that the sums agree with those of the freeze. Only then may the caller keep what it made of
+    /// the items.
     ///
     /// # Errors
-    /// `Corruption` for the first damage found, also if sums differ (`Place::Sum`). The caller must discard what it
-    /// made of the items (FLUSH-2), and every later call returns this error. The table is unchanged.
+    /// `Corruption` for the first damage found, also if sums differ (`Place::Sum`). The caller must
+    /// discard what it made of the items (FLUSH-2), and every later call returns this error. The
+    /// table is unchanged.
     #[expect(
         clippy::should_implement_trait,
         reason = "items are lent: it is no iterator of the standard library"
@@ -325,8 +345,8 @@ impl<'t> FlushIter<'t> {
         }
     }
 
-    /// The next entry, borrowed until the next call, for a merge of several tables: it takes no fragments, and
-    /// calls [`end`](Self::end) once there is no further entry.
+    /// The next entry, borrowed until the next call, for a merge of several tables: it takes no
+    /// fragments, and calls [`end`](Self::end) once there is no further entry.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -365,22 +385,29 @@ impl<'t> FlushIter<'t> {
         }
     }
 
-    /// The entry that the last step returned; `None` if it returned none. It is a copy that is not verified again: its
-    /// `protection` checks it.
+    /// The entry that the last step returned; `None` if it returned none. It is a copy that is not
+    /// verified again: its `protection` checks it.
     #[doc(hidden)]
     #[inline]
     #[must_use]
     pub fn entry(&self) -> Option<FlushEntry<'_>> {
         let ((kind, protection), sequence) = (self.came?, self.newer?);
-        Some(FlushEntry { user_key: &self.key, sequence, kind, value: &self.value, protection })
+        Some(FlushEntry {
+            user_key: &self.key,
+            sequence,
+            kind,
+            value: &self.value,
+            protection,
+        })
     }
 
-    /// Ends a flush whose entries were all returned: passes start, end and sequence number of every range tombstone to `take`,
-    /// verified, in the order of their starts and not cut, and compares the sums. Returns the counts.
+    /// Ends a flush whose entries were all returned: passes start, end and sequence number of every
+    /// range tombstone to `take`, verified, in the order of their starts and not cut, and compares
+    /// the sums. Returns the counts.
     ///
     /// # Errors
-    /// `InvalidArgument` unless [`next_entry`](Self::next_entry) has just returned `None`; those of [`next`](Self::next), and
-    /// those of `take`.
+    /// `InvalidArgument` unless [`next_entry`](Self::next_entry) has just returned `None`; those of
+    /// [`next`](Self::next), and those of `take`.
     #[doc(hidden)]
     pub fn end(
         &mut self,
@@ -389,18 +416,28 @@ impl<'t> FlushIter<'t> {
         match &self.stage {
             Stage::Passed => {}
             Stage::Failed(error) => return Err(error.clone()),
-            _ => return Err(Error::InvalidArgument("a flush is ended after its last entry".into())),
+            _ => {
+                return Err(Error::InvalidArgument(
+                    "a flush is ended after its last entry".into(),
+                ));
+            }
         }
         let ended = self.pass_tombstones(take).and_then(|()| self.seal());
         ended.map_err(|error| self.fail(error))?;
         Ok(self.summary)
     }
 
-    /// Other entries were handed out than were seen: a processor that erred has skipped one (FLUSH-4).
+    /// Other entries were handed out than were seen: a processor that erred has skipped one
+    /// (FLUSH-4).
     #[cold]
     fn miscounted(&self) -> Corruption {
         let handed_out = self.summary.entries + self.summary.hidden;
-        Corruption::new(Place::Sum, 0, self.seen.entries - self.seen.range_deletes, handed_out)
+        Corruption::new(
+            Place::Sum,
+            0,
+            self.seen.entries - self.seen.range_deletes,
+            handed_out,
+        )
     }
 
     /// Compares the sums, and ends.
@@ -411,7 +448,12 @@ impl<'t> FlushIter<'t> {
             return Err(self.miscounted().into());
         }
         self.stage = Stage::Ended;
-        let FlushSummary { entries, hidden, fragments, data_bytes } = self.summary;
+        let FlushSummary {
+            entries,
+            hidden,
+            fragments,
+            data_bytes,
+        } = self.summary;
         trace::flushed(entries, hidden, fragments, data_bytes);
         Ok(())
     }
@@ -454,11 +496,16 @@ impl<'t> FlushIter<'t> {
         Err(self.miscounted().into())
     }
 
-    /// Goes to the next entry that a reader could need, with a copy of its key and a verified copy of its value.
+    /// Goes to the next entry that a reader could need, with a copy of its key and a verified copy
+    /// of its value.
     #[inline]
     fn walk(&mut self) -> Result<()> {
         self.came = None;
-        let Entries { search, at, read_ahead } = match &mut self.stage {
+        let Entries {
+            search,
+            at,
+            read_ahead,
+        } = match &mut self.stage {
             Stage::Entries(entries) => entries,
             Stage::Failed(error) => return Err(error.clone()),
             Stage::Passed | Stage::Fragments(..) | Stage::Ended => return Ok(()),
@@ -477,8 +524,11 @@ impl<'t> FlushIter<'t> {
             if hidden == Hidden::Yes {
                 continue;
             }
-            // Whole keys: an entry that was linked in a wrong place has digests that agree (FLUSH-4).
-            match newer.map(|(newer, number)| (comparator.compare(newer, key), number.cmp(&sequence))) {
+            // Whole keys: an entry that was linked in a wrong place has digests that agree
+            // (FLUSH-4).
+            match newer
+                .map(|(newer, number)| (comparator.compare(newer, key), number.cmp(&sequence)))
+            {
                 Some((Ordering::Equal, Ordering::Greater | Ordering::Equal)) => {}
                 None | Some((Ordering::Less, _)) => self.filter.start_key(),
                 Some(_) => return Err(misplaced(*at, sequence).into()),
@@ -496,7 +546,8 @@ impl<'t> FlushIter<'t> {
             self.key.extend_from_slice(key);
             self.newer = Some(sequence);
             if is_admitted {
-                // From memory, not from what the number was copied through: both would agree if it was damaged on its way.
+                // From memory, not from what the number was copied through: both would agree if it
+                // was damaged on its way.
                 self.came = Some((kind, black_box(&entry).stored_protection(search.view.width)));
                 self.summary.data_bytes += (key.len() + self.value.len()) as u64;
                 return Ok(());
@@ -510,7 +561,8 @@ impl<'t> FlushIter<'t> {
         Ok(())
     }
 
-    /// The fragments of all range tombstones. The list is read twice: the digest of what was added is made of copies (FLUSH-4).
+    /// The fragments of all range tombstones. The list is read twice: the digest of what was added
+    /// is made of copies (FLUSH-4).
     #[cold]
     #[inline(never)]
     fn cut(&mut self) -> Result<FragmentIter> {
@@ -528,7 +580,8 @@ impl<'t> FlushIter<'t> {
         Ok(fragmenter.finish_iter())
     }
 
-    /// Passes the start, the end and the sequence number of every range tombstone to `take`, as they are stored.
+    /// Passes the start, the end and the sequence number of every range tombstone to `take`, as
+    /// they are stored.
     fn pass_tombstones(
         &mut self,
         mut take: impl FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
@@ -542,7 +595,9 @@ impl<'t> FlushIter<'t> {
 
     /// Hands out the fragment to which the last step came.
     fn fragment(&mut self) -> Option<Fragment<'_>> {
-        let Stage::Fragments(fragments) = &mut self.stage else { return None };
+        let Stage::Fragments(fragments) = &mut self.stage else {
+            return None;
+        };
         let fragment = fragments.fragment()?;
         self.summary.fragments += 1;
         self.summary.data_bytes += (fragment.start().len() + fragment.end().len()) as u64;
@@ -555,7 +610,8 @@ impl<'t> FlushIter<'t> {
 pub(crate) struct VersionFilter {
     /// Ascending. `None`: every version is needed.
     snapshots: Option<Vec<SequenceNumber>>,
-    /// The snapshot stripe of the newest version that was admitted: snapshots from this index on see it.
+    /// The snapshot stripe of the newest version that was admitted: snapshots from this index on
+    /// see it.
     stripe: Option<usize>,
     /// A single delete of this key was met.
     below_single: bool,
@@ -570,8 +626,15 @@ impl VersionFilter {
             Versions::SeenBy(snapshots) => Some(snapshots.to_vec()),
             Versions::All => None,
         };
-        snapshots.iter_mut().for_each(|snapshots| snapshots.sort_unstable());
-        VersionFilter { snapshots, stripe: None, below_single: false, admitted: None }
+        snapshots
+            .iter_mut()
+            .for_each(|snapshots| snapshots.sort_unstable());
+        VersionFilter {
+            snapshots,
+            stripe: None,
+            below_single: false,
+            admitted: None,
+        }
     }
 
     /// Another key comes.
@@ -581,16 +644,22 @@ impl VersionFilter {
         self.admitted = None;
     }
 
-    /// Whether every snapshot that sees a version also sees a newer one of the same key. O(log snapshots).
+    /// Whether every snapshot that sees a version also sees a newer one of the same key. O(log
+    /// snapshots).
     fn is_one_stripe(&self, sequence: SequenceNumber, newer: SequenceNumber) -> bool {
-        let stripe =
-            |number| black_box(&self.snapshots).as_ref().map(|all| all.partition_point(|at| *at < number));
+        let stripe = |number| {
+            black_box(&self.snapshots)
+                .as_ref()
+                .map(|all| all.partition_point(|at| *at < number))
+        };
         stripe(sequence).is_some() && stripe(sequence) == stripe(newer)
     }
 
     /// Whether a reader may need this version. O(log snapshots).
     pub(crate) fn admits(&mut self, sequence: SequenceNumber, kind: Kind) -> bool {
-        let Some(snapshots) = &self.snapshots else { return true };
+        let Some(snapshots) = &self.snapshots else {
+            return true;
+        };
         // Snapshots from this index on see this version, those before do not.
         let stripe = snapshots.partition_point(|snapshot| *snapshot < sequence);
         let answered = self.stripe == Some(stripe);
@@ -614,7 +683,11 @@ mod tests {
 
     fn kept(snapshots: &[u64], versions: &[(u64, Kind)]) -> Vec<u64> {
         let mut filter = VersionFilter::new(Versions::SeenBy(snapshots));
-        versions.iter().filter(|(sequence, kind)| filter.admits(*sequence, *kind)).map(|v| v.0).collect()
+        versions
+            .iter()
+            .filter(|(sequence, kind)| filter.admits(*sequence, *kind))
+            .map(|v| v.0)
+            .collect()
     }
 
     #[test]
@@ -625,14 +698,28 @@ mod tests {
         assert_eq!(kept(&[3, 6], &puts), [9, 5, 2]);
         assert_eq!(kept(&[1, 100], &puts), [9]);
         let twins = [9, 9, 7, 7, 5, 5, 5].map(|sequence| (sequence, Kind::PUT));
-        assert_eq!(kept(&[6], &twins), [9, 9, 5, 5, 5], "all of a number or none");
+        assert_eq!(
+            kept(&[6], &twins),
+            [9, 9, 5, 5, 5],
+            "all of a number or none"
+        );
     }
 
     #[test]
     fn merges_and_single_deletes_keep_what_they_stand_on() {
-        let merges = [(9, Kind::MERGE), (8, Kind::MERGE), (7, Kind::PUT), (6, Kind::PUT)];
+        let merges = [
+            (9, Kind::MERGE),
+            (8, Kind::MERGE),
+            (7, Kind::PUT),
+            (6, Kind::PUT),
+        ];
         assert_eq!(kept(&[], &merges), [9, 8, 7]);
-        let singles = [(9, Kind::PUT), (8, Kind::SINGLE_DELETE), (7, Kind::PUT), (6, Kind::PUT)];
+        let singles = [
+            (9, Kind::PUT),
+            (8, Kind::SINGLE_DELETE),
+            (7, Kind::PUT),
+            (6, Kind::PUT),
+        ];
         assert_eq!(kept(&[], &singles), [9, 8, 7, 6]);
     }
 }

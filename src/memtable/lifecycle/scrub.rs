@@ -10,15 +10,19 @@
 //!   frozen       counts and digest sums == those sealed at the freeze; tombstones of list and indexes equally many
 //! ```
 //! * SCRUB-1: a finding never ends the scrub; entries after a gap are visited as well.
-//! * SCRUB-2: an undamaged table has no findings, even while it is being written to or frozen. Sums are compared only
-//!   if they were sealed before the walk began, because only then the walk must meet every entry.
+//! * SCRUB-2: an undamaged table has no findings, even while it is being written to or frozen. Sums
+//!   are compared only if they were sealed before the walk began, because only then the walk must
+//!   meet every entry.
 //! * SCRUB-3: the walk ends: it never takes more steps than the arena has room for entries.
 //!
-//! Any thread. It takes locks only where a word does not verify and its writer may still be at work. Not promised:
-//! entries inserted while the scrub runs.
+//! Any thread. It takes locks only where a word does not verify and its writer may still be at
+//! work. Not promised: entries inserted while the scrub runs.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::cast_possible_truncation, reason = "offsets and levels are bounded by the address limit")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "offsets and levels are bounded by the address limit"
+)]
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -28,7 +32,9 @@ use crate::integrity::control_word::Words;
 use crate::integrity::digest::key_part;
 use crate::key::Kind;
 use crate::memtable::arena::arena::View;
-use crate::memtable::arena::layout::{BACK_AT, HEADER, HEIGHT_MAX, Head, REVISION_AT, SEQUENCE_AT, UNIT};
+use crate::memtable::arena::layout::{
+    BACK_AT, HEADER, HEIGHT_MAX, Head, REVISION_AT, SEQUENCE_AT, UNIT,
+};
 use crate::memtable::arena::node::{BackWord, Lengths, Verified, bytes_of, entry_end, key_at};
 use crate::memtable::core::Core;
 use crate::memtable::directory::inspect::{PageAt, PageState};
@@ -97,7 +103,9 @@ impl ScrubReport {
     /// # Errors
     /// `Corruption` if there is any finding.
     pub fn check(&self) -> Result<()> {
-        self.findings.first().map_or(Ok(()), |finding| Err(Error::Corruption(*finding)))
+        self.findings
+            .first()
+            .map_or(Ok(()), |finding| Err(Error::Corruption(*finding)))
     }
 }
 
@@ -108,23 +116,42 @@ const PROGRESS_EVERY: u64 = 1024;
 pub(crate) fn scrub(core: &Core, progress: &mut dyn FnMut(ScrubProgress)) -> ScrubReport {
     let sealed = core.sealed.get();
     let (report, seen) = (ScrubReport::default(), Totals::default());
-    let mut scrub = Scrub { core, sealed, report, seen, progress };
+    let mut scrub = Scrub {
+        core,
+        sealed,
+        report,
+        seen,
+        progress,
+    };
     core.each_control(&mut |words| scrub.control(words));
     let watches = core.shards.watches.slots();
-    watches.iter().flatten().filter_map(|watch| watch.verify().err()).for_each(|found| scrub.find(found));
+    watches
+        .iter()
+        .flatten()
+        .filter_map(|watch| watch.verify().err())
+        .for_each(|found| scrub.find(found));
     for search in [core.point_search(), core.range_search()] {
         match search {
             Ok(search) => scrub.list(&search),
             Err(corruption) => scrub.find(corruption),
         }
     }
-    core.tombstones.live.scrub(&mut || core.shards.wait_out_writers(), &mut |found| scrub.find(found));
+    core.tombstones
+        .live
+        .scrub(&mut || core.shards.wait_out_writers(), &mut |found| {
+            scrub.find(found)
+        });
     scrub.filters();
     scrub.directory();
     if let Some(sealed) = sealed {
         let sums = scrub.seen.compare(sealed);
-        let tombstones = core.tombstones.compare(&core.arena, scrub.seen.range_deletes);
-        [sums, tombstones].into_iter().filter_map(Result::err).for_each(|found| scrub.find(found));
+        let tombstones = core
+            .tombstones
+            .compare(&core.arena, scrub.seen.range_deletes);
+        [sums, tombstones]
+            .into_iter()
+            .filter_map(Result::err)
+            .for_each(|found| scrub.find(found));
     }
     scrub.tell();
     scrub.report
@@ -164,8 +191,8 @@ impl<'a> Scrub<'a> {
         });
     }
 
-    /// Reports words that disagree with their checks. A word that is being set is looked at again after its writer
-    /// has left.
+    /// Reports words that disagree with their checks. A word that is being set is looked at again
+    /// after its writer has left.
     fn control(&mut self, words: Words<'_>) {
         let mut found: Vec<Corruption> = words.damages().collect();
         if found.is_empty() {
@@ -173,24 +200,31 @@ impl<'a> Scrub<'a> {
         }
         self.core.shards.wait_out_writers();
         found.retain(|before| words.damages().any(|now| now == *before));
-        found.into_iter().for_each(|corruption| self.find(corruption));
+        found
+            .into_iter()
+            .for_each(|corruption| self.find(corruption));
     }
 
-    /// Verifies the filters. A finding is reported only if it remains after all writers at work have left.
+    /// Verifies the filters. A finding is reported only if it remains after all writers at work
+    /// have left.
     fn filters(&mut self) {
         let core = self.core;
         let ended = core.arena.view().and_then(|view| {
-            let (wait, find) = (&mut || core.shards.wait_out_writers(), &mut |found| self.find(found));
+            let (wait, find) = (&mut || core.shards.wait_out_writers(), &mut |found| {
+                self.find(found)
+            });
             let mut lines = core.accelerators.lines(view.secret);
             lines.try_for_each(|(lines, salt)| lines.scrub(&view, salt, wait, find))
         });
         ended.err().into_iter().for_each(|found| self.find(found));
     }
 
-    /// Verifies the pages of the directory, unless damage was found already: a page that names damaged nodes looks
-    /// wrong.
+    /// Verifies the pages of the directory, unless damage was found already: a page that names
+    /// damaged nodes looks wrong.
     fn directory(&mut self) {
-        let Ok(search) = self.core.point_search() else { return };
+        let Ok(search) = self.core.point_search() else {
+            return;
+        };
         if search.directory == 0 || !self.report.findings.is_empty() {
             return;
         }
@@ -204,14 +238,22 @@ impl<'a> Scrub<'a> {
             self.core.shards.wait_out_writers();
         }
         let remaining = found.into_iter().filter_map(|(at, _)| broken(at));
-        let lost =
-            directory.is_lost().then(|| Corruption::new(Place::Directory, bytes_of(search.directory), 0, 0));
-        remaining.map(|(_, found)| found).chain(lost).for_each(|found| self.find(found));
+        let lost = directory
+            .is_lost()
+            .then(|| Corruption::new(Place::Directory, bytes_of(search.directory), 0, 0));
+        remaining
+            .map(|(_, found)| found)
+            .chain(lost)
+            .for_each(|found| self.find(found));
     }
 
     fn list(&mut self, search: &Search<'a>) {
         let met = self.level_zero(search);
-        let places: HashMap<u32, usize> = met.iter().enumerate().map(|(i, met)| (met.node, i)).collect();
+        let places: HashMap<u32, usize> = met
+            .iter()
+            .enumerate()
+            .map(|(i, met)| (met.node, i))
+            .collect();
         for level in 1..HEIGHT_MAX as u32 {
             self.upper_level(search, level, &met, &places);
         }
@@ -237,19 +279,31 @@ impl<'a> Scrub<'a> {
                 break;
             }
             let right = self.entry(search, next, left.as_ref());
-            met.push(Met { node: next, height: right.map(|entry| height(search, &entry)) });
+            met.push(Met {
+                node: next,
+                height: right.map(|entry| height(search, &entry)),
+            });
             (left, at) = (right, next);
             intact = if right.is_some() { next } else { intact };
         }
         met
     }
 
-    fn entry(&mut self, search: &Search<'a>, node: u32, left: Option<&Verified<'a>>) -> Option<Verified<'a>> {
+    fn entry(
+        &mut self,
+        search: &Search<'a>,
+        node: u32,
+        left: Option<&Verified<'a>>,
+    ) -> Option<Verified<'a>> {
         self.report.entries += 1;
         if self.report.entries.is_multiple_of(PROGRESS_EVERY) {
             self.tell();
         }
-        let entry = match search.view.open(node).and_then(|node| node.verify(&search.view)) {
+        let entry = match search
+            .view
+            .open(node)
+            .and_then(|node| node.verify(&search.view))
+        {
             Ok(entry) => entry,
             Err(corruption) => {
                 self.find(corruption);
@@ -269,9 +323,19 @@ impl<'a> Scrub<'a> {
         Some(entry)
     }
 
-    /// Verifies the links of one level, of every node that is tall enough, whether or not it is linked there yet.
-    fn upper_level(&mut self, search: &Search<'a>, level: u32, met: &[Met], places: &HashMap<u32, usize>) {
-        let tall = met.iter().enumerate().filter(|(_, met)| met.height.is_some_and(|height| height > level));
+    /// Verifies the links of one level, of every node that is tall enough, whether or not it is
+    /// linked there yet.
+    fn upper_level(
+        &mut self,
+        search: &Search<'a>,
+        level: u32,
+        met: &[Met],
+        places: &HashMap<u32, usize>,
+    ) {
+        let tall = met
+            .iter()
+            .enumerate()
+            .filter(|(_, met)| met.height.is_some_and(|height| height > level));
         let known = tall.map(|(place, met)| (met.node, Some(place)));
         for (node, place) in [(search.sentinel, None)].into_iter().chain(known) {
             let (mut node, mut place) = (node, place);
@@ -286,8 +350,8 @@ impl<'a> Scrub<'a> {
         }
     }
 
-    /// Verifies the tag of one link, and that it leads forward to a node of this level. Returns the place of that
-    /// node.
+    /// Verifies the tag of one link, and that it leads forward to a node of this level. Returns the
+    /// place of that node.
     fn upper_link(
         &mut self,
         search: &Search<'a>,
@@ -309,26 +373,40 @@ impl<'a> Scrub<'a> {
         let to = places.get(&target).copied();
         let forward = match (from, to) {
             (Some(from), Some(to)) => from < to,
-            // The walk along level 0 did not meet this node: it was inserted meanwhile, or it is after a reported
-            // gap.
+            // The walk along level 0 did not meet this node: it was inserted meanwhile, or it is
+            // after a reported gap.
             _ => true,
         };
         if !forward {
-            self.find(Corruption::new(Place::Order, bytes_of(node), u64::from(target), 0));
+            self.find(Corruption::new(
+                Place::Order,
+                bytes_of(node),
+                u64::from(target),
+                0,
+            ));
             return None;
         }
-        if let Ok(entry) = search.view.open(target).and_then(|node| node.verify(&search.view)) {
+        if let Ok(entry) = search
+            .view
+            .open(target)
+            .and_then(|node| node.verify(&search.view))
+        {
             let height = height(search, &entry);
             if height <= level {
-                let report =
-                    Corruption::new(Place::Link, bytes_of(node), u64::from(height), u64::from(level));
+                let report = Corruption::new(
+                    Place::Link,
+                    bytes_of(node),
+                    u64::from(height),
+                    u64::from(level),
+                );
                 self.find(report.with_sequence(entry.node().sequence()));
             }
         }
         to
     }
 
-    /// Verifies back links: each must have a matching tag and name the head or an entry before its own.
+    /// Verifies back links: each must have a matching tag and name the head or an entry before its
+    /// own.
     fn back_links(&mut self, search: &Search<'a>, met: &[Met], places: &HashMap<u32, usize>) {
         let last = (search.sentinel, met.len());
         let nodes = met.iter().enumerate().map(|(place, met)| (met.node, place));
@@ -339,7 +417,12 @@ impl<'a> Scrub<'a> {
             };
             let after = places.get(&target).is_some_and(|target| *target >= place);
             if after && self.sealed.is_some() {
-                self.find(Corruption::new(Place::Order, bytes_of(node), u64::from(target), 0));
+                self.find(Corruption::new(
+                    Place::Order,
+                    bytes_of(node),
+                    u64::from(target),
+                    0,
+                ));
             }
         }
     }
@@ -348,7 +431,9 @@ impl<'a> Scrub<'a> {
 /// The height of an entry's tower, computed anew.
 fn height(search: &Search<'_>, entry: &Verified<'_>) -> u32 {
     let (part, node) = (key_part(entry.key()), entry.node());
-    search.towers().height(search.view.secret, part, node.sequence(), node.revision())
+    search
+        .towers()
+        .height(search.view.secret, part, node.sequence(), node.revision())
 }
 
 // Salvage: recovers every entry that still verifies, even where links are damaged.
@@ -359,10 +444,10 @@ fn height(search: &Search<'_>, entry: &Verified<'_>) -> u32 {
 //   sort    by key, sequence number, revision; once each
 // ```
 // * SALVAGE-1: with 4 or more protection bytes, damaged links lose no entry.
-// * SALVAGE-2: the bytes at a boundary are copied word by word, and the copy is verified, before they are read as a
-//   node, because a concurrent reader may be repairing a back link there.
-// * SALVAGE-3: with fewer than 4 protection bytes random bytes could pass as an entry, so only entries that links
-//   reach are returned.
+// * SALVAGE-2: the bytes at a boundary are copied word by word, and the copy is verified, before
+//   they are read as a node, because a concurrent reader may be repairing a back link there.
+// * SALVAGE-3: with fewer than 4 protection bytes random bytes could pass as an entry, so only
+//   entries that links reach are returned.
 //
 // Any thread. The table is frozen, so nothing is being inserted.
 
@@ -379,7 +464,8 @@ fn height(search: &Search<'_>, entry: &Verified<'_>) -> u32 {
 pub enum Reach {
     /// Along all links that verify, and through the whole arena.
     Arena,
-    /// Along the links only, because with fewer than 4 protection bytes entries cannot be told from random bytes.
+    /// Along the links only, because with fewer than 4 protection bytes entries cannot be told from
+    /// random bytes.
     Links,
 }
 
@@ -398,8 +484,8 @@ pub enum Reach {
 pub struct Salvaged<'t> {
     /// The entry.
     pub entry: Entry<'t>,
-    /// Number of earlier entries that it replaced. Among entries with equal keys and sequence numbers the largest
-    /// revision is the valid one.
+    /// Number of earlier entries that it replaced. Among entries with equal keys and sequence
+    /// numbers the largest revision is the valid one.
     pub revision: u32,
 }
 
@@ -418,8 +504,9 @@ pub struct Salvaged<'t> {
 #[non_exhaustive]
 #[must_use]
 pub struct Salvage<'t> {
-    /// The recovered entries, in order: keys ascend, sequence numbers and then revisions descend. They include
-    /// replaced entries, and range tombstones (kind `RANGE_DELETE`, whose value is the end).
+    /// The recovered entries, in order: keys ascend, sequence numbers and then revisions descend.
+    /// They include replaced entries, and range tombstones (kind `RANGE_DELETE`, whose value is the
+    /// end).
     pub entries: Vec<Salvaged<'t>>,
     /// Where it looked.
     pub reach: Reach,
@@ -433,12 +520,21 @@ pub struct Salvage<'t> {
 pub(crate) fn salvage(core: &Core) -> Salvage<'_> {
     let (found, reach, failure) =
         gather(core).unwrap_or_else(|corruption| (Vec::new(), Reach::Links, Some(corruption)));
-    let written = core.sealed.get().map_or(0, |sealed| sealed.entries.wrapping_add(sealed.displaced));
+    let written = core
+        .sealed
+        .get()
+        .map_or(0, |sealed| sealed.entries.wrapping_add(sealed.displaced));
     let missing = written.saturating_sub(found.len() as u64);
-    Salvage { entries: found, reach, missing, failure }
+    Salvage {
+        entries: found,
+        reach,
+        missing,
+        failure,
+    }
 }
 
-/// The entries found, where the salvage searched, and the damage that kept it from searching further.
+/// The entries found, where the salvage searched, and the damage that kept it from searching
+/// further.
 type Gathered<'t> = (Vec<Salvaged<'t>>, Reach, Option<Corruption>);
 
 fn gather(core: &Core) -> Result<Gathered<'_>, Corruption> {
@@ -453,7 +549,10 @@ fn gather(core: &Core) -> Result<Gathered<'_>, Corruption> {
         (Reach::Links, None)
     };
     let verified = offsets.iter().filter_map(|offset| {
-        let entry = view.open(*offset).and_then(|node| node.verify(&view)).ok()?;
+        let entry = view
+            .open(*offset)
+            .and_then(|node| node.verify(&view))
+            .ok()?;
         entry.value(view.width).ok().map(|_| entry)
     });
     Ok((sorted(core, view, verified.collect()), reach, failure))
@@ -462,7 +561,11 @@ fn gather(core: &Core) -> Result<Gathered<'_>, Corruption> {
 fn sorted<'t>(core: &Core, view: View<'t>, mut verified: Vec<Verified<'t>>) -> Vec<Salvaged<'t>> {
     let version = |entry: &Verified<'_>| {
         let (sequence, revision) = (entry.node().sequence(), entry.node().revision());
-        (Reverse(sequence), Reverse(revision), entry.kind() == Kind::RANGE_DELETE)
+        (
+            Reverse(sequence),
+            Reverse(revision),
+            entry.kind() == Kind::RANGE_DELETE,
+        )
     };
     verified.sort_unstable_by(|left, right| {
         let order = core.comparator.compare(left.key(), right.key());
@@ -471,12 +574,15 @@ fn sorted<'t>(core: &Core, view: View<'t>, mut verified: Vec<Verified<'t>>) -> V
     verified.dedup_by(|left, right| {
         version(left) == version(right) && core.comparator.compare(left.key(), right.key()).is_eq()
     });
-    let salvaged =
-        |entry: Verified<'t>| Salvaged { revision: entry.node().revision(), entry: Entry::new(entry, &view) };
+    let salvaged = |entry: Verified<'t>| Salvaged {
+        revision: entry.node().revision(),
+        entry: Entry::new(entry, &view),
+    };
     verified.into_iter().map(salvaged).collect()
 }
 
-/// Collects all nodes that can be reached from the head, through every link and back link whose tag matches.
+/// Collects all nodes that can be reached from the head, through every link and back link whose tag
+/// matches.
 fn along_links(view: &View<'_>, sentinel: u32, offsets: &mut HashSet<u32>) {
     let mut open = vec![sentinel];
     while let Some(node) = open.pop() {
@@ -489,9 +595,12 @@ fn along_links(view: &View<'_>, sentinel: u32, offsets: &mut HashSet<u32>) {
     }
 }
 
-/// Collects all nodes in the arena that verify as entries. Returns the damage that keeps a part of the arena from
-/// being searched.
-fn through_arena(view: &View<'_>, offsets: &mut HashSet<u32>) -> Result<Option<Corruption>, Corruption> {
+/// Collects all nodes in the arena that verify as entries. Returns the damage that keeps a part of
+/// the arena from being searched.
+fn through_arena(
+    view: &View<'_>,
+    offsets: &mut HashSet<u32>,
+) -> Result<Option<Corruption>, Corruption> {
     let (stretches, unknown) = view.arena().stretches()?;
     for (first, units) in stretches {
         offsets.extend((first..first + units).filter(|offset| is_entry(view, *offset).is_some()));
@@ -503,7 +612,8 @@ fn through_arena(view: &View<'_>, offsets: &mut HashSet<u32>) -> Result<Option<C
 fn is_entry(view: &View<'_>, offset: u32) -> Option<()> {
     let word = |at: usize| {
         let word = view.word(offset.checked_add((at / UNIT) as u32)?)?;
-        // ORDERING: Acquire pairs with the Release in `exchange_back`; no other word changes after the freeze.
+        // ORDERING: Acquire pairs with the Release in `exchange_back`; no other word changes after
+        // the freeze.
         Some(word.load(Ordering::Acquire))
     };
     let (lengths, sequence) = (Lengths(word(0)?), word(SEQUENCE_AT)?);

@@ -1,5 +1,5 @@
-//! The accelerators of a table: its filters. They are made once, empty. A writer adds a key before its entry is published, and a
-//! reader asks before it searches.
+//! The accelerators of a table: its filters. They are made once, empty. A writer adds a key before
+//! its entry is published, and a reader asks before it searches.
 //!
 //! Any thread; lock-free.
 
@@ -44,14 +44,23 @@ impl Accelerators {
     /// Prefetches what the filter of whole keys stores of a key with this K, which is added soon.
     #[inline(never)]
     pub(crate) fn prefetch(&self, view: &View<'_>, key_part: u64) {
-        if let Some(bits) = self.keys.as_ref().and_then(|filter| filter.bits(view.secret, key_part)) {
+        if let Some(bits) = self
+            .keys
+            .as_ref()
+            .and_then(|filter| filter.bits(view.secret, key_part))
+        {
             bits.line.prefetch(view);
         }
     }
 
     /// Adds key and prefix of a node that is not published yet to the filters.
     #[inline(never)]
-    pub(crate) fn announce(&self, view: &View<'_>, key: &[u8], hash: u64) -> Result<(), Corruption> {
+    pub(crate) fn announce(
+        &self,
+        view: &View<'_>,
+        key: &[u8],
+        hash: u64,
+    ) -> Result<(), Corruption> {
         if let Some(filter) = &self.keys {
             filter.add(view, hash)?;
         }
@@ -63,7 +72,8 @@ impl Accelerators {
         Ok(())
     }
 
-    /// The bits of this key in the filter that point reads use: that of whole keys, if there is one.
+    /// The bits of this key in the filter that point reads use: that of whole keys, if there is
+    /// one.
     #[inline(always)]
     pub(crate) fn bits(&self, secret: Secret, key: &[u8]) -> Option<Bits> {
         if let Some(filter) = &self.keys {
@@ -76,7 +86,8 @@ impl Accelerators {
     /// Whether the filter that point reads use says that no entry has this key.
     #[inline(always)]
     pub(crate) fn lacks(&self, view: &View<'_>, key: &[u8]) -> bool {
-        self.bits(view.secret, key).is_some_and(|bits| self.are_missing(view, bits))
+        self.bits(view.secret, key)
+            .is_some_and(|bits| self.are_missing(view, bits))
     }
 
     /// Whether a bit is missing in the filter that point reads use, so that no entry has the key.
@@ -84,47 +95,58 @@ impl Accelerators {
     pub(crate) fn are_missing(&self, view: &View<'_>, bits: Bits) -> bool {
         match &self.keys {
             Some(filter) => filter.misses(view, bits),
-            None => self.prefixes.as_ref().is_some_and(|(filter, _)| filter.misses(view, bits)),
+            None => self
+                .prefixes
+                .as_ref()
+                .is_some_and(|(filter, _)| filter.misses(view, bits)),
         }
     }
 
     /// Whether a filter says that no entry has a key that starts with these bytes.
     pub(crate) fn lacks_prefix(&self, view: &View<'_>, start: &[u8]) -> bool {
-        let Some((filter, extractor)) = &self.prefixes else { return false };
+        let Some((filter, extractor)) = &self.prefixes else {
+            return false;
+        };
         let prefix = extractor.shared_prefix(start);
         prefix.is_some_and(|prefix| filter.lacks(view, key_part(prefix)))
     }
 
     /// The lines of each filter, with the salt of their control words.
     pub(crate) fn lines(&self, secret: Secret) -> impl Iterator<Item = (&Lines, Salt)> {
-        let keys = self.keys.iter().map(move |filter| (&filter.lines, Filter::<KEYS>::salt(secret)));
+        let keys = self
+            .keys
+            .iter()
+            .map(move |filter| (&filter.lines, Filter::<KEYS>::salt(secret)));
         let prefixes = self.prefixes.iter();
-        keys.chain(prefixes.map(move |(filter, _)| (&filter.lines, Filter::<PREFIXES>::salt(secret))))
+        keys.chain(
+            prefixes.map(move |(filter, _)| (&filter.lines, Filter::<PREFIXES>::salt(secret))),
+        )
     }
 }
 
-// The filter: says for most keys that the table does not have them, by reading one cache line and its control word.
+// The filter: says for most keys that the table does not have them, by reading one cache line and
+// its control word.
 //
 // ```text
 //   line   | w0 | w1 | w2 | w3 | w4 | w5 | w6 | w7 |        its control word stands elsewhere (lines.rs)
 //
 //   hash --high bits--> line        hash * odd --3 bits--> word, 5 fields of 6 bits--> bits of it
 // ```
-// A blocked Bloom filter whose blocks are words. It starts from the hash that digests start from, so a key is hashed
-// once.
+// A blocked Bloom filter whose blocks are words. It starts from the hash that digests start from,
+// so a key is hashed once.
 //
-// * FILTER-1: a key's bits are in its word before its node is published, and bits are never taken back. So a reader
-//   that knows of an entry finds its bits.
-// * FILTER-2: "absent" is an answer only if the word lacks a bit and the line's control word agrees, or if no hash of
-//   the group was ever written (lines.rs, LINES-7): the filter answers from the first key on. Damage costs a search,
-//   never an entry.
+// * FILTER-1: a key's bits are in its word before its node is published, and bits are never taken
+//   back. So a reader that knows of an entry finds its bits.
+// * FILTER-2: "absent" is an answer only if the word lacks a bit and the line's control word
+//   agrees, or if no hash of the group was ever written (lines.rs, LINES-7): the filter answers
+//   from the first key on. Damage costs a search, never an entry.
 // * FILTER-3: "absent" says nothing about range tombstones, which reads ask in any case.
 // * FILTER-4: whole keys and prefixes have a filter each, with hashes of their own.
 //
 // Any thread; lock-free. Not promised: a rate of false positives beyond the intended load.
 
-/// Number of bits that a key sets, all in one word, which makes writes cheap. At 16 bits per key 0.6 % of absent keys
-/// pass.
+/// Number of bits that a key sets, all in one word, which makes writes cheap. At 16 bits per key
+/// 0.6 % of absent keys pass.
 const PROBES: u32 = 5;
 /// Width of a bit's index in a word.
 const FIELD: u32 = 6;
@@ -138,8 +160,8 @@ pub(crate) const KEYS: usize = 0;
 /// Prefixes of user keys.
 pub(crate) const PREFIXES: usize = 1;
 
-/// A filter of keys or prefixes. A constant says which, because a field could be copied together with the control
-/// words.
+/// A filter of keys or prefixes. A constant says which, because a field could be copied together
+/// with the control words.
 pub(crate) struct Filter<const HOLDS: usize> {
     lines: Lines,
 }
@@ -159,7 +181,9 @@ pub(crate) struct Bits {
 impl<const HOLDS: usize> Filter<HOLDS> {
     /// An empty filter of at most `bytes` bytes.
     pub(crate) fn new(arena: &Arena, sub: &mut SubChunk, bytes: u64) -> Result<Self> {
-        Ok(Filter { lines: Lines::carve(arena, sub, bytes, HOLDS as u64)? })
+        Ok(Filter {
+            lines: Lines::carve(arena, sub, bytes, HOLDS as u64)?,
+        })
     }
 
     #[inline(always)]
@@ -175,39 +199,67 @@ impl<const HOLDS: usize> Filter<HOLDS> {
         let hash = mix(key_part, SALTS[HOLDS]);
         let line = self.lines.pick(Self::salt(secret), hash)?;
         let fields = hash.wrapping_mul(SPREAD) >> (u64::BITS - WORD_FIELD - FIELD * PROBES);
-        let mask = (0..PROBES).fold(0, |mask, probe| mask | 1 << ((fields >> (FIELD * probe)) % 64));
+        let mask = (0..PROBES).fold(0, |mask, probe| {
+            mask | 1 << ((fields >> (FIELD * probe)) % 64)
+        });
         let place = (fields >> (FIELD * PROBES)) as usize % LINE_WORDS;
-        Some(Bits { line, hash, place, mask })
+        Some(Bits {
+            line,
+            hash,
+            place,
+            mask,
+        })
     }
 
     /// Adds a key or prefix (FILTER-1).
     #[inline(always)]
     pub(crate) fn add(&self, view: &View<'_>, key_part: u64) -> Result<(), Corruption> {
-        let Bits { line, hash, place, mask } = self.bits(view.secret, key_part).ok_or_else(lost)?;
+        let Bits {
+            line,
+            hash,
+            place,
+            mask,
+        } = self.bits(view.secret, key_part).ok_or_else(lost)?;
         let word = line.word(view, place).ok_or_else(lost)?;
-        // ORDERING: Relaxed: the Release in `publish_link` orders the bit before the node, even if another thread set
-        // it: a reader that sees the node sees what this load saw.
+        // ORDERING: Relaxed: the Release in `publish_link` orders the bit before the node, even if
+        // another thread set it: a reader that sees the node sees what this load saw.
         if word.load(Ordering::Relaxed) & mask == mask {
             return Ok(());
         }
-        self.lines.open(view, Self::salt(view.secret), group_of(hash))?;
+        self.lines
+            .open(view, Self::salt(view.secret), group_of(hash))?;
         // ORDERING: Relaxed: ordered before the node by the Release in `publish_link`.
         let found = word.fetch_or(mask, Ordering::Relaxed);
-        line.account(view, place, found, found | mask).ok_or_else(lost)
+        line.account(view, place, found, found | mask)
+            .ok_or_else(lost)
     }
 
-    /// Whether no entry has the key or prefix with this K (FILTER-2). `false` if the filter cannot tell.
+    /// Whether no entry has the key or prefix with this K (FILTER-2). `false` if the filter cannot
+    /// tell.
     #[inline(always)]
     pub(crate) fn lacks(&self, view: &View<'_>, key_part: u64) -> bool {
-        self.bits(view.secret, key_part).is_some_and(|bits| self.misses(view, bits))
+        self.bits(view.secret, key_part)
+            .is_some_and(|bits| self.misses(view, bits))
     }
 
-    /// Whether a bit is missing, so that no entry has the key. Reads the word, and the control word if it lacks a bit
-    /// (FILTER-2).
+    /// Whether a bit is missing, so that no entry has the key. Reads the word, and the control word
+    /// if it lacks a bit (FILTER-2).
     #[inline(always)]
-    fn misses(&self, view: &View<'_>, Bits { line, hash, place, mask }: Bits) -> bool {
-        let Some(word) = line.word(view, place) else { return false };
-        // ORDERING: Relaxed: a reader that knows of an entry reads after its publication, see `Filter::add`.
+    fn misses(
+        &self,
+        view: &View<'_>,
+        Bits {
+            line,
+            hash,
+            place,
+            mask,
+        }: Bits,
+    ) -> bool {
+        let Some(word) = line.word(view, place) else {
+            return false;
+        };
+        // ORDERING: Relaxed: a reader that knows of an entry reads after its publication, see
+        // `Filter::add`.
         if word.load(Ordering::Relaxed) & mask == mask {
             return false;
         }
@@ -221,7 +273,8 @@ impl<const HOLDS: usize> Filter<HOLDS> {
     #[cold]
     #[inline(never)]
     fn is_unused(&self, view: &View<'_>, hash: u64) -> bool {
-        self.lines.is_unused(Self::salt(view.secret), group_of(hash))
+        self.lines
+            .is_unused(Self::salt(view.secret), group_of(hash))
     }
 }
 
@@ -252,13 +305,23 @@ mod tests {
         let scrub = || {
             let mut found = Vec::new();
             let salt = Filter::<KEYS>::salt(view.secret);
-            filter.lines.scrub(&view, salt, &mut || (), &mut |damage| found.push(damage)).unwrap();
+            filter
+                .lines
+                .scrub(&view, salt, &mut || (), &mut |damage| found.push(damage))
+                .unwrap();
             found
         };
         assert_eq!(scrub(), []);
-        let lines = filter.lines.count(Filter::<KEYS>::salt(view.secret)).unwrap();
+        let lines = filter
+            .lines
+            .count(Filter::<KEYS>::salt(view.secret))
+            .unwrap();
         assert!((20..=2000 / 64).contains(&lines));
-        for place in filter.lines.every_word(&view, Filter::<KEYS>::salt(view.secret)).unwrap() {
+        for place in filter
+            .lines
+            .every_word(&view, Filter::<KEYS>::salt(view.secret))
+            .unwrap()
+        {
             // ORDERING: Relaxed: one thread.
             let clean = place.load(Ordering::Relaxed);
             let flips = (0..64).map(|bit| clean ^ 1 << bit);
@@ -273,7 +336,10 @@ mod tests {
                     "{clean:#x} {bent:#x}: {found:?}"
                 );
                 let flipped = found[0].flipped_bit.map(|bit| 1 << bit);
-                assert_eq!(flipped, Some(clean ^ bent).filter(|change| change.is_power_of_two()));
+                assert_eq!(
+                    flipped,
+                    Some(clean ^ bent).filter(|change| change.is_power_of_two())
+                );
             }
             // ORDERING: Relaxed: one thread.
             place.store(clean, Ordering::Relaxed);
@@ -282,8 +348,9 @@ mod tests {
         assert!(absent.count() > 9_000);
     }
 
-    /// LINES-7: stretches of every length and place in two filters side by side, cleared, filled, or copied from any other
-    /// place, hide no key, neither one that was there nor one that comes later.
+    /// LINES-7: stretches of every length and place in two filters side by side, cleared, filled,
+    /// or copied from any other place, hide no key, neither one that was there nor one that comes
+    /// later.
     #[test]
     fn no_stretch_hides_a_key() {
         let (arena, mut sub) = (arena(), SubChunk::default());
@@ -293,13 +360,29 @@ mod tests {
         let part = |number: u64| key_part(&number.to_be_bytes());
         (0..12).for_each(|number| keys.add(&view, part(number)).unwrap());
         (0..3).for_each(|number| prefixes.add(&view, part(number)).unwrap());
-        let mut words = keys.lines.every_word(&view, Filter::<KEYS>::salt(view.secret)).unwrap();
-        words.extend(prefixes.lines.every_word(&view, Filter::<PREFIXES>::salt(view.secret)).unwrap());
+        let mut words = keys
+            .lines
+            .every_word(&view, Filter::<KEYS>::salt(view.secret))
+            .unwrap();
+        words.extend(
+            prefixes
+                .lines
+                .every_word(&view, Filter::<PREFIXES>::salt(view.secret))
+                .unwrap(),
+        );
         // ORDERING: Relaxed: one thread.
-        let now = || words.iter().map(|word| word.load(Ordering::Relaxed)).collect::<Vec<u64>>();
+        let now = || {
+            words
+                .iter()
+                .map(|word| word.load(Ordering::Relaxed))
+                .collect::<Vec<u64>>()
+        };
         // ORDERING: Relaxed: one thread.
         let set = |values: &[u64]| {
-            words.iter().zip(values).for_each(|(word, value)| word.store(*value, Ordering::Relaxed))
+            words
+                .iter()
+                .zip(values)
+                .for_each(|(word, value)| word.store(*value, Ordering::Relaxed))
         };
         let clean = now();
         let hides = || {
@@ -318,7 +401,9 @@ mod tests {
             judge(from, len, &|_| 0);
             judge(from, len, &|_| u64::MAX);
             judge(from, len, &|_| clean[from]);
-            for source in (0..=clean.len() - len).step_by(if cfg!(debug_assertions) { 8 } else { 1 }) {
+            for source in
+                (0..=clean.len() - len).step_by(if cfg!(debug_assertions) { 8 } else { 1 })
+            {
                 judge(from, len, &|at| clean[source + at - from]);
             }
         }
@@ -326,7 +411,10 @@ mod tests {
         set(&vec![0; clean.len()]);
         for number in 12..200 {
             keys.add(&view, part(number)).unwrap();
-            assert!((0..=number).all(|number| !keys.lacks(&view, part(number))), "{number}");
+            assert!(
+                (0..=number).all(|number| !keys.lacks(&view, part(number))),
+                "{number}"
+            );
         }
     }
 
@@ -343,8 +431,8 @@ mod tests {
 
 /// A model of the filter: what a reader may find while a writer is between its steps.
 ///
-/// Words are loom's atomics and a cell a unit watches the bytes of nodes, on the production code. All actors are
-/// spawned threads. Each model names the planted bugs that turn it red.
+/// Words are loom's atomics and a cell a unit watches the bytes of nodes, on the production code.
+/// All actors are spawned threads. Each model names the planted bugs that turn it red.
 #[cfg(all(test, loom))]
 mod loom {
     use crate::memtable::options::MemTableOptions;
@@ -356,8 +444,10 @@ mod loom {
     #[test]
     fn loom_who_sees_an_entry_finds_it_through_the_filter() {
         model::check(|| {
-            let options =
-                MemTableOptions::builder().write_buffer_size(1 << 16).seed(1).whole_key_filter(0.007);
+            let options = MemTableOptions::builder()
+                .write_buffer_size(1 << 16)
+                .seed(1)
+                .whole_key_filter(0.007);
             let table = MemTable::new(options.build().unwrap()).unwrap();
             let (writing, reading) = (table.clone(), table);
             let writer = spawn(move || writing.put(1, b"k", b"v").map(|_| ()).unwrap());

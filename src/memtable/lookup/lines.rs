@@ -1,4 +1,5 @@
-//! Lines: cache lines of words, each with a control word in another cache line. Filters consist of them.
+//! Lines: cache lines of words, each with a control word in another cache line. Filters consist of
+//! them.
 //!
 //! ```text
 //!   arena   ... | pad | line 0: w0 w1 w2 w3 w4 w5 w6 w7 | line 1 | ... | line n-1 | c0 c1 ... c7 | c8 ... | ...
@@ -8,24 +9,29 @@
 //!   groups         64 of equally many hashes: the line of a hash is opened, given its key, before the first hash of
 //!                  the group is written; a bit of a word in the table's struct says so
 //! ```
-//! The lines are a stretch of the arena that no entry gets: zeroed and committed lazily, on huge pages where entries
-//! are, counted, bounds-checked and freed with it.
+//! The lines are a stretch of the arena that no entry gets: zeroed and committed lazily, on huge
+//! pages where entries are, counted, bounds-checked and freed with it.
 //!
-//! * LINES-1: the stretch is at most as long as the bytes asked for, padding to line boundaries included.
+//! * LINES-1: the stretch is at most as long as the bytes asked for, padding to line boundaries
+//!   included.
 //! * LINES-2: words of the stretch are only accessed as atomics, from the first access on.
-//! * LINES-3: start and count are control words. If they are damaged, lines are `None`, and the list answers.
-//! * LINES-4: a writer changes a word by a read-modify-write, and then adds the weights of the old and the new value
-//!   to the control word. So a line and its control word agree whenever no writer is between these two steps.
-//! * LINES-5: a line is believed only if its control word agrees. The two stand in different cache lines and both
-//!   change with each write, so a word or a line that went back to an earlier value disagrees, as a flipped, zeroed
-//!   or copied one does.
-//! * LINES-6: a difference between the two that damage made remains, whatever is written later (LINES-4).
-//! * LINES-7: zeros say nothing: a line and its control word may have been cleared together. What was never used is
-//!   known by the group: its bit is set before the first of its lines is written, under a check that cleared, filled
-//!   or copied memory does not satisfy. A line is opened once, so a cleared one does not agree again.
+//! * LINES-3: start and count are control words. If they are damaged, lines are `None`, and the
+//!   list answers.
+//! * LINES-4: a writer changes a word by a read-modify-write, and then adds the weights of the old
+//!   and the new value to the control word. So a line and its control word agree whenever no writer
+//!   is between these two steps.
+//! * LINES-5: a line is believed only if its control word agrees. The two stand in different cache
+//!   lines and both change with each write, so a word or a line that went back to an earlier value
+//!   disagrees, as a flipped, zeroed or copied one does.
+//! * LINES-6: a difference between the two that damage made remains, whatever is written later
+//!   (LINES-4).
+//! * LINES-7: zeros say nothing: a line and its control word may have been cleared together. What
+//!   was never used is known by the group: its bit is set before the first of its lines is written,
+//!   under a check that cleared, filled or copied memory does not satisfy. A line is opened once,
+//!   so a cleared one does not agree again.
 //!
-//! Any thread; lock-free, but for the 64 writes that open a group. Not promised: that a line which is being written
-//! agrees; its readers go to the list meanwhile.
+//! Any thread; lock-free, but for the 64 writes that open a group. Not promised: that a line which
+//! is being written agrees; its readers go to the list meanwhile.
 
 #![forbid(unsafe_code)]
 
@@ -89,8 +95,8 @@ pub(crate) struct Line {
     control: u32,
 }
 
-/// The weight of a word at a place in its line, which is 0 if the word is 0. Each place has its own multiplier, so
-/// that equal changes of two words do not cancel.
+/// The weight of a word at a place in its line, which is 0 if the word is 0. Each place has its own
+/// multiplier, so that equal changes of two words do not cancel.
 #[inline(always)]
 const fn weight(secret: Secret, place: usize, word: u64) -> u64 {
     /// Even, and the factor is odd: no multiplier is 0.
@@ -103,7 +109,11 @@ const fn weight(secret: Secret, place: usize, word: u64) -> u64 {
         }
         multipliers
     };
-    if word == 0 { 0 } else { fold(word ^ secret.mask, secret.factor ^ MULTIPLIERS[place]) }
+    if word == 0 {
+        0
+    } else {
+        fold(word ^ secret.mask, secret.factor ^ MULTIPLIERS[place])
+    }
 }
 
 /// The sum of the weights of a line's words.
@@ -132,14 +142,21 @@ impl Lines {
         let place = ControlWords::new(salt);
         place.set(salt, START, u64::from(reservation.start() + pad));
         place.set(salt, COUNT, count);
-        Ok(Lines { place, opening: Mutex::new(()) })
+        Ok(Lines {
+            place,
+            opening: Mutex::new(()),
+        })
     }
 
     /// Opens the lines of a group before one of them is written, unless they are (LINES-7).
     #[inline(always)]
     pub(crate) fn open(&self, view: &View<'_>, salt: Salt, group: u64) -> Result<(), Corruption> {
         let (open, mismatch) = self.place.get_with_mismatch(salt, OPEN);
-        if mismatch == 0 && open & group != 0 { Ok(()) } else { self.open_more(view, salt, group) }
+        if mismatch == 0 && open & group != 0 {
+            Ok(())
+        } else {
+            self.open_more(view, salt, group)
+        }
     }
 
     #[cold]
@@ -156,7 +173,9 @@ impl Lines {
             if first < index && index < last || groups_of_line(index, count) & open == 0 {
                 let line = self.line(salt, index)?;
                 // ORDERING: Relaxed: published by the bit of the group.
-                view.word(line.control).ok_or_else(lost)?.fetch_xor(line.key(view), Ordering::Relaxed);
+                view.word(line.control)
+                    .ok_or_else(lost)?
+                    .fetch_xor(line.key(view), Ordering::Relaxed);
             }
         }
         self.place.set(salt, OPEN, open | group);
@@ -165,11 +184,13 @@ impl Lines {
 
     /// Whether no hash of this group was ever written (LINES-7). For lines that do not agree.
     pub(crate) fn is_unused(&self, salt: Salt, group: u64) -> bool {
-        self.place.get(salt, OPEN).is_ok_and(|open| open & group == 0)
+        self.place
+            .get(salt, OPEN)
+            .is_ok_and(|open| open & group == 0)
     }
 
-    /// The line of a hash, chosen by its high bits. `None` if the control words are damaged, or not those of the lines
-    /// that have this salt (LINES-3).
+    /// The line of a hash, chosen by its high bits. `None` if the control words are damaged, or not
+    /// those of the lines that have this salt (LINES-3).
     #[inline(always)]
     pub(crate) fn pick(&self, salt: Salt, hash: u64) -> Option<Line> {
         let ([start, count], mismatch) = self.place.get_all(salt, [START, COUNT]);
@@ -204,15 +225,16 @@ impl Lines {
         let count = self.count(salt)?;
         for index in 0..count {
             let line = self.line(salt, index)?;
-            let unused = || self.is_unused(salt, groups_of_line(index, count)) && line.is_clear(view);
+            let unused =
+                || self.is_unused(salt, groups_of_line(index, count)) && line.is_clear(view);
             let difference = || line.damage(view).filter(|_| !unused());
             let mut found = difference();
             for _ in 0..WAITS_FOR_LINE {
                 let Some(before) = found else { break };
                 wait_out_writers();
                 found = difference();
-                // Writers that were between their steps have finished, so a difference that has not changed is
-                // damage.
+                // Writers that were between their steps have finished, so a difference that has not
+                // changed is damage.
                 if found == Some(before) {
                     report(before);
                     break;
@@ -225,13 +247,19 @@ impl Lines {
             // ORDERING: Relaxed: no thread writes there.
             let found = view.word(control).ok_or_else(lost)?.load(Ordering::Relaxed);
             if found != 0 {
-                report(Corruption::of_word(Place::Filter, bytes_of(control), 0, found));
+                report(Corruption::of_word(
+                    Place::Filter,
+                    bytes_of(control),
+                    0,
+                    found,
+                ));
             }
         }
         Ok(())
     }
 
-    /// Every word, whole lines in ascending order, then every control word: for tests and the fault injector.
+    /// Every word, whole lines in ascending order, then every control word: for tests and the fault
+    /// injector.
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn every_word<'a>(
         &self,
@@ -246,7 +274,10 @@ impl Lines {
             }
         }
         for index in 0..control_lines(count) * LINE_WORDS as u64 {
-            words.push(view.word(self.line(salt, index)?.control).ok_or_else(lost)?);
+            words.push(
+                view.word(self.line(salt, index)?.control)
+                    .ok_or_else(lost)?,
+            );
         }
         Ok(words)
     }
@@ -257,13 +288,17 @@ const fn control_lines(count: u64) -> u64 {
     count.div_ceil(LINE_WORDS as u64)
 }
 
-/// Line `index`. Start and count may be damaged, so nothing here may overflow; the arena checks bounds.
+/// Line `index`. Start and count may be damaged, so nothing here may overflow; the arena checks
+/// bounds.
 #[inline(always)]
 fn line_at(start: u64, count: u64, index: u64) -> Option<Line> {
     let first = start.wrapping_add(index.wrapping_mul(u64::from(UNITS)));
     let controls = start.wrapping_add(count.wrapping_mul(u64::from(UNITS)));
     let control = controls.wrapping_add(index);
-    Some(Line { first: u32::try_from(first).ok()?, control: u32::try_from(control).ok()? })
+    Some(Line {
+        first: u32::try_from(first).ok()?,
+        control: u32::try_from(control).ok()?,
+    })
 }
 
 impl Line {
@@ -274,7 +309,8 @@ impl Line {
         self.first.wrapping_add(place as u32)
     }
 
-    /// The word at `place` (LINES-2). A caller that changes it must call [`account`](Self::account).
+    /// The word at `place` (LINES-2). A caller that changes it must call
+    /// [`account`](Self::account).
     #[inline(always)]
     pub(crate) fn word<'a>(self, view: &View<'a>, place: usize) -> Option<&'a AtomicU64> {
         view.word(self.unit(place))
@@ -290,7 +326,9 @@ impl Line {
     /// Loom's twin.
     #[cfg(loom)]
     fn words<'a>(self, view: &View<'a>) -> Option<[&'a AtomicU64; LINE_WORDS]> {
-        let words: Option<Vec<_>> = (0..LINE_WORDS).map(|place| self.word(view, place)).collect();
+        let words: Option<Vec<_>> = (0..LINE_WORDS)
+            .map(|place| self.word(view, place))
+            .collect();
         words?.try_into().ok()
     }
 
@@ -298,14 +336,16 @@ impl Line {
     #[inline(always)]
     fn load(self, view: &View<'_>) -> Option<([u64; LINE_WORDS], u64)> {
         let words = self.words(view)?;
-        // ORDERING: Relaxed: a reader that knows of an entry reads after its publication, see `Filter::add`.
+        // ORDERING: Relaxed: a reader that knows of an entry reads after its publication, see
+        // `Filter::add`.
         let words = std::array::from_fn(|place| words[place].load(Ordering::Relaxed));
-        // ORDERING: Relaxed: only whether the control word agrees with the words that were read matters.
+        // ORDERING: Relaxed: only whether the control word agrees with the words that were read
+        // matters.
         Some((words, view.word(self.control)?.load(Ordering::Relaxed)))
     }
 
-    /// What an open line's control word includes: its place, so that a line that was copied together with its control
-    /// word does not agree.
+    /// What an open line's control word includes: its place, so that a line that was copied
+    /// together with its control word does not agree.
     #[inline(always)]
     fn key(self, view: &View<'_>) -> u64 {
         view.secret.mask ^ u64::from(self.control)
@@ -329,12 +369,13 @@ impl Line {
     pub(crate) fn account(self, view: &View<'_>, place: usize, from: u64, to: u64) -> Option<()> {
         let taken = weight(view.secret, place, from);
         // ORDERING: Relaxed: see `load`.
-        view.word(self.control)?.fetch_xor(taken ^ weight(view.secret, place, to), Ordering::Relaxed);
+        view.word(self.control)?
+            .fetch_xor(taken ^ weight(view.secret, place, to), Ordering::Relaxed);
         Some(())
     }
 
-    /// The report for a line whose control word disagrees, with the one flipped bit that explains it, if there is
-    /// one.
+    /// The report for a line whose control word disagrees, with the one flipped bit that explains
+    /// it, if there is one.
     fn damage(self, view: &View<'_>) -> Option<Corruption> {
         let (words, control) = self.load(view)?;
         let sum = sum(view.secret, &words) ^ self.key(view);
@@ -349,11 +390,25 @@ impl Line {
             };
             if let Some(bit) = (0..u64::BITS).find(flipped) {
                 let offset = bytes_of(self.unit(at));
-                return Some(Corruption::of_word(Place::Filter, offset, word ^ 1 << bit, word));
+                return Some(Corruption::of_word(
+                    Place::Filter,
+                    offset,
+                    word ^ 1 << bit,
+                    word,
+                ));
             }
         }
-        let at = if difference.is_power_of_two() { self.control } else { self.first };
-        Some(Corruption::of_word(Place::Filter, bytes_of(at), sum, control))
+        let at = if difference.is_power_of_two() {
+            self.control
+        } else {
+            self.first
+        };
+        Some(Corruption::of_word(
+            Place::Filter,
+            bytes_of(at),
+            sum,
+            control,
+        ))
     }
 
     /// Prefetches the line and its control word.
@@ -414,20 +469,30 @@ mod tests {
     impl<'a> Life<'a> {
         fn new(arena: &'a Arena) -> Self {
             let bytes = PAD_MAX + (LINES + control_lines(LINES)) * LINE_BYTES;
-            let (lines, view) =
-                (Lines::carve(arena, &mut SubChunk::default(), bytes, NAME).unwrap(), arena.view().unwrap());
+            let (lines, view) = (
+                Lines::carve(arena, &mut SubChunk::default(), bytes, NAME).unwrap(),
+                arena.view().unwrap(),
+            );
             assert_eq!(lines.count(salt(&view)), Ok(LINES));
             (0..GROUPS).for_each(|group| lines.open(&view, salt(&view), 1 << group).unwrap());
             let mut stretches: Vec<Vec<&AtomicU64>> = Vec::new();
             for word in lines.every_word(&view, salt(&view)).unwrap() {
                 let line = |word: &AtomicU64| std::ptr::from_ref(word).addr() / 64;
-                match stretches.last_mut().filter(|last| line(last[0]) == line(word)) {
+                match stretches
+                    .last_mut()
+                    .filter(|last| line(last[0]) == line(word))
+                {
                     Some(last) => last.push(word),
                     None => stretches.push(vec![word]),
                 }
             }
             let history = vec![Vec::new(); stretches.len()];
-            let mut life = Life { lines, view, stretches, history };
+            let mut life = Life {
+                lines,
+                view,
+                stretches,
+                history,
+            };
             life.record();
             life
         }
@@ -435,14 +500,18 @@ mod tests {
         fn record(&mut self) {
             for (stretch, history) in self.stretches.iter().zip(&mut self.history) {
                 // ORDERING: Relaxed: one thread.
-                let now: Vec<u64> = stretch.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+                let now: Vec<u64> = stretch
+                    .iter()
+                    .map(|word| word.load(Ordering::Relaxed))
+                    .collect();
                 if history.last() != Some(&now) {
                     history.push(now);
                 }
             }
         }
 
-        /// A change of a word as an index makes it (an exchange) or as a filter does (bits are added).
+        /// A change of a word as an index makes it (an exchange) or as a filter does (bits are
+        /// added).
         fn change(&mut self, random: u64) {
             let (line, place) = (
                 self.lines.line(salt(&self.view), random % LINES).unwrap(),
@@ -474,7 +543,9 @@ mod tests {
         fn findings(&self) -> usize {
             let mut found = 0;
             let mut report = |_| found += 1;
-            self.lines.scrub(&self.view, salt(&self.view), &mut || (), &mut report).unwrap();
+            self.lines
+                .scrub(&self.view, salt(&self.view), &mut || (), &mut report)
+                .unwrap();
             found
         }
 
@@ -482,7 +553,10 @@ mod tests {
         fn lines_at(&self, stretch: usize, places: &[usize]) -> Vec<usize> {
             match stretch.checked_sub(LINE_COUNT) {
                 None => vec![stretch],
-                Some(controls) => places.iter().map(|place| controls * LINE_WORDS + place).collect(),
+                Some(controls) => places
+                    .iter()
+                    .map(|place| controls * LINE_WORDS + place)
+                    .collect(),
             }
         }
     }
@@ -490,14 +564,18 @@ mod tests {
     fn step(word: &AtomicU64, place: usize, random: u64) -> (u64, u64) {
         // ORDERING: Relaxed: one thread.
         let from = word.load(Ordering::Relaxed);
-        let to = if place.is_multiple_of(2) { splitmix(random) } else { from | 1 << ((random >> 16) % 64) };
+        let to = if place.is_multiple_of(2) {
+            splitmix(random)
+        } else {
+            from | 1 << ((random >> 16) % 64)
+        };
         // ORDERING: Relaxed: one thread.
         word.store(to, Ordering::Relaxed);
         (from, to)
     }
 
-    /// Each word and each cache line goes back to each value that it held. A line that differs is not believed, a scrub
-    /// reports it, and later writes do not hide it.
+    /// Each word and each cache line goes back to each value that it held. A line that differs is
+    /// not believed, a scrub reports it, and later writes do not hide it.
     #[test]
     fn whatever_goes_back_to_an_earlier_value_is_not_believed_again() {
         for seed in 1..4 {
@@ -505,7 +583,10 @@ mod tests {
             let mut life = Life::new(&arena);
             let mut tried = 0;
             for step in 0..STEPS {
-                assert!((life.believed(), life.findings()) == (vec![true; LINE_COUNT], 0), "{seed} {step}");
+                assert!(
+                    (life.believed(), life.findings()) == (vec![true; LINE_COUNT], 0),
+                    "{seed} {step}"
+                );
                 life.change(splitmix(seed << 32 | step));
                 if step % 60 == 59 {
                     tried += go_back(&life);
@@ -519,8 +600,12 @@ mod tests {
     type Case = Vec<(usize, u64)>;
 
     fn cases(history: &[Vec<u64>]) -> Vec<Case> {
-        let whole = history.iter().map(|old| old.iter().copied().enumerate().collect());
-        let single = history.iter().flat_map(|old| old.iter().copied().enumerate().map(|word| vec![word]));
+        let whole = history
+            .iter()
+            .map(|old| old.iter().copied().enumerate().collect());
+        let single = history
+            .iter()
+            .flat_map(|old| old.iter().copied().enumerate().map(|word| vec![word]));
         let mut cases: Vec<Case> = whole.chain(single).collect();
         cases.sort_unstable();
         cases.dedup();
@@ -530,14 +615,23 @@ mod tests {
     fn go_back(life: &Life<'_>) -> usize {
         let mut tried = 0;
         // ORDERING: Relaxed: one thread.
-        let load = |words: &[&AtomicU64]| words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        let load = |words: &[&AtomicU64]| {
+            words
+                .iter()
+                .map(|word| word.load(Ordering::Relaxed))
+                .collect()
+        };
         // ORDERING: Relaxed: one thread.
         let store = |word: &AtomicU64, value: u64| word.store(value, Ordering::Relaxed);
         let now: Vec<Vec<u64>> = life.stretches.iter().map(|words| load(words)).collect();
         for (stretch, history) in life.history.iter().enumerate() {
             for case in cases(history) {
                 let changes = |(place, old): &&(usize, u64)| now[stretch][*place] != *old;
-                let differs: Vec<usize> = case.iter().filter(changes).map(|(place, _)| *place).collect();
+                let differs: Vec<usize> = case
+                    .iter()
+                    .filter(changes)
+                    .map(|(place, _)| *place)
+                    .collect();
                 if differs.is_empty() {
                     continue;
                 }
@@ -545,8 +639,14 @@ mod tests {
                     store(life.stretches[stretch][*place], *old);
                 }
                 let broken = life.lines_at(stretch, &differs);
-                let expected: Vec<bool> = (0..LINE_COUNT).map(|line| !broken.contains(&line)).collect();
-                assert_eq!(life.believed(), expected, "cache line {stretch}, words {differs:?}");
+                let expected: Vec<bool> = (0..LINE_COUNT)
+                    .map(|line| !broken.contains(&line))
+                    .collect();
+                assert_eq!(
+                    life.believed(),
+                    expected,
+                    "cache line {stretch}, words {differs:?}"
+                );
                 assert_eq!(life.findings(), broken.len());
                 for line in &broken {
                     (0..LINE_WORDS).for_each(|place| life.write(*line as u64, place, tried as u64));

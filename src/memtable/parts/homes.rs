@@ -1,10 +1,12 @@
-//! Homes: what threads of a table share, a place for each. There is one home at first, and more where threads meet.
+//! Homes: what threads of a table share, a place for each. There is one home at first, and more
+//! where threads meet.
 //!
 //! ```text
 //!   level     0     1        2          3            4 ..
 //!   places    0     1..8     8..16      16..32       32..64       from level 2 on: as many as there were before
 //! ```
-//! * HOMES-1: a level is made once, by a caller that has a lock of its own, and never moves. Levels are made in order.
+//! * HOMES-1: a level is made once, by a caller that has a lock of its own, and never moves. Levels
+//!   are made in order.
 //!
 //! Any thread; a place is found without a lock.
 
@@ -35,30 +37,48 @@ struct Grown<S> {
 
 impl<S> Homes<S> {
     pub(crate) fn new() -> Self {
-        Homes { first: Published::new(), grown: Published::new() }
+        Homes {
+            first: Published::new(),
+            grown: Published::new(),
+        }
     }
 
     /// The home in a place, if its level is made.
     #[inline(always)]
     pub(crate) fn at(&self, place: usize) -> Option<&S> {
-        if place == 0 { self.first.get().map(|home| &**home) } else { self.grown.get()?.at(place) }
+        if place == 0 {
+            self.first.get().map(|home| &**home)
+        } else {
+            self.grown.get()?.at(place)
+        }
     }
 
-    /// Number of homes: 0, 1, or a power of two from [`SECOND`] on. Their places are the numbers below it.
+    /// Number of homes: 0, 1, or a power of two from [`SECOND`] on. Their places are the numbers
+    /// below it.
     pub(crate) fn count(&self) -> usize {
         let is_first = usize::from(self.first.get().is_some());
-        self.grown.get().map_or(is_first, |grown| SECOND << grown.later().count())
+        self.grown
+            .get()
+            .map_or(is_first, |grown| SECOND << grown.later().count())
     }
 
-    /// Makes the next level after the first `count` homes, each by `new` with its place, unless it is made already. The
-    /// caller holds a lock, the same one at each call.
+    /// Makes the next level after the first `count` homes, each by `new` with its place, unless it
+    /// is made already. The caller holds a lock, the same one at each call.
     pub(crate) fn grow(&self, count: usize, new: impl Fn(usize) -> S) {
         match count {
             0 => drop(self.first.get_or_publish(|| Box::new(new(0)), |_| ())),
-            1 => drop(self.grown.get_or_publish(|| Box::new(Grown::new(&new)), |_| ())),
+            1 => drop(
+                self.grown
+                    .get_or_publish(|| Box::new(Grown::new(&new)), |_| ()),
+            ),
             _ => {
-                let level = self.grown.get().and_then(|grown| grown.later.get(later_level(count)));
-                level.map(|level| level.get_or_publish(|| (count..2 * count).map(new).collect(), |_| ()));
+                let level = self
+                    .grown
+                    .get()
+                    .and_then(|grown| grown.later.get(later_level(count)));
+                level.map(|level| {
+                    level.get_or_publish(|| (count..2 * count).map(new).collect(), |_| ())
+                });
             }
         }
     }
@@ -79,7 +99,10 @@ impl<S> Homes<S> {
 impl<S> Grown<S> {
     fn new(new: impl Fn(usize) -> S) -> Self {
         let second = (1..SECOND).map(new).collect();
-        Grown { second, later: std::array::from_fn(|_| Published::new()) }
+        Grown {
+            second,
+            later: std::array::from_fn(|_| Published::new()),
+        }
     }
 
     /// The home in a place from 1 on, if its level is made.
@@ -114,7 +137,10 @@ mod tests {
         let homes = Homes::new();
         for wanted in [0, 1, SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND] {
             assert_eq!(homes.count(), wanted);
-            assert_eq!(homes.iter().copied().collect::<Vec<_>>(), (0..wanted).collect::<Vec<_>>());
+            assert_eq!(
+                homes.iter().copied().collect::<Vec<_>>(),
+                (0..wanted).collect::<Vec<_>>()
+            );
             assert!((0..wanted).all(|place| homes.at(place) == Some(&place)));
             assert!((wanted..40 * SECOND).all(|place| homes.at(place).is_none()));
             homes.grow(wanted, |place| place);

@@ -1,5 +1,5 @@
-//! Loom models of writer shards: a freeze beside writers, and a cursor that jumps over a watched tombstone beside them. All
-//! actors are spawned threads.
+//! Loom models of writer shards: a freeze beside writers, and a cursor that jumps over a watched
+//! tombstone beside them. All actors are spawned threads.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,11 @@ use crate::sync::model::{JoinHandle, spawn};
 
 /// A write of two halves. No freeze may see only one of them.
 fn count_twice(entered: &mut Entered<'_>) {
-    let one = Totals { entries: 1, data_bytes: 8, ..Totals::default() };
+    let one = Totals {
+        entries: 1,
+        data_bytes: 8,
+        ..Totals::default()
+    };
     entered.count(&one, 7);
     crate::sync::model::yield_now();
     entered.count(&one, 9);
@@ -23,7 +27,9 @@ fn count_twice(entered: &mut Entered<'_>) {
 
 /// A write inside a free shard. Returns whether it was admitted.
 fn write(gate: &WriterShards, write: impl FnOnce(&mut Entered<'_>)) -> bool {
-    gate.enter_free().map(|mut entered| write(&mut entered)).is_some()
+    gate.enter_free()
+        .map(|mut entered| write(&mut entered))
+        .is_some()
 }
 
 /// A write through the shared shards. Returns whether it was admitted.
@@ -37,7 +43,9 @@ fn put_leased(gate: &Arc<WriterShards>) -> JoinHandle<bool> {
     let gate = Arc::clone(gate);
     spawn(move || {
         let shard = gate.lease();
-        let entered = gate.enter(shard).map(|mut entered| count_twice(&mut entered));
+        let entered = gate
+            .enter(shard)
+            .map(|mut entered| count_twice(&mut entered));
         shard.release();
         entered.is_some()
     })
@@ -56,15 +64,23 @@ fn freeze(gate: &Arc<WriterShards>) -> JoinHandle<Totals> {
 }
 
 fn check(gate: &WriterShards, writers: [JoinHandle<bool>; 2], freezer: JoinHandle<Totals>) {
-    let let_in = writers.map(|writer| writer.join().unwrap()).iter().filter(|entered| **entered).count();
+    let let_in = writers
+        .map(|writer| writer.join().unwrap())
+        .iter()
+        .filter(|entered| **entered)
+        .count();
     let sealed = freezer.join().unwrap();
     assert_eq!(sealed, gate.totals(), "nothing is written after the freeze");
-    assert_eq!(sealed.entries, 2 * let_in as u64, "who was let in is counted, who was not is not");
+    assert_eq!(
+        sealed.entries,
+        2 * let_in as u64,
+        "who was let in is counted, who was not is not"
+    );
     assert_eq!(gate.sequences().is_some(), let_in > 0);
 }
 
-/// The first shards are made by one of the writers, before the freeze or after it. Red for `freeze_skips_busy_shards`,
-/// `homes_born_open`.
+/// The first shards are made by one of the writers, before the freeze or after it. Red for
+/// `freeze_skips_busy_shards`, `homes_born_open`.
 #[test]
 fn loom_a_freeze_waits_for_who_is_inside() {
     model::check(|| {
@@ -84,16 +100,22 @@ fn loom_a_freeze_closes_shards_to_come() {
     });
 }
 
-/// A writer names its node before it leaves its shard, so a freeze leaves nobody behind who writes pages. Red for
-/// `freeze_skips_busy_shards`.
+/// A writer names its node before it leaves its shard, so a freeze leaves nobody behind who writes
+/// pages. Red for `freeze_skips_busy_shards`.
 #[test]
 fn loom_a_freeze_waits_for_names() {
     model::check(|| {
-        let (gate, table) =
-            (Arc::new(WriterShards::new(Secret::from_seed(1))), directory::Table::new(4, &[0, 3]));
+        let (gate, table) = (
+            Arc::new(WriterShards::new(Secret::from_seed(1))),
+            directory::Table::new(4, &[0, 3]),
+        );
         let writer = spawn({
             let (gate, table) = (Arc::clone(&gate), Arc::clone(&table));
-            move || write(&gate, |entered| table.name_and_link(1, &mut entered.inside.inserter))
+            move || {
+                write(&gate, |entered| {
+                    table.name_and_link(1, &mut entered.inside.inserter)
+                })
+            }
         });
         let freezer = spawn({
             let table = Arc::clone(&table);
@@ -108,8 +130,8 @@ fn loom_a_freeze_waits_for_names() {
     });
 }
 
-/// A thread whose write was refused is refused by every other shard as well, also by one that the freeze closes last. Red for
-/// `refused_too_early`.
+/// A thread whose write was refused is refused by every other shard as well, also by one that the
+/// freeze closes last. Red for `refused_too_early`.
 #[test]
 fn loom_after_a_refusal_nothing_is_admitted() {
     model::check(|| {
@@ -120,8 +142,14 @@ fn loom_after_a_refusal_nothing_is_admitted() {
             let gate = Arc::clone(&gate);
             move || {
                 let first = write(&gate, count_twice);
-                let second = gate.enter(&shard).map(|mut entered| count_twice(&mut entered)).is_some();
-                assert!(first || !second, "a write was admitted after another one was refused");
+                let second = gate
+                    .enter(&shard)
+                    .map(|mut entered| count_twice(&mut entered))
+                    .is_some();
+                assert!(
+                    first || !second,
+                    "a write was admitted after another one was refused"
+                );
             }
         });
         writer.join().unwrap();
@@ -129,13 +157,23 @@ fn loom_after_a_refusal_nothing_is_admitted() {
     });
 }
 
-/// The first write of a table makes shards and a chunk. A reader beside it that began with neither finds the entry or nothing.
+/// The first write of a table makes shards and a chunk. A reader beside it that began with neither
+/// finds the entry or nothing.
 #[test]
 fn loom_a_first_write_beside_a_reader() {
     model::check(|| {
-        let options = MemTableOptions::builder().write_buffer_size(1 << 16).seed(1).build().unwrap();
+        let options = MemTableOptions::builder()
+            .write_buffer_size(1 << 16)
+            .seed(1)
+            .build()
+            .unwrap();
         let table = MemTable::new(options).unwrap();
-        let found = |table: &MemTable| table.get_entry(b"z", 9).unwrap().map(|entry| entry.sequence());
+        let found = |table: &MemTable| {
+            table
+                .get_entry(b"z", 9)
+                .unwrap()
+                .map(|entry| entry.sequence())
+        };
         let writer = put_z(&table);
         let reader = spawn({
             let table = table.clone();
@@ -147,9 +185,14 @@ fn loom_a_first_write_beside_a_reader() {
     });
 }
 
-/// A table with an entry for tombstones to hide, a newer one beside it, and a tombstone of which no shard knows yet.
+/// A table with an entry for tombstones to hide, a newer one beside it, and a tombstone of which no
+/// shard knows yet.
 fn deleted(start: &[u8], end: &[u8]) -> MemTable {
-    let options = MemTableOptions::builder().write_buffer_size(1 << 16).seed(1).build().unwrap();
+    let options = MemTableOptions::builder()
+        .write_buffer_size(1 << 16)
+        .seed(1)
+        .build()
+        .unwrap();
     let table = MemTable::new(options).unwrap();
     table.put(4, b"a", b"").unwrap();
     table.put(7, b"b", b"").unwrap();
@@ -164,12 +207,17 @@ fn put_z(table: &MemTable) -> JoinHandle<()> {
 }
 
 fn assert_b_is_shown(table: &MemTable) {
-    let mut entries = table.range_at(9, ..).map(|entry| entry.unwrap().user_key() == b"b");
-    assert!(entries.any(|is_b| is_b), "a jump over the tombstone passed a newer entry");
+    let mut entries = table
+        .range_at(9, ..)
+        .map(|entry| entry.unwrap().user_key() == b"b");
+    assert!(
+        entries.any(|is_b| is_b),
+        "a jump over the tombstone passed a newer entry"
+    );
 }
 
-/// A jump passes no newer entry whose put returned before, while its shard learns of the tombstone (WATCHES-2). Red for
-/// `known_before_noted`.
+/// A jump passes no newer entry whose put returned before, while its shard learns of the tombstone
+/// (WATCHES-2). Red for `known_before_noted`.
 #[test]
 fn loom_a_jump_beside_a_shard_that_learns() {
     model::check(|| {
@@ -181,8 +229,8 @@ fn loom_a_jump_beside_a_shard_that_learns() {
     });
 }
 
-/// A jump passes no newer entry where its tombstone is watched while a shard learns of an older one (WATCHES-2). Red
-/// for `known_without_a_copy`.
+/// A jump passes no newer entry where its tombstone is watched while a shard learns of an older one
+/// (WATCHES-2). Red for `known_without_a_copy`.
 #[test]
 fn loom_a_jump_over_what_is_watched_meanwhile() {
     model::check(|| {

@@ -6,12 +6,14 @@
 //!   a node of the index does not verify ........... what it was made of
 //!   the index has lost or damaged a tombstone ..... the tombstones themselves (the truth)
 //! ```
-//! A tombstone covers a key if start <= key < end, and deletes what has a strictly smaller sequence number: one with
-//! sequence number 0 deletes nothing.
+//! A tombstone covers a key if start <= key < end, and deletes what has a strictly smaller sequence
+//! number: one with sequence number 0 deletes nothing.
 //!
-//! * RANGE-TOMBSTONES-1: a damaged index costs speed; an answer is `Corruption` only if the truth is damaged too.
-//! * RANGE-TOMBSTONES-2: before a tombstone is written, the table's limit has counted what the index may take with it, with
-//!   what the freeze adds to it. What the freeze builds besides belongs into `freeze_bytes`.
+//! * RANGE-TOMBSTONES-1: a damaged index costs speed; an answer is `Corruption` only if the truth
+//!   is damaged too.
+//! * RANGE-TOMBSTONES-2: before a tombstone is written, the table's limit has counted what the
+//!   index may take with it, with what the freeze adds to it. What the freeze builds besides
+//!   belongs into `freeze_bytes`.
 //!
 //! Any thread; readers never wait.
 
@@ -49,9 +51,18 @@ const WALKS_MAX: u32 = 64;
 
 impl RangeTombstones {
     pub(crate) fn new(options: &MemTableOptions, secret: Secret) -> Self {
-        let list = List::new(Head::Ranges, options.paranoid.checksum_on_seek, options.paranoid.order_checks);
+        let list = List::new(
+            Head::Ranges,
+            options.paranoid.checksum_on_seek,
+            options.paranoid.order_checks,
+        );
         let (live, finished) = (LiveIndex::new(secret), OnceLock::new());
-        RangeTombstones { list, live, finished, counted: Mutex::default() }
+        RangeTombstones {
+            list,
+            live,
+            finished,
+            counted: Mutex::default(),
+        }
     }
 
     /// A search among the tombstones by start.
@@ -60,9 +71,12 @@ impl RangeTombstones {
         Ok(self.list.search(ground.arena.view()?, ground.comparator))
     }
 
-    /// Reserves room until the writer has at least `wanted`, or changes nothing (RANGE-TOMBSTONES-2). O(log n).
+    /// Reserves room until the writer has at least `wanted`, or changes nothing
+    /// (RANGE-TOMBSTONES-2). O(log n).
     pub(crate) fn reserve(&self, arena: &Arena, room: &mut Load, wanted: Load) -> Result<()> {
-        let Some(missing) = wanted.missing_in(*room) else { return Ok(()) };
+        let Some(missing) = wanted.missing_in(*room) else {
+            return Ok(());
+        };
         let mut counted = self.counted.lock();
         let after = counted.0.with(missing);
         arena.room.count_beside(counted.1, after.1)?;
@@ -82,7 +96,8 @@ impl RangeTombstones {
             return 0;
         }
         let last = self.counted.lock().0.finish_bytes_max();
-        // Before the last node the freeze builds what merging has left: a node of each level, each four times as large as the one below.
+        // Before the last node the freeze builds what merging has left: a node of each level, each
+        // four times as large as the one below.
         last + last + last.div_ceil(3)
     }
 
@@ -98,26 +113,33 @@ impl RangeTombstones {
         }
     }
 
-    /// Adds a tombstone of the list to the live index. If that fails, the index answers wrongly for it, or the comparator panics, the
-    /// list answers from then on.
+    /// Adds a tombstone of the list to the live index. If that fails, the index answers wrongly for
+    /// it, or the comparator panics, the list answers from then on.
     pub(crate) fn index(&self, ground: Ground<'_>, write: &Fields<'_>) {
-        let unless_indexed = ListAnswers { control: &ground.arena.control };
-        let inserted = self.live.insert(ground.comparator, write.key, write.value, write.sequence);
+        let unless_indexed = ListAnswers {
+            control: &ground.arena.control,
+        };
+        let inserted = self
+            .live
+            .insert(ground.comparator, write.key, write.value, write.sequence);
         let write = black_box(write);
         if inserted.is_ok() && !self.misses(ground.comparator, write.key, write.sequence) {
             std::mem::forget(unless_indexed);
         }
     }
 
-    /// Whether the index denies a tombstone its start. Damage that it meets is no denial: each question that meets it asks the list.
+    /// Whether the index denies a tombstone its start. Damage that it meets is no denial: each
+    /// question that meets it asks the list.
     fn misses(&self, comparator: &KeyComparator, start: &[u8], sequence: SequenceNumber) -> bool {
-        let found = self.live.max_covering(comparator, Question::new(start, sequence));
+        let found = self
+            .live
+            .max_covering(comparator, Question::new(start, sequence));
         // One with number 0 deletes nothing.
         found.is_ok_and(|found| found != (sequence > 0).then_some(sequence))
     }
 
-    /// Whether the index denies a tombstone of the list its start, or lets one reach beyond its end. O(n log n). Up to the first gap of
-    /// the list: a key behind it is not the index's fault.
+    /// Whether the index denies a tombstone of the list its start, or lets one reach beyond its
+    /// end. O(n log n). Up to the first gap of the list: a key behind it is not the index's fault.
     fn contradicts_list(&self, ground: Ground<'_>) -> Result<bool, Corruption> {
         let search = self.search(ground)?;
         let (mut at, mut walks) = (search.sentinel, 0..WALKS_MAX);
@@ -129,7 +151,9 @@ impl RangeTombstones {
             if self.misses(ground.comparator, entry.key(), sequence)
                 || reaches()
                     && walks.next().is_some()
-                    && self.covering_truth(ground, end).is_ok_and(|truth| truth != Some(sequence))
+                    && self
+                        .covering_truth(ground, end)
+                        .is_ok_and(|truth| truth != Some(sequence))
             {
                 return Ok(true);
             }
@@ -138,7 +162,8 @@ impl RangeTombstones {
         Ok(false)
     }
 
-    /// Whether a range tombstone was written. A damaged flag, or one that is being set, counts as yes.
+    /// Whether a range tombstone was written. A damaged flag, or one that is being set, counts as
+    /// yes.
     #[inline(always)]
     pub(crate) fn may_be_any(&self, arena: &Arena) -> bool {
         !matches!(arena.control.get(ControlWord::HAS_RANGES), Ok(0))
@@ -168,8 +193,8 @@ impl RangeTombstones {
         self.covering_truth(ground, question)
     }
 
-    /// The newest range tombstone over each of several keys, above the floor of each. `None` if the keys must be
-    /// asked one by one.
+    /// The newest range tombstone over each of several keys, above the floor of each. `None` if the
+    /// keys must be asked one by one.
     pub(crate) fn covering_many<'k, const N: usize>(
         &self,
         ground: Ground<'_>,
@@ -215,7 +240,10 @@ impl RangeTombstones {
             let sequence = entry.node().sequence();
             if sequence <= question.snapshot
                 && sequence > best
-                && ground.comparator.compare(question.key, entry.value(search.view.width)?).is_lt()
+                && ground
+                    .comparator
+                    .compare(question.key, entry.value(search.view.width)?)
+                    .is_lt()
             {
                 best = sequence;
             }
@@ -224,7 +252,8 @@ impl RangeTombstones {
         Ok((best > question.floor).then_some(best))
     }
 
-    /// See [`covering`](Self::covering). Writes the interval of that tombstone as well; it is empty if the index does not answer.
+    /// See [`covering`](Self::covering). Writes the interval of that tombstone as well; it is empty
+    /// if the index does not answer.
     pub(crate) fn covering_run(
         &self,
         ground: Ground<'_>,
@@ -243,28 +272,42 @@ impl RangeTombstones {
         self.covering_truth(ground, question)
     }
 
-    /// The fragments of a frozen table, each with its newest sequence number. `None` if they must be cut from the list: the
-    /// index is damaged, or a tombstone is newer than `snapshot` or deletes nothing. O(tombstones).
-    pub(crate) fn fragments(&self, ground: Ground<'_>, snapshot: SequenceNumber) -> Option<Fragments> {
-        self.finished.get().filter(|()| self.index_complete(ground.arena))?;
+    /// The fragments of a frozen table, each with its newest sequence number. `None` if they must
+    /// be cut from the list: the index is damaged, or a tombstone is newer than `snapshot` or
+    /// deletes nothing. O(tombstones).
+    pub(crate) fn fragments(
+        &self,
+        ground: Ground<'_>,
+        snapshot: SequenceNumber,
+    ) -> Option<Fragments> {
+        self.finished
+            .get()
+            .filter(|()| self.index_complete(ground.arena))?;
         self.live.fragments(ground.comparator, snapshot).ok()?
     }
 
-    /// Compares the number of tombstones in the index of a frozen table with `listed`, that of the list.
-    /// O(tombstones).
+    /// Compares the number of tombstones in the index of a frozen table with `listed`, that of the
+    /// list. O(tombstones).
     pub(crate) fn compare(&self, arena: &Arena, listed: u64) -> Result<(), Corruption> {
-        match self.index_complete(arena).then(|| self.live.held()).filter(|held| *held != listed) {
+        match self
+            .index_complete(arena)
+            .then(|| self.live.held())
+            .filter(|held| *held != listed)
+        {
             Some(held) => Err(Corruption::new(Place::Sum, 0, listed, held)),
             None => Ok(()),
         }
     }
 
-    /// Cuts all tombstones into fragments, each with its newest sequence number: one node of the index over everything.
-    /// Holds no lock that readers take or that a writer waits for; a second thread that freezes waits.
+    /// Cuts all tombstones into fragments, each with its newest sequence number: one node of the
+    /// index over everything. Holds no lock that readers take or that a writer waits for; a second
+    /// thread that freezes waits.
     pub(crate) fn freeze(&self, ground: Ground<'_>) {
         if self.may_be_any(ground.arena) && self.finished.get().is_none() {
             // The index is merged; if a processor erred meanwhile, the list answers.
-            let unless_right = ListAnswers { control: &ground.arena.control };
+            let unless_right = ListAnswers {
+                control: &ground.arena.control,
+            };
             self.live.finish(ground.comparator);
             if self.contradicts_list(ground) != Ok(true) {
                 std::mem::forget(unless_right);
@@ -274,8 +317,8 @@ impl RangeTombstones {
     }
 }
 
-/// A guard. If it is dropped, after an error or a panic of the comparator, the index lacks a tombstone, and the list
-/// answers from then on.
+/// A guard. If it is dropped, after an error or a panic of the comparator, the index lacks a
+/// tombstone, and the list answers from then on.
 struct ListAnswers<'t> {
     control: &'t Control,
 }

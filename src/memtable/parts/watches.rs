@@ -1,4 +1,5 @@
-//! Watched range tombstones: the newest ones of a table, of which writer shards note the newest point entry that lies in each.
+//! Watched range tombstones: the newest ones of a table, of which writer shards note the newest
+//! point entry that lies in each.
 //!
 //! ```text
 //!   tombstones   1  2  3  4  5  6        the last SLOTS are watched, each in slot (number % SLOTS)
@@ -6,11 +7,13 @@
 //!
 //!   a copy       0 check | 8 number | 16 sequence | 24 length of start | 28 length of end | 32 start, end, zeros up to a word
 //! ```
-//! * WATCHES-1: a tombstone is known by start, end and sequence number. What writers compared with a copy of it that is damaged
-//!   now is not believed: that copy differs from what the index says, or from its check, which covers the number as well. A shard
-//!   learns only of copies that agree with their check.
-//! * WATCHES-2: a jump over a tombstone passes no newer entry whose put returned before the reader asked. Before it returned, the put
-//!   counted the entry in its shard's largest point entry, and noted it under each tombstone that the shard knew.
+//! * WATCHES-1: a tombstone is known by start, end and sequence number. What writers compared with
+//!   a copy of it that is damaged now is not believed: that copy differs from what the index says,
+//!   or from its check, which covers the number as well. A shard learns only of copies that agree
+//!   with their check.
+//! * WATCHES-2: a jump over a tombstone passes no newer entry whose put returned before the reader
+//!   asked. Before it returned, the put counted the entry in its shard's largest point entry, and
+//!   noted it under each tombstone that the shard knew.
 //!
 //!   ```text
 //!     shard that learns    copies the watched tombstones; notes its largest point entry under each new one; stores AWARE
@@ -57,7 +60,9 @@ impl Watch {
         let lengths = (end.len() as u64) << 32 | start.len() as u64;
         let Watch(bytes) = self;
         bytes.clear();
-        [0, number, sequence, lengths].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        [0, number, sequence, lengths]
+            .iter()
+            .for_each(|word| bytes.extend(word.to_le_bytes()));
         bytes.extend_from_slice(start);
         bytes.extend_from_slice(end);
         bytes.resize(bytes.len().next_multiple_of(size_of::<u64>()), 0);
@@ -83,7 +88,10 @@ impl Watch {
 
     /// The digest over all bytes but the check.
     fn check(&self) -> u64 {
-        hash(self.0.get(NUMBER..).unwrap_or_default(), 0x7761_7463_6865_7321)
+        hash(
+            self.0.get(NUMBER..).unwrap_or_default(),
+            0x7761_7463_6865_7321,
+        )
     }
 
     /// Compares the copy with its check.
@@ -148,7 +156,10 @@ impl Watches {
             return;
         }
         let Newest { slots, last } = &mut *self.newest.lock();
-        let sound = slots.iter().flatten().filter(|watch| watch.verify().is_ok());
+        let sound = slots
+            .iter()
+            .flatten()
+            .filter(|watch| watch.verify().is_ok());
         // WATCHES-3.
         let number = 1 + sound.map(|watch| watch.number()).fold(*last, u64::max);
         // A copy, if a shard knows the old one.
@@ -162,7 +173,8 @@ impl Watches {
     /// The last tombstone's number, or an earlier one's.
     #[inline(always)]
     pub(crate) fn last(&self) -> u64 {
-        // ORDERING: Relaxed: whoever sees an earlier number does not know the later tombstones, and says so.
+        // ORDERING: Relaxed: whoever sees an earlier number does not know the later tombstones, and
+        // says so.
         self.last.load(Ordering::Relaxed)
     }
 
@@ -173,13 +185,23 @@ impl Watches {
     /// The number of a tombstone, if it is watched (WATCHES-1).
     pub(crate) fn number_of(&self, run: &CoveringRun) -> Option<u64> {
         let newest = self.newest.lock();
-        let watch = newest.slots.iter().flatten().find(|watch| watch.is_of(run))?;
+        let watch = newest
+            .slots
+            .iter()
+            .flatten()
+            .find(|watch| watch.is_of(run))?;
         Some(watch.number())
     }
 
     /// Bytes of heap memory.
     pub(crate) fn heap_bytes(&self) -> u64 {
         let bytes = |watch: &Arc<Watch>| size_of::<Watch>() + watch.0.len();
-        self.newest.lock().slots.iter().flatten().map(bytes).sum::<usize>() as u64
+        self.newest
+            .lock()
+            .slots
+            .iter()
+            .flatten()
+            .map(bytes)
+            .sum::<usize>() as u64
     }
 }

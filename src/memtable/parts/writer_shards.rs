@@ -1,30 +1,34 @@
-//! Writer shards: what a writer owns while it writes, namely a gate, counters and a sub-chunk. Shards are in cache
-//! lines of their own.
+//! Writer shards: what a writer owns while it writes, namely a gate, counters and a sub-chunk.
+//! Shards are in cache lines of their own.
 //!
 //! ```text
 //!   put()      home of the thread, or another free one, or a new one             (try_lock, never waits for a writer)
 //!   writer()   a shard of its own, leased                                        (lock, only a freeze competes)
 //!   freeze()   locks each shard once, in order, and marks it frozen              (waits out the writers inside)
 //! ```
-//! * WRITER-SHARDS-1: a write holds its shard's lock, and the state under the lock says whether the table is frozen.
-//!   So one read-modify-write both enters and asks, and a freeze and a write cannot miss each other.
-//! * WRITER-SHARDS-2: only the owner of the lock writes counters, and any thread reads them. Sums are exact while no
-//!   writer is inside.
-//! * WRITER-SHARDS-3: a shard that is made after the freeze began is made frozen: making one takes the registry's
-//!   lock, and the freeze says so under it before it goes from shard to shard. It waits for no writer while it holds
-//!   that lock.
-//! * WRITER-SHARDS-4: a shard stores the number of the thread that is inside, which only that thread writes and
-//!   clears. A thread that reads its own number there is inside already: its comparator calls back into the table.
-//!   Such a thread never waits for itself.
-//! * WRITER-SHARDS-6: when a shard learns of a watched tombstone, all that it has counted counts as lying under that one. It
-//!   learns before it counts, so that what it counts later is compared with each tombstone that it knows. Both are done twice: a
-//!   number that a processor that errs leaves too small hides entries from scans.
-//! * WRITER-SHARDS-5: a refused write waits until the freeze has closed every gate: no write that begins after it
-//!   returned is admitted. Only a thread that is inside a write does not wait, for the freeze waits for it.
-//! * WRITER-SHARDS-7: a shard never moves and lives as long as its table, so a write borrows it from there.
-//! * WRITER-SHARDS-8: threads that meet make more homes, up to [`HOMES_OF_PROCESSOR`] for each processor, and beyond that only
-//!   while a write is inside each of them. A thread that met another one moves to the home that it found, and begins there
-//!   from then on, in every table.
+//! * WRITER-SHARDS-1: a write holds its shard's lock, and the state under the lock says whether the
+//!   table is frozen. So one read-modify-write both enters and asks, and a freeze and a write
+//!   cannot miss each other.
+//! * WRITER-SHARDS-2: only the owner of the lock writes counters, and any thread reads them. Sums
+//!   are exact while no writer is inside.
+//! * WRITER-SHARDS-3: a shard that is made after the freeze began is made frozen: making one takes
+//!   the registry's lock, and the freeze says so under it before it goes from shard to shard. It
+//!   waits for no writer while it holds that lock.
+//! * WRITER-SHARDS-4: a shard stores the number of the thread that is inside, which only that
+//!   thread writes and clears. A thread that reads its own number there is inside already: its
+//!   comparator calls back into the table. Such a thread never waits for itself.
+//! * WRITER-SHARDS-6: when a shard learns of a watched tombstone, all that it has counted counts as
+//!   lying under that one. It learns before it counts, so that what it counts later is compared
+//!   with each tombstone that it knows. Both are done twice: a number that a processor that errs
+//!   leaves too small hides entries from scans.
+//! * WRITER-SHARDS-5: a refused write waits until the freeze has closed every gate: no write that
+//!   begins after it returned is admitted. Only a thread that is inside a write does not wait, for
+//!   the freeze waits for it.
+//! * WRITER-SHARDS-7: a shard never moves and lives as long as its table, so a write borrows it
+//!   from there.
+//! * WRITER-SHARDS-8: threads that meet make more homes, up to [`HOMES_OF_PROCESSOR`] for each
+//!   processor, and beyond that only while a write is inside each of them. A thread that met
+//!   another one moves to the home that it found, and begins there from then on, in every table.
 //!
 //! Any thread. Not promised: which shard a write uses.
 
@@ -50,8 +54,8 @@ use crate::tombstone::node::Load;
 /// Homes that threads which meet make, for each processor.
 const HOMES_OF_PROCESSOR: usize = 4;
 
-/// A thread that finds its home taken looks at so many others before it makes more. While threads are moving to places of their
-/// own, most of the others are free.
+/// A thread that finds its home taken looks at so many others before it makes more. While threads
+/// are moving to places of their own, most of the others are free.
 const LOOKS: usize = 4;
 
 /// From one look to the next. Odd, so that as many looks as there are homes see each of them.
@@ -93,10 +97,17 @@ impl Counters {
     /// Adds to the counters, as their only writer.
     #[inline(always)]
     fn add(&self, change: &Totals, sequence: u64) {
-        let [entries, deletes, range_deletes, data_bytes, digest_sum, displaced] = &self.totals;
+        let [
+            entries,
+            deletes,
+            range_deletes,
+            data_bytes,
+            digest_sum,
+            displaced,
+        ] = &self.totals;
         let bump = |counter: &AtomicU64, by: u64| {
-            // ORDERING: Relaxed: written by the lock's owner alone (WRITER-SHARDS-2); a reader that needs exact sums
-            // has locked the shard after the writer left.
+            // ORDERING: Relaxed: written by the lock's owner alone (WRITER-SHARDS-2); a reader that
+            // needs exact sums has locked the shard after the writer left.
             let sum = counter.load(Ordering::Relaxed).wrapping_add(by);
             // ORDERING: Relaxed: written by the lock's owner alone (WRITER-SHARDS-2).
             counter.store(sum, Ordering::Relaxed);
@@ -123,7 +134,9 @@ impl Counters {
 
     fn read(&self) -> Totals {
         // ORDERING: Relaxed: see `add`.
-        Totals::from_array(std::array::from_fn(|i| self.totals[i].load(Ordering::Relaxed)))
+        Totals::from_array(std::array::from_fn(|i| {
+            self.totals[i].load(Ordering::Relaxed)
+        }))
     }
 }
 
@@ -150,8 +163,11 @@ impl Totals {
 
     /// Compares the totals of a full pass with the sealed ones.
     pub(crate) fn compare(&self, sealed: &Totals) -> Result<(), Corruption> {
-        let differs =
-            sealed.as_array().into_iter().zip(self.as_array()).find(|(sealed, seen)| sealed != seen);
+        let differs = sealed
+            .as_array()
+            .into_iter()
+            .zip(self.as_array())
+            .find(|(sealed, seen)| sealed != seen);
         match differs {
             Some((sealed, seen)) => Err(Corruption::new(Place::Sum, 0, sealed, seen)),
             None => Ok(()),
@@ -163,24 +179,51 @@ impl Totals {
         match hidden {
             Hidden::No => {
                 let bytes = entry.node().lengths().data_len();
-                *self = self.plus(&Totals::of(entry.kind(), bytes, entry.node().stored_key_digest(view)));
+                *self = self.plus(&Totals::of(
+                    entry.kind(),
+                    bytes,
+                    entry.node().stored_key_digest(view),
+                ));
             }
             Hidden::Yes => self.displaced += 1,
         }
     }
 
     pub(crate) fn as_array(&self) -> [u64; 6] {
-        [self.entries, self.deletes, self.range_deletes, self.data_bytes, self.digest_sum, self.displaced]
+        [
+            self.entries,
+            self.deletes,
+            self.range_deletes,
+            self.data_bytes,
+            self.digest_sum,
+            self.displaced,
+        ]
     }
 
     fn from_array(from: [u64; 6]) -> Self {
-        let [entries, deletes, range_deletes, data_bytes, digest_sum, displaced] = from;
-        Totals { entries, deletes, range_deletes, data_bytes, digest_sum, displaced }
+        let [
+            entries,
+            deletes,
+            range_deletes,
+            data_bytes,
+            digest_sum,
+            displaced,
+        ] = from;
+        Totals {
+            entries,
+            deletes,
+            range_deletes,
+            data_bytes,
+            digest_sum,
+            displaced,
+        }
     }
 
     /// Point entries as stored, displaced ones among them.
     pub(crate) fn points(&self) -> u64 {
-        self.entries.saturating_add(self.displaced).saturating_sub(self.range_deletes)
+        self.entries
+            .saturating_add(self.displaced)
+            .saturating_sub(self.range_deletes)
     }
 
     /// The sum, wrapping.
@@ -189,11 +232,15 @@ impl Totals {
         Totals::from_array(std::array::from_fn(|i| left[i].wrapping_add(right[i])))
     }
 
-    /// These sums, with 0 for negative ones: a replacement may be counted before the entry that it replaced, by another
-    /// writer.
+    /// These sums, with 0 for negative ones: a replacement may be counted before the entry that it
+    /// replaced, by another writer.
     fn not_below_zero(self) -> Totals {
         let count = |sum: u64| if sum.cast_signed() < 0 { 0 } else { sum };
-        Totals { deletes: count(self.deletes), data_bytes: count(self.data_bytes), ..self }
+        Totals {
+            deletes: count(self.deletes),
+            data_bytes: count(self.data_bytes),
+            ..self
+        }
     }
 
     /// The change that undoes these totals.
@@ -210,7 +257,8 @@ pub(crate) struct Inside {
     pub(crate) inserter: Inserter,
     /// What the writer may add to the tombstone indexes: it is counted already.
     pub(crate) index_room: Load,
-    /// The watched tombstones that the shard knows, and the number of the last one: a hint, which AWARE tells.
+    /// The watched tombstones that the shard knows, and the number of the last one: a hint, which
+    /// AWARE tells.
     watched: Slots,
     aware: u64,
 }
@@ -225,12 +273,13 @@ enum Gate {
 
 /// A shard's control words, which the owner of its lock sets (WRITER-SHARDS-2).
 type Control = ControlWords<{ UNDER + SLOTS }>;
-/// The largest sequence number of its point entries. If a range tombstone is newer, a scan may skip its whole
-/// interval.
+/// The largest sequence number of its point entries. If a range tombstone is newer, a scan may skip
+/// its whole interval.
 const LARGEST_POINT: usize = 0;
 /// The number of the last watched tombstone that the shard knows.
 const AWARE: usize = 1;
-/// From here on: the largest sequence number of its point entries under the tombstone in each slot, or a larger one.
+/// From here on: the largest sequence number of its point entries under the tombstone in each slot,
+/// or a larger one.
 const UNDER: usize = 2;
 
 /// A writer shard, in cache lines of its own.
@@ -284,7 +333,9 @@ impl Entered<'_> {
     #[inline(never)]
     fn learn_more(&mut self, watches: &Watches) {
         // Where this is damaged, readers take the largest point entry.
-        let Ok(aware) = self.shard.control.get(self.shard.salt, AWARE) else { return };
+        let Ok(aware) = self.shard.control.get(self.shard.salt, AWARE) else {
+            return;
+        };
         self.inside.aware = aware;
         let slots = watches.slots();
         let is_new = |watch: &&Arc<Watch>| watch.number() > aware && watch.verify().is_ok();
@@ -300,7 +351,9 @@ impl Entered<'_> {
             }
         }
         self.inside.watched = slots;
-        self.shard.control.set(self.shard.salt, AWARE, self.inside.aware);
+        self.shard
+            .control
+            .set(self.shard.salt, AWARE, self.inside.aware);
     }
 
     /// Notes under which tombstones that the shard knows a point entry lies: twice, as in `count`.
@@ -319,7 +372,13 @@ impl Entered<'_> {
     fn note_under(&self, comparator: &KeyComparator, key: &[u8], sequence: u64) {
         let WriterShard { control, salt, .. } = self.shard;
         let unsure = Unsure(self.shard);
-        for watch in self.inside.watched.iter().flatten().filter(|watch| watch.contains(comparator, key)) {
+        for watch in self
+            .inside
+            .watched
+            .iter()
+            .flatten()
+            .filter(|watch| watch.contains(comparator, key))
+        {
             let word = UNDER + slot_of(watch.number());
             // A damaged word is left as it is, and readers take it for the largest possible number.
             if control.get(*salt, word).is_ok_and(|known| known < sequence) {
@@ -346,8 +405,8 @@ impl Drop for Unsure<'_> {
 }
 
 impl WriterShard {
-    /// Notes the largest sequence number of its point entries. A damaged word is left as it is, and readers take it for the largest
-    /// possible number.
+    /// Notes the largest sequence number of its point entries. A damaged word is left as it is, and
+    /// readers take it for the largest possible number.
     #[inline(always)]
     fn note_largest(&self, sequence: u64) {
         let (known, mismatch) = self.control.get_with_mismatch(self.salt, LARGEST_POINT);
@@ -356,21 +415,28 @@ impl WriterShard {
         }
     }
 
-    /// The largest sequence number of its point entries under a watched tombstone, or a larger one. What is being stored, or is
-    /// damaged, counts as the largest possible number.
+    /// The largest sequence number of its point entries under a watched tombstone, or a larger one.
+    /// What is being stored, or is damaged, counts as the largest possible number.
     fn largest_under(&self, salt: Salt, watched: Option<u64>) -> u64 {
         let known = watched.and_then(|number| {
             let aware = self.control.get(salt, AWARE).ok()?;
-            (number..number + SLOTS as u64).contains(&aware).then_some(UNDER + slot_of(number))
+            (number..number + SLOTS as u64)
+                .contains(&aware)
+                .then_some(UNDER + slot_of(number))
         });
-        self.control.get(salt, known.unwrap_or(LARGEST_POINT)).unwrap_or(u64::MAX)
+        self.control
+            .get(salt, known.unwrap_or(LARGEST_POINT))
+            .unwrap_or(u64::MAX)
     }
 
     #[inline(never)]
     fn new(frozen: Gate, secret: Secret, number: usize) -> Self {
         let salt = salt_of(secret, number);
         WriterShard {
-            inside: Mutex::new(Inside { frozen, ..Inside::default() }),
+            inside: Mutex::new(Inside {
+                frozen,
+                ..Inside::default()
+            }),
             counters: Counters::new(),
             control: ControlWords::new(salt),
             salt,
@@ -389,7 +455,10 @@ impl WriterShard {
     fn hold<'s>(&'s self, inside: MutexGuard<'s, Inside>) -> Entered<'s> {
         // ORDERING: Relaxed: only this thread asks for its own number (WRITER-SHARDS-4).
         self.holder.store(holder_number(), Ordering::Relaxed);
-        Entered { inside, shard: self }
+        Entered {
+            inside,
+            shard: self,
+        }
     }
 
     /// Whether this thread is inside (WRITER-SHARDS-4).
@@ -406,7 +475,8 @@ impl WriterShard {
 
     /// Gives the lease back.
     pub(crate) fn release(&self) {
-        // ORDERING: Release pairs with the Acquire in `WriterShards::lease`; the state itself is behind the lock.
+        // ORDERING: Release pairs with the Acquire in `WriterShards::lease`; the state itself is
+        // behind the lock.
         self.leased.store(0, Ordering::Release);
     }
 }
@@ -437,10 +507,18 @@ impl WriterShards {
     pub(crate) fn new(secret: Secret) -> Self {
         let (homes, owned) = (Homes::new(), Link::new());
         let (to_come, closing, watches) = (Mutex::default(), Mutex::default(), Watches::default());
-        WriterShards { homes, owned, to_come, closing, secret, watches }
+        WriterShards {
+            homes,
+            owned,
+            to_come,
+            closing,
+            secret,
+            watches,
+        }
     }
 
-    /// Enters the thread's home for one write, or another free one; if there is none, one is made. `None`: frozen.
+    /// Enters the thread's home for one write, or another free one; if there is none, one is made.
+    /// `None`: frozen.
     #[inline(always)]
     pub(crate) fn enter_free(&self) -> Option<Entered<'_>> {
         match self.homes.at(home()).and_then(WriterShard::try_enter) {
@@ -449,17 +527,30 @@ impl WriterShards {
         }
     }
 
-    /// Enters another home than the thread's, or one that is made now (WRITER-SHARDS-3, WRITER-SHARDS-8).
+    /// Enters another home than the thread's, or one that is made now (WRITER-SHARDS-3,
+    /// WRITER-SHARDS-8).
     #[cold]
     #[inline(never)]
     fn enter_elsewhere(&self) -> Entered<'_> {
         loop {
             let count = self.homes.count();
-            // A thread that is inside its own home has met no other one: it takes the first that is free.
-            let is_met = !self.homes.at(home()).is_some_and(|shard| shard.is_held_by(holder_number()));
+            // A thread that is inside its own home has met no other one: it takes the first that is
+            // free.
+            let is_met = !self
+                .homes
+                .at(home())
+                .is_some_and(|shard| shard.is_held_by(holder_number()));
             let is_to_grow = count < SECOND || count < HOMES_OF_PROCESSOR * processors();
-            let looks = if is_met && is_to_grow { LOOKS.min(count) } else { count };
-            let (first, stride) = if is_met { (thread_number(), STRIDE) } else { (0, 1) };
+            let looks = if is_met && is_to_grow {
+                LOOKS.min(count)
+            } else {
+                count
+            };
+            let (first, stride) = if is_met {
+                (thread_number(), STRIDE)
+            } else {
+                (0, 1)
+            };
             for place in (0..looks).map(|look| first.wrapping_add(look * stride) % count) {
                 if let Some(entered) = self.homes.at(place).and_then(WriterShard::try_enter) {
                     // In a table without the thread's home nothing says that it is taken.
@@ -470,7 +561,9 @@ impl WriterShards {
                 }
             }
             let gate = self.to_come.lock();
-            self.homes.grow(count, |place| WriterShard::new(*gate, self.secret, 2 * place));
+            self.homes.grow(count, |place| {
+                WriterShard::new(*gate, self.secret, 2 * place)
+            });
         }
     }
 
@@ -509,18 +602,28 @@ impl WriterShards {
     pub(crate) fn lease(&self) -> &Arc<WriterShard> {
         let gate = self.to_come.lock();
         loop {
-            // ORDERING: Acquire pairs with the Release in `release`; Relaxed on failure: the next one is tried.
+            // ORDERING: Acquire pairs with the Release in `release`; Relaxed on failure: the next
+            // one is tried.
             let take = |shard: &WriterShard| {
-                shard.leased.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+                shard
+                    .leased
+                    .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
             };
             if let Some(free) = self.owned().find(|shard| take(shard).is_ok()) {
                 return free;
             }
             let made = self.owned().count();
             let new = |place| Arc::new(WriterShard::new(*gate, self.secret, 2 * place + 1));
-            let block = Block { shards: (made..made + made.max(1)).map(new).collect(), next: Link::new() };
+            let block = Block {
+                shards: (made..made + made.max(1)).map(new).collect(),
+                next: Link::new(),
+            };
             // Only the owner of the lock makes one.
-            let _ = self.blocks().last().map_or(&self.owned, |last| &last.next).publish(Box::new(block));
+            let _ = self
+                .blocks()
+                .last()
+                .map_or(&self.owned, |last| &last.next)
+                .publish(Box::new(block));
         }
     }
 
@@ -543,11 +646,12 @@ impl WriterShards {
         self.numbered().map(|(_, shard)| shard)
     }
 
-    /// Closes every gate and waits for the writers inside (WRITER-SHARDS-1, WRITER-SHARDS-3, WRITER-SHARDS-5). Sums are exact
-    /// afterwards.
+    /// Closes every gate and waits for the writers inside (WRITER-SHARDS-1, WRITER-SHARDS-3,
+    /// WRITER-SHARDS-5). Sums are exact afterwards.
     ///
     /// # Errors
-    /// `InvalidArgument` from inside a write, which would wait for itself (WRITER-SHARDS-4). No gate is closed then.
+    /// `InvalidArgument` from inside a write, which would wait for itself (WRITER-SHARDS-4). No
+    /// gate is closed then.
     pub(crate) fn freeze(&self) -> Result<()> {
         if self.holds_this_thread() {
             return Err(Error::InvalidArgument(
@@ -562,13 +666,15 @@ impl WriterShards {
         Ok(())
     }
 
-    /// Runs `set` under the lock of the registry, so that [`wait_out_writers`](Self::wait_out_writers) waits for it.
+    /// Runs `set` under the lock of the registry, so that
+    /// [`wait_out_writers`](Self::wait_out_writers) waits for it.
     pub(crate) fn while_registry_is_held(&self, set: impl FnOnce()) {
         let _registry = self.to_come.lock();
         set();
     }
 
-    /// Waits until every writer that is inside now has left, except this thread. New writers may enter meanwhile.
+    /// Waits until every writer that is inside now has left, except this thread. New writers may
+    /// enter meanwhile.
     pub(crate) fn wait_out_writers(&self) {
         drop(self.to_come.lock());
         let this_thread = holder_number();
@@ -579,23 +685,27 @@ impl WriterShards {
     /// The sums, exact while no writer is inside.
     pub(crate) fn totals(&self) -> Totals {
         let sums = self.all().map(|shard| shard.counters.read());
-        sums.fold(Totals::default(), |sum, shard| sum.plus(&shard)).not_below_zero()
+        sums.fold(Totals::default(), |sum, shard| sum.plus(&shard))
+            .not_below_zero()
     }
 
     /// Smallest and largest sequence number written, if any was.
     pub(crate) fn sequences(&self) -> Option<(u64, u64)> {
-        let (smallest, largest) = self.all().fold((u64::MAX, 0), |(smallest, largest), shard| {
-            // ORDERING: Relaxed: see `Counters::add`.
-            let low = shard.counters.smallest.load(Ordering::Relaxed);
-            // ORDERING: Relaxed: see `Counters::add`.
-            let high = shard.counters.largest.load(Ordering::Relaxed);
-            (low.min(smallest), high.max(largest))
-        });
+        let (smallest, largest) = self
+            .all()
+            .fold((u64::MAX, 0), |(smallest, largest), shard| {
+                // ORDERING: Relaxed: see `Counters::add`.
+                let low = shard.counters.smallest.load(Ordering::Relaxed);
+                // ORDERING: Relaxed: see `Counters::add`.
+                let high = shard.counters.largest.load(Ordering::Relaxed);
+                (low.min(smallest), high.max(largest))
+            });
         (smallest <= largest).then_some((smallest, largest))
     }
 
-    /// Largest sequence number of a point entry in the interval of a tombstone, 0 without any. It is larger if the tombstone is
-    /// not watched, where a shard does not know it, and where damage or a store that is under way hides the number.
+    /// Largest sequence number of a point entry in the interval of a tombstone, 0 without any. It
+    /// is larger if the tombstone is not watched, where a shard does not know it, and where damage
+    /// or a store that is under way hides the number.
     pub(crate) fn largest_under(&self, run: &CoveringRun) -> u64 {
         let watched = self.watches.number_of(run);
         let largest = |(number, shard): (usize, &WriterShard)| {
@@ -604,7 +714,8 @@ impl WriterShards {
         self.numbered().map(largest).max().unwrap_or(0)
     }
 
-    /// Arena bytes that writers have taken and not used, without those of writers that are inside now.
+    /// Arena bytes that writers have taken and not used, without those of writers that are inside
+    /// now.
     pub(crate) fn unused_bytes(&self) -> u64 {
         let inside = self.all().filter_map(|shard| shard.inside.try_lock());
         inside.map(|inside| inside.inserter.unused_bytes()).sum()
@@ -612,14 +723,18 @@ impl WriterShards {
 
     /// The control words of every shard.
     pub(crate) fn each_control(&self, secret: Secret, visit: &mut dyn FnMut(Words<'_>)) {
-        self.numbered().for_each(|(number, shard)| visit(shard.control.words(salt_of(secret, number))));
+        self.numbered()
+            .for_each(|(number, shard)| visit(shard.control.words(salt_of(secret, number))));
     }
 
     /// The copies of watched tombstones that readers and shards have, for the fault injector.
     #[cfg(feature = "fault-injection")]
     pub(crate) fn copies(&self) -> impl Iterator<Item = Arc<Watch>> {
         let of_shards = self.all().map(|shard| shard.inside.lock().watched.clone());
-        std::iter::once(self.watches.slots()).chain(of_shards).flatten().flatten()
+        std::iter::once(self.watches.slots())
+            .chain(of_shards)
+            .flatten()
+            .flatten()
     }
 
     /// Shards, and watched tombstones.
@@ -640,7 +755,10 @@ mod tests {
         let [first, second] = [(); 2].map(|()| shards.enter_free().unwrap());
         let (old, new) = (Totals::of(Kind::DELETE, 9, 5), Totals::of(Kind::PUT, 4, 7));
         second.count(&new.plus(&old.negated()), 1);
-        assert_eq!((shards.totals().deletes, shards.totals().data_bytes), (0, 0));
+        assert_eq!(
+            (shards.totals().deletes, shards.totals().data_bytes),
+            (0, 0)
+        );
         first.count(&old, 1);
         assert_eq!(shards.totals(), new);
     }

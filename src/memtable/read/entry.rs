@@ -1,9 +1,10 @@
 //! Entries as stored, their parts and copies.
 //!
-//! * ENTRY-1: bytes are copied first, and the copy is verified, so that the caller gets exactly the bytes that were
-//!   checked.
-//! * ENTRY-2: a getter that can fail verifies all that it returns, when it is called, against the value digest, which covers
-//!   key, sequence number, kind and value. The key digest was for the search; damage to it alone is the scrub's to report.
+//! * ENTRY-1: bytes are copied first, and the copy is verified, so that the caller gets exactly the
+//!   bytes that were checked.
+//! * ENTRY-2: a getter that can fail verifies all that it returns, when it is called, against the
+//!   value digest, which covers key, sequence number, kind and value. The key digest was for the
+//!   search; damage to it alone is the scrub's to report.
 //!
 //! Any thread.
 
@@ -17,11 +18,11 @@ use crate::key::{KeyComparator, Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Verified;
 
-/// An entry as stored. Key, sequence number and kind were verified by the call that returned the entry; a getter that
-/// returns a `Result` verifies all that it returns when it is called.
+/// An entry as stored. Key, sequence number and kind were verified by the call that returned the
+/// entry; a getter that returns a `Result` verifies all that it returns when it is called.
 ///
-/// A stored digest that is damaged where what it covers is not is none of the getters' findings: a scrub reports it, and so
-/// does the next search for the entry.
+/// A stored digest that is damaged where what it covers is not is none of the getters' findings: a
+/// scrub reports it, and so does the next search for the entry.
 ///
 /// ```
 /// use paranoid_memtable::{Kind, MemTable};
@@ -41,7 +42,10 @@ pub struct Entry<'a> {
 impl<'a> Entry<'a> {
     #[inline(always)]
     pub(crate) fn new(entry: Verified<'a>, view: &View<'_>) -> Self {
-        Entry { entry, width: view.width }
+        Entry {
+            entry,
+            width: view.width,
+        }
     }
 
     /// Whether it is before a position.
@@ -125,8 +129,8 @@ impl<'a> Entry<'a> {
         Ok((user_key, value))
     }
 
-    /// A copy of the whole entry, verified after it was made: `'static`, and cheap to clone. It does not keep the
-    /// table alive.
+    /// A copy of the whole entry, verified after it was made: `'static`, and cheap to clone. It
+    /// does not keep the table alive.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -144,13 +148,20 @@ impl<'a> Entry<'a> {
     pub fn to_bytes(&self) -> Result<EntryBytes> {
         let (key, value) = (self.entry.key(), self.entry.value_unverified());
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, key.len() + value.len()).collect();
-        if let Some((key_to, value_to)) = Arc::get_mut(&mut bytes).map(|bytes| bytes.split_at_mut(key.len()))
+        if let Some((key_to, value_to)) =
+            Arc::get_mut(&mut bytes).map(|bytes| bytes.split_at_mut(key.len()))
         {
             key_to.copy_from_slice(key);
             value_to.copy_from_slice(value);
         }
-        let copy = EntryBytes { bytes, key_len: key.len(), sequence: self.sequence(), kind: self.kind() };
-        self.entry.verify_parts(copy.user_key(), copy.value(), self.width)?;
+        let copy = EntryBytes {
+            bytes,
+            key_len: key.len(),
+            sequence: self.sequence(),
+            kind: self.kind(),
+        };
+        self.entry
+            .verify_parts(copy.user_key(), copy.value(), self.width)?;
         Ok(copy)
     }
 
@@ -180,7 +191,11 @@ impl<'a> Entry<'a> {
 }
 
 /// Copies a value and verifies the copy (ENTRY-1).
-pub(crate) fn copy_verified(entry: &Verified<'_>, width: Width, buffer: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn copy_verified(
+    entry: &Verified<'_>,
+    width: Width,
+    buffer: &mut Vec<u8>,
+) -> Result<()> {
     buffer.clear();
     buffer.extend_from_slice(entry.value_unverified());
     entry.verify_copy(buffer, width).map_err(|corruption| {

@@ -3,10 +3,10 @@
 //! ```text
 //!   search (key, snapshot) -> newest visible entry -> tombstones newer than it -> value verified -> out
 //! ```
-//! * GET-1: filter, list and tombstones may be asked in any order, but a filter's "no" never skips the range
-//!   tombstones.
-//! * GET-2: if the newest version is damaged, the answer is `Corruption`, never an older version, because the entry
-//!   before the answer is verified too.
+//! * GET-1: filter, list and tombstones may be asked in any order, but a filter's "no" never skips
+//!   the range tombstones.
+//! * GET-2: if the newest version is damaged, the answer is `Corruption`, never an older version,
+//!   because the entry before the answer is verified too.
 //!
 //! Any thread; lock-free. A read that finds no range tombstone writes no memory.
 
@@ -31,8 +31,9 @@ impl From<Gap> for Error {
     }
 }
 
-/// What a table, a set or a file knows about a key at a snapshot. `V` is how it hands out the value, and `M` how it hands
-/// out merge operands: [`ValueRef`] and [`Operands`] from [`TableReader::get`](crate::TableReader::get).
+/// What a table, a set or a file knows about a key at a snapshot. `V` is how it hands out the
+/// value, and `M` how it hands out merge operands: [`ValueRef`] and [`Operands`] from
+/// [`TableReader::get`](crate::TableReader::get).
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, MemTable};
@@ -133,7 +134,8 @@ impl<'a> ValueRef<'a> {
         self.kind
     }
 
-    /// This value as a pinned one, which copies nothing and keeps the memory of the whole table alive.
+    /// This value as a pinned one, which copies nothing and keeps the memory of the whole table
+    /// alive.
     ///
     /// ```
     /// use paranoid_memtable::{Lookup, MemTable};
@@ -151,7 +153,9 @@ impl<'a> ValueRef<'a> {
     #[must_use]
     pub fn to_pinned(&self) -> PinnedValue {
         match Pinned::new(Arc::<Core>::clone(self.owner), self.value) {
-            Some(pinned) => PinnedValue { pinned: Arc::new(pinned) },
+            Some(pinned) => PinnedValue {
+                pinned: Arc::new(pinned),
+            },
             None => unreachable!("a value is pinned in its own table"),
         }
     }
@@ -214,7 +218,8 @@ impl From<PinnedValue> for bytes::Bytes {
 pub(crate) fn pin(core: &Arc<Core>, entry: &Entry<'_>) -> Result<(bytes::Bytes, bytes::Bytes)> {
     entry.parts()?;
     let pinned = Pinned::of_entry(Arc::<Core>::clone(core), &entry.entry);
-    let pinned = pinned.ok_or_else(|| Error::InvalidArgument("the entry is one of another table".into()))?;
+    let pinned =
+        pinned.ok_or_else(|| Error::InvalidArgument("the entry is one of another table".into()))?;
     let mut value = bytes::Bytes::from_owner(pinned);
     Ok((value.split_to(entry.user_key().len()), value))
 }
@@ -260,7 +265,8 @@ pub enum Base<V> {
     Below,
 }
 
-/// The merge operands of a key, newest first: an iterator of results, which ends after its first error.
+/// The merge operands of a key, newest first: an iterator of results, which ends after its first
+/// error.
 ///
 /// ```
 /// use paranoid_memtable::{Error, Lookup, MemTable};
@@ -277,7 +283,8 @@ pub struct Operands<'a> {
     core: &'a Core,
     /// The position of the next operand, which is verified when it is handed out.
     next: Option<u32>,
-    /// Sequence number of the newest range tombstone that covers the key and is older than the first operand.
+    /// Sequence number of the newest range tombstone that covers the key and is older than the
+    /// first operand.
     pub(crate) cover: Option<SequenceNumber>,
     base: Base<&'a [u8]>,
 }
@@ -343,8 +350,8 @@ impl<'a> Iterator for Operands<'a> {
 
 impl FusedIterator for Operands<'_> {}
 
-/// The deletion of a key whose newest visible entry is known. Range tombstones are asked whether or not there is such
-/// an entry (GET-1).
+/// The deletion of a key whose newest visible entry is known. Range tombstones are asked whether or
+/// not there is such an entry (GET-1).
 #[inline(always)]
 pub(crate) fn deletion(
     core: &Core,
@@ -353,7 +360,10 @@ pub(crate) fn deletion(
     entry: Option<&Verified<'_>>,
 ) -> Result<Option<(SequenceNumber, DeletedBy)>> {
     let floor = entry.map_or(0, |entry| entry.node().sequence());
-    Ok(deletion_by(core.covering(Question::new(key, snapshot).above(floor))?, entry))
+    Ok(deletion_by(
+        core.covering(Question::new(key, snapshot).above(floor))?,
+        entry,
+    ))
 }
 
 /// The deletion that hides an entry, from the newest range tombstone that covers the key.
@@ -403,7 +413,8 @@ fn get_asked<'t>(
     get_led(core, &search, key, snapshot, Some(question))
 }
 
-/// [`get`], by the directory. Range tombstones are asked while the lines that the directory names are on their way.
+/// [`get`], by the directory. Range tombstones are asked while the lines that the directory names
+/// are on their way.
 #[inline(always)]
 fn get_led<'t>(
     core: &'t Arc<Core>,
@@ -414,12 +425,17 @@ fn get_led<'t>(
 ) -> Result<Lookup<ValueRef<'t>, Operands<'t>>> {
     let target = Target::new(search.comparator, key, snapshot);
     let hint = search.ask_directory(&target);
-    let cover = question.map(|question| core.covering(question)).transpose()?.flatten();
+    let cover = question
+        .map(|question| core.covering(question))
+        .transpose()?
+        .flatten();
     if let Some(hint) = hint
         && let Some(ahead) = search.ahead_of(&hint)
     {
         if let Some(entry) = search.version(&ahead, &target) {
-            if entry.kind() == Kind::PUT && cover.is_none_or(|cover| cover <= entry.node().sequence()) {
+            if entry.kind() == Kind::PUT
+                && cover.is_none_or(|cover| cover <= entry.node().sequence())
+            {
                 return answer(core, Some(entry), None, search);
             }
             return get_proved(core, key, cover, entry);
@@ -431,7 +447,8 @@ fn get_led<'t>(
     get_found(core, key, cover, newest(core, search, key, snapshot)?)
 }
 
-/// [`get`], from the newest entry that the key may have. Cold, so that the way to a plain value keeps entries in registers.
+/// [`get`], from the newest entry that the key may have. Cold, so that the way to a plain value
+/// keeps entries in registers.
 #[cold]
 #[inline(never)]
 fn get_proved<'t>(
@@ -443,7 +460,8 @@ fn get_proved<'t>(
     get_found(core, key, cover, Some(entry))
 }
 
-/// [`get`], from the newest range tombstone over the key, and the first entry at or after the newest one that the key may have.
+/// [`get`], from the newest range tombstone over the key, and the first entry at or after the
+/// newest one that the key may have.
 #[inline(never)]
 fn get_found<'t>(
     core: &'t Arc<Core>,
@@ -455,7 +473,12 @@ fn get_found<'t>(
     let newer = cover.filter(|cover| entry.is_none_or(|entry| *cover > entry.node().sequence()));
     let deleted = deletion_by(newer, entry.as_ref());
     if entry.is_none() {
-        return Ok(deleted.map_or(Lookup::NotFound, |(sequence, by)| Lookup::Deleted { sequence, by }));
+        return Ok(
+            deleted.map_or(Lookup::NotFound, |(sequence, by)| Lookup::Deleted {
+                sequence,
+                by,
+            }),
+        );
     }
     answer(core, entry, deleted, &core.point_search()?)
 }
@@ -471,19 +494,31 @@ pub(crate) fn answer<'a>(
     if let Some((sequence, by)) = deleted {
         return Ok(Lookup::Deleted { sequence, by });
     }
-    let Some(entry) = entry else { return Ok(Lookup::NotFound) };
+    let Some(entry) = entry else {
+        return Ok(Lookup::NotFound);
+    };
     if entry.kind() == Kind::MERGE {
         return operands(core, entry).map(Lookup::Merge);
     }
     let value = entry.value_in(&search.view)?;
     let (sequence, kind) = (entry.node().sequence(), entry.kind());
-    Ok(Lookup::Value(ValueRef { value, sequence, kind, owner: core }))
+    Ok(Lookup::Value(ValueRef {
+        value,
+        sequence,
+        kind,
+        owner: core,
+    }))
 }
 
 /// The merge operands of a key, from its newest visible one on.
 pub(crate) fn operands<'a>(core: &'a Core, entry: Verified<'a>) -> Result<Operands<'a>> {
     let cover = core.covering(Question::new(entry.key(), entry.node().sequence()))?;
-    Ok(Operands { core, next: Some(entry.offset()), cover, base: Base::Below })
+    Ok(Operands {
+        core,
+        next: Some(entry.offset()),
+        cover,
+        base: Base::Below,
+    })
 }
 
 /// The newest entry of a key at or below a snapshot, as stored.
@@ -497,7 +532,8 @@ pub(crate) fn get_entry<'t>(
     Ok(entry.map(|entry| Entry::new(entry, &search.view)))
 }
 
-/// Implements [`TableReader::get_into`](crate::TableReader::get_into): copies a value and verifies the copy.
+/// Implements [`TableReader::get_into`](crate::TableReader::get_into): copies a value and verifies
+/// the copy.
 pub(crate) fn get_into(
     core: &Core,
     key: &[u8],
@@ -511,7 +547,9 @@ pub(crate) fn get_into(
     if let Some((sequence, by)) = deleted {
         return Ok(Lookup::Deleted { sequence, by });
     }
-    let Some(entry) = entry else { return Ok(Lookup::NotFound) };
+    let Some(entry) = entry else {
+        return Ok(Lookup::NotFound);
+    };
     if entry.kind() == Kind::MERGE {
         return Ok(Lookup::Merge(()));
     }
@@ -526,8 +564,8 @@ pub(crate) fn get_into(
 //               | perhaps
 //             list, certified ------------------> entry or none
 // ```
-// * FIND-ENTRY-1: what is found here is the newest visible entry as stored. The caller asks range tombstones,
-//   whatever the filter answered.
+// * FIND-ENTRY-1: what is found here is the newest visible entry as stored. The caller asks range
+//   tombstones, whatever the filter answered.
 // * FIND-ENTRY-2: a key is in the filter before its entry is published.
 //
 // Any thread; lock-free.
@@ -555,13 +593,20 @@ pub(crate) fn newest<'a>(
     snapshot: SequenceNumber,
 ) -> Result<Option<Verified<'a>>, Gap> {
     let target = Target::new(&core.comparator, key, snapshot);
-    let after = search.find_at_or_after(&target).or_else(|gap| past_gap(core, search, gap, key))?;
+    let after = search
+        .find_at_or_after(&target)
+        .or_else(|gap| past_gap(core, search, gap, key))?;
     Ok(after.filter(|entry| core.comparator.are_equal(entry.key(), key)))
 }
 
 /// The entry after a gap, if no damaged entry in the gap can have this key.
 #[cold]
-fn past_gap<'a>(core: &Core, search: &Search<'a>, gap: Gap, key: &[u8]) -> Result<Option<Verified<'a>>, Gap> {
+fn past_gap<'a>(
+    core: &Core,
+    search: &Search<'a>,
+    gap: Gap,
+    key: &[u8],
+) -> Result<Option<Verified<'a>>, Gap> {
     search.past_gap(gap, |damaged, _| !core.comparator.are_equal(damaged, key))
 }
 
@@ -573,7 +618,9 @@ pub(crate) fn older<'a>(
 ) -> Result<Option<Verified<'a>>> {
     let mut at = entry.offset();
     loop {
-        let next = search.next_or_gap(at).or_else(|gap| past_gap(core, search, gap, entry.key()))?;
+        let next = search
+            .next_or_gap(at)
+            .or_else(|gap| past_gap(core, search, gap, entry.key()))?;
         let next = next.filter(|next| core.comparator.are_equal(next.key(), entry.key()));
         let is_replaced = |next: &Verified<'_>| next.node().sequence() == entry.node().sequence();
         match next {

@@ -1,5 +1,5 @@
-//! `multi_get`: the lookups of many keys advance in stages, so that they wait for memory once per stage instead of
-//! once per key.
+//! `multi_get`: the lookups of many keys advance in stages, so that they wait for memory once per
+//! stage instead of once per key.
 //!
 //! ```text
 //!   group of up to 32 keys
@@ -8,7 +8,8 @@
 //!     search    32 at a time, by the directory
 //!     finish    tombstones, then the value, in the order asked
 //! ```
-//! * MULTI-GET-1: each key's result is what `get` returns for it. Damage affects only the keys whose lookups meet it.
+//! * MULTI-GET-1: each key's result is what `get` returns for it. Damage affects only the keys
+//!   whose lookups meet it.
 //! * MULTI-GET-2: nothing is allocated but the buffer of results.
 //!
 //! Any thread; lock-free.
@@ -42,7 +43,8 @@ fn sift_group(core: &Core, search: &Search<'_>, keys: &[&[u8]], stages: &mut [St
     let mut group: [Option<Bits>; GROUP] = [None; GROUP];
     for (key, bits) in keys.iter().zip(&mut group) {
         *bits = core.accelerators.bits(search.view.secret, key);
-        bits.iter().for_each(|bits| bits.line.prefetch(&search.view));
+        bits.iter()
+            .for_each(|bits| bits.line.prefetch(&search.view));
     }
     for (stage, bits) in stages.iter_mut().zip(group) {
         if bits.is_some_and(|bits| core.accelerators.are_missing(&search.view, bits)) {
@@ -73,16 +75,19 @@ fn search_group<'a>(
         return;
     }
     let targets = &targets[..count];
-    // After a gap the key is searched for by itself, which may prove that the gap does not matter for it.
+    // After a gap the key is searched for by itself, which may prove that the gap does not matter
+    // for it.
     find_many(search, targets, &mut |index, hint| {
         if let Ok(entry) = search.first_by(hint, &targets[index]) {
-            let is_found = |entry: &Verified<'_>| core.comparator.are_equal(entry.key(), targets[index].key);
+            let is_found =
+                |entry: &Verified<'_>| core.comparator.are_equal(entry.key(), targets[index].key);
             stages[places[index]] = Stage::Done(entry.filter(is_found));
         }
     });
 }
 
-/// Looks up many keys into a buffer that is cleared first. What is compiled for each type of key only collects groups.
+/// Looks up many keys into a buffer that is cleared first. What is compiled for each type of key
+/// only collects groups.
 #[inline]
 pub(crate) fn multi_get<'a, K: AsRef<[u8]>>(
     core: &'a Arc<Core>,
@@ -120,7 +125,9 @@ fn get_group<'a>(
     search_group(core, &search, group, snapshot, stages);
     let covers = covers(core, group, snapshot, stages);
     for (place, (key, stage)) in group.iter().zip(&*stages).enumerate() {
-        let cover = covers.as_ref().and_then(|covers| covers.get(place).copied());
+        let cover = covers
+            .as_ref()
+            .and_then(|covers| covers.get(place).copied());
         results.push(finish(core, &search, key, snapshot, stage, cover));
     }
 }
@@ -137,7 +144,8 @@ fn covers(
         Stage::Done(Some(entry)) => (*key, Some(entry.node().sequence())),
         _ => (*key, None),
     });
-    core.tombstones.covering_many(core.ground(), asked, snapshot)
+    core.tombstones
+        .covering_many(core.ground(), asked, snapshot)
 }
 
 /// Completes a lookup: applies tombstones, then verifies the value.

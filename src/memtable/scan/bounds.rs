@@ -1,5 +1,5 @@
-//! Scan bounds: positions between entries, which a walk keeps in its own memory. They are the ends of a range, and
-//! mark how far a walk has come.
+//! Scan bounds: positions between entries, which a walk keeps in its own memory. They are the ends
+//! of a range, and mark how far a walk has come.
 //!
 //! ```text
 //!     a@9   a@5   |   b@7        a scan bound stands between entries: before every version of a key, after all of them,
@@ -10,12 +10,15 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
-use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+use std::ops::{
+    Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive,
+};
 
 use crate::key::{Direction, KeyComparator, KeyOrder, SequenceNumber, Side, Target, bytes_at};
 use crate::memtable::arena::node::Node;
 
-/// A position between entries. It owns a copy of its key, so later damage of the table does not move it.
+/// A position between entries. It owns a copy of its key, so later damage of the table does not
+/// move it.
 #[derive(Clone)]
 pub(crate) struct ScanBound {
     key: Box<[u8]>,
@@ -38,15 +41,29 @@ impl ScanBound {
         }
     }
 
-    /// The position beside all revisions of a version of a key, on their far side in this direction.
-    pub(crate) fn beside_version(way: Direction, key: &[u8], sequence: SequenceNumber) -> ScanBound {
+    /// The position beside all revisions of a version of a key, on their far side in this
+    /// direction.
+    pub(crate) fn beside_version(
+        way: Direction,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> ScanBound {
         let (revision, side) = way.pick(((u32::MAX, Side::Before), (0, Side::After)));
-        ScanBound { key: key.into(), sequence, revision, side, image: bytes_at(key, 0) }
+        ScanBound {
+            key: key.into(),
+            sequence,
+            revision,
+            side,
+            image: bytes_at(key, 0),
+        }
     }
 
     /// The position right beside a stored entry, on its far side in this direction.
     pub(crate) fn beside(way: Direction, node: &Node<'_>) -> ScanBound {
-        ScanBound { revision: node.revision(), ..ScanBound::beside_version(way, node.key(), node.sequence()) }
+        ScanBound {
+            revision: node.revision(),
+            ..ScanBound::beside_version(way, node.key(), node.sequence())
+        }
     }
 
     /// The position before all versions of a key, or after them, on the far side in this direction.
@@ -78,23 +95,39 @@ impl ScanBound {
             Side::After => Side::Before,
             extreme => extreme,
         };
-        ScanBound { side, ..self.clone() }
+        ScanBound {
+            side,
+            ..self.clone()
+        }
     }
 
     /// The position beyond everything in this direction.
     pub(crate) fn extreme(way: Direction) -> ScanBound {
         let side = way.pick((Side::Start, Side::End));
-        ScanBound { key: Box::default(), sequence: 0, revision: 0, side, image: 0 }
+        ScanBound {
+            key: Box::default(),
+            sequence: 0,
+            revision: 0,
+            side,
+            image: 0,
+        }
     }
 
     /// Compares this position with another one.
     pub(crate) fn order(&self, comparator: &KeyComparator, other: &ScanBound) -> Ordering {
-        self.target(comparator).order(comparator, &other.target(comparator))
+        self.target(comparator)
+            .order(comparator, &other.target(comparator))
     }
 
-    /// Whether this position is further in this direction than a key: than every one, or by the first bytes of both.
+    /// Whether this position is further in this direction than a key: than every one, or by the
+    /// first bytes of both.
     #[inline(always)]
-    pub(crate) fn is_clearly_beyond(&self, comparator: &KeyComparator, way: Direction, key: &[u8]) -> bool {
+    pub(crate) fn is_clearly_beyond(
+        &self,
+        comparator: &KeyComparator,
+        way: Direction,
+        key: &[u8],
+    ) -> bool {
         if self.is_extreme() || comparator.key_order() != KeyOrder::Bytes {
             return self.is_extreme();
         }
@@ -108,7 +141,8 @@ impl ScanBound {
         node.order(comparator, &self.target(comparator)).is_lt()
     }
 
-    /// The position of a bound, of keys or of versions: the one at which a range ends in this direction.
+    /// The position of a bound, of keys or of versions: the one at which a range ends in this
+    /// direction.
     fn of(way: Direction, bound: Bound<Position<'_>>) -> ScanBound {
         let (side, (key, sequence)) = match bound {
             Bound::Included(position) => (way, position),
@@ -132,8 +166,10 @@ pub(crate) struct ScanBounds {
 
 impl ScanBounds {
     fn between(start: Bound<Position<'_>>, end: Bound<Position<'_>>) -> ScanBounds {
-        let (lower, upper) =
-            (ScanBound::of(Direction::Backward, start), ScanBound::of(Direction::Forward, end));
+        let (lower, upper) = (
+            ScanBound::of(Direction::Backward, start),
+            ScanBound::of(Direction::Forward, end),
+        );
         ScanBounds { lower, upper }
     }
 
@@ -144,7 +180,8 @@ impl ScanBounds {
     }
 }
 
-/// A range of keys: `..`, one of the standard ranges, or a pair of [`Bound`]s, over anything that is bytes.
+/// A range of keys: `..`, one of the standard ranges, or a pair of [`Bound`]s, over anything that
+/// is bytes.
 ///
 /// ```
 /// use std::ops::Bound::{self, Excluded, Included, Unbounded};
@@ -191,7 +228,14 @@ macro_rules! key_ranges {
     )+};
 }
 
-key_ranges!(Range<K>, RangeFrom<K>, RangeInclusive<K>, RangeTo<K>, RangeToInclusive<K>, (Bound<K>, Bound<K>));
+key_ranges!(
+    Range<K>,
+    RangeFrom<K>,
+    RangeInclusive<K>,
+    RangeTo<K>,
+    RangeToInclusive<K>,
+    (Bound<K>, Bound<K>)
+);
 
 /// The scan bounds of all versions of the keys in a range.
 pub(crate) fn scan_bounds(range: &impl KeyRange) -> ScanBounds {
@@ -200,11 +244,16 @@ pub(crate) fn scan_bounds(range: &impl KeyRange) -> ScanBounds {
 }
 
 /// The scan bounds of the versions in a range of (user key, sequence number).
-pub(crate) fn version_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<(K, SequenceNumber)>) -> ScanBounds {
+pub(crate) fn version_bounds<K: AsRef<[u8]>>(
+    range: &impl RangeBounds<(K, SequenceNumber)>,
+) -> ScanBounds {
     fn version<K: AsRef<[u8]>>((key, at): &(K, SequenceNumber)) -> Position<'_> {
         (key.as_ref(), Some(*at))
     }
-    ScanBounds::between(range.start_bound().map(version), range.end_bound().map(version))
+    ScanBounds::between(
+        range.start_bound().map(version),
+        range.end_bound().map(version),
+    )
 }
 
 /// The scan bounds of all keys that start with `prefix`, under bytewise order.
@@ -212,5 +261,8 @@ pub(crate) fn prefix_bounds(prefix: &[u8]) -> ScanBounds {
     // The first key after all of them: the last byte that has a larger one is that.
     let last = prefix.iter().rposition(|&byte| byte != u8::MAX);
     let end = last.map(|last| [&prefix[..last], &[prefix[last] + 1]].concat());
-    scan_bounds(&(Bound::Included(prefix), end.as_deref().map_or(Bound::Unbounded, Bound::Excluded)))
+    scan_bounds(&(
+        Bound::Included(prefix),
+        end.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
+    ))
 }

@@ -1,7 +1,7 @@
 //! Cursors: a walk together with its table, which is borrowed or shared.
 //!
-//! See `walk` for the moves and their invariants. One thread at a time moves a cursor; tables may be written
-//! meanwhile.
+//! See `walk` for the moves and their invariants. One thread at a time moves a cursor; tables may
+//! be written meanwhile.
 
 #![forbid(unsafe_code)]
 
@@ -23,8 +23,9 @@ use crate::tombstone::fragmenter::Fragmenter;
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::live::{CoveringRun, Question};
 
-/// A position in a table that moves in both directions. Made by [`cursor`](crate::TableReader::cursor) and
-/// [`cursor_at`](crate::TableReader::cursor_at); [`owned`](Self::owned) gives it a share in the table.
+/// A position in a table that moves in both directions. Made by
+/// [`cursor`](crate::TableReader::cursor) and [`cursor_at`](crate::TableReader::cursor_at);
+/// [`owned`](Self::owned) gives it a share in the table.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -40,8 +41,8 @@ use crate::tombstone::live::{CoveringRun, Question};
 /// # Ok(()) }
 /// ```
 ///
-/// Every move verifies the entry that it leads to and returns it. [`entry`](Self::entry) verifies the entry under the
-/// cursor once more.
+/// Every move verifies the entry that it leads to and returns it. [`entry`](Self::entry) verifies
+/// the entry under the cursor once more.
 #[must_use]
 pub struct Cursor<H: Handle, L: Visibility = Raw> {
     handle: H,
@@ -64,10 +65,15 @@ pub type OwnedCursor<L = Raw> = Cursor<Owned, L>;
 
 impl<H: Handle, L: Visibility> Cursor<H, L> {
     pub(crate) fn new(handle: H, visible: Visible) -> Self {
-        Cursor { handle, walk: Walk::new(visible, scan_bounds(&..)), shows: PhantomData }
+        Cursor {
+            handle,
+            walk: Walk::new(visible, scan_bounds(&..)),
+            shows: PhantomData,
+        }
     }
 
-    /// This cursor, restricted to user keys in `range` and not positioned. An inverted range is empty.
+    /// This cursor, restricted to user keys in `range` and not positioned. An inverted range is
+    /// empty.
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -85,8 +91,8 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         self
     }
 
-    /// Replaces the bounds, or the prefix; see [`with_bounds`](Self::with_bounds). The cursor is not positioned
-    /// afterwards.
+    /// Replaces the bounds, or the prefix; see [`with_bounds`](Self::with_bounds). The cursor is
+    /// not positioned afterwards.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -105,13 +111,13 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         self.walk.set_bounds(scan_bounds(&range));
     }
 
-    /// This cursor in prefix mode: restricted to user keys that start with `prefix`, instead of any bounds, and not
-    /// positioned. If the table has a prefix filter, a seek asks it first, and finds no entry if the filter says that
-    /// no key has the prefix.
+    /// This cursor in prefix mode: restricted to user keys that start with `prefix`, instead of any
+    /// bounds, and not positioned. If the table has a prefix filter, a seek asks it first, and
+    /// finds no entry if the filter says that no key has the prefix.
     ///
-    /// In the order of the bytes ([`KeyOrder::Bytes`](crate::KeyOrder::Bytes)) these keys are adjacent,
-    /// and a move visits no others. In any other order they may be anywhere, and a move passes the other keys,
-    /// O(entries passed).
+    /// In the order of the bytes ([`KeyOrder::Bytes`](crate::KeyOrder::Bytes)) these keys are
+    /// adjacent, and a move visits no others. In any other order they may be anywhere, and a move
+    /// passes the other keys, O(entries passed).
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, MemTableOptions};
@@ -132,14 +138,16 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         self
     }
 
-    /// Replaces the prefix, or the bounds; see [`with_prefix`](Self::with_prefix). The cursor is not positioned
-    /// afterwards.
+    /// Replaces the prefix, or the bounds; see [`with_prefix`](Self::with_prefix). The cursor is
+    /// not positioned afterwards.
     pub fn set_prefix(&mut self, prefix: impl AsRef<[u8]>) {
-        self.walk.set_prefix(&self.handle.core().comparator, prefix.as_ref());
+        self.walk
+            .set_prefix(&self.handle.core().comparator, prefix.as_ref());
     }
 
-    /// The error of the last seek or step, until the next move. `Ok` if the cursor is on an entry, past an end, or
-    /// was not moved yet. Meant for wrappers whose own moves return nothing, such as RocksDB's iterators.
+    /// The error of the last seek or step, until the next move. `Ok` if the cursor is on an entry,
+    /// past an end, or was not moved yet. Meant for wrappers whose own moves return nothing, such
+    /// as RocksDB's iterators.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -174,10 +182,11 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         self.walk.is_valid()
     }
 
-    /// The number of stored entries that this cursor has looked at and not shown since it was made, in both directions:
-    /// entries that are too new, deleted or covered, older versions of a key, and entries that others replaced. What a
-    /// search leads past is not looked at. The difference between two calls tells how much the moves between them had to
-    /// pass, by which an engine may decide to flush a table full of deletes. O(1).
+    /// The number of stored entries that this cursor has looked at and not shown since it was made,
+    /// in both directions: entries that are too new, deleted or covered, older versions of a key,
+    /// and entries that others replaced. What a search leads past is not looked at. The difference
+    /// between two calls tells how much the moves between them had to pass, by which an engine may
+    /// decide to flush a table full of deletes. O(1).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -197,7 +206,8 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
 
     /// The entry under the cursor, verified now; `None` if the cursor is not on an entry.
     ///
-    /// A move verifies and returns the entry that it leads to, so a loop over moves need not call this.
+    /// A move verifies and returns the entry that it leads to, so a loop over moves need not call
+    /// this.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -210,8 +220,8 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if the entry under the cursor was damaged meanwhile. The cursor stays there, and the next step
-    /// goes on along the entry's links.
+    /// `Corruption` if the entry under the cursor was damaged meanwhile. The cursor stays there,
+    /// and the next step goes on along the entry's links.
     #[inline]
     pub fn entry(&self) -> Result<Option<Entry<'_>>> {
         self.walk.entry(self.handle.core())
@@ -230,7 +240,8 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if damage hides the place; the next step goes on at the other side of the damage.
+    /// `Corruption` if damage hides the place; the next step goes on at the other side of the
+    /// damage.
     #[inline]
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry<'_>>> {
         self.seek_version(key, SequenceNumber::MAX)
@@ -256,7 +267,8 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
         key: impl AsRef<[u8]>,
         sequence: SequenceNumber,
     ) -> Result<Option<Entry<'_>>> {
-        self.walk.seek_version(self.handle.core(), key.as_ref(), sequence)
+        self.walk
+            .seek_version(self.handle.core(), key.as_ref(), sequence)
     }
 
     /// Goes to the last entry shown whose user key is `key` or before it, and returns it.
@@ -276,7 +288,11 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     #[inline]
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Entry<'_>>> {
         let core = self.handle.core();
-        self.walk.go_to(core, Direction::Backward, &Target::behind_key(&core.comparator, key.as_ref()))
+        self.walk.go_to(
+            core,
+            Direction::Backward,
+            &Target::behind_key(&core.comparator, key.as_ref()),
+        )
     }
 
     /// Goes to the last entry shown whose user key is before `key`, and returns it.
@@ -315,7 +331,8 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// # Errors
     /// Those of [`seek`](Self::seek).
     pub fn first(&mut self) -> Result<Option<Entry<'_>>> {
-        self.walk.begin(self.handle.core(), Direction::Forward, None)
+        self.walk
+            .begin(self.handle.core(), Direction::Forward, None)
     }
 
     /// Goes to the last entry shown, and returns it.
@@ -332,7 +349,8 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     /// # Errors
     /// Those of [`seek`](Self::seek).
     pub fn last(&mut self) -> Result<Option<Entry<'_>>> {
-        self.walk.begin(self.handle.core(), Direction::Backward, None)
+        self.walk
+            .begin(self.handle.core(), Direction::Backward, None)
     }
 
     /// Goes to the next entry shown, and returns it.
@@ -352,7 +370,10 @@ impl<H: Handle, L: Visibility> Cursor<H, L> {
     ///
     /// # Errors
     /// `Corruption` if damage hides the next entry; the next step goes on after the damage.
-    #[expect(clippy::should_implement_trait, reason = "a cursor moves both ways and is no iterator")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a cursor moves both ways and is no iterator"
+    )]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
         self.walk.step(self.handle.core(), Direction::Forward)
@@ -393,7 +414,11 @@ impl<'t, L: Visibility> Cursor<Borrowed<'t>, L> {
     /// # Ok::<(), paranoid_memtable::Error>(())
     /// ```
     pub fn owned(self) -> OwnedCursor<L> {
-        Cursor { handle: Owned(Arc::clone(self.handle.0)), walk: self.walk, shows: self.shows }
+        Cursor {
+            handle: Owned(Arc::clone(self.handle.0)),
+            walk: self.walk,
+            shows: self.shows,
+        }
     }
 
     /// The entry under the cursor, verified now, with the lifetime of the table's borrow.
@@ -420,7 +445,8 @@ impl<'t, L: Visibility> Cursor<Borrowed<'t>, L> {
 
 impl<H: Handle> Cursor<H, AtSnapshot> {
     /// The merge operands of the key under the cursor, newest first, and their base, as
-    /// [`get`](crate::TableReader::get) returns them; `None` if the cursor is not on a merge operand.
+    /// [`get`](crate::TableReader::get) returns them; `None` if the cursor is not on a merge
+    /// operand.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -438,8 +464,8 @@ impl<H: Handle> Cursor<H, AtSnapshot> {
     /// ```
     ///
     /// # Errors
-    /// `Corruption` if the entry under the cursor was damaged meanwhile, or if damage could change the base of the
-    /// operands.
+    /// `Corruption` if the entry under the cursor was damaged meanwhile, or if damage could change
+    /// the base of the operands.
     pub fn operands(&self) -> Result<Option<Operands<'_>>> {
         self.walk.operands(self.handle.core())
     }
@@ -468,7 +494,8 @@ impl<H: Handle> Cursor<H, AtSnapshot> {
 /// # Ok::<(), paranoid_memtable::Error>(())
 /// ```
 pub trait Handle {
-    /// What a range yields as an iterator: an [`Entry`], or [`EntryBytes`], which outlive the range.
+    /// What a range yields as an iterator: an [`Entry`], or [`EntryBytes`], which outlive the
+    /// range.
     type Item;
 
     /// The table. Its type is private, so no other crate implements this trait.
@@ -497,7 +524,8 @@ pub trait Handle {
 #[derive(Debug, Clone, Copy)]
 pub struct Borrowed<'t>(pub(crate) &'t Arc<Core>);
 
-/// How an owned cursor or range holds its table: it shares ownership, so the table's memory stays as long as the cursor does.
+/// How an owned cursor or range holds its table: it shares ownership, so the table's memory stays
+/// as long as the cursor does.
 ///
 /// ```
 /// use paranoid_memtable::MemTable;
@@ -546,8 +574,9 @@ impl Handle for Owned {
     }
 }
 
-// The range tombstones of a table as fragments. Each tombstone is read from its list and copied, and the copy is
-// verified. A frozen table keeps the fragments of a snapshot that sees every tombstone; they are copied and verified.
+// The range tombstones of a table as fragments. Each tombstone is read from its list and copied,
+// and the copy is verified. A frozen table keeps the fragments of a snapshot that sees every
+// tombstone; they are copied and verified.
 //
 // ```text
 //   list        [a, g) @ 3   [c, k) @ 7   [m, p) @ 9
@@ -566,8 +595,10 @@ pub(crate) fn each_tombstone(
     while let Some(entry) = next {
         next = next_of(&search, entry.offset())?;
         copy_verified(&entry, search.view.width, &mut end)?;
-        // The table accepts only tombstones whose start is before their end, so a key was damaged or the comparator changed.
-        let is_behind = |next: Verified<'_>| core.comparator.compare(entry.key(), next.key()).is_gt();
+        // The table accepts only tombstones whose start is before their end, so a key was damaged
+        // or the comparator changed.
+        let is_behind =
+            |next: Verified<'_>| core.comparator.compare(entry.key(), next.key()).is_gt();
         if core.comparator.compare(entry.key(), &end).is_ge() || next.is_some_and(is_behind) {
             return Err(misplaced(entry.offset(), entry.node().sequence()).into());
         }
@@ -584,7 +615,9 @@ pub(crate) fn range_tombstones(core: &Core, snapshot: SequenceNumber) -> Result<
     let mut fragmenter = Fragmenter::under(core.comparator.clone()).with_snapshots(&[]);
     each_tombstone(core, |entry, end, _| match entry.node().sequence() {
         // A tombstone with sequence number 0 deletes nothing.
-        sequence if (1..=snapshot).contains(&sequence) => fragmenter.add(entry.key(), end, sequence),
+        sequence if (1..=snapshot).contains(&sequence) => {
+            fragmenter.add(entry.key(), end, sequence)
+        }
         _ => Ok(()),
     })?;
     Ok(fragmenter.finish())
@@ -592,16 +625,22 @@ pub(crate) fn range_tombstones(core: &Core, snapshot: SequenceNumber) -> Result<
 
 /// The entry after `at`, for passes that stop at the first gap.
 #[inline]
-pub(crate) fn next_of<'a>(search: &Search<'a>, at: u32) -> Result<Option<Verified<'a>>, Corruption> {
+pub(crate) fn next_of<'a>(
+    search: &Search<'a>,
+    at: u32,
+) -> Result<Option<Verified<'a>>, Corruption> {
     let next = search.next(at).map_err(|gap| gap.corruption)?;
     // A step that stays in place would never end.
     match next {
-        Some(entry) if entry.offset() == at => Err(Corruption::new(Place::Order, bytes_of(at), 0, 0)),
+        Some(entry) if entry.offset() == at => {
+            Err(Corruption::new(Place::Order, bytes_of(at), 0, 0))
+        }
         next => Ok(next),
     }
 }
 
-// Sorted sources: what a merging cursor of an engine merges. A table is such a source, and an engine's files can be.
+// Sorted sources: what a merging cursor of an engine merges. A table is such a source, and an
+// engine's files can be.
 //
 // ```text
 //   a@9  a@4  b@7  d@2  d@1        user keys ascend, the versions of each descend
@@ -639,11 +678,12 @@ pub struct SourceKey<'s> {
 pub struct Cover<'s> {
     /// Its sequence number.
     pub sequence: SequenceNumber,
-    /// If known, keys around the one that was asked for, start to end (exclusive), which tombstones of this number or
-    /// newer ones of the same source cover as well. A cursor passes them in older sources by one seek.
+    /// If known, keys around the one that was asked for, start to end (exclusive), which tombstones
+    /// of this number or newer ones of the same source cover as well. A cursor passes them in older
+    /// sources by one seek.
     pub span: Option<(&'s [u8], &'s [u8])>,
-    /// Whether every visible entry of this source in the span is older than the tombstone, so that a cursor passes them by a seek, too.
-    /// `false` if that is not known.
+    /// Whether every visible entry of this source in the span is older than the tombstone, so that
+    /// a cursor passes them by a seek, too. `false` if that is not known.
     pub hides_own: bool,
 }
 
@@ -672,8 +712,8 @@ pub enum SourceMove<'k> {
     Next,
     /// To the entry before.
     Prev,
-    /// To the first entry at or after a key and a sequence number: the newest version of the key up to that number, or else the
-    /// newest one of the next key.
+    /// To the first entry at or after a key and a sequence number: the newest version of the key up
+    /// to that number, or else the newest one of the next key.
     Seek(&'k [u8], SequenceNumber),
     /// To the last entry whose user key is this one or before it.
     SeekForPrev(&'k [u8]),
@@ -681,12 +721,14 @@ pub enum SourceMove<'k> {
     SeekBefore(&'k [u8]),
 }
 
-/// A sorted source of entries: a table, a table file, all files of a level. User keys ascend, the versions of a key descend. The merging
-/// cursor and the compactions of `paranoid-set` merge such sources, and `paranoid-sst` has one of a table file.
+/// A sorted source of entries: a table, a table file, all files of a level. User keys ascend, the
+/// versions of a key descend. The merging cursor and the compactions of `paranoid-set` merge such
+/// sources, and `paranoid-sst` has one of a table file.
 ///
-/// A move that fails returns its error once; the next one goes on at the other side of what could not be read, or stands
-/// past the end if nothing is known to be there. A step leads strictly on, a seek never to the wrong side of its key: the merging cursor
-/// and the compactions check that, and return `InvalidArgument` with the place of a source that does not.
+/// A move that fails returns its error once; the next one goes on at the other side of what could
+/// not be read, or stands past the end if nothing is known to be there. A step leads strictly on, a
+/// seek never to the wrong side of its key: the merging cursor and the compactions check that, and
+/// return `InvalidArgument` with the place of a source that does not.
 ///
 /// ```
 /// use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};
@@ -731,25 +773,30 @@ pub trait SortedSource: Send {
     /// What could not be read.
     fn go(&mut self, to: SourceMove<'_>) -> Result<Option<SourceKey<'_>>>;
 
-    /// Clears the buffer and copies the value of the entry into it on which the source stands; the copy is verified.
-    /// Called only while it stands on one.
+    /// Clears the buffer and copies the value of the entry into it on which the source stands; the
+    /// copy is verified. Called only while it stands on one.
     ///
     /// # Errors
     /// What could not be read.
     fn value_into(&self, value: &mut Vec<u8>) -> Result<()>;
 
-    /// Passes start, end and sequence number of every range tombstone to `take`, in any order. The source stands where it stood.
+    /// Passes start, end and sequence number of every range tombstone to `take`, in any order. The
+    /// source stands where it stood.
     ///
     /// # Errors
     /// What could not be read, and errors of `take`.
-    #[expect(clippy::type_complexity, reason = "a name for it would be one more to be known")]
+    #[expect(
+        clippy::type_complexity,
+        reason = "a name for it would be one more to be known"
+    )]
     fn range_tombstones(
         &mut self,
         take: &mut dyn FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
     ) -> Result<()>;
 
-    /// The newest range tombstone up to `snapshot` that covers `key` in this order of keys. The answer does not depend on where the
-    /// source stands. O(range tombstones), unless a source has its own.
+    /// The newest range tombstone up to `snapshot` that covers `key` in this order of keys. The
+    /// answer does not depend on where the source stands. O(range tombstones), unless a source has
+    /// its own.
     ///
     /// # Errors
     /// What could not be read.
@@ -765,7 +812,11 @@ pub trait SortedSource: Send {
             newest = newest.max((covers && sequence <= snapshot).then_some(sequence));
             Ok(())
         })?;
-        Ok(newest.map(|sequence| Cover { sequence, span: None, hides_own: false }))
+        Ok(newest.map(|sequence| Cover {
+            sequence,
+            span: None,
+            hides_own: false,
+        }))
     }
 
     /// Whether there may be versions of `key`: what a filter says. Point reads ask it first.
@@ -778,7 +829,8 @@ pub trait SortedSource: Send {
     }
 }
 
-/// All versions of a table as a source. Whether a key is covered, and how far, is asked of the table's index.
+/// All versions of a table as a source. Whether a key is covered, and how far, is asked of the
+/// table's index.
 pub(crate) struct TableSource {
     cursor: OwnedCursor,
     /// The interval of the tombstone that was asked for last.
@@ -787,7 +839,10 @@ pub(crate) struct TableSource {
 
 impl TableSource {
     pub(crate) fn new(cursor: OwnedCursor) -> Self {
-        TableSource { cursor, run: CoveringRun::default() }
+        TableSource {
+            cursor,
+            run: CoveringRun::default(),
+        }
     }
 }
 
@@ -806,12 +861,18 @@ impl SortedSource for TableSource {
             Some(entry) => (entry.user_key(), entry.sequence(), entry.kind()),
             None => return Ok(None),
         };
-        Ok(Some(SourceKey { user_key, sequence, kind }))
+        Ok(Some(SourceKey {
+            user_key,
+            sequence,
+            kind,
+        }))
     }
 
     fn value_into(&self, value: &mut Vec<u8>) -> Result<()> {
         value.clear();
-        self.cursor.entry()?.map_or(Ok(()), |entry| entry.value_into(value))
+        self.cursor
+            .entry()?
+            .map_or(Ok(()), |entry| entry.value_into(value))
     }
 
     fn range_tombstones(
@@ -819,7 +880,9 @@ impl SortedSource for TableSource {
         take: &mut dyn FnMut(&[u8], &[u8], SequenceNumber) -> Result<()>,
     ) -> Result<()> {
         let core = &self.cursor.handle.0;
-        each_tombstone(core, |entry, end, _| take(entry.key(), end, entry.node().sequence()))
+        each_tombstone(core, |entry, end, _| {
+            take(entry.key(), end, entry.node().sequence())
+        })
     }
 
     fn cover(
@@ -830,7 +893,9 @@ impl SortedSource for TableSource {
     ) -> Result<Option<Cover<'_>>> {
         let core = &self.cursor.handle.0;
         let question = Question::new(key, snapshot);
-        let covering = core.tombstones.covering_run(core.ground(), question, &mut self.run)?;
+        let covering = core
+            .tombstones
+            .covering_run(core.ground(), question, &mut self.run)?;
         Ok(covering.map(|sequence| Cover {
             sequence,
             span: (!self.run.is_empty()).then_some((&self.run.start, &self.run.end)),

@@ -7,11 +7,13 @@
 //!               <---- b@7 <----- from              Keys: from the first version of a key to the key before it,
 //!                     ----> ---->                  and to that key's first version; Versions: through the others
 //! ```
-//! * RANGE-1: each end keeps a position in its own memory: how far it has come, over entries and gaps, or where a
-//!   seek put it. An end stops at the position of the other end, whatever is there.
+//! * RANGE-1: each end keeps a position in its own memory: how far it has come, over entries and
+//!   gaps, or where a seek put it. An end stops at the position of the other end, whatever is
+//!   there.
 //! * RANGE-2: a gap is reported by the end that reaches it first.
-//! * RANGE-3: the order of a descending range is keys descending, and the newest version of each key first; its back goes
-//!   through that order the other way. An end never goes to a key that is not beyond its last one.
+//! * RANGE-3: the order of a descending range is keys descending, and the newest version of each
+//!   key first; its back goes through that order the other way. An end never goes to a key that is
+//!   not beyond its last one.
 //!
 //! One thread at a time moves a range; tables may be written meanwhile.
 
@@ -31,14 +33,15 @@ use crate::memtable::scan::cursor::{Borrowed, Handle, Owned};
 use crate::memtable::scan::visibility::{Raw, StepLimit, Visibility, Visible};
 use crate::memtable::scan::walk::{State, Walk};
 
-/// A range of entries, iterated from both ends. A damaged place is reported once, by the end that reaches it first,
-/// which then goes on after it. Made by [`range`](crate::TableReader::range), [`range_at`](crate::TableReader::range_at)
-/// and [`versions`](crate::TableReader::versions); [`owned`](Self::owned) gives it a share in the table, and
-/// [`descending`](Self::descending) turns the order of keys around.
+/// A range of entries, iterated from both ends. A damaged place is reported once, by the end that
+/// reaches it first, which then goes on after it. Made by [`range`](crate::TableReader::range),
+/// [`range_at`](crate::TableReader::range_at) and [`versions`](crate::TableReader::versions);
+/// [`owned`](Self::owned) gives it a share in the table, and [`descending`](Self::descending) turns
+/// the order of keys around.
 ///
-/// A range that borrows its table is an iterator over entries. One that has a share in the table lends them, by
-/// [`next_entry`](Self::next_entry) and [`next_back_entry`](Self::next_back_entry), and is an iterator over verified
-/// copies of them.
+/// A range that borrows its table is an iterator over entries. One that has a share in the table
+/// lends them, by [`next_entry`](Self::next_entry) and [`next_back_entry`](Self::next_back_entry),
+/// and is an iterator over verified copies of them.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, OwnedRange};
@@ -80,7 +83,8 @@ pub(crate) struct Ends {
     pub(crate) back: RangeEnd,
     /// The way that keys go in the range's order.
     keys: Direction,
-    /// Whether the ends have met, or one has reached the other side of the range, since the last seek.
+    /// Whether the ends have met, or one has reached the other side of the range, since the last
+    /// seek.
     is_over: bool,
 }
 
@@ -88,13 +92,15 @@ pub(crate) struct Ends {
 pub(crate) struct RangeEnd {
     pub(crate) walk: Walk,
     state: End,
-    /// How far it has come (RANGE-1), in the order of the range. Where keys ascend it is unknown until the other end
-    /// moves, except after a seek.
+    /// How far it has come (RANGE-1), in the order of the range. Where keys ascend it is unknown
+    /// until the other end moves, except after a seek.
     place: Option<ScanBound>,
-    /// Of a descending range: from where the walk leaves the key whose versions it shows: that key's last stored version in
-    /// the direction of keys, or the gap behind it. Unknown after a seek.
+    /// Of a descending range: from where the walk leaves the key whose versions it shows: that
+    /// key's last stored version in the direction of keys, or the gap behind it. Unknown after a
+    /// seek.
     edge: Option<State>,
-    /// Of a descending range: the sides of the gaps that were reported last: two may lie around one key.
+    /// Of a descending range: the sides of the gaps that were reported last: two may lie around one
+    /// key.
     reported: [Option<(u32, u32)>; 2],
     limit: StepLimit,
 }
@@ -117,10 +123,18 @@ enum End {
 impl RangeEnd {
     fn new(walk: Walk) -> Self {
         let limit = StepLimit::default();
-        RangeEnd { walk, state: End::Fresh, place: None, edge: None, reported: [None; 2], limit }
+        RangeEnd {
+            walk,
+            state: End::Fresh,
+            place: None,
+            edge: None,
+            reported: [None; 2],
+            limit,
+        }
     }
 
-    /// Takes one step; the first one goes to the beginning of this end. Not called once the range is over.
+    /// Takes one step; the first one goes to the beginning of this end. Not called once the range
+    /// is over.
     #[inline(always)]
     fn advance<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
         if self.state == End::Moving {
@@ -144,19 +158,38 @@ impl RangeEnd {
         Ok(())
     }
 
-    /// Where what an error hides begins: at the near side of the gap, or already with the entry there. Going back, damage
-    /// before an entry hides it as well, unless that was shown before or the other end has reported the gap.
+    /// Where what an error hides begins: at the near side of the gap, or already with the entry
+    /// there. Going back, damage before an entry hides it as well, unless that was shown before or
+    /// the other end has reported the gap.
     #[cold]
-    fn error_begins(&self, comparator: &KeyComparator, way: Direction, other: &Walk) -> Option<ScanBound> {
-        let near = self.walk.gap().and_then(|reported| reported.side(way.opposite()));
-        let Some(near) = near else { return self.place.clone() };
-        // A walk that stands on the damage names another near side than one that comes to it from the other end.
+    fn error_begins(
+        &self,
+        comparator: &KeyComparator,
+        way: Direction,
+        other: &Walk,
+    ) -> Option<ScanBound> {
+        let near = self
+            .walk
+            .gap()
+            .and_then(|reported| reported.side(way.opposite()));
+        let Some(near) = near else {
+            return self.place.clone();
+        };
+        // A walk that stands on the damage names another near side than one that comes to it from
+        // the other end.
         let after = |walk: &Walk| walk.gap().map(|reported| reported.gap.after);
         let entry = near.across();
-        let begun = self.place.as_ref().unwrap_or(self.walk.scope.bounds.end(way.opposite()));
+        let begun = self
+            .place
+            .as_ref()
+            .unwrap_or(self.walk.scope.bounds.end(way.opposite()));
         let is_new = entry.order(comparator, begun).is_le();
         let hides = way == Direction::Backward && is_new && after(&self.walk) != after(other);
-        Some(if hides && entry.order(comparator, near).is_gt() { entry } else { near.clone() })
+        Some(if hides && entry.order(comparator, near).is_gt() {
+            entry
+        } else {
+            near.clone()
+        })
     }
 
     /// Undoes a move that led beyond the other end. Its result is neither shown nor reported.
@@ -169,13 +202,18 @@ impl RangeEnd {
     /// Begins anew, at the end of the range or at a place.
     fn reset(&mut self, place: Option<ScanBound>) {
         self.walk.leave();
-        self.state = if place.is_some() { End::Sought } else { End::Fresh };
+        self.state = if place.is_some() {
+            End::Sought
+        } else {
+            End::Fresh
+        };
         (self.place, self.edge, self.reported) = (place, None, [None; 2]);
         self.limit = StepLimit::default();
     }
 }
 
-/// Steps of an end of a descending range: its keys go one way through the table, the versions of each key the other way.
+/// Steps of an end of a descending range: its keys go one way through the table, the versions of
+/// each key the other way.
 impl RangeEnd {
     /// Takes one step, past gaps that the other end has reported.
     fn advance_by_keys<'a>(
@@ -185,7 +223,9 @@ impl RangeEnd {
         known: [Option<(u32, u32)>; 2],
     ) -> Result<Option<Entry<'a>>> {
         loop {
-            self.limit.count(core).or_else(|corruption| self.walk.fail(corruption))?;
+            self.limit
+                .count(core)
+                .or_else(|corruption| self.walk.fail(corruption))?;
             match self.turn(core, keys) {
                 Ok(ControlFlow::Break(entry)) => return Ok(entry),
                 Ok(ControlFlow::Continue(())) => {}
@@ -222,29 +262,51 @@ impl RangeEnd {
     }
 
     /// Handles a step among versions: it led to another one of the key, or the key is done.
-    fn come_to_version<'a>(&mut self, core: &'a Core, keys: Direction, entry: Option<Entry<'a>>) -> Turn<'a> {
+    fn come_to_version<'a>(
+        &mut self,
+        core: &'a Core,
+        keys: Direction,
+        entry: Option<Entry<'a>>,
+    ) -> Turn<'a> {
         let key = self.key();
         let is_same = |entry: &Entry<'_>, key| core.comparator.are_equal(entry.user_key(), key);
         if let Some(entry) = entry.filter(|entry| key.is_some_and(|key| is_same(entry, key))) {
             return Ok(ControlFlow::Break(Some(entry)));
         }
-        let Some(edge) = self.edge.take() else { return self.begin_beside_key(core, keys, keys) };
+        let Some(edge) = self.edge.take() else {
+            return self.begin_beside_key(core, keys, keys);
+        };
         (self.state, self.walk.state) = (End::Keys, edge);
         Ok(ControlFlow::Continue(()))
     }
 
     /// Begins on one side of the key that the end has come to, and goes to a key from there.
-    fn begin_beside_key<'a>(&mut self, core: &'a Core, keys: Direction, side: Direction) -> Turn<'a> {
+    fn begin_beside_key<'a>(
+        &mut self,
+        core: &'a Core,
+        keys: Direction,
+        side: Direction,
+    ) -> Turn<'a> {
         self.state = End::Keys;
         let from = self.key().map(|key| ScanBound::beside_key(side, key));
         let entry = self.walk.begin(core, keys, from.as_ref())?;
         self.come_to_key(core, keys, entry)
     }
 
-    /// Handles a step to another key: goes on to the version with which the range begins to show that key.
-    fn come_to_key<'a>(&mut self, core: &'a Core, keys: Direction, entry: Option<Entry<'a>>) -> Turn<'a> {
-        let Some(entry) = entry else { return Ok(ControlFlow::Break(None)) };
-        let order = self.key().map(|key| core.comparator.compare(entry.user_key(), key));
+    /// Handles a step to another key: goes on to the version with which the range begins to show
+    /// that key.
+    fn come_to_key<'a>(
+        &mut self,
+        core: &'a Core,
+        keys: Direction,
+        entry: Option<Entry<'a>>,
+    ) -> Turn<'a> {
+        let Some(entry) = entry else {
+            return Ok(ControlFlow::Break(None));
+        };
+        let order = self
+            .key()
+            .map(|key| core.comparator.compare(entry.user_key(), key));
         let is_known = order.is_some_and(Ordering::is_eq);
         // A version of the last key was inserted meanwhile.
         if is_known && !self.is_before_key(keys) {
@@ -258,7 +320,9 @@ impl RangeEnd {
         self.state = End::Versions;
         let first = self.walk.go_to_last_version(core, keys, entry);
         self.edge = Some(self.walk.state.clone());
-        Ok(first?.map_or(ControlFlow::Continue(()), |entry| ControlFlow::Break(Some(entry))))
+        Ok(first?.map_or(ControlFlow::Continue(()), |entry| {
+            ControlFlow::Break(Some(entry))
+        }))
     }
 
     /// The key that the end has come to.
@@ -268,12 +332,16 @@ impl RangeEnd {
 
     /// Whether the end has shown no version of the key that it has come to.
     fn is_before_key(&self, keys: Direction) -> bool {
-        self.place.as_ref().is_none_or(|place| place.is_beside_key(keys))
+        self.place
+            .as_ref()
+            .is_none_or(|place| place.is_beside_key(keys))
     }
 
     /// The sides of the gap that the walk is in.
     fn sides(&self) -> Option<(u32, u32)> {
-        self.walk.gap().map(|reported| (reported.gap.before, reported.gap.after))
+        self.walk
+            .gap()
+            .map(|reported| (reported.gap.before, reported.gap.after))
     }
 
     /// Whether the gap of the walk was reported already (RANGE-2).
@@ -289,7 +357,12 @@ type Turn<'a> = Result<ControlFlow<Option<Entry<'a>>>>;
 impl Ends {
     fn new(visible: Visible, keys: Direction, bounds: ScanBounds) -> Self {
         let end = |bounds| RangeEnd::new(Walk::new(visible, bounds));
-        Ends { front: end(bounds.clone()), back: end(bounds), keys, is_over: false }
+        Ends {
+            front: end(bounds.clone()),
+            back: end(bounds),
+            keys,
+            is_over: false,
+        }
     }
 
     /// The end that moves in this direction, and the other one.
@@ -313,7 +386,8 @@ impl Ends {
         self.step(core, Direction::Backward)
     }
 
-    /// Takes a step of one end. While the other end has not moved, most steps are fast ones of its walk.
+    /// Takes a step of one end. While the other end has not moved, most steps are fast ones of its
+    /// walk.
     #[inline(always)]
     fn step<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Result<Entry<'a>>> {
         let (moving, other) = self.moving_and_other(way);
@@ -344,8 +418,9 @@ impl Ends {
             moving.place = None;
             return self.finish_alone(way, moved);
         }
-        if let Err(corruption) =
-            moving.note_place(core, way).and_then(|()| other.note_place(core, way.opposite()))
+        if let Err(corruption) = moving
+            .note_place(core, way)
+            .and_then(|()| other.note_place(core, way.opposite()))
         {
             let failed = moving.walk.fail(corruption);
             self.is_over = true;
@@ -370,8 +445,8 @@ impl Ends {
         moved.transpose()
     }
 
-    /// Handles the result of a move when both ends have moved: it is shown or reported if it is before the position
-    /// of the other end (RANGE-1, RANGE-2).
+    /// Handles the result of a move when both ends have moved: it is shown or reported if it is
+    /// before the position of the other end (RANGE-1, RANGE-2).
     #[inline(never)]
     fn meet<'a>(
         &mut self,
@@ -385,7 +460,9 @@ impl Ends {
             (Ok(None), _) => false,
             (Ok(Some(entry)), Some(limit)) => {
                 let is_turned = keys == Direction::Backward
-                    && limit.key().is_some_and(|key| !comparator.are_equal(entry.user_key(), key));
+                    && limit
+                        .key()
+                        .is_some_and(|key| !comparator.are_equal(entry.user_key(), key));
                 let is_before = entry.is_before(comparator, &limit.target(comparator)) != is_turned;
                 is_before == (way == Direction::Forward)
             }
@@ -408,9 +485,12 @@ impl Ends {
         }
         match &moved {
             Ok(entry) => {
-                moving.place = entry.map(|entry| moving.walk.passed(way, entry.user_key(), entry.sequence()))
+                moving.place =
+                    entry.map(|entry| moving.walk.passed(way, entry.user_key(), entry.sequence()))
             }
-            Err(_) if keys == Direction::Forward => moving.place = moving.walk.progress(core, way).ok(),
+            Err(_) if keys == Direction::Forward => {
+                moving.place = moving.walk.progress(core, way).ok()
+            }
             Err(_) => {}
         }
         moved.transpose()
@@ -431,13 +511,19 @@ impl Ends {
 impl<H: Handle, L: Visibility> Range<H, L> {
     /// A range between two bounds; an inverted one is empty.
     pub(crate) fn new(handle: H, visible: Visible, bounds: ScanBounds) -> Self {
-        Range { handle, ends: Ends::new(visible, Direction::Forward, bounds), shows: PhantomData }
+        Range {
+            handle,
+            ends: Ends::new(visible, Direction::Forward, bounds),
+            shows: PhantomData,
+        }
     }
 
-    /// This range with keys descending and the newest version of each key first. Both ends are restarted. What a
-    /// snapshot sees of a key is one version, so [`rev`](Iterator::rev) has that order too, in fewer steps.
+    /// This range with keys descending and the newest version of each key first. Both ends are
+    /// restarted. What a snapshot sees of a key is one version, so [`rev`](Iterator::rev) has that
+    /// order too, in fewer steps.
     ///
-    /// A gap among the versions of a key is reported before the key, and versions beyond the gap are left out.
+    /// A gap among the versions of a key is reported before the key, and versions beyond the gap
+    /// are left out.
     ///
     /// ```
     /// use paranoid_memtable::{Error, MemTable};
@@ -483,7 +569,8 @@ impl<H: Handle, L: Visibility> Range<H, L> {
         self.ends.next(self.handle.core()).transpose()
     }
 
-    /// The next entry from the back, borrowed until the next call; see [`next_entry`](Self::next_entry).
+    /// The next entry from the back, borrowed until the next call; see
+    /// [`next_entry`](Self::next_entry).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -505,9 +592,9 @@ impl<H: Handle, L: Visibility> Range<H, L> {
         self.ends.next_back(self.handle.core()).transpose()
     }
 
-    /// Moves the front, forward or backward, so that its next entry is the first one of the range whose user key is
-    /// at or after `key`, in the order of the range, if the back has not passed it. Reads nothing before the next step. A range at its end goes
-    /// on from there, too.
+    /// Moves the front, forward or backward, so that its next entry is the first one of the range
+    /// whose user key is at or after `key`, in the order of the range, if the back has not passed
+    /// it. Reads nothing before the next step. A range at its end goes on from there, too.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -524,11 +611,15 @@ impl<H: Handle, L: Visibility> Range<H, L> {
     /// # Ok(()) }
     /// ```
     pub fn seek(&mut self, key: impl AsRef<[u8]>) {
-        self.ends.seek(Direction::Forward, ScanBound::beside_key(Direction::Backward, key.as_ref()));
+        self.ends.seek(
+            Direction::Forward,
+            ScanBound::beside_key(Direction::Backward, key.as_ref()),
+        );
     }
 
-    /// Moves the back so that its next entry is the last one of the range whose user key is at or before `key`, in the
-    /// order of the range, if the front has not passed it. Reads nothing before the next step; see [`seek`](Self::seek).
+    /// Moves the back so that its next entry is the last one of the range whose user key is at or
+    /// before `key`, in the order of the range, if the front has not passed it. Reads nothing
+    /// before the next step; see [`seek`](Self::seek).
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -542,7 +633,10 @@ impl<H: Handle, L: Visibility> Range<H, L> {
     /// # Ok(()) }
     /// ```
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) {
-        self.ends.seek(Direction::Backward, ScanBound::beside_key(Direction::Forward, key.as_ref()));
+        self.ends.seek(
+            Direction::Backward,
+            ScanBound::beside_key(Direction::Forward, key.as_ref()),
+        );
     }
 
     /// Replaces the bounds and restarts both ends.
@@ -586,9 +680,9 @@ impl<H: Handle> Range<H, Raw> {
         self.ends.seek(Direction::Forward, place);
     }
 
-    /// Replaces the bounds by positions (user key, sequence number) in the order of the table, where sequence numbers
-    /// descend within a key: `(k, u64::MAX)` is the first position of key k, and `(k, 0)` the last one. Restarts both
-    /// ends.
+    /// Replaces the bounds by positions (user key, sequence number) in the order of the table,
+    /// where sequence numbers descend within a key: `(k, u64::MAX)` is the first position of key k,
+    /// and `(k, 0)` the last one. Restarts both ends.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -603,13 +697,17 @@ impl<H: Handle> Range<H, Raw> {
     /// assert_eq!(found, [4, 3, 2]);
     /// # Ok(()) }
     /// ```
-    pub fn set_version_bounds<K: AsRef<[u8]>>(&mut self, range: impl RangeBounds<(K, SequenceNumber)>) {
+    pub fn set_version_bounds<K: AsRef<[u8]>>(
+        &mut self,
+        range: impl RangeBounds<(K, SequenceNumber)>,
+    ) {
         self.ends.restart(self.ends.keys, version_bounds(&range));
     }
 }
 
 impl<L: Visibility> Range<Borrowed<'_>, L> {
-    /// This range with a share in the table, from where it has come to: `'static`, `Send` and `Sync`.
+    /// This range with a share in the table, from where it has come to: `'static`, `Send` and
+    /// `Sync`.
     ///
     /// ```
     /// use paranoid_memtable::MemTable;
@@ -626,12 +724,16 @@ impl<L: Visibility> Range<Borrowed<'_>, L> {
     /// # Ok(()) }
     /// ```
     pub fn owned(self) -> OwnedRange<L> {
-        Range { handle: Owned(Arc::clone(self.handle.0)), ends: self.ends, shows: self.shows }
+        Range {
+            handle: Owned(Arc::clone(self.handle.0)),
+            ends: self.ends,
+            shows: self.shows,
+        }
     }
 }
 
-/// A range that borrows its table yields entries, one that owns a share yields copies of them, each verified after it was
-/// made.
+/// A range that borrows its table yields entries, one that owns a share yields copies of them, each
+/// verified after it was made.
 impl<H: Handle, L: Visibility> Iterator for Range<H, L> {
     type Item = Result<H::Item>;
 
@@ -652,7 +754,8 @@ impl<H: Handle, L: Visibility> DoubleEndedIterator for Range<H, L> {
 
 impl<H: Handle, L: Visibility> std::iter::FusedIterator for Range<H, L> {}
 
-// Estimates of the size of a range: counted if it is small, else computed from the towers of the list.
+// Estimates of the size of a range: counted if it is small, else computed from the towers of the
+// list.
 //
 // Any thread.
 
@@ -681,10 +784,20 @@ pub(crate) fn approximate_range_stats(
     core: &Core,
     ScanBounds { lower, upper }: ScanBounds,
 ) -> Result<RangeStats> {
-    let (from, to) = (lower.target(&core.comparator), upper.target(&core.comparator));
+    let (from, to) = (
+        lower.target(&core.comparator),
+        upper.target(&core.comparator),
+    );
     let totals = core.shards.totals();
     let search = core.point_search()?;
-    let entries = core.points.approximate_count(&search, &from, &to)?.min(totals.points());
-    let data_bytes = u128::from(entries) * u128::from(totals.data_bytes) / u128::from(totals.entries.max(1));
-    Ok(RangeStats { entries, data_bytes: u64::try_from(data_bytes).unwrap_or(u64::MAX) })
+    let entries = core
+        .points
+        .approximate_count(&search, &from, &to)?
+        .min(totals.points());
+    let data_bytes =
+        u128::from(entries) * u128::from(totals.data_bytes) / u128::from(totals.entries.max(1));
+    Ok(RangeStats {
+        entries,
+        data_bytes: u64::try_from(data_bytes).unwrap_or(u64::MAX),
+    })
 }

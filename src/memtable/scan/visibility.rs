@@ -5,17 +5,20 @@
 //!   raw         a@9  a@5  b@7d  c@4 c@2
 //!   snapshot 8       a@5        c@4              newest version <= 8 of each key that is not deleted
 //! ```
-//! * VISIBILITY-1: of entries with equal keys and sequence numbers (policy `Replace`) a raw scan shows the newest, in
-//!   both directions.
-//! * VISIBILITY-2: a gap may have held a newer version of the entry after it, or what replaced that entry. The entry
-//!   is shown if every damaged entry of the gap is proved to have another key (or, of equals, another sequence
-//!   number), as a point read does it; else it stays hidden, and the error that was reported stands for it.
-//! * VISIBILITY-3: a run of entries that are not shown takes a few steps and then one search to pass.
-//! * VISIBILITY-4: a step verifies again whatever it reads of the entry that it leaves. Whether two keys differ is
-//!   decided by their hashes, which the walk keeps in its own memory.
-//! * VISIBILITY-5: a walk ends even under a comparator that contradicts itself, because `StepLimit` bounds its steps.
-//! * VISIBILITY-6: a move counts the entries that it looks at and does not show in `hidden`. What a search leads past is
-//!   not looked at.
+//! * VISIBILITY-1: of entries with equal keys and sequence numbers (policy `Replace`) a raw scan
+//!   shows the newest, in both directions.
+//! * VISIBILITY-2: a gap may have held a newer version of the entry after it, or what replaced that
+//!   entry. The entry is shown if every damaged entry of the gap is proved to have another key (or,
+//!   of equals, another sequence number), as a point read does it; else it stays hidden, and the
+//!   error that was reported stands for it.
+//! * VISIBILITY-3: a run of entries that are not shown takes a few steps and then one search to
+//!   pass.
+//! * VISIBILITY-4: a step verifies again whatever it reads of the entry that it leaves. Whether two
+//!   keys differ is decided by their hashes, which the walk keeps in its own memory.
+//! * VISIBILITY-5: a walk ends even under a comparator that contradicts itself, because `StepLimit`
+//!   bounds its steps.
+//! * VISIBILITY-6: a move counts the entries that it looks at and does not show in `hidden`. What a
+//!   search leads past is not looked at.
 //!
 //! Any thread.
 
@@ -56,7 +59,8 @@ pub(crate) mod sealed {
     pub trait Marker {}
 }
 
-/// Shows every version of every key; range tombstones are not applied. Flushes and merges read this.
+/// Shows every version of every key; range tombstones are not applied. Flushes and merges read
+/// this.
 ///
 /// ```
 /// use paranoid_memtable::{Cursor, Kind, MemTable};
@@ -70,7 +74,8 @@ pub(crate) mod sealed {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Raw;
 
-/// Shows what a snapshot sees: the newest visible version of each key, deletes and range deletes applied.
+/// Shows what a snapshot sees: the newest visible version of each key, deletes and range deletes
+/// applied.
 ///
 /// ```
 /// use paranoid_memtable::{Cursor, MemTable};
@@ -88,8 +93,8 @@ impl<L: sealed::Marker> Visibility for L {}
 impl sealed::Marker for Raw {}
 impl sealed::Marker for AtSnapshot {}
 
-/// What a walk shows. A value and not a type, so that walks are compiled in this crate; callers compile only the step
-/// to an adjacent entry.
+/// What a walk shows. A value and not a type, so that walks are compiled in this crate; callers
+/// compile only the step to an adjacent entry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Visible {
     All,
@@ -132,8 +137,8 @@ pub(crate) struct Pass<'s, 'a> {
 }
 
 impl<'a> Pass<'_, 'a> {
-    /// The first entry from a stored one on that is visible, whatever the bounds. At a snapshot a pass forward comes to the
-    /// first version of a key.
+    /// The first entry from a stored one on that is visible, whatever the bounds. At a snapshot a
+    /// pass forward comes to the first version of a key.
     #[inline]
     pub(super) fn visible_from(&mut self, entry: Option<Verified<'a>>) -> Outcome<'a> {
         match (self.visible, self.way, entry) {
@@ -159,9 +164,12 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// The first stored entry at or after `entry`, where a gap ends, that may be shown next (VISIBILITY-2).
+    /// The first stored entry at or after `entry`, where a gap ends, that may be shown next
+    /// (VISIBILITY-2).
     pub(super) fn after_gap(&mut self, gap: Gap, entry: Verified<'a>) -> Outcome<'a> {
-        let Some(run) = self.run() else { return Ok(Some(entry)) };
+        let Some(run) = self.run() else {
+            return Ok(Some(entry));
+        };
         if self.past_gap(gap, &entry, run).is_ok() {
             return Ok(Some(entry));
         }
@@ -174,7 +182,9 @@ impl<'a> Pass<'_, 'a> {
         let (mut next, mut limit) = (entry, StepLimit::default());
         while let Some(entry) = next {
             let newest = match self.way {
-                Direction::Forward => Some(entry).filter(|entry| entry.node().sequence() <= snapshot),
+                Direction::Forward => {
+                    Some(entry).filter(|entry| entry.node().sequence() <= snapshot)
+                }
                 Direction::Backward => self.newest(snapshot, &entry)?,
             };
             self.hidden += u64::from(newest.is_none_or(|newest| newest.offset() != entry.offset()));
@@ -184,10 +194,14 @@ impl<'a> Pass<'_, 'a> {
                 }
                 self.hidden += 1;
             }
-            limit.count(self.core).map_err(|corruption| self.no_way(corruption))?;
+            limit
+                .count(self.core)
+                .map_err(|corruption| self.no_way(corruption))?;
             next = match newest {
                 Some(dead) => self.beyond_hidden(snapshot, &dead)?,
-                None if self.way == Direction::Backward => self.past_run(&Parked::new(&entry), Run::Key)?,
+                None if self.way == Direction::Backward => {
+                    self.past_run(&Parked::new(&entry), Run::Key)?
+                }
                 None if limit.taken.is_multiple_of(STEPS_MAX) => {
                     self.find(self.way, &self.target(entry.key(), snapshot))?
                 }
@@ -198,8 +212,8 @@ impl<'a> Pass<'_, 'a> {
         Ok(None)
     }
 
-    /// The newest visible version of the key of `entry`, its oldest version. That takes a search unless the entry before has
-    /// another key or is newer than the snapshot.
+    /// The newest visible version of the key of `entry`, its oldest version. That takes a search
+    /// unless the entry before has another key or is newer than the snapshot.
     fn newest(&self, snapshot: SequenceNumber, entry: &Verified<'a>) -> Outcome<'a> {
         let is_alone = match self.search.prev(entry.offset()) {
             Ok(Some(before)) => {
@@ -223,20 +237,31 @@ impl<'a> Pass<'_, 'a> {
         let question = Question::new(entry.key(), snapshot);
         match self.core.covering(question.above(entry.node().sequence())) {
             Ok(cover) => Ok(cover.is_none()),
-            Err(corruption) => Err(Gap { corruption, before: entry.offset(), after: entry.offset() }),
+            Err(corruption) => Err(Gap {
+                corruption,
+                before: entry.offset(),
+                after: entry.offset(),
+            }),
         }
     }
 
-    /// The next stored entry that may be shown after a hidden key: beyond the whole interval of its tombstone if that is
-    /// newer than every entry that the snapshot sees, else beyond the key.
+    /// The next stored entry that may be shown after a hidden key: beyond the whole interval of its
+    /// tombstone if that is newer than every entry that the snapshot sees, else beyond the key.
     fn beyond_hidden(&mut self, snapshot: SequenceNumber, entry: &Verified<'a>) -> Outcome<'a> {
         let mut run = CoveringRun::default();
         let (core, question) = (self.core, Question::new(entry.key(), snapshot));
-        let covered = core.tombstones.covering_run(core.ground(), question, &mut run).ok().flatten();
+        let covered = core
+            .tombstones
+            .covering_run(core.ground(), question, &mut run)
+            .ok()
+            .flatten();
         if covered.is_none() || !core.is_dead(&run) {
             return self.past_run(&Parked::new(entry), Run::Key);
         }
-        self.find(self.way, &self.target(self.way.pick((&run.start, &run.end)), SequenceNumber::MAX))
+        self.find(
+            self.way,
+            &self.target(self.way.pick((&run.start, &run.end)), SequenceNumber::MAX),
+        )
     }
 
     /// The runs of which the walk shows one entry each, if there may be any.
@@ -263,8 +288,8 @@ impl<'a> Pass<'_, 'a> {
 /// Steps that every walk may take, however small its table.
 const STEPS_SPARE: u64 = 64;
 
-/// The number of steps that a walk may take (VISIBILITY-5): a few more than twice the number of entries. Under a
-/// consistent comparator a walk takes at most one step per entry and one per gap.
+/// The number of steps that a walk may take (VISIBILITY-5): a few more than twice the number of
+/// entries. Under a consistent comparator a walk takes at most one step per entry and one per gap.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StepLimit {
     taken: u64,
@@ -273,8 +298,8 @@ pub(crate) struct StepLimit {
 }
 
 impl StepLimit {
-    /// Counts a step, and fails once there were too many. The table's entries are counted only when the limit is
-    /// reached, in O(shards).
+    /// Counts a step, and fails once there were too many. The table's entries are counted only when
+    /// the limit is reached, in O(shards).
     #[inline]
     pub(crate) fn count(&mut self, core: &Core) -> Result<(), Corruption> {
         self.taken += 1;
@@ -282,7 +307,11 @@ impl StepLimit {
             self.entries = core.shards.totals().points();
         }
         let most = self.most();
-        if self.taken <= most { Ok(()) } else { Err(Corruption::new(Place::Order, 0, most, self.taken)) }
+        if self.taken <= most {
+            Ok(())
+        } else {
+            Err(Corruption::new(Place::Order, 0, most, self.taken))
+        }
     }
 
     fn most(&self) -> u64 {
@@ -333,7 +362,8 @@ impl<'a> Pass<'_, 'a> {
     /// The entry that a walk is on, verified again (VISIBILITY-4).
     #[inline]
     pub(crate) fn resumed(&self, from: &Parked) -> Result<Verified<'a>, Gap> {
-        from.verify(&self.search.view).map_err(|corruption| self.search.gap_at(from.offset(), corruption))
+        from.verify(&self.search.view)
+            .map_err(|corruption| self.search.gap_at(from.offset(), corruption))
     }
 
     /// Whether another entry belongs to the run of `from`.
@@ -345,7 +375,10 @@ impl<'a> Pass<'_, 'a> {
         if self.core.comparator.equality() == KeyEquality::Bytes && from.has_other_key(other) {
             return Ok(false);
         }
-        Ok(self.core.comparator.are_equal(self.resumed(from)?.key(), other.key()))
+        Ok(self
+            .core
+            .comparator
+            .are_equal(self.resumed(from)?.key(), other.key()))
     }
 
     /// The position beside the run that an entry belongs to, on its far side.
@@ -355,10 +388,12 @@ impl<'a> Pass<'_, 'a> {
             Run::Equals => entry.node().sequence(),
         };
         let before = self.target(entry.key(), sequence);
-        self.way.pick((before, before.with_revision(0).with_side(Side::After)))
+        self.way
+            .pick((before, before.with_revision(0).with_side(Side::After)))
     }
 
-    /// The first entry after a run, or the last one before it: a few steps, then a search (VISIBILITY-3).
+    /// The first entry after a run, or the last one before it: a few steps, then a search
+    /// (VISIBILITY-3).
     #[inline(never)]
     fn past_run(&mut self, from: &Parked, run: Run) -> Outcome<'a> {
         let mut at = from.offset();
@@ -374,7 +409,8 @@ impl<'a> Pass<'_, 'a> {
         self.find(self.way, &self.position_past(run, &self.resumed(from)?))
     }
 
-    /// The entry after a gap, if no damaged entry in the gap can belong to the run of `entry` (VISIBILITY-2).
+    /// The entry after a gap, if no damaged entry in the gap can belong to the run of `entry`
+    /// (VISIBILITY-2).
     #[cold]
     fn past_gap(&self, gap: Gap, entry: &Verified<'a>, run: Run) -> Outcome<'a> {
         self.search.past_gap(gap, |key, sequence| {
@@ -383,10 +419,15 @@ impl<'a> Pass<'_, 'a> {
         })
     }
 
-    /// The entry of the run of `entry` that is furthest in this direction: a few steps, then a search (VISIBILITY-3). A
-    /// gap behind it whose entries are proved not to belong to the run is left to the next step (VISIBILITY-2). If both a
-    /// step and the search meet a gap, that of the step is reported.
-    pub(super) fn furthest_of_run(&mut self, entry: Verified<'a>, run: Run) -> Result<Verified<'a>, Gap> {
+    /// The entry of the run of `entry` that is furthest in this direction: a few steps, then a
+    /// search (VISIBILITY-3). A gap behind it whose entries are proved not to belong to the run is
+    /// left to the next step (VISIBILITY-2). If both a step and the search meet a gap, that of the
+    /// step is reported.
+    pub(super) fn furthest_of_run(
+        &mut self,
+        entry: Verified<'a>,
+        run: Run,
+    ) -> Result<Verified<'a>, Gap> {
         let (mut edge, mut met) = (entry, None);
         for _ in 0..STEPS_MAX {
             match self.adjacent_rarely(edge.offset()) {
@@ -417,14 +458,20 @@ impl<'a> Pass<'_, 'a> {
     /// A gap without sides, after which the walk cannot go on.
     #[cold]
     pub(crate) fn no_way(&self, corruption: Corruption) -> Gap {
-        Gap { corruption, before: self.search.sentinel, after: self.search.sentinel }
+        Gap {
+            corruption,
+            before: self.search.sentinel,
+            after: self.search.sentinel,
+        }
     }
 
-    /// With 0 protection bytes keys are not verified, and a scan that searches could loop over a damaged key. So each
-    /// move must lead further in the order of the keys as read.
+    /// With 0 protection bytes keys are not verified, and a scan that searches could loop over a
+    /// damaged key. So each move must lead further in the order of the keys as read.
     #[inline(always)]
     fn moved_on(&self, from: &Parked, to: Option<Verified<'a>>) -> Outcome<'a> {
-        let Some(next) = to.filter(|_| self.search.view.width.bytes == 0) else { return Ok(to) };
+        let Some(next) = to.filter(|_| self.search.view.width.bytes == 0) else {
+            return Ok(to);
+        };
         let from = self.resumed(from)?;
         let (here, there) = (from.node(), next.node());
         let moved = self.core.comparator.compare(next.key(), from.key());
@@ -432,7 +479,12 @@ impl<'a> Pass<'_, 'a> {
         if moved.then(here.revision().cmp(&there.revision())) == self.way.outward() {
             return Ok(to);
         }
-        let corruption = Corruption::new(Place::Order, bytes_of(here.offset()), u64::from(there.offset()), 0);
+        let corruption = Corruption::new(
+            Place::Order,
+            bytes_of(here.offset()),
+            u64::from(there.offset()),
+            0,
+        );
         Err(self.no_way(corruption))
     }
 }

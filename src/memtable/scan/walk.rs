@@ -7,27 +7,31 @@
 //!      +----- ran off an end -------+   +--> Gap --+
 //!   Failed(error): as Nowhere, where damage hides every way on
 //! ```
-//! * WALK-1: a walk reports a gap once and keeps the positions of both its sides in its own memory; the next step
-//!   goes on at the other side, strictly beyond what was reported.
-//! * WALK-2: a walk that is not positioned has no entry, and steps do not move it. A damaged control block makes a
-//!   walk so.
-//! * WALK-3: a step never shows an entry twice; entries inserted after the walk are not shown, those before it may
-//!   be.
-//! * WALK-4: a call returns only what it has verified itself: a move the entry that it led to, `entry` the one that
-//!   the walk is parked on. From the node that it leaves a step uses only the link, whose tag is bound to the node,
-//!   and the key, which it verifies again where the key decides.
+//! * WALK-1: a walk reports a gap once and keeps the positions of both its sides in its own memory;
+//!   the next step goes on at the other side, strictly beyond what was reported.
+//! * WALK-2: a walk that is not positioned has no entry, and steps do not move it. A damaged
+//!   control block makes a walk so.
+//! * WALK-3: a step never shows an entry twice; entries inserted after the walk are not shown,
+//!   those before it may be.
+//! * WALK-4: a call returns only what it has verified itself: a move the entry that it led to,
+//!   `entry` the one that the walk is parked on. From the node that it leaves a step uses only the
+//!   link, whose tag is bound to the node, and the key, which it verifies again where the key
+//!   decides.
 //! * WALK-5: however a comparator lies, a walk in one direction ends (`StepLimit`).
 //!
-//! Every call is given the table that the walk was made for. Cursors and ranges hold a walk together with its table,
-//! which they borrow or share.
+//! Every call is given the table that the walk was made for. Cursors and ranges hold a walk
+//! together with its table, which they borrow or share.
 //!
-//! One thread at a time moves a walk; tables may be written meanwhile. Steps are expected O(1), seeks O(log n).
+//! One thread at a time moves a walk; tables may be written meanwhile. Steps are expected O(1),
+//! seeks O(log n).
 
 #![forbid(unsafe_code)]
 
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::options::OrderChecks;
-use crate::key::{Direction, KeyComparator, KeyEquality, KeyOrder, Kind, SequenceNumber, Side, Target};
+use crate::key::{
+    Direction, KeyComparator, KeyEquality, KeyOrder, Kind, SequenceNumber, Side, Target,
+};
 use crate::memtable::arena::arena::Frame;
 use crate::memtable::arena::layout::Head;
 use crate::memtable::arena::node::{Node, Parked, Verified};
@@ -55,7 +59,8 @@ pub(crate) struct Walk {
     pub(crate) hidden: u64,
 }
 
-/// Which entries a walk may show. Apart from what a step changes, so that a step keeps these values in registers.
+/// Which entries a walk may show. Apart from what a step changes, so that a step keeps these values
+/// in registers.
 pub(crate) struct Scope {
     pub(crate) visible: Visible,
     pub(crate) bounds: ScanBounds,
@@ -79,7 +84,12 @@ pub(crate) enum State {
 impl Walk {
     pub(crate) fn new(visible: Visible, bounds: ScanBounds) -> Self {
         Walk {
-            scope: Scope { visible, bounds, prefix: None, kept: None },
+            scope: Scope {
+                visible,
+                bounds,
+                prefix: None,
+                kept: None,
+            },
             state: State::Nowhere,
             heading: (Direction::Forward, StepLimit::default()),
             read_ahead: ReadAhead::default(),
@@ -125,14 +135,20 @@ impl Walk {
 
     /// The entry that the walk is on, verified again (WALK-4).
     pub(crate) fn entry<'a>(&self, core: &'a Core) -> Result<Option<Entry<'a>>> {
-        let State::At(stand) = &self.state else { return Ok(None) };
-        let Some(search) = self.scope.list(core) else { return Ok(None) };
+        let State::At(stand) = &self.state else {
+            return Ok(None);
+        };
+        let Some(search) = self.scope.list(core) else {
+            return Ok(None);
+        };
         Ok(Some(Entry::new(stand.verify(&search.view)?, &search.view)))
     }
 
     /// The merge operands of the key that the walk is on, if its entry is one.
     pub(crate) fn operands<'a>(&self, core: &'a Core) -> Result<Option<Operands<'a>>> {
-        let State::At(stand) = &self.state else { return Ok(None) };
+        let State::At(stand) = &self.state else {
+            return Ok(None);
+        };
         let search = self.scope.search(core)?;
         let entry = stand.verify(&search.view)?;
         let is_operand = entry.kind() == Kind::MERGE;
@@ -147,7 +163,13 @@ impl Walk {
         sequence: SequenceNumber,
     ) -> Result<Option<Entry<'a>>> {
         let target = Target::new(&core.comparator, key, self.scope.visible.extent(sequence).0);
-        let place = || Box::new(ScanBound::beside_version(Direction::Backward, key, sequence));
+        let place = || {
+            Box::new(ScanBound::beside_version(
+                Direction::Backward,
+                key,
+                sequence,
+            ))
+        };
         let shown = self.go_to(core, Direction::Forward, &target);
         let shown = shown.inspect_err(|_| self.sought = Some(place()))?;
         // The only version of a key that is shown may be before the position.
@@ -155,7 +177,11 @@ impl Walk {
             && shown.is_some_and(|entry| {
                 entry.sequence() > sequence && core.comparator.are_equal(entry.user_key(), key)
             });
-        if in_front { self.step(core, Direction::Forward) } else { Ok(shown) }
+        if in_front {
+            self.step(core, Direction::Forward)
+        } else {
+            Ok(shown)
+        }
     }
 
     /// Goes to the first entry shown at or after a position, or to the last one before it.
@@ -168,19 +194,29 @@ impl Walk {
         self.leave();
         // The count of steps starts again, and the control block is read again.
         self.heading.1 = StepLimit::default();
-        let search = core.point_search().or_else(|corruption| self.fail(corruption))?;
+        let search = core
+            .point_search()
+            .or_else(|corruption| self.fail(corruption))?;
         self.scope.kept = Some(search.view.frame());
         let mut pass = self.scope.pass(core, &search, way);
         let prefix = self.scope.prefix.as_ref();
-        let is_absent = prefix.is_some_and(|prefix| core.accelerators.lacks_prefix(&search.view, prefix));
-        let outcome = if is_absent { Ok(None) } else { pass.arrive(target, &mut self.read_ahead) };
+        let is_absent =
+            prefix.is_some_and(|prefix| core.accelerators.lacks_prefix(&search.view, prefix));
+        let outcome = if is_absent {
+            Ok(None)
+        } else {
+            pass.arrive(target, &mut self.read_ahead)
+        };
         match self.settle(&search, pass.hidden, outcome) {
-            Ok(shown) if core.comparator.key_order() != KeyOrder::Bytes => self.past_others(core, way, shown),
+            Ok(shown) if core.comparator.key_order() != KeyOrder::Bytes => {
+                self.past_others(core, way, shown)
+            }
             shown => shown,
         }
     }
 
-    /// Goes to the first entry of a walk in this direction, from a position or from the end of the table.
+    /// Goes to the first entry of a walk in this direction, from a position or from the end of the
+    /// table.
     pub(crate) fn begin<'a>(
         &mut self,
         core: &'a Core,
@@ -188,21 +224,31 @@ impl Walk {
         from: Option<&ScanBound>,
     ) -> Result<Option<Entry<'a>>> {
         let start = Target::extreme(way.pick((Side::End, Side::Start)));
-        self.go_to(core, way, &from.map_or(start, |from| from.target(&core.comparator)))
+        self.go_to(
+            core,
+            way,
+            &from.map_or(start, |from| from.target(&core.comparator)),
+        )
     }
 
     /// Takes one step of a cursor, and returns the entry that it leads to.
     #[inline(always)]
     pub(crate) fn step<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
         match self.advance(core, way) {
-            Ok(shown) if core.comparator.key_order() != KeyOrder::Bytes => self.past_others(core, way, shown),
+            Ok(shown) if core.comparator.key_order() != KeyOrder::Bytes => {
+                self.past_others(core, way, shown)
+            }
             shown => shown,
         }
     }
 
     /// Takes one step of a walk without a prefix, and returns the entry that it leads to.
     #[inline(always)]
-    pub(crate) fn advance<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
+    pub(crate) fn advance<'a>(
+        &mut self,
+        core: &'a Core,
+        way: Direction,
+    ) -> Result<Option<Entry<'a>>> {
         match way {
             Direction::Forward => self.next(core),
             Direction::Backward => self.prev(core),
@@ -213,18 +259,26 @@ impl Walk {
     #[inline(never)]
     fn next<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
         let fast = self.step_fast(core, Direction::Forward);
-        if fast.is_some() { Ok(fast) } else { self.step_slow(core, Direction::Forward) }
+        if fast.is_some() {
+            Ok(fast)
+        } else {
+            self.step_slow(core, Direction::Forward)
+        }
     }
 
     /// A step backward.
     #[inline(never)]
     fn prev<'a>(&mut self, core: &'a Core) -> Result<Option<Entry<'a>>> {
         let fast = self.step_fast(core, Direction::Backward);
-        if fast.is_some() { Ok(fast) } else { self.step_slow(core, Direction::Backward) }
+        if fast.is_some() {
+            Ok(fast)
+        } else {
+            self.step_slow(core, Direction::Backward)
+        }
     }
 
-    /// Goes from `entry`, a version of a key on which the walk is, to the last one shown in this direction. A snapshot sees
-    /// one.
+    /// Goes from `entry`, a version of a key on which the walk is, to the last one shown in this
+    /// direction. A snapshot sees one.
     pub(crate) fn go_to_last_version<'a>(
         &mut self,
         core: &'a Core,
@@ -234,9 +288,14 @@ impl Walk {
         let (&State::At(stand), Visible::All) = (&self.state, self.scope.visible) else {
             return Ok(Some(entry));
         };
-        let search = self.scope.search(core).or_else(|corruption| self.fail(corruption))?;
+        let search = self
+            .scope
+            .search(core)
+            .or_else(|corruption| self.fail(corruption))?;
         let mut pass = self.scope.pass(core, &search, way);
-        let last = pass.resumed(&stand).and_then(|entry| pass.furthest_of_run(entry, Run::Key));
+        let last = pass
+            .resumed(&stand)
+            .and_then(|entry| pass.furthest_of_run(entry, Run::Key));
         pass.way = way.opposite();
         if let Ok(last) = &last
             && !is_inside(core, *last, self.scope.bounds.end(way), way)
@@ -262,13 +321,17 @@ impl Walk {
         ScanBound::beside_version(way, key, way.pick(self.scope.visible.extent(sequence)))
     }
 
-    /// How far a walk in this direction has come: it is done with everything before the returned position.
+    /// How far a walk in this direction has come: it is done with everything before the returned
+    /// position.
     #[cold]
     pub(crate) fn progress(&self, core: &Core, way: Direction) -> Result<ScanBound, Corruption> {
         let stand = match &self.state {
             State::At(stand) => stand,
             State::Gap(reported) => {
-                return Ok(reported.side(way).cloned().unwrap_or_else(|| ScanBound::extreme(way)));
+                return Ok(reported
+                    .side(way)
+                    .cloned()
+                    .unwrap_or_else(|| ScanBound::extreme(way)));
             }
             State::Nowhere | State::Failed(_) => return Ok(ScanBound::extreme(way)),
         };
@@ -276,8 +339,13 @@ impl Walk {
         if let Ok(entry) = stand.verify(&search.view) {
             return Ok(self.passed(way, entry.key(), entry.node().sequence()));
         }
-        // The entry was damaged since the walk came to it, so the walk has come to where its link leads.
-        match self.scope.pass(core, &search, way).adjacent_rarely(stand.offset()) {
+        // The entry was damaged since the walk came to it, so the walk has come to where its link
+        // leads.
+        match self
+            .scope
+            .pass(core, &search, way)
+            .adjacent_rarely(stand.offset())
+        {
             Ok(Some(entry)) => Ok(ScanBound::beside(way.opposite(), entry.node())),
             Ok(None) => Ok(ScanBound::extreme(way)),
             // What its link leads to is damaged, too.
@@ -304,8 +372,8 @@ impl Walk {
 // ```
 
 impl Walk {
-    /// Passes entries without the walk's prefix from one that a move led to on, in orders where keys with a common prefix are
-    /// not adjacent.
+    /// Passes entries without the walk's prefix from one that a move led to on, in orders where
+    /// keys with a common prefix are not adjacent.
     #[inline(never)]
     fn past_others<'a>(
         &mut self,
@@ -321,12 +389,15 @@ impl Walk {
         Ok(shown)
     }
 
-    /// A step from an entry to the adjacent one, if the two entries alone show that it is visible: the walk then stands on
-    /// that entry. `None` in all other cases, which `step_slow` handles. Nothing that is called here and not inlined takes
-    /// the search or a reference to the entry, so that both stay in registers.
+    /// A step from an entry to the adjacent one, if the two entries alone show that it is visible:
+    /// the walk then stands on that entry. `None` in all other cases, which `step_slow` handles.
+    /// Nothing that is called here and not inlined takes the search or a reference to the entry, so
+    /// that both stay in registers.
     #[inline(always)]
     pub(crate) fn step_fast<'a>(&mut self, core: &'a Core, way: Direction) -> Option<Entry<'a>> {
-        let State::At(stand) = &mut self.state else { return None };
+        let State::At(stand) = &mut self.state else {
+            return None;
+        };
         let (scope, at) = (&self.scope, stand.offset());
         if !scope.visible.is_plain(core, way) {
             return None;
@@ -354,7 +425,11 @@ impl Walk {
 
     /// Any step, from the place of the walk.
     #[inline(never)]
-    pub(crate) fn step_slow<'a>(&mut self, core: &'a Core, way: Direction) -> Result<Option<Entry<'a>>> {
+    pub(crate) fn step_slow<'a>(
+        &mut self,
+        core: &'a Core,
+        way: Direction,
+    ) -> Result<Option<Entry<'a>>> {
         if matches!(self.state, State::Nowhere | State::Failed(_)) {
             return Ok(None);
         }
@@ -364,7 +439,11 @@ impl Walk {
         if self.heading.0 != way {
             self.heading = (way, StepLimit::default());
         }
-        let counted = self.heading.1.count(core).and_then(|()| self.scope.search(core));
+        let counted = self
+            .heading
+            .1
+            .count(core)
+            .and_then(|()| self.scope.search(core));
         let search = counted.or_else(|corruption| self.fail(corruption))?;
         let mut pass = self.scope.pass(core, &search, way);
         let outcome = match &self.state {
@@ -373,7 +452,8 @@ impl Walk {
                 if let Ok(Some(to)) = &outcome
                     && search.prefetch_beside(&mut self.read_ahead, at, to)
                 {
-                    self.scope.read_on(core, &mut self.read_ahead, to.offset(), way);
+                    self.scope
+                        .read_on(core, &mut self.read_ahead, to.offset(), way);
                 }
                 outcome
             }
@@ -394,7 +474,9 @@ impl Walk {
         let is_before =
             |entry: &Entry<'a>| entry.is_before(&core.comparator, &sought.target(&core.comparator));
         match self.step_slow(core, way) {
-            Ok(Some(entry)) if way == Direction::Forward && is_before(&entry) => self.step_slow(core, way),
+            Ok(Some(entry)) if way == Direction::Forward && is_before(&entry) => {
+                self.step_slow(core, way)
+            }
             Err(error) => {
                 self.sought = Some(sought).filter(|_| way == Direction::Forward);
                 Err(error)
@@ -403,8 +485,8 @@ impl Walk {
         }
     }
 
-    /// Stands where a move ended, and counts the entries that it has passed. In a gap the walk copies the positions of its
-    /// sides if they verify (WALK-1).
+    /// Stands where a move ended, and counts the entries that it has passed. In a gap the walk
+    /// copies the positions of its sides if they verify (WALK-1).
     #[inline(always)]
     fn settle<'a>(
         &mut self,
@@ -428,7 +510,10 @@ impl Scope {
     fn list<'a>(&self, core: &'a Core) -> Option<Search<'a>> {
         let view = self.kept.as_ref()?.on(&core.arena)?;
         let sentinel = Head::Points.sentinel();
-        Some(Search { sentinel, ..core.points.search(view, &core.comparator) })
+        Some(Search {
+            sentinel,
+            ..core.points.search(view, &core.comparator)
+        })
     }
 
     /// The table's list, opened with the values kept from the last seek, or anew.
@@ -439,15 +524,29 @@ impl Scope {
 
     /// A move in this direction.
     #[inline(always)]
-    fn pass<'s, 'a>(&'s self, core: &'a Core, search: &'s Search<'a>, way: Direction) -> Pass<'s, 'a> {
-        Pass { core, search, visible: self.visible, bounds: &self.bounds, way, hidden: 0 }
+    fn pass<'s, 'a>(
+        &'s self,
+        core: &'a Core,
+        search: &'s Search<'a>,
+        way: Direction,
+    ) -> Pass<'s, 'a> {
+        Pass {
+            core,
+            search,
+            visible: self.visible,
+            bounds: &self.bounds,
+            way,
+            hidden: 0,
+        }
     }
 
-    /// Whether the entry after a shown one is shown, too: at a snapshot, if it is the first version of another key that is
-    /// visible and no tombstone. `false` if deciding takes more.
+    /// Whether the entry after a shown one is shown, too: at a snapshot, if it is the first version
+    /// of another key that is visible and no tombstone. `false` if deciding takes more.
     #[inline(always)]
     fn shows_neighbour(&self, core: &Core, stand: &Parked, next: &Verified<'_>) -> bool {
-        let Visible::At(snapshot) = self.visible else { return true };
+        let Visible::At(snapshot) = self.visible else {
+            return true;
+        };
         let is_seen = next.node().sequence() <= snapshot && !next.kind().is_point_delete();
         let differs = core.comparator.equality() == KeyEquality::Bytes && stand.has_other_key(next);
         is_seen && (differs || self.has_other_key(core, stand, next.key()))
@@ -456,12 +555,14 @@ impl Scope {
     /// Whether the entry that a walk is on verifies and has another key (VISIBILITY-4).
     #[inline(never)]
     fn has_other_key(&self, core: &Core, stand: &Parked, key: &[u8]) -> bool {
-        let entry = self.list(core).and_then(|search| stand.verify(&search.view).ok());
+        let entry = self
+            .list(core)
+            .and_then(|search| stand.verify(&search.view).ok());
         entry.is_some_and(|entry| !core.comparator.are_equal(entry.key(), key))
     }
 
-    /// Whether a step in this direction from a node keeps the order: by the image of its key, if that was compared last, or by both
-    /// nodes.
+    /// Whether a step in this direction from a node keeps the order: by the image of its key, if
+    /// that was compared last, or by both nodes.
     #[inline(always)]
     fn come_in_order(
         &self,
@@ -480,7 +581,8 @@ impl Scope {
     #[inline(never)]
     fn are_in_order(&self, core: &Core, at: u32, to: u32, way: Direction) -> bool {
         let (left, right) = way.pick(((to, at), (at, to)));
-        self.list(core).is_some_and(|search| search.are_in_order(left, right))
+        self.list(core)
+            .is_some_and(|search| search.are_in_order(left, right))
     }
 
     /// Moves the read-ahead, which is due, after a step to a node.
@@ -496,8 +598,8 @@ impl<'a> Pass<'_, 'a> {
     /// The first entry shown at or after a position, or the last one before it, inside the bounds.
     fn arrive(&mut self, target: &Target<'_>, read_ahead: &mut ReadAhead) -> Outcome<'a> {
         let comparator = &self.core.comparator;
-        // A walk that would begin outside its near bound begins at the bound, because damage outside does not concern
-        // it.
+        // A walk that would begin outside its near bound begins at the bound, because damage
+        // outside does not concern it.
         let near = self.bounds.end(self.way.opposite()).target(comparator);
         let is_outside = target.order(comparator, &near) == self.way.opposite().outward();
         let target = if is_outside { &near } else { target };
@@ -544,7 +646,8 @@ impl<'a> Pass<'_, 'a> {
         let entry = match self.search.verified(at) {
             Ok(Some(entry)) => entry,
             Ok(None) => return Ok(None),
-            // The far side of the gap was damaged since it was reported, so the walk goes on along its links.
+            // The far side of the gap was damaged since it was reported, so the walk goes on along
+            // its links.
             Err(corruption) => return Err(self.search.gap_at(at, corruption)),
         };
         if gap.before == gap.after {
@@ -557,7 +660,9 @@ impl<'a> Pass<'_, 'a> {
             return Err(self.no_way(corruption));
         }
         let entry = match self.first_inside(entry)? {
-            Some(entry) if entry.offset() == at && way == Direction::Forward => self.after_gap(gap, entry)?,
+            Some(entry) if entry.offset() == at && way == Direction::Forward => {
+                self.after_gap(gap, entry)?
+            }
             entry => entry,
         };
         let shown = self.show(entry);
@@ -569,16 +674,16 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// Whether a backward step from `near`, the first entry beyond a gap, found a later entry: the walk has been there, and
-    /// the gap was reported.
+    /// Whether a backward step from `near`, the first entry beyond a gap, found a later entry: the
+    /// walk has been there, and the gap was reported.
     #[cold]
     fn leads_back(&self, near: &Verified<'a>, found: &Outcome<'a>) -> bool {
         let comparator = &self.core.comparator;
         let bound = ScanBound::beside(Direction::Forward, near.node());
         let is_after = |node: &Node<'_>| !bound.is_after(comparator, node);
         match found {
-            // Versions of the key before the gap are too new, and what could be seen may have stood in the gap, or in one
-            // after it.
+            // Versions of the key before the gap are too new, and what could be seen may have stood
+            // in the gap, or in one after it.
             Err(gap) if gap.after == self.search.sentinel => gap.before != self.search.sentinel,
             Err(gap) => {
                 gap.before == near.offset()
@@ -596,8 +701,9 @@ fn is_inside(core: &Core, entry: Verified<'_>, far: &ScanBound, way: Direction) 
     far.is_after(&core.comparator, entry.node()) == (way == Direction::Forward)
 }
 
-/// A gap that was reported, and the positions of both its sides: whatever becomes of the entries there, the walk knows
-/// what it has reported. A position is missing if the entry beside the gap no longer verified.
+/// A gap that was reported, and the positions of both its sides: whatever becomes of the entries
+/// there, the walk knows what it has reported. A position is missing if the entry beside the gap no
+/// longer verified.
 ///
 /// ```text
 ///   a@9   [ damaged ]   c@4
@@ -624,7 +730,10 @@ impl ReportedGap {
             Ok(None) => Some(ScanBound::extreme(way.opposite())),
             Err(_) => None,
         };
-        let (begin, end) = (side(gap.before, Direction::Forward), side(gap.after, Direction::Backward));
+        let (begin, end) = (
+            side(gap.before, Direction::Forward),
+            side(gap.after, Direction::Backward),
+        );
         ReportedGap { gap, begin, end }
     }
 

@@ -4,9 +4,10 @@
 //!   beside the last insert   a few hops on level 0 from it, or from the node before it, if the last one was found so
 //!   elsewhere                by the directory, which knows level 0 alone; else by the towers, which know all levels
 //! ```
-//! * INSERTER-1: a way is of use only for the list that it was found in, and only once it is complete.
-//! * INSERTER-2: a name that finds its leaf locked is tried again with the next one; of too many the last is forgotten. A
-//!   node without a name costs a step.
+//! * INSERTER-1: a way is of use only for the list that it was found in, and only once it is
+//!   complete.
+//! * INSERTER-2: a name that finds its leaf locked is tried again with the next one; of too many
+//!   the last is forgotten. A node without a name costs a step.
 //!
 //! One writer at a time.
 
@@ -54,7 +55,8 @@ pub(crate) struct Inserter {
     /// Nodes for which it had no room (INSERTER-2).
     #[cfg(test)]
     forgotten: usize,
-    /// Entries in a row that followed the writer's last one; the next one of a batch counts as the first.
+    /// Entries in a row that followed the writer's last one; the next one of a batch counts as the
+    /// first.
     run: u32,
     /// The list that the splice belongs to, by its sentinel; 0 = none.
     owner: u32,
@@ -85,7 +87,8 @@ impl Inserter {
         (self.next, self.run) = (Next::After, self.run.wrapping_add(1));
     }
 
-    /// The bracket around a position beside the writer's last insert: at most a few hops after it, or right before it.
+    /// The bracket around a position beside the writer's last insert: at most a few hops after it,
+    /// or right before it.
     #[inline(always)]
     pub(crate) fn find_beside_last<'a>(
         &mut self,
@@ -101,12 +104,22 @@ impl Inserter {
             Next::Elsewhere => return None,
             Next::Before => return self.find_before(search, target),
         };
-        let near = search.find_near(self.last(), hops, target, &mut Trail::from(&mut self.splice));
-        self.keep_to(if near.is_some() { Next::After } else { Next::Elsewhere });
+        let near = search.find_near(
+            self.last(),
+            hops,
+            target,
+            &mut Trail::from(&mut self.splice),
+        );
+        self.keep_to(if near.is_some() {
+            Next::After
+        } else {
+            Next::Elsewhere
+        });
         near
     }
 
-    /// The bracket around a position right before the last insert, by its back link, if a link leads back from there.
+    /// The bracket around a position right before the last insert, by its back link, if a link
+    /// leads back from there.
     #[inline(never)]
     fn find_before<'a>(&mut self, search: &Search<'a>, target: &Target<'_>) -> Option<Bracket<'a>> {
         let last = self.last();
@@ -114,8 +127,9 @@ impl Inserter {
         self.splice.levels = 1;
         let is_confirmed = |start: &u32| search.view.try_link(*start, 0) == Some(last);
         let start = search.view.back_hint(last).filter(is_confirmed);
-        let near = start
-            .and_then(|start| search.find_near(start, NEAR_HOPS, target, &mut Trail::from(&mut self.splice)));
+        let near = start.and_then(|start| {
+            search.find_near(start, NEAR_HOPS, target, &mut Trail::from(&mut self.splice))
+        });
         self.keep_to(match &near {
             Some(bracket) if bracket.succ == last => Next::Before,
             Some(_) => Next::After,
@@ -128,7 +142,11 @@ impl Inserter {
     #[inline(always)]
     fn keep_to(&mut self, next: Next) {
         self.next = next;
-        self.run = if next == Next::Elsewhere { 0 } else { self.run.wrapping_add(1) };
+        self.run = if next == Next::Elsewhere {
+            0
+        } else {
+            self.run.wrapping_add(1)
+        };
     }
 
     /// The node that was inserted last.
@@ -139,13 +157,21 @@ impl Inserter {
 
     /// [`find_beside_last`](Self::find_beside_last), compiled once for all but single writes.
     #[inline(never)]
-    pub(crate) fn find_near<'a>(&mut self, search: &Search<'a>, target: &Target<'_>) -> Option<Bracket<'a>> {
+    pub(crate) fn find_near<'a>(
+        &mut self,
+        search: &Search<'a>,
+        target: &Target<'_>,
+    ) -> Option<Bracket<'a>> {
         self.find_beside_last(search, target)
     }
 
     /// The bracket around the place of an entry.
     #[inline(never)]
-    pub(crate) fn find<'a>(&mut self, search: &Search<'a>, fields: &Fields<'_>) -> Result<Bracket<'a>> {
+    pub(crate) fn find<'a>(
+        &mut self,
+        search: &Search<'a>,
+        fields: &Fields<'_>,
+    ) -> Result<Bracket<'a>> {
         let target = search.target(fields);
         match self.find_near(search, &target) {
             Some(bracket) => Ok(bracket),
@@ -161,7 +187,11 @@ impl Inserter {
         target: &Target<'_>,
     ) -> Result<Bracket<'a>> {
         // A comparator may panic half-way (INSERTER-1).
-        let last = if self.owner == search.sentinel { self.splice.prev[0] } else { 0 };
+        let last = if self.owner == search.sentinel {
+            self.splice.prev[0]
+        } else {
+            0
+        };
         self.owner = 0;
         if search.directory == 0 {
             self.splice = Splice::new(search.sentinel);
@@ -169,18 +199,23 @@ impl Inserter {
             // If the towers are asked after all, they say nothing about higher levels.
             self.splice.levels = search.top() + 1;
         }
-        let bracket =
-            search.find(target, &mut Trail::from(&mut self.splice)).map_err(|gap| gap.corruption)?;
+        let bracket = search
+            .find(target, &mut Trail::from(&mut self.splice))
+            .map_err(|gap| gap.corruption)?;
         self.owner = search.sentinel;
         self.run = 0;
         if search.directory != 0 && [bracket.pred, bracket.succ].contains(&last) {
-            self.next = if bracket.pred == last { Next::After } else { Next::Before };
+            self.next = if bracket.pred == last {
+                Next::After
+            } else {
+                Next::Before
+            };
         }
         Ok(bracket)
     }
 
-    /// Names a published and counted node in the directory, and links its higher levels. The comparator may panic here
-    /// (LIST-4). What cannot be linked is left out: it costs speed only.
+    /// Names a published and counted node in the directory, and links its higher levels. The
+    /// comparator may panic here (LIST-4). What cannot be linked is left out: it costs speed only.
     #[inline(always)]
     pub(crate) fn name_and_link(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         self.splice.record(0, tower.node);
@@ -196,13 +231,16 @@ impl Inserter {
         search.link_tower(&mut self.splice, fields, tower);
     }
 
-    /// Searches the levels of a tower whose node was placed by the directory. A level that is not found starts at the
-    /// head: more steps.
+    /// Searches the levels of a tower whose node was placed by the directory. A level that is not
+    /// found starts at the head: more steps.
     #[cold]
     #[inline(never)]
     fn find_tower(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         let target = &search.target(fields).with_revision(tower.revision);
-        self.splice = Splice { named: self.splice.named, ..Splice::new(search.sentinel) };
+        self.splice = Splice {
+            named: self.splice.named,
+            ..Splice::new(search.sentinel)
+        };
         search.find_above(target, &mut Trail::from(&mut self.splice));
         self.splice.record(0, tower.node);
     }
@@ -212,9 +250,14 @@ impl Inserter {
     fn name(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         let target = search.target(fields).with_revision(tower.revision);
         let guess = self.splice.named;
-        match search.directory().name(&mut self.slab, guess, tower.node, &target) {
+        match search
+            .directory()
+            .name(&mut self.slab, guess, tower.node, &target)
+        {
             Named::In(place) => {
-                let slot = place.slot.saturating_sub(u32::from(self.next == Next::Before));
+                let slot = place
+                    .slot
+                    .saturating_sub(u32::from(self.next == Next::Before));
                 self.splice.named = LeafSlot { slot, ..place };
             }
             Named::Busy => self.wait(tower.node),
@@ -229,9 +272,15 @@ impl Inserter {
     fn name_waiting(&mut self, search: &Search<'_>) {
         for _ in 0..self.waiting.len() {
             let node = self.waiting.remove(0);
-            let Some(opened) = search.view.try_open(node) else { continue };
+            let Some(opened) = search.view.try_open(node) else {
+                continue;
+            };
             let target = opened.position(search.comparator);
-            if search.directory().name(&mut self.slab, LeafSlot::NONE, node, &target) == Named::Busy {
+            if search
+                .directory()
+                .name(&mut self.slab, LeafSlot::NONE, node, &target)
+                == Named::Busy
+            {
                 self.wait(node);
             }
         }
@@ -251,14 +300,15 @@ impl Inserter {
     }
 }
 
-// Placement: nodes and heads are built in other cache lines than the words that vouch for their links.
+// Placement: nodes and heads are built in other cache lines than the words that vouch for their
+// links.
 //
 // ```text
 //   reservation  | pad | link h-1 .. link 0 | header | .. |      pad: free units, none for most nodes
 //                                           ^ node: stands apart (LAYOUT-3) from the two that it comes between
 // ```
-// * This file keeps LAYOUT-3 (`layout.rs`): both neighbours of a node are known before its units are taken, and if a
-//   second attempt finds other neighbours, the place is checked again.
+// * This file keeps LAYOUT-3 (`layout.rs`): both neighbours of a node are known before its units
+//   are taken, and if a second attempt finds other neighbours, the place is checked again.
 // * The units of a node that is not published are zeroed before anything else runs.
 //
 // Space belongs to one writer.
@@ -281,7 +331,11 @@ impl NodeSpace {
         (units, height): (u64, u32),
         (pred, succ): (u32, u32),
     ) -> Result<NodeSpace> {
-        let mut space = NodeSpace { reservation: view.arena().carve(sub, units)?, pad: 0, height };
+        let mut space = NodeSpace {
+            reservation: view.arena().carve(sub, units)?,
+            pad: 0,
+            height,
+        };
         if !space.fits(pred, succ) {
             space = space.set_apart(view, sub, (pred, succ))?;
         }
@@ -308,7 +362,11 @@ impl NodeSpace {
             room = self.pad;
             self.give_back(view, sub)?;
             let reservation = view.arena().carve(sub, units + u64::from(room))?;
-            self = NodeSpace { reservation, pad: 0, height };
+            self = NodeSpace {
+                reservation,
+                pad: 0,
+                height,
+            };
         }
     }
 
@@ -327,10 +385,18 @@ impl NodeSpace {
     /// The fields of a node here, after `back` and before `next`, in the list that ends at `end`.
     #[inline(always)]
     pub(super) fn shape(&self, revision: u32, back: u32, next: (u32, EndKeys), end: u32) -> Shape {
-        Shape { pad: self.pad, height: self.height, revision, back, next, end }
+        Shape {
+            pad: self.pad,
+            height: self.height,
+            revision,
+            back,
+            next,
+            end,
+        }
     }
 
-    /// Zeroes a node that lost its race, because the comparator may panic in the search for its next place.
+    /// Zeroes a node that lost its race, because the comparator may panic in the search for its
+    /// next place.
     #[cold]
     #[inline(never)]
     pub(super) fn wipe(&mut self, view: &View<'_>) -> Result<()> {
@@ -366,9 +432,10 @@ pub(crate) fn make_heads(arena: &Arena) -> Result<()> {
 //   level 1   a ------> c -----------------> g        from below: next of prev, new -> next, prev -> new (Release)
 //   level 0   a -> b -> c -> [new] -> e ---> g
 // ```
-// * LINK-TOWER-1: a node is linked only between two that are verified, or that its bracket has just verified, and in
-//   order.
-// * LINK-TOWER-2: if a level is damaged here, the node is not linked at it nor above it, which costs only speed.
+// * LINK-TOWER-1: a node is linked only between two that are verified, or that its bracket has just
+//   verified, and in order.
+// * LINK-TOWER-2: if a level is damaged here, the node is not linked at it nor above it, which
+//   costs only speed.
 //
 // Any thread; lock-free. The comparator may panic here: the node is published and counted already.
 
@@ -388,7 +455,9 @@ impl Search<'_> {
     pub(super) fn link_tower(&self, splice: &mut Splice, fields: &Fields<'_>, tower: Tower) {
         let target = &self.target(fields).with_revision(tower.revision);
         for level in 1..tower.height {
-            let Some(prev) = splice.prev.get(level as usize).copied() else { return };
+            let Some(prev) = splice.prev.get(level as usize).copied() else {
+                return;
+            };
             if self.link_at(prev, tower, level, target).is_none() {
                 return;
             }
@@ -396,8 +465,8 @@ impl Search<'_> {
         }
     }
 
-    /// Links the node at one level. It searches on from `prev` if the splice was outdated or another writer was faster. `None`:
-    /// damage (LINK-TOWER-2).
+    /// Links the node at one level. It searches on from `prev` if the splice was outdated or
+    /// another writer was faster. `None`: damage (LINK-TOWER-2).
     fn link_at(&self, mut prev: u32, tower: Tower, level: u32, target: &Target<'_>) -> Option<()> {
         let (view, node) = (&self.view, tower.node);
         loop {
@@ -413,7 +482,10 @@ impl Search<'_> {
                 self.verified(prev).ok()?;
             }
             view.set_link(node, level, next).ok()?;
-            if view.publish_link((prev, level), next, (node, EndKeys::MAY_MATCH)).ok()? {
+            if view
+                .publish_link((prev, level), next, (node, EndKeys::MAY_MATCH))
+                .ok()?
+            {
                 return Some(());
             }
         }
@@ -434,8 +506,8 @@ mod tests {
     use crate::memtable::skiplist::list::DuplicatePolicy;
     use crate::memtable::skiplist::search::List;
 
-    /// A damaged back link of a writer's last entry names an entry of the other list, with the tag of that: no link leads
-    /// back from there.
+    /// A damaged back link of a writer's last entry names an entry of the other list, with the tag
+    /// of that: no link leads back from there.
     #[test]
     fn a_back_link_leads_to_no_other_list() {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
@@ -455,23 +527,51 @@ mod tests {
             }
             found
         };
-        let insert = |inserter: &mut Inserter, (list, search): (&List, &_), key: &[u8], sequence, kind| {
-            let fields = Fields::new(sequence, kind, key, b"zz", None);
-            let placement = list.insert(search, inserter, &fields, DuplicatePolicy::Reject)?;
-            list.link_tower(search, inserter, &fields, placement.tower);
-            Ok::<(), crate::error::Error>(())
-        };
+        let insert =
+            |inserter: &mut Inserter, (list, search): (&List, &_), key: &[u8], sequence, kind| {
+                let fields = Fields::new(sequence, kind, key, b"zz", None);
+                let placement = list.insert(search, inserter, &fields, DuplicatePolicy::Reject)?;
+                list.link_tower(search, inserter, &fields, placement.tower);
+                Ok::<(), crate::error::Error>(())
+            };
         let mut other = Inserter::default();
-        insert(&mut other, (&ranges, &in_ranges), b"z", 1, Kind::RANGE_DELETE).unwrap();
-        insert(&mut other, (&ranges, &in_ranges), b"a", 1, Kind::RANGE_DELETE).unwrap();
+        insert(
+            &mut other,
+            (&ranges, &in_ranges),
+            b"z",
+            1,
+            Kind::RANGE_DELETE,
+        )
+        .unwrap();
+        insert(
+            &mut other,
+            (&ranges, &in_ranges),
+            b"a",
+            1,
+            Kind::RANGE_DELETE,
+        )
+        .unwrap();
         let mut writer = Inserter::default();
         let mut put = |sequence: SequenceNumber| {
-            insert(&mut writer, (&points, &in_points), b"k", sequence, Kind::PUT).map(|()| writer.last())
+            insert(
+                &mut writer,
+                (&points, &in_points),
+                b"k",
+                sequence,
+                Kind::PUT,
+            )
+            .map(|()| writer.last())
         };
-        let last = (1..5).map(|sequence| put(sequence).unwrap()).last().unwrap();
+        let last = (1..5)
+            .map(|sequence| put(sequence).unwrap())
+            .last()
+            .unwrap();
         in_points.view.set_back(last, other.last());
         let put = put(5);
-        assert_eq!(entries(&in_ranges), [(b"a".to_vec(), 1), (b"z".to_vec(), 1)]);
+        assert_eq!(
+            entries(&in_ranges),
+            [(b"a".to_vec(), 1), (b"z".to_vec(), 1)]
+        );
         assert!(put.unwrap_err().corruption().is_some());
     }
 }

@@ -4,11 +4,13 @@
 //!   next   at --link--> next                     verified; a damaged node is passed by its own link
 //!   prev   at --hint--> h --link--> .. --> at     a back link is a hint that forward links confirm
 //! ```
-//! * ITERATE-1: a step's answer is certified: the link's tag matched, the back link of the node that it names vouches
-//!   for it (`witness.rs`), and the entry's key digest verified.
-//! * ITERATE-2: what cannot be certified is a `Gap` between intact nodes, found through upper levels and back links.
+//! * ITERATE-1: a step's answer is certified: the link's tag matched, the back link of the node
+//!   that it names vouches for it (`witness.rs`), and the entry's key digest verified.
+//! * ITERATE-2: what cannot be certified is a `Gap` between intact nodes, found through upper
+//!   levels and back links.
 //!
-//! Any thread; lock-free. A step back is expected O(1): a stale hint is walked forward, and renewed.
+//! Any thread; lock-free. A step back is expected O(1): a stale hint is walked forward, and
+//! renewed.
 
 #![forbid(unsafe_code)]
 
@@ -22,15 +24,19 @@ use crate::memtable::skiplist::search::{Bracket, Gap, Search, Trail};
 /// Longest walk along stale hints before a search takes over.
 const HINT_HOPS_MAX: u32 = 64;
 
-/// At most this many damaged entries of a gap are tried for proofs of their keys, because a proof takes microseconds.
+/// At most this many damaged entries of a gap are tried for proofs of their keys, because a proof
+/// takes microseconds.
 const GAP_ENTRIES_MAX: u32 = 16;
 
 impl<'a> Search<'a> {
-    /// The entry after `at`, or the first one if `at` is the sentinel, without order checks. `None` if there is none, or
-    /// if it cannot be certified as it is; `next` then tells.
+    /// The entry after `at`, or the first one if `at` is the sentinel, without order checks. `None`
+    /// if there is none, or if it cannot be certified as it is; `next` then tells.
     #[inline(always)]
     pub(crate) fn try_next(&self, at: u32) -> Option<Verified<'a>> {
-        let next = self.view.try_link(at, 0).filter(|next| *next != self.sentinel)?;
+        let next = self
+            .view
+            .try_link(at, 0)
+            .filter(|next| *next != self.sentinel)?;
         let (node, back) = self.view.try_open_with_back(next)?;
         if back != at {
             return None;
@@ -47,13 +53,15 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// [`next`](Self::next), compiled once for steps that are rare or meet damage. Takes the search by value, so that its
-    /// callers keep it in registers.
+    /// [`next`](Self::next), compiled once for steps that are rare or meet damage. Takes the search
+    /// by value, so that its callers keep it in registers.
     #[cold]
     #[inline(never)]
     pub(crate) fn next_or_gap(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         loop {
-            let Some(next) = self.view.try_link(at, 0) else { return Err(self.after_link(at)) };
+            let Some(next) = self.view.try_link(at, 0) else {
+                return Err(self.after_link(at));
+            };
             match self.vouched(at, next) {
                 Ok(entry) => return self.in_order(at, next).map(|()| entry),
                 Err(Doubt::Changed) => {}
@@ -63,7 +71,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The node after `at` at level 0, by a link that is believed, whether that node is intact or not.
+    /// The node after `at` at level 0, by a link that is believed, whether that node is intact or
+    /// not.
     #[cold]
     pub(crate) fn linked(self, at: u32) -> Result<u32, Corruption> {
         loop {
@@ -86,7 +95,8 @@ impl<'a> Search<'a> {
         checked.map_err(|corruption| self.gap(corruption, left, right))
     }
 
-    /// The gap after `at`, where the node `bad` is damaged: its own link leads to the next intact node.
+    /// The gap after `at`, where the node `bad` is damaged: its own link leads to the next intact
+    /// node.
     #[cold]
     #[inline(never)]
     fn after_node(self, at: u32, bad: u32) -> Gap {
@@ -111,33 +121,42 @@ impl<'a> Search<'a> {
     /// The first intact node after `at` that upper levels and back links find.
     #[cold]
     pub(crate) fn resume_behind(self, at: u32) -> u32 {
-        self.intact_beside(at, Direction::Forward).unwrap_or(self.sentinel)
+        self.intact_beside(at, Direction::Forward)
+            .unwrap_or(self.sentinel)
     }
 
     /// The first intact node in a direction from `at`, which upper levels and back links find.
     #[cold]
     fn intact_beside(self, at: u32, way: Direction) -> Result<u32, Corruption> {
-        Ok(match self.find_carefully(&self.position_beside(at, way)?, &mut Trail::default()) {
-            Ok(Bracket { pred, succ, .. }) => way.pick((pred, succ)),
-            Err(Gap { before, after, .. }) => way.pick((before, after)),
-        })
+        Ok(
+            match self.find_carefully(&self.position_beside(at, way)?, &mut Trail::default()) {
+                Ok(Bracket { pred, succ, .. }) => way.pick((pred, succ)),
+                Err(Gap { before, after, .. }) => way.pick((before, after)),
+            },
+        )
     }
 
-    /// The position right before or right after a node. From the sentinel the list goes on at its other end.
+    /// The position right before or right after a node. From the sentinel the list goes on at its
+    /// other end.
     fn position_beside(self, at: u32, way: Direction) -> Result<Target<'a>, Corruption> {
         Ok(match self.verified(at)? {
-            Some(entry) => {
-                entry.node().position(self.comparator).with_side(way.pick((Side::Before, Side::After)))
-            }
+            Some(entry) => entry
+                .node()
+                .position(self.comparator)
+                .with_side(way.pick((Side::Before, Side::After))),
             None => Target::extreme(way.pick((Side::End, Side::Start))),
         })
     }
 
-    /// The entry before `at`, or the last one if `at` is the sentinel, without order checks. `None` if there is none, or
-    /// if it cannot be certified as it is, or the hint is late; `prev` then tells.
+    /// The entry before `at`, or the last one if `at` is the sentinel, without order checks. `None`
+    /// if there is none, or if it cannot be certified as it is, or the hint is late; `prev` then
+    /// tells.
     #[inline(always)]
     pub(crate) fn try_prev(&self, at: u32) -> Option<Verified<'a>> {
-        let prev = self.view.back_hint(at).filter(|prev| *prev != self.sentinel)?;
+        let prev = self
+            .view
+            .back_hint(at)
+            .filter(|prev| *prev != self.sentinel)?;
         if self.view.try_link(prev, 0)? != at {
             return None;
         }
@@ -157,27 +176,40 @@ impl<'a> Search<'a> {
     #[cold]
     #[inline(never)]
     fn prev_or_gap(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
-        let Some(prev) = self.confirmed_back(at) else { return self.prev_by_search(at) };
+        let Some(prev) = self.confirmed_back(at) else {
+            return self.prev_by_search(at);
+        };
         if prev == self.sentinel {
             return Ok(None);
         }
-        let Some(entry) = self.view.try_open(prev).and_then(|node| node.try_verify(&self.view)) else {
+        let Some(entry) = self
+            .view
+            .try_open(prev)
+            .and_then(|node| node.try_verify(&self.view))
+        else {
             return Err(self.gap(self.node_report(prev), self.intact_before(at, prev), at));
         };
         self.in_order(prev, at).map(|()| Some(entry))
     }
 
-    /// The last intact node before `at`, where `prev` is damaged: its back link may be damaged with it.
+    /// The last intact node before `at`, where `prev` is damaged: its back link may be damaged with
+    /// it.
     #[cold]
     fn intact_before(self, at: u32, prev: u32) -> u32 {
         let before = self.intact_beside(at, Direction::Backward).ok();
-        before.or_else(|| self.confirmed_back(prev)).unwrap_or(self.sentinel)
+        before
+            .or_else(|| self.confirmed_back(prev))
+            .unwrap_or(self.sentinel)
     }
 
-    /// The node whose level-0 link names `at`, found from the hint: the last one before it on the way from there.
+    /// The node whose level-0 link names `at`, found from the hint: the last one before it on the
+    /// way from there.
     #[cold]
     fn confirmed_back(&self, at: u32) -> Option<u32> {
-        let back = self.view.load_back(at).filter(|back| self.view.is_tagged(at, *back))?;
+        let back = self
+            .view
+            .load_back(at)
+            .filter(|back| self.view.is_tagged(at, *back))?;
         let hint = back.target();
         let mut node = hint;
         for _ in 0..HINT_HOPS_MAX {
@@ -196,8 +228,9 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// The entry before `at` by a search, where the hint does not lead to it. A hint whose tag matches is not
-    /// overwritten: either it is late and renewed by now, or it is the evidence of a lost write.
+    /// The entry before `at` by a search, where the hint does not lead to it. A hint whose tag
+    /// matches is not overwritten: either it is late and renewed by now, or it is the evidence of a
+    /// lost write.
     #[cold]
     fn prev_by_search(self, at: u32) -> Result<Option<Verified<'a>>, Gap> {
         let target = self.position_beside(at, Direction::Backward);
@@ -211,20 +244,27 @@ impl<'a> Search<'a> {
         {
             self.view.replace_back(at, back, found.pred);
         }
-        self.verified(found.pred).map_err(|corruption| self.gap(corruption, self.sentinel, at))
+        self.verified(found.pred)
+            .map_err(|corruption| self.gap(corruption, self.sentinel, at))
     }
 
-    /// The gap around the entry at `at`, which verified before and no longer does. Its links still lead on.
+    /// The gap around the entry at `at`, which verified before and no longer does. Its links still
+    /// lead on.
     #[cold]
     pub(crate) fn gap_at(&self, at: u32, corruption: Corruption) -> Gap {
-        let node = |entry: Option<Verified<'a>>| entry.map_or(self.sentinel, |entry| entry.offset());
+        let node =
+            |entry: Option<Verified<'a>>| entry.map_or(self.sentinel, |entry| entry.offset());
         let before = self.prev_or_gap(at).map_or_else(|gap| gap.before, node);
         let after = self.next_or_gap(at).map_or_else(|gap| gap.after, node);
-        Gap { corruption, before, after }
+        Gap {
+            corruption,
+            before,
+            after,
+        }
     }
 
-    /// The entry after a gap, if every damaged entry in the gap is proved to have a key and a sequence number for which
-    /// `is_other` is true.
+    /// The entry after a gap, if every damaged entry in the gap is proved to have a key and a
+    /// sequence number for which `is_other` is true.
     #[cold]
     pub(crate) fn past_gap(
         &self,

@@ -7,12 +7,15 @@
 //!   tower     the same at each higher level; a level that cannot be linked is left out
 //! ```
 //! * LIST-1: a node is published once, at level 0, by one compare-and-swap in a certified bracket.
-//! * LIST-2: nodes are never unlinked; order at level 0 is the truth, upper levels and back links are derived.
-//! * LIST-3: until the compare-and-swap succeeds nothing is visible; a losing node is zeroed again, before anything
-//!   else runs.
-//! * LIST-5: an entry is compared with both sides of its bracket, and its node with what was to be written, once by the search and the
-//!   build, and once more by other comparisons: memory that is right does not help against a processor that errs.
-//! * LIST-4: a panicking comparator leaves the list as it was: it runs only before publication or while raising.
+//! * LIST-2: nodes are never unlinked; order at level 0 is the truth, upper levels and back links
+//!   are derived.
+//! * LIST-3: until the compare-and-swap succeeds nothing is visible; a losing node is zeroed again,
+//!   before anything else runs.
+//! * LIST-5: an entry is compared with both sides of its bracket, and its node with what was to be
+//!   written, once by the search and the build, and once more by other comparisons: memory that is
+//!   right does not help against a processor that errs.
+//! * LIST-4: a panicking comparator leaves the list as it was: it runs only before publication or
+//!   while raising.
 //!
 //! Who may call what: everything takes `&self`; an `Inserter` belongs to one writer at a time.
 
@@ -42,14 +45,18 @@ use crate::memtable::skiplist::read_ahead::NEAR_UNITS;
 use crate::memtable::skiplist::search::{Bracket, List, Search, Splice, Trail};
 use crate::sync::{AtomicU32, Mutex, Ordering};
 
-/// How often an insert that loses its race searches again. Other writers would have to link as many entries at its place: only a
-/// fault comes here.
+/// How often an insert that loses its race searches again. Other writers would have to link as many
+/// entries at its place: only a fault comes here.
 const ATTEMPTS_MAX: u32 = 1 << 20;
 
-/// The most arena bytes that an entry takes. Under `Replace` the height depends on the entry that it replaces, so the
-/// tallest is assumed.
+/// The most arena bytes that an entry takes. Under `Replace` the height depends on the entry that
+/// it replaces, so the tallest is assumed.
 #[inline]
-pub(crate) fn entry_bytes(search: &Search<'_>, fields: &Fields<'_>, policy: DuplicatePolicy) -> u64 {
+pub(crate) fn entry_bytes(
+    search: &Search<'_>,
+    fields: &Fields<'_>,
+    policy: DuplicatePolicy,
+) -> u64 {
     let view = &search.view;
     let height = match policy {
         DuplicatePolicy::Replace => HEIGHT_MAX as u32,
@@ -95,8 +102,8 @@ pub(crate) struct Placement<'a> {
 pub(crate) enum Quick<'a> {
     /// The entry is in the list, which has no equal one.
     Placed(Placement<'a>),
-    /// The entry is not in the list, because it has an equal one, or because another writer was faster; then this is
-    /// the space of its node.
+    /// The entry is not in the list, because it has an equal one, or because another writer was
+    /// faster; then this is the space of its node.
     Not(Option<NodeSpace>),
 }
 
@@ -104,7 +111,13 @@ impl List {
     /// The list with this head, which `make_heads` makes.
     pub(crate) fn new(head: Head, seek_checks: SeekChecks, order_checks: OrderChecks) -> List {
         let top = AtomicU32::new(0);
-        List { top, seek_checks, order_checks, directory: 0, list: head }
+        List {
+            top,
+            seek_checks,
+            order_checks,
+            directory: 0,
+            list: head,
+        }
     }
 
     /// This list with a directory, while it is empty.
@@ -115,8 +128,17 @@ impl List {
 
     /// What a search in this list needs.
     #[inline(always)]
-    pub(crate) fn search<'a>(&'a self, view: View<'a>, comparator: &'a KeyComparator) -> Search<'a> {
-        Search { view, comparator, skiplist: self, sentinel: self.list.sentinel() }
+    pub(crate) fn search<'a>(
+        &'a self,
+        view: View<'a>,
+        comparator: &'a KeyComparator,
+    ) -> Search<'a> {
+        Search {
+            view,
+            comparator,
+            skiplist: self,
+            sentinel: self.list.sentinel(),
+        }
     }
 
     /// Inserts an entry, as writers do.
@@ -135,9 +157,10 @@ impl List {
         }
     }
 
-    /// Inserts most entries: those without an equal, at the first attempt, where a search has certified the place. All
-    /// other cases are left to [`insert_any`](Self::insert_any). Calls `announce` right before the entry is published: what
-    /// it changes has had the most time to arrive in the cache, and what is built need not wait for it.
+    /// Inserts most entries: those without an equal, at the first attempt, where a search has
+    /// certified the place. All other cases are left to [`insert_any`](Self::insert_any). Calls
+    /// `announce` right before the entry is published: what it changes has had the most time to
+    /// arrive in the cache, and what is built need not wait for it.
     #[inline(always)]
     pub(crate) fn insert_between<'a>(
         &self,
@@ -147,7 +170,10 @@ impl List {
         bracket: &Bracket<'a>,
         announce: impl FnOnce() -> Result<(), Corruption>,
     ) -> Result<Quick<'a>> {
-        if bracket.entry.is_some_and(|entry| search.is_equal(&entry, fields)) {
+        if bracket
+            .entry
+            .is_some_and(|entry| search.is_equal(&entry, fields))
+        {
             return Ok(Quick::Not(None));
         }
         let height = search.height(fields, 0);
@@ -162,8 +188,8 @@ impl List {
         }
     }
 
-    /// Inserts an entry that may have an equal, however many attempts it takes; `space`: where its node was built
-    /// before.
+    /// Inserts an entry that may have an equal, however many attempts it takes; `space`: where its
+    /// node was built before.
     #[inline(never)]
     pub(crate) fn insert_any<'a>(
         &self,
@@ -180,8 +206,8 @@ impl List {
         placement
     }
 
-    /// Inserts, into space that may be taken already. Space that is not used stays in `space`, and the caller gives it
-    /// back.
+    /// Inserts, into space that may be taken already. Space that is not used stays in `space`, and
+    /// the caller gives it back.
     fn insert_at<'a>(
         &self,
         search: &Search<'a>,
@@ -195,16 +221,21 @@ impl List {
             let displaced = search.apply_policy(&bracket, fields, policy)?;
             let revision = next_revision(displaced.as_ref());
             let height = search.height(fields, revision);
-            let unfit =
-                |space: &mut NodeSpace| space.height != height || !space.fits(bracket.pred, bracket.succ);
+            let unfit = |space: &mut NodeSpace| {
+                space.height != height || !space.fits(bracket.pred, bracket.succ)
+            };
             if let Some(old) = space.take_if(unfit) {
                 old.give_back(&search.view, &mut inserter.sub)?;
             }
             let taken = match space {
                 Some(taken) => taken,
-                None => space.insert(self.take_space(search, inserter, fields, (height, &bracket))?),
+                None => {
+                    space.insert(self.take_space(search, inserter, fields, (height, &bracket))?)
+                }
             };
-            if let Some(placement) = self.attempt(search, taken, fields, (&bracket, displaced), || Ok(()))? {
+            if let Some(placement) =
+                self.attempt(search, taken, fields, (&bracket, displaced), || Ok(()))?
+            {
                 // What is published is never given back.
                 *space = None;
                 return Ok(placement);
@@ -223,8 +254,12 @@ impl List {
         (height, bracket): (u32, &Bracket<'_>),
     ) -> Result<NodeSpace> {
         let units = node_units(search.view.width, fields.lengths(), height);
-        let space =
-            NodeSpace::take(&search.view, &mut inserter.sub, (units, height), (bracket.pred, bracket.succ))?;
+        let space = NodeSpace::take(
+            &search.view,
+            &mut inserter.sub,
+            (units, height),
+            (bracket.pred, bracket.succ),
+        )?;
         search.prefetch_ahead(space.node());
         Ok(space)
     }
@@ -243,9 +278,24 @@ impl List {
         let revision = next_revision(displaced.as_ref());
         let [before, after] = search.ends(bracket, fields);
         let (again, [pred, succ]) = (black_box(fields), black_box([bracket.pred, bracket.succ]));
-        check_side(search, (again, revision), (pred, before), cmp::Ordering::Less)?;
-        check_side(search, (again, revision), (succ, after), cmp::Ordering::Greater)?;
-        let shape = space.shape(revision, bracket.pred, (bracket.succ, after), search.sentinel);
+        check_side(
+            search,
+            (again, revision),
+            (pred, before),
+            cmp::Ordering::Less,
+        )?;
+        check_side(
+            search,
+            (again, revision),
+            (succ, after),
+            cmp::Ordering::Greater,
+        )?;
+        let shape = space.shape(
+            revision,
+            bracket.pred,
+            (bracket.succ, after),
+            search.sentinel,
+        );
         let built = view.build(&mut space.reservation, fields, shape)?;
         let node = built.offset;
         check_claim(view, &built, fields)?;
@@ -259,12 +309,22 @@ impl List {
         if !view.renew_back(bracket.succ, bracket.pred, node) {
             view.settle_back(search.sentinel, node, bracket.succ);
         }
-        let tower = Tower { node, height: shape.height, revision, pred: bracket.pred };
-        Ok(Some(Placement { digest: built.digest, bytes: space.reservation.bytes(), tower, displaced }))
+        let tower = Tower {
+            node,
+            height: shape.height,
+            revision,
+            pred: bracket.pred,
+        };
+        Ok(Some(Placement {
+            digest: built.digest,
+            bytes: space.reservation.bytes(),
+            tower,
+            displaced,
+        }))
     }
 
-    /// Names a published node in the directory and links it at its higher levels, after its writer has counted it: the
-    /// comparator may panic here (LIST-4).
+    /// Names a published node in the directory and links it at its higher levels, after its writer
+    /// has counted it: the comparator may panic here (LIST-4).
     #[inline(always)]
     pub(crate) fn link_tower(
         &self,
@@ -282,9 +342,10 @@ impl List {
         }
     }
 
-    /// Estimates the number of entries between two positions: the number of nodes on the highest level with more than 64 of
-    /// them, multiplied by the entries that one node there stands for; else it counts. Expected O(log n), at most some
-    /// 10 000 steps where towers are sparse. Standard error 1/8.
+    /// Estimates the number of entries between two positions: the number of nodes on the highest
+    /// level with more than 64 of them, multiplied by the entries that one node there stands for;
+    /// else it counts. Expected O(log n), at most some 10 000 steps where towers are sparse.
+    /// Standard error 1/8.
     pub(crate) fn approximate_count(
         &self,
         search: &Search<'_>,
@@ -292,7 +353,10 @@ impl List {
         to: &Target<'_>,
     ) -> Result<u64> {
         let mut splice = Splice::new(search.sentinel);
-        if search.find_by_towers(from, &mut Trail::from(&mut splice)).is_ok() {
+        if search
+            .find_by_towers(from, &mut Trail::from(&mut splice))
+            .is_ok()
+        {
             for level in (1..=search.top()).rev() {
                 let count = count_level(search, &splice, level, (from, to));
                 if count > EXACT_COUNT {
@@ -300,12 +364,19 @@ impl List {
                 }
             }
         }
-        let (mut next, mut count) = (search.find_at_or_after(from).map_err(|gap| gap.corruption)?, 0);
+        let (mut next, mut count) = (
+            search
+                .find_at_or_after(from)
+                .map_err(|gap| gap.corruption)?,
+            0,
+        );
         while let Some(entry) = next
             && entry.node().order(search.comparator, to).is_lt()
         {
             count += 1;
-            next = search.next_or_gap(entry.offset()).map_err(|gap| gap.corruption)?;
+            next = search
+                .next_or_gap(entry.offset())
+                .map_err(|gap| gap.corruption)?;
         }
         Ok(count)
     }
@@ -321,13 +392,19 @@ fn count_level(
     level: u32,
     (from, to): (&Target<'_>, &Target<'_>),
 ) -> u64 {
-    let mut at = splice.prev.get(level as usize).copied().unwrap_or(search.sentinel);
+    let mut at = splice
+        .prev
+        .get(level as usize)
+        .copied()
+        .unwrap_or(search.sentinel);
     let mut count = 0;
     while let Some(next) = search.view.try_link(at, level) {
         if next == search.sentinel {
             return count;
         }
-        let Some(node) = search.view.try_open(next) else { break };
+        let Some(node) = search.view.try_open(next) else {
+            break;
+        };
         if !node.order(search.comparator, to).is_lt() {
             return count;
         }
@@ -337,8 +414,9 @@ fn count_level(
     0
 }
 
-/// Compares an entry once more with one side of its bracket, which has to be before or after it, and not the same key if the link
-/// says so: whole keys, without images, loaded anew (LIST-5). What the search got wrong once is noticed before anything is written.
+/// Compares an entry once more with one side of its bracket, which has to be before or after it,
+/// and not the same key if the link says so: whole keys, without images, loaded anew (LIST-5). What
+/// the search got wrong once is noticed before anything is written.
 #[inline(always)]
 fn check_side(
     search: &Search<'_>,
@@ -357,7 +435,8 @@ fn check_side(
     Err(misplaced(side, fields.sequence))
 }
 
-/// Compares what no digest of the caller covers with the arena: sequence number and lengths, each loaded anew (LIST-5).
+/// Compares what no digest of the caller covers with the arena: sequence number and lengths, each
+/// loaded anew (LIST-5).
 #[inline(always)]
 fn check_built(view: &View<'_>, node: u32, fields: &Fields<'_>) -> Result<(), Corruption> {
     if view.stored_fields(node) == Some((fields.lengths(), fields.sequence)) {
@@ -366,16 +445,19 @@ fn check_built(view: &View<'_>, node: u32, fields: &Fields<'_>) -> Result<(), Co
     Err(misplaced(node, fields.sequence))
 }
 
-/// Compares a node with the caller's buffers before it is published. K is compared even without a caller's digest: the
-/// height was made from it.
+/// Compares a node with the caller's buffers before it is published. K is compared even without a
+/// caller's digest: the height was made from it.
 #[inline(always)]
-pub(crate) fn check_claim(view: &View<'_>, built: &Built, fields: &Fields<'_>) -> Result<(), Corruption> {
+pub(crate) fn check_claim(
+    view: &View<'_>,
+    built: &Built,
+    fields: &Fields<'_>,
+) -> Result<(), Corruption> {
     if let Some(parts) = built.parts
         && parts.key != fields.key_part
     {
-        return Err(
-            Corruption::new(Place::Entry, 0, parts.key, fields.key_part).with_sequence(fields.sequence)
-        );
+        return Err(Corruption::new(Place::Entry, 0, parts.key, fields.key_part)
+            .with_sequence(fields.sequence));
     }
     match fields.caller_digest {
         Some(caller_digest) => check_caller_digest(view, built, fields, caller_digest),
@@ -383,7 +465,8 @@ pub(crate) fn check_claim(view: &View<'_>, built: &Built, fields: &Fields<'_>) -
     }
 }
 
-/// Compares the caller's digest with K and V as digested, or with the node read back if that is not enough.
+/// Compares the caller's digest with K and V as digested, or with the node read back if that is not
+/// enough.
 #[inline(always)]
 fn check_caller_digest(
     view: &View<'_>,
@@ -393,13 +476,19 @@ fn check_caller_digest(
 ) -> Result<(), Corruption> {
     let sequence = fields.sequence;
     let (there, stored_sequence) = match built.parts {
-        Some(parts) if built.agrees => (Protected::of_parts(parts.key, parts.value, fields.kind), sequence),
+        Some(parts) if built.agrees => (
+            Protected::of_parts(parts.key, parts.value, fields.kind),
+            sequence,
+        ),
         _ => read_back(*view, built.offset)?,
     };
     if there == caller_digest && stored_sequence == sequence {
         return Ok(());
     }
-    let (found, expected) = (there.with_sequence(stored_sequence), caller_digest.with_sequence(sequence));
+    let (found, expected) = (
+        there.with_sequence(stored_sequence),
+        caller_digest.with_sequence(sequence),
+    );
     let report = Corruption::new(Place::Entry, 0, found.to_bits(), expected.to_bits());
     Err(report.with_sequence(stored_sequence))
 }
@@ -414,7 +503,8 @@ fn read_back(view: View<'_>, node: u32) -> Result<(Protected<Kvo>, SequenceNumbe
 }
 
 impl<'a> Search<'a> {
-    /// Applies the duplicate policy to what the bracket shows. Returns the equal entry that is to be hidden.
+    /// Applies the duplicate policy to what the bracket shows. Returns the equal entry that is to
+    /// be hidden.
     #[inline(always)]
     pub(crate) fn apply_policy(
         &self,
@@ -425,25 +515,34 @@ impl<'a> Search<'a> {
         let equal = bracket.entry.filter(|entry| self.is_equal(entry, fields));
         let is_last = |equal: &Verified<'a>| equal.node().revision() == u32::MAX;
         if equal.is_some_and(|equal| policy == DuplicatePolicy::Reject || is_last(&equal)) {
-            return Err(Error::DuplicateEntry { sequence: fields.sequence });
+            return Err(Error::DuplicateEntry {
+                sequence: fields.sequence,
+            });
         }
         Ok(equal)
     }
 
-    /// What the links to a new entry and from it say (LINKS-3). K tells nothing if it was not verified, or if equal keys may
-    /// have different bytes. The sentinel has no key, and counts as one whose K is 0.
+    /// What the links to a new entry and from it say (LINKS-3). K tells nothing if it was not
+    /// verified, or if equal keys may have different bytes. The sentinel has no key, and counts as
+    /// one whose K is 0.
     #[inline(always)]
     fn ends(&self, bracket: &Bracket<'a>, fields: &Fields<'_>) -> [EndKeys; 2] {
-        let is_telling = self.view.width.bytes > 0 && self.comparator.equality() == KeyEquality::Bytes;
+        let is_telling =
+            self.view.width.bytes > 0 && self.comparator.equality() == KeyEquality::Bytes;
         let succ_part = bracket.entry.map_or(0, |entry| entry.key_part());
         [bracket.pred_part, succ_part].map(|part| {
-            if is_telling && part != fields.key_part { EndKeys::DIFFER } else { EndKeys::MAY_MATCH }
+            if is_telling && part != fields.key_part {
+                EndKeys::DIFFER
+            } else {
+                EndKeys::MAY_MATCH
+            }
         })
     }
 
     #[inline(always)]
     fn is_equal(&self, entry: &Verified<'_>, fields: &Fields<'_>) -> bool {
-        entry.node().sequence() == fields.sequence && self.comparator.are_equal(entry.key(), fields.key)
+        entry.node().sequence() == fields.sequence
+            && self.comparator.are_equal(entry.key(), fields.key)
     }
 }
 
@@ -459,10 +558,10 @@ fn next_revision(displaced: Option<&Verified<'_>>) -> u32 {
 //   look     a few pages per call, on from where the last call ended
 //   renew    all pages are forgotten; then every node of level 0 is named as new ones are
 // ```
-// * UPKEEP-1: a directory is renewed once at most, so its pages take twice their memory at most. One that breaks again
-//   stays as it is: it costs steps.
-// * UPKEEP-2: while it is renewed, searches of what is not named yet go by the towers, and writers name what they
-//   write.
+// * UPKEEP-1: a directory is renewed once at most, so its pages take twice their memory at most.
+//   One that breaks again stays as it is: it costs steps.
+// * UPKEEP-2: while it is renewed, searches of what is not named yet go by the towers, and writers
+//   name what they write.
 //
 // Any thread, beside readers and writers. A look is O(1); renewing is O(entries), once per table.
 
@@ -479,14 +578,20 @@ pub(crate) struct Upkeep {
 }
 
 impl Upkeep {
-    /// Looks at some pages, and renews the directory if one is broken. If a page is busy, it may wait for
-    /// all writers at work.
-    pub(crate) fn inspect_and_renew(&self, search: &Search<'_>, wait_out_writers: &mut impl FnMut()) {
+    /// Looks at some pages, and renews the directory if one is broken. If a page is busy, it may
+    /// wait for all writers at work.
+    pub(crate) fn inspect_and_renew(
+        &self,
+        search: &Search<'_>,
+        wait_out_writers: &mut impl FnMut(),
+    ) {
         if search.directory == 0 {
             return;
         }
         // ORDERING: Relaxed: one of several callers wins; nothing is read through it.
-        if self.meets_damage(search, wait_out_writers) && self.renewed.swap(1, Ordering::Relaxed) == 0 {
+        if self.meets_damage(search, wait_out_writers)
+            && self.renewed.swap(1, Ordering::Relaxed) == 0
+        {
             search.renew_directory();
         }
     }
@@ -496,7 +601,9 @@ impl Upkeep {
         let mut at = (*self.next.lock()).or_else(|| directory.first());
         let mut broken = directory.is_lost();
         for _ in 0..PAGES_PER_CALL {
-            let Some(here) = at.filter(|_| !broken) else { break };
+            let Some(here) = at.filter(|_| !broken) else {
+                break;
+            };
             match directory.inspect(here) {
                 PageState::Sound => {}
                 PageState::Busy => broken = directory.stays_locked(here, wait_out_writers),
@@ -514,10 +621,13 @@ impl Search<'_> {
     #[cold]
     fn renew_directory(&self) {
         let directory = self.directory();
-        let (mut slab, mut guess, mut at, mut run) = (SubChunk::default(), LeafSlot::NONE, self.sentinel, 0);
+        let (mut slab, mut guess, mut at, mut run) =
+            (SubChunk::default(), LeafSlot::NONE, self.sentinel, 0);
         directory.forget();
         for _ in 0..self.view.arena().room.handed_bytes() / HEADER as u64 {
-            let Some(node) = self.next_intact(at) else { return };
+            let Some(node) = self.next_intact(at) else {
+                return;
+            };
             let beside = node.offset().abs_diff(at) <= NEAR_UNITS;
             (at, run) = (node.offset(), if beside { run + 1 } else { 0 });
             if run % NAMED_EVERY == 0
@@ -533,7 +643,11 @@ impl Search<'_> {
     fn next_intact(&self, at: u32) -> Option<Node<'_>> {
         match self.next_or_gap(at) {
             Ok(entry) => entry.map(|entry| *entry.node()),
-            Err(gap) => self.verified(gap.after).ok().flatten().map(|entry| *entry.node()),
+            Err(gap) => self
+                .verified(gap.after)
+                .ok()
+                .flatten()
+                .map(|entry| *entry.node()),
         }
     }
 }

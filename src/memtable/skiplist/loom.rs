@@ -1,8 +1,9 @@
-//! Models of the list: every interleaving of two or three threads that loom finds, on the production code.
+//! Models of the list: every interleaving of two or three threads that loom finds, on the
+//! production code.
 //!
-//! Links are loom's atomics and a cell a unit watches the bytes, so that bytes read without the Acquire-Release pair
-//! that publishes them fail the model. Towers are at most two high. All actors are spawned threads.
-//! Each model names the planted bugs that turn it red.
+//! Links are loom's atomics and a cell a unit watches the bytes, so that bytes read without the
+//! Acquire-Release pair that publishes them fail the model. Towers are at most two high. All actors
+//! are spawned threads. Each model names the planted bugs that turn it red.
 
 #![forbid(unsafe_code)]
 
@@ -52,7 +53,8 @@ impl Table {
         inserter
     }
 
-    /// Inserts a key with its sequence number; `Ok(None)`: an equal one was kept. Else the revision that it displaced.
+    /// Inserts a key with its sequence number; `Ok(None)`: an equal one was kept. Else the revision
+    /// that it displaced.
     fn insert(
         &self,
         mut inserter: Inserter,
@@ -62,14 +64,20 @@ impl Table {
         let search = self.search();
         let fields = Fields::new(sequence, Kind::PUT, key, b"v", None);
         let placement = self.list.insert(&search, &mut inserter, &fields, policy)?;
-        self.list.link_tower(&search, &mut inserter, &fields, placement.tower);
+        self.list
+            .link_tower(&search, &mut inserter, &fields, placement.tower);
         Ok(placement.displaced.map(|old| old.node().revision()))
     }
 
     /// Whether a read finds the key's newest version; it must be whole.
     fn holds(&self, key: &[u8]) -> bool {
         let search = self.search();
-        let bracket = search.find(&Target::new(&BYTEWISE, key, u64::MAX), &mut Trail::default()).unwrap();
+        let bracket = search
+            .find(
+                &Target::new(&BYTEWISE, key, u64::MAX),
+                &mut Trail::default(),
+            )
+            .unwrap();
         bracket.entry.is_some_and(|entry| {
             assert_eq!(entry.value(search.view.width).unwrap(), b"v");
             entry.key() == key
@@ -80,7 +88,11 @@ impl Table {
     fn rows(&self) -> Vec<(Vec<u8>, u64, u32)> {
         let search = self.search();
         let row = |entry: crate::memtable::arena::node::Verified<'_>| {
-            (entry.key().to_vec(), entry.node().sequence(), entry.node().revision())
+            (
+                entry.key().to_vec(),
+                entry.node().sequence(),
+                entry.node().revision(),
+            )
         };
         let (mut rows, mut at) = (vec![], search.sentinel);
         while let Some(entry) = search.next(at).unwrap() {
@@ -116,17 +128,24 @@ impl Table {
 fn insert(table: &Arc<Table>, key: &'static [u8], sequence: u64) -> JoinHandle<()> {
     let (table, inserter) = (Arc::clone(table), table.inserter());
     spawn(move || {
-        table.insert(inserter, (key, sequence), DuplicatePolicy::Reject).unwrap();
+        table
+            .insert(inserter, (key, sequence), DuplicatePolicy::Reject)
+            .unwrap();
     })
 }
 
 /// A sequence number with which the key gets a tower of this height.
 fn sequence_with_height(key: &[u8], height: u32) -> u64 {
-    (1..1000).find(|sequence| Towers::Dense.height(SECRET, key_part(key), *sequence, 0) == height).unwrap()
+    (1..1000)
+        .find(|sequence| Towers::Dense.height(SECRET, key_part(key), *sequence, 0) == height)
+        .unwrap()
 }
 
 fn join<T>(threads: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
-    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .collect()
 }
 
 /// Red for `bump_loses_race`.
@@ -150,8 +169,17 @@ fn loom_two_writers_never_get_one_unit() {
         let threads = [bump(Arc::clone(&arena)), bump(Arc::clone(&arena))];
         let mut taken: Vec<(u64, u64)> = join(threads).into_iter().flatten().collect();
         taken.sort_unstable();
-        assert!(taken.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "{taken:?}");
-        assert_eq!(arena.room.handed_bytes(), 2 * 8 * 8, "a sub-chunk for each, counted once");
+        assert!(
+            taken
+                .windows(2)
+                .all(|pair| pair[0].0 + pair[0].1 <= pair[1].0),
+            "{taken:?}"
+        );
+        assert_eq!(
+            arena.room.handed_bytes(),
+            2 * 8 * 8,
+            "a sub-chunk for each, counted once"
+        );
     });
 }
 
@@ -189,7 +217,8 @@ impl Table {
     /// Inserts a key with a tower of one link.
     fn insert_low(&self, inserter: Inserter, key: &[u8]) {
         let sequence = sequence_with_height(key, 1);
-        self.insert(inserter, (key, sequence), DuplicatePolicy::Reject).unwrap();
+        self.insert(inserter, (key, sequence), DuplicatePolicy::Reject)
+            .unwrap();
     }
 
     fn spawn_insert(self: &Arc<Self>, key: &'static [u8]) -> JoinHandle<()> {
@@ -200,16 +229,21 @@ impl Table {
     /// Whether a key is found, or the way to it is reported as damaged: not that it is absent.
     fn admits(&self, key: &[u8]) -> bool {
         let search = self.search();
-        let found = search.find(&Target::new(&BYTEWISE, key, u64::MAX), &mut Trail::default());
-        found.is_err() || found.is_ok_and(|bracket| bracket.entry.is_some_and(|entry| entry.key() == key))
+        let found = search.find(
+            &Target::new(&BYTEWISE, key, u64::MAX),
+            &mut Trail::default(),
+        );
+        found.is_err()
+            || found.is_ok_and(|bracket| bracket.entry.is_some_and(|entry| entry.key() == key))
     }
 
-    /// The level-0 link of each node in turn goes back to each node further on that it may ever have named: no key is
-    /// absent then.
+    /// The level-0 link of each node in turn goes back to each node further on that it may ever
+    /// have named: no key is absent then.
     fn lose_each_link(&self, keys: &[&[u8]]) {
         let search = self.search();
-        // Walks along links only, because a step, or a search along back links, renews late back links, and none may
-        // be late once the writers have returned. The last links are damaged first, too.
+        // Walks along links only, because a step, or a search along back links, renews late back
+        // links, and none may be late once the writers have returned. The last links are damaged
+        // first, too.
         let mut nodes = vec![search.sentinel];
         for place in 0..keys.len() {
             nodes.push(search.view.link(nodes[place], 0).unwrap());
@@ -217,19 +251,28 @@ impl Table {
         let ring = |place: usize| nodes.get(place).copied().unwrap_or(search.sentinel);
         for place in (0..nodes.len()).rev() {
             for earlier in place + 2..=nodes.len() {
-                search.view.set_link(nodes[place], 0, ring(earlier)).unwrap();
+                search
+                    .view
+                    .set_link(nodes[place], 0, ring(earlier))
+                    .unwrap();
                 for key in keys {
-                    assert!(self.admits(key), "{key:?} is hidden by link {place} to {earlier}");
+                    assert!(
+                        self.admits(key),
+                        "{key:?} is hidden by link {place} to {earlier}"
+                    );
                 }
             }
-            search.view.set_link(nodes[place], 0, ring(place + 1)).unwrap();
+            search
+                .view
+                .set_link(nodes[place], 0, ring(place + 1))
+                .unwrap();
         }
         assert_eq!(self.rows().len(), keys.len());
     }
 }
 
-/// Two writers between the same neighbours: once they are done, no link can be lost unnoticed. Red for
-/// `back_link_stored`.
+/// Two writers between the same neighbours: once they are done, no link can be lost unnoticed. Red
+/// for `back_link_stored`.
 #[test]
 fn loom_a_lost_link_is_noticed_after_two_writers() {
     for keys in [[b"b".as_slice(), b"c"], [b"c", b"b"]] {
@@ -281,7 +324,10 @@ fn loom_a_link_that_is_lost_meanwhile_is_noticed() {
             };
             victim.join().unwrap();
             let linked = other.join().unwrap();
-            assert!(table.admits(b"a") && table.admits(first), "an entry is hidden");
+            assert!(
+                table.admits(b"a") && table.admits(first),
+                "an entry is hidden"
+            );
             assert!(!linked || table.admits(second), "an entry is hidden");
         });
     }
@@ -300,7 +346,9 @@ fn loom_readers_accuse_nobody() {
                 let search = table.search();
                 let first = search.next(search.sentinel).unwrap().unwrap();
                 search.next(first.node().offset()).unwrap();
-                search.find(&Target::extreme(Side::End), &mut Trail::default()).unwrap();
+                search
+                    .find(&Target::extreme(Side::End), &mut Trail::default())
+                    .unwrap();
             })
         };
         join(writers);
@@ -316,11 +364,13 @@ fn loom_one_duplicate_wins() {
         let table = Table::new();
         let insert = || {
             let (table, inserter) = (Arc::clone(&table), table.inserter());
-            spawn(move || match table.insert(inserter, (b"k", 5), DuplicatePolicy::Reject) {
-                Ok(_) => true,
-                Err(Error::DuplicateEntry { sequence: 5 }) => false,
-                Err(other) => panic!("{other}"),
-            })
+            spawn(
+                move || match table.insert(inserter, (b"k", 5), DuplicatePolicy::Reject) {
+                    Ok(_) => true,
+                    Err(Error::DuplicateEntry { sequence: 5 }) => false,
+                    Err(other) => panic!("{other}"),
+                },
+            )
         };
         let won = join([insert(), insert()]);
         assert_eq!(won.iter().filter(|won| **won).count(), 1, "{won:?}");
@@ -333,10 +383,16 @@ fn loom_one_duplicate_wins() {
 fn loom_replace_never_hides_a_key() {
     check(|| {
         let table = Table::new();
-        table.insert(table.inserter(), (b"k", 5), DuplicatePolicy::Replace).unwrap();
+        table
+            .insert(table.inserter(), (b"k", 5), DuplicatePolicy::Replace)
+            .unwrap();
         let replace = || {
             let (table, inserter) = (Arc::clone(&table), table.inserter());
-            spawn(move || table.insert(inserter, (b"k", 5), DuplicatePolicy::Replace).unwrap())
+            spawn(move || {
+                table
+                    .insert(inserter, (b"k", 5), DuplicatePolicy::Replace)
+                    .unwrap()
+            })
         };
         let writers = [replace(), replace()];
         let reader = {
@@ -350,7 +406,9 @@ fn loom_replace_never_hides_a_key() {
         let rows = [2, 1, 0].map(|revision| (b"k".to_vec(), 5, revision));
         assert_eq!(table.rows(), rows, "the newest is the first of equals");
         let search = table.search();
-        let around = search.find(&Target::extreme(Side::Start), &mut Trail::default()).unwrap();
+        let around = search
+            .find(&Target::extreme(Side::Start), &mut Trail::default())
+            .unwrap();
         assert_eq!(around.entry.map(|entry| entry.node().revision()), Some(2));
     });
 }

@@ -1,4 +1,5 @@
-//! Prefetches what a walk reads next: along level 0 where neighbours lie side by side, along the directory elsewhere.
+//! Prefetches what a walk reads next: along level 0 where neighbours lie side by side, along the
+//! directory elsewhere.
 //!
 //! ```text
 //!   side by side   at -> next -> . -> . -> .             2048 bytes further on
@@ -6,7 +7,8 @@
 //! ```
 //! * READ-AHEAD-1: nothing that is read here is used for answers.
 //!
-//! Any thread; lock-free. A list without a directory is read ahead only where neighbours lie side by side.
+//! Any thread; lock-free. A list without a directory is read ahead only where neighbours lie side
+//! by side.
 
 #![forbid(unsafe_code)]
 
@@ -24,10 +26,11 @@ const NEAR_AHEAD: usize = 2048;
 const WRITER_AHEAD: usize = 1024;
 /// How many named nodes the read-ahead is ahead in the directory.
 const AHEAD: i32 = 6;
-/// After this many steps to nodes elsewhere without meeting its path the read-ahead starts again, because it went astray or
-/// the walk is a new one.
+/// After this many steps to nodes elsewhere without meeting its path the read-ahead starts again,
+/// because it went astray or the walk is a new one.
 const PATIENCE: u32 = 24;
-/// After this many steps in a row to neighbours side by side the read-ahead leaves the directory alone.
+/// After this many steps in a row to neighbours side by side the read-ahead leaves the directory
+/// alone.
 const LONG_RUN: u32 = 16;
 
 /// Where a walk and its read-ahead are in the directory.
@@ -47,7 +50,13 @@ pub(crate) struct ReadAhead {
 impl Default for ReadAhead {
     /// Not started: it starts at the first two entries that are not adjacent in memory.
     fn default() -> Self {
-        ReadAhead { steps: PATIENCE, run: 0, expected: 0, next: LeafSlot::NONE, far: LeafSlot::NONE }
+        ReadAhead {
+            steps: PATIENCE,
+            run: 0,
+            expected: 0,
+            next: LeafSlot::NONE,
+            far: LeafSlot::NONE,
+        }
     }
 }
 
@@ -60,8 +69,8 @@ impl ReadAhead {
         node == self.expected || self.steps > PATIENCE
     }
 
-    /// Whether the read-ahead moves after a step to this node, which lies beside the one before. In a long run of such
-    /// steps it rests; the first step out of the run starts it again.
+    /// Whether the read-ahead moves after a step to this node, which lies beside the one before. In
+    /// a long run of such steps it rests; the first step out of the run starts it again.
     #[inline(always)]
     fn is_due_beside(&mut self, node: u32) -> bool {
         if self.run == LONG_RUN {
@@ -76,8 +85,8 @@ impl ReadAhead {
 }
 
 impl<'a> Search<'a> {
-    /// The first entry at or after a position, where a walk begins. What lies behind that place in the directory is
-    /// prefetched first.
+    /// The first entry at or after a position, where a walk begins. What lies behind that place in
+    /// the directory is prefetched first.
     pub(crate) fn find_ahead(
         &self,
         target: &Target<'_>,
@@ -90,10 +99,15 @@ impl<'a> Search<'a> {
         self.first_from(hint.as_ref(), target)
     }
 
-    /// After a step from `at` to `entry`, prefetches what lies beside that on the far side. `true`: the caller must move
-    /// the read-ahead, with `read_on`.
+    /// After a step from `at` to `entry`, prefetches what lies beside that on the far side. `true`:
+    /// the caller must move the read-ahead, with `read_on`.
     #[inline(always)]
-    pub(crate) fn prefetch_beside(&self, read_ahead: &mut ReadAhead, at: u32, entry: &Verified<'_>) -> bool {
+    pub(crate) fn prefetch_beside(
+        &self,
+        read_ahead: &mut ReadAhead,
+        at: u32,
+        entry: &Verified<'_>,
+    ) -> bool {
         let (to, key) = (entry.offset(), entry.key().as_ptr());
         if to.wrapping_sub(at) <= NEAR_UNITS {
             prefetch_lines(key.addr().wrapping_add(NEAR_AHEAD), 3);
@@ -105,7 +119,8 @@ impl<'a> Search<'a> {
         read_ahead.is_due_beside(to) && self.directory != 0
     }
 
-    /// Moves the read-ahead after a step to a node that it was due for: compiled once for each direction.
+    /// Moves the read-ahead after a step to a node that it was due for: compiled once for each
+    /// direction.
     pub(crate) fn read_on(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
         match direction {
             Direction::Forward => self.move_on(read_ahead, node, Direction::Forward),
@@ -137,19 +152,24 @@ impl<'a> Search<'a> {
     /// The place after another one in the directory, and the node that it names; 0: none.
     #[inline(always)]
     fn named_after(&self, at: LeafSlot, direction: Direction) -> (LeafSlot, u32) {
-        let next = LeafSlot { slot: at.slot.wrapping_add_signed(direction.pick((-1, 1))), ..at };
+        let next = LeafSlot {
+            slot: at.slot.wrapping_add_signed(direction.pick((-1, 1))),
+            ..at
+        };
         match self.directory().named(next) {
             0 => self.named_beside(at, direction),
             node => (next, node),
         }
     }
 
-    /// The place after the last one of a leaf. Takes the search by value, as all that is called from steps does, so that these
-    /// keep it in registers.
+    /// The place after the last one of a leaf. Takes the search by value, as all that is called
+    /// from steps does, so that these keep it in registers.
     #[inline(never)]
     fn named_beside(self, at: LeafSlot, direction: Direction) -> (LeafSlot, u32) {
         let directory = self.directory();
-        let Some(next) = directory.moved(at, direction.pick((-1, 1))) else { return (LeafSlot::NONE, 0) };
+        let Some(next) = directory.moved(at, direction.pick((-1, 1))) else {
+            return (LeafSlot::NONE, 0);
+        };
         if next.leaf != at.leaf {
             directory.prefetch_leaf(direction.pick(directory.beside(next.leaf)));
         }
@@ -161,10 +181,18 @@ impl<'a> Search<'a> {
     fn start_in_directory(self, read_ahead: &mut ReadAhead, node: u32, direction: Direction) {
         read_ahead.steps = 0;
         read_ahead.expected = 0;
-        let Some(opened) = self.view.try_open(node) else { return };
-        let Some(hint) = self.hint(&opened.position(self.comparator)) else { return };
+        let Some(opened) = self.view.try_open(node) else {
+            return;
+        };
+        let Some(hint) = self.hint(&opened.position(self.comparator)) else {
+            return;
+        };
         let is_before = direction == Direction::Forward && hint.after != node;
-        let slot = if is_before { hint.at.slot.wrapping_sub(1) } else { hint.at.slot };
+        let slot = if is_before {
+            hint.at.slot.wrapping_sub(1)
+        } else {
+            hint.at.slot
+        };
         self.start_at_place(read_ahead, LeafSlot { slot, ..hint.at }, direction);
     }
 

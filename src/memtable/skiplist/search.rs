@@ -5,21 +5,23 @@
 //!   level 1   S --------> b ----------> d ----------> g ----> S        greater first node known not to be
 //!   level 0   S --> a --> b --> [c  |   d] --> e ---> g ----> S        [pred | succ] is the bracket
 //! ```
-//! S is the sentinel: its links lead to the first nodes, its back link to the last node, and it ends every level.
+//! S is the sentinel: its links lead to the first nodes, its back link to the last node, and it
+//! ends every level.
 //!
-//! * SEARCH-1: `at` moves only to nodes that compared less than the target. So whatever damage the walk met, it
-//!   enters level 0 before the target.
-//! * SEARCH-2: an answer is given only for a bracket: pred < target <= succ, adjacent by a link whose tag matched and
-//!   for which succ's back link vouches (`witness.rs`), both key digests verified. It holds whatever path was taken
-//!   (tower, splice, hint, index).
-//! * SEARCH-3: if a bracket fails, the walk is repeated with care: every key verified, damaged nodes stepped over by
-//!   their own links. What remains open is a `Gap`.
-//! * SEARCH-4: a link above level 0 that fails counts as absent. At level 0 the walk comes back from the next node
-//!   that upper levels, the directory, or a link that went back to an earlier value, reached: along back links that
-//!   forward links confirm.
-//! * SEARCH-5: an entry is the first one at or after a position without a bracket if it has the key of the position, if
-//!   the link that names it says that the node before it has another key (LINKS-3), and if its back link vouches for that
-//!   link: what may stand in front of it is a version of its key, and would be the node before it or come between the two.
+//! * SEARCH-1: `at` moves only to nodes that compared less than the target. So whatever damage the
+//!   walk met, it enters level 0 before the target.
+//! * SEARCH-2: an answer is given only for a bracket: pred < target <= succ, adjacent by a link
+//!   whose tag matched and for which succ's back link vouches (`witness.rs`), both key digests
+//!   verified. It holds whatever path was taken (tower, splice, hint, index).
+//! * SEARCH-3: if a bracket fails, the walk is repeated with care: every key verified, damaged
+//!   nodes stepped over by their own links. What remains open is a `Gap`.
+//! * SEARCH-4: a link above level 0 that fails counts as absent. At level 0 the walk comes back
+//!   from the next node that upper levels, the directory, or a link that went back to an earlier
+//!   value, reached: along back links that forward links confirm.
+//! * SEARCH-5: an entry is the first one at or after a position without a bracket if it has the key
+//!   of the position, if the link that names it says that the node before it has another key
+//!   (LINKS-3), and if its back link vouches for that link: what may stand in front of it is a
+//!   version of its key, and would be the node before it or come between the two.
 //!
 //! Any thread; lock-free. Not promised: how many steps. Expected O(log n).
 
@@ -68,7 +70,11 @@ pub(crate) struct Splice {
 impl Splice {
     /// For a search from the top of a list.
     pub(crate) fn new(sentinel: u32) -> Splice {
-        Splice { prev: [sentinel; HEIGHT_MAX], levels: HEIGHT_MAX as u32, named: LeafSlot::NONE }
+        Splice {
+            prev: [sentinel; HEIGHT_MAX],
+            levels: HEIGHT_MAX as u32,
+            named: LeafSlot::NONE,
+        }
     }
 
     /// Sets the last node on a level.
@@ -135,7 +141,8 @@ pub(crate) struct Bracket<'a> {
     pub(crate) succ: u32,
     /// The entry of `succ`; `None` if that is the sentinel.
     pub(crate) entry: Option<Verified<'a>>,
-    /// K of the key of `pred`, as it was verified; 0: that is the sentinel, or nothing was verified.
+    /// K of the key of `pred`, as it was verified; 0: that is the sentinel, or nothing was
+    /// verified.
     pub(crate) pred_part: u64,
 }
 
@@ -152,8 +159,8 @@ pub(crate) struct Ahead<'a> {
     back: u32,
 }
 
-/// A place where damage hides which entry follows which. If both sides name one entry, no entry is missing, but
-/// damage hides which range tombstone covers it.
+/// A place where damage hides which entry follows which. If both sides name one entry, no entry is
+/// missing, but damage hides which range tombstone covers it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gap {
     pub(crate) corruption: Corruption,
@@ -186,7 +193,11 @@ impl List {
     /// How tall the list's towers are.
     #[inline(always)]
     pub(crate) fn towers(&self) -> Towers {
-        if self.directory == 0 { Towers::Dense } else { Towers::Sparse }
+        if self.directory == 0 {
+            Towers::Dense
+        } else {
+            Towers::Sparse
+        }
     }
 }
 
@@ -203,7 +214,8 @@ impl Search<'_> {
     /// The height of an entry's tower.
     #[inline(always)]
     pub(crate) fn height(&self, fields: &Fields<'_>, revision: u32) -> u32 {
-        self.towers().height(self.view.secret, fields.key_part, fields.sequence, revision)
+        self.towers()
+            .height(self.view.secret, fields.key_part, fields.sequence, revision)
     }
 
     /// The position of an entry.
@@ -292,33 +304,34 @@ impl<'a> Search<'a> {
     ) -> Progress {
         trail.visit();
         let opened = self.view.try_open(walk.candidate);
-        let from =
-            match opened.filter(|node| checks == Checks::Bracket || node.try_verify(&self.view).is_some()) {
-                Some(node) => {
-                    if !node.order(self.comparator, target).is_lt() {
-                        walk.greater = walk.candidate;
-                        return self.descend(walk, trail);
-                    }
-                    walk.at = walk.candidate;
-                    walk.damaged_node = 0;
-                    if walk.level > 0 {
-                        self.prefetch_below(walk.at, walk.level - 1);
-                    }
-                    walk.at
+        let from = match opened
+            .filter(|node| checks == Checks::Bracket || node.try_verify(&self.view).is_some())
+        {
+            Some(node) => {
+                if !node.order(self.comparator, target).is_lt() {
+                    walk.greater = walk.candidate;
+                    return self.descend(walk, trail);
                 }
-                None if checks != Checks::StepOver => return Progress::Stopped(walk.candidate),
-                None => {
-                    if walk.damaged_node == 0 {
-                        walk.damaged_node = walk.candidate;
-                    }
-                    walk.candidate
+                walk.at = walk.candidate;
+                walk.damaged_node = 0;
+                if walk.level > 0 {
+                    self.prefetch_below(walk.at, walk.level - 1);
                 }
-            };
+                walk.at
+            }
+            None if checks != Checks::StepOver => return Progress::Stopped(walk.candidate),
+            None => {
+                if walk.damaged_node == 0 {
+                    walk.damaged_node = walk.candidate;
+                }
+                walk.candidate
+            }
+        };
         self.choose(walk, from, trail)
     }
 
-    /// Prefetches the node that the walk visits next if it goes down. The link is not checked, because this is a
-    /// hint.
+    /// Prefetches the node that the walk visits next if it goes down. The link is not checked,
+    /// because this is a hint.
     #[inline(always)]
     fn prefetch_below(&self, at: u32, level: u32) {
         if let Some(target) = self.view.peek_link(at, level) {
@@ -351,7 +364,11 @@ impl<'a> Search<'a> {
 
     /// Finds and certifies the bracket around a position, with the checks that the table asks for.
     #[inline(never)]
-    pub(crate) fn find(&self, target: &Target<'_>, trail: &mut Trail<'_>) -> Result<Bracket<'a>, Gap> {
+    pub(crate) fn find(
+        &self,
+        target: &Target<'_>,
+        trail: &mut Trail<'_>,
+    ) -> Result<Bracket<'a>, Gap> {
         self.find_by(self.hint(target).as_ref(), target, trail)
     }
 
@@ -377,7 +394,10 @@ impl<'a> Search<'a> {
 
     /// The first entry at or after a position.
     #[inline]
-    pub(crate) fn find_at_or_after(&self, target: &Target<'_>) -> Result<Option<Verified<'a>>, Gap> {
+    pub(crate) fn find_at_or_after(
+        &self,
+        target: &Target<'_>,
+    ) -> Result<Option<Verified<'a>>, Gap> {
         self.first_from(self.hint(target).as_ref(), target)
     }
 
@@ -415,7 +435,11 @@ impl<'a> Search<'a> {
     #[inline]
     pub(crate) fn find_before(&self, target: &Target<'_>) -> Result<Option<Verified<'a>>, Gap> {
         let Bracket { pred, succ, .. } = self.find(target, &mut Trail::default())?;
-        self.verified(pred).map_err(|corruption| Gap { corruption, before: self.sentinel, after: succ })
+        self.verified(pred).map_err(|corruption| Gap {
+            corruption,
+            before: self.sentinel,
+            after: succ,
+        })
     }
 
     /// Finds and certifies the bracket from the top of the towers; falls back to a careful search.
@@ -426,7 +450,11 @@ impl<'a> Search<'a> {
         trail: &mut Trail<'_>,
     ) -> Result<Bracket<'a>, Gap> {
         let every_node = self.seek_checks == SeekChecks::EveryNode;
-        let checks = if every_node { Checks::EveryNode } else { Checks::Bracket };
+        let checks = if every_node {
+            Checks::EveryNode
+        } else {
+            Checks::Bracket
+        };
         let (walk, progress) = self.walk((self.start(), 0), target, trail, checks);
         if let Progress::Arrived = progress
             && let Ok(bracket) = self.try_certify(walk.at, walk.greater)
@@ -436,7 +464,8 @@ impl<'a> Search<'a> {
         self.find_carefully(target, trail)
     }
 
-    /// Walks from the sentinel down to the lowest level that is wanted. Takes and returns values, so that they stay in registers.
+    /// Walks from the sentinel down to the lowest level that is wanted. Takes and returns values,
+    /// so that they stay in registers.
     #[inline(never)]
     fn walk(
         self,
@@ -447,15 +476,16 @@ impl<'a> Search<'a> {
     ) -> (Walk, Progress) {
         let mut progress = self.choose(&mut walk, self.sentinel, trail);
         while matches!(progress, Progress::On) && walk.level >= lowest {
-            // Prefetched before the comparison, whatever its result, because a single search has no other work while
-            // it waits for memory.
+            // Prefetched before the comparison, whatever its result, because a single search has no
+            // other work while it waits for memory.
             self.prefetch_below(walk.candidate, walk.level);
             progress = self.step(&mut walk, target, trail, checks);
         }
         (walk, progress)
     }
 
-    /// Records the way to a target on the levels above 0. What it records is a hint: who links there verifies both sides.
+    /// Records the way to a target on the levels above 0. What it records is a hint: who links
+    /// there verifies both sides.
     pub(crate) fn find_above(&self, target: &Target<'_>, trail: &mut Trail<'_>) {
         let (_, progress) = self.walk((self.start(), 1), target, trail, Checks::Bracket);
         if let Progress::Stopped(_) = progress {
@@ -464,29 +494,43 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether the back link of a certified bracket is unchanged. If its link is, too, which the exchange of a writer
-    /// compares, no node has come between: keys do not change.
+    /// Whether the back link of a certified bracket is unchanged. If its link is, too, which the
+    /// exchange of a writer compares, no node has come between: keys do not change.
     #[inline(always)]
     pub(crate) fn stands(&self, bracket: &Bracket<'a>) -> bool {
         self.view.back_target(bracket.succ) == Some(bracket.pred)
     }
 
-    /// Verifies both sides of a bracket and the link between them (SEARCH-2), or returns what is in doubt.
+    /// Verifies both sides of a bracket and the link between them (SEARCH-2), or returns what is in
+    /// doubt.
     #[inline(never)]
     pub(super) fn try_certify(&self, pred: u32, succ: u32) -> Result<Bracket<'a>, Doubt> {
         let mut pred_part = 0;
         if pred != self.sentinel {
-            let left = self.view.try_open(pred).and_then(|node| node.try_verify(&self.view));
+            let left = self
+                .view
+                .try_open(pred)
+                .and_then(|node| node.try_verify(&self.view));
             pred_part = left.ok_or(Doubt::Damage)?.key_part();
         }
         let entry = self.vouched(pred, succ)?;
-        self.ordered(Bracket { pred, succ, entry, pred_part }).ok_or(Doubt::Damage)
+        self.ordered(Bracket {
+            pred,
+            succ,
+            entry,
+            pred_part,
+        })
+        .ok_or(Doubt::Damage)
     }
 
     /// Certifies the bracket of a node that was verified, whose K this is, and what is ahead of it.
     #[inline(always)]
     fn certify_ahead(&self, pred_part: u64, ahead: &Ahead<'a>) -> Option<Bracket<'a>> {
-        let Ahead { at: pred, next: succ, .. } = *ahead;
+        let Ahead {
+            at: pred,
+            next: succ,
+            ..
+        } = *ahead;
         if ahead.back != pred {
             self.view.question(self.sentinel, pred, succ).ok()?;
         }
@@ -494,7 +538,12 @@ impl<'a> Search<'a> {
             Some(node) => Some(node.try_verify(&self.view)?),
             None => None,
         };
-        self.ordered(Bracket { pred, succ, entry, pred_part })
+        self.ordered(Bracket {
+            pred,
+            succ,
+            entry,
+            pred_part,
+        })
     }
 
     /// The bracket of two nodes that are verified, unless order checks refuse it.
@@ -506,8 +555,8 @@ impl<'a> Search<'a> {
         Some(bracket)
     }
 
-    /// The verified entry of `succ`, which the link from `pred` names and whose back link vouches for that link.
-    /// `None`: the sentinel.
+    /// The verified entry of `succ`, which the link from `pred` names and whose back link vouches
+    /// for that link. `None`: the sentinel.
     #[inline]
     pub(super) fn vouched(&self, pred: u32, succ: u32) -> Result<Option<Verified<'a>>, Doubt> {
         let (node, back) = if succ == self.sentinel {
@@ -530,14 +579,26 @@ impl<'a> Search<'a> {
     fn look_ahead(&self, at: u32) -> Option<Ahead<'a>> {
         let (next, ends) = self.view.try_link_with_ends(at, 0)?;
         if next == self.sentinel {
-            return Some(Ahead { at, ends, next, node: None, back: self.view.back_target(next)? });
+            return Some(Ahead {
+                at,
+                ends,
+                next,
+                node: None,
+                back: self.view.back_target(next)?,
+            });
         }
         let (node, back) = self.view.try_open_with_back(next)?;
-        Some(Ahead { at, ends, next, node: Some(node), back })
+        Some(Ahead {
+            at,
+            ends,
+            next,
+            node: Some(node),
+            back,
+        })
     }
 
-    /// Whether two neighbours that were verified are in order. By offset, so that walks without order checks keep open nodes in
-    /// registers.
+    /// Whether two neighbours that were verified are in order. By offset, so that walks without
+    /// order checks keep open nodes in registers.
     #[cold]
     #[inline(never)]
     pub(crate) fn are_in_order(self, left: u32, right: u32) -> bool {
@@ -545,9 +606,9 @@ impl<'a> Search<'a> {
             return true;
         }
         match (self.view.try_open(left), self.view.try_open(right)) {
-            (Some(left), Some(right)) => {
-                left.order(self.comparator, &right.position(self.comparator)).is_lt()
-            }
+            (Some(left), Some(right)) => left
+                .order(self.comparator, &right.position(self.comparator))
+                .is_lt(),
             _ => false,
         }
     }
@@ -555,10 +616,13 @@ impl<'a> Search<'a> {
     /// The report for a node that was stepped over.
     #[cold]
     pub(crate) fn node_report(self, node: u32) -> Corruption {
-        self.verified(node).err().unwrap_or(Corruption::new(Place::Entry, bytes_of(node), 0, 0))
+        self.verified(node)
+            .err()
+            .unwrap_or(Corruption::new(Place::Entry, bytes_of(node), 0, 0))
     }
 
-    /// Opens and verifies a node; the sentinel is `None`. Compiled once: searches that are not rare open and verify by themselves.
+    /// Opens and verifies a node; the sentinel is `None`. Compiled once: searches that are not rare
+    /// open and verify by themselves.
     #[inline(never)]
     pub(crate) fn verified(&self, node: u32) -> Result<Option<Verified<'a>>, Corruption> {
         if node == self.sentinel {
@@ -573,7 +637,9 @@ impl<'a> Search<'a> {
         left: Option<&Verified<'a>>,
         right: Option<&Verified<'a>>,
     ) -> Result<(), Corruption> {
-        let (Some(left), Some(right)) = (left, right) else { return Ok(()) };
+        let (Some(left), Some(right)) = (left, right) else {
+            return Ok(());
+        };
         let position = right.node().position(self.comparator);
         if left.node().order(self.comparator, &position).is_lt() {
             return Ok(());
@@ -590,7 +656,8 @@ impl<'a> Search<'a> {
 //   at --- x --- y --> greater       x is damaged: its own link leads on to y; what stays open is the gap [at, greater]
 //   at -/ /-- b <--- c <-- greater   at's link is broken: back links lead back to b, as far as forward links confirm them
 // ```
-// It keeps what `search` promises (SEARCH-2 to SEARCH-4): what it returns is a certified bracket, or a gap.
+// It keeps what `search` promises (SEARCH-2 to SEARCH-4): what it returns is a certified bracket,
+// or a gap.
 //
 // Any thread; lock-free.
 
@@ -611,33 +678,58 @@ impl<'a> Search<'a> {
     }
 
     /// `None`: another writer came between the two nodes where the walk ended.
-    fn try_carefully(&self, target: &Target<'_>, trail: &mut Trail<'_>) -> Option<Result<Bracket<'a>, Gap>> {
-        let top = Walk { level: HEIGHT_MAX as u32 - 1, ..self.start() };
+    fn try_carefully(
+        &self,
+        target: &Target<'_>,
+        trail: &mut Trail<'_>,
+    ) -> Option<Result<Bracket<'a>, Gap>> {
+        let top = Walk {
+            level: HEIGHT_MAX as u32 - 1,
+            ..self.start()
+        };
         let (walk, progress) = self.walk((top, 0), target, trail, Checks::StepOver);
         if let Progress::Stopped(from) = progress {
             return Some(self.find_backwards(from, &walk, target));
         }
         if walk.damaged_node != 0 {
-            return Some(Err(self.gap(self.node_report(walk.damaged_node), walk.at, walk.greater)));
+            return Some(Err(self.gap(
+                self.node_report(walk.damaged_node),
+                walk.at,
+                walk.greater,
+            )));
         }
         Some(match self.try_certify(walk.at, walk.greater) {
             Ok(bracket) => Ok(bracket),
             Err(Doubt::Changed) => return None,
             Err(Doubt::Lost(_)) => self.find_backwards(walk.at, &walk, target),
-            Err(Doubt::Damage) => {
-                Err(self.gap(self.bracket_report(walk.at, walk.greater), walk.at, walk.greater))
-            }
+            Err(Doubt::Damage) => Err(self.gap(
+                self.bracket_report(walk.at, walk.greater),
+                walk.at,
+                walk.greater,
+            )),
         })
     }
 
     /// Makes a gap. If the control block is damaged, that is reported instead of `corruption`.
     #[cold]
     pub(crate) fn gap(self, corruption: Corruption, before: u32, after: u32) -> Gap {
-        let corruption = self.view.arena().control.words().check().err().unwrap_or(corruption);
-        Gap { corruption, before, after }
+        let corruption = self
+            .view
+            .arena()
+            .control
+            .words()
+            .check()
+            .err()
+            .unwrap_or(corruption);
+        Gap {
+            corruption,
+            before,
+            after,
+        }
     }
 
-    /// The report for a link that is not believed, because of its tag or of the back link of the node that it names.
+    /// The report for a link that is not believed, because of its tag or of the back link of the
+    /// node that it names.
     #[cold]
     pub(super) fn link_report(self, pred: u32) -> Corruption {
         let succ = match self.view.link(pred, 0) {
@@ -650,18 +742,30 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Searches backward from `greater`, because the level-0 link of `from` is broken or lost (SEARCH-4).
+    /// Searches backward from `greater`, because the level-0 link of `from` is broken or lost
+    /// (SEARCH-4).
     #[cold]
-    fn find_backwards(self, from: u32, walk: &Walk, target: &Target<'_>) -> Result<Bracket<'a>, Gap> {
+    fn find_backwards(
+        self,
+        from: u32,
+        walk: &Walk,
+        target: &Target<'_>,
+    ) -> Result<Bracket<'a>, Gap> {
         let mut right = self.nearest_named(target, walk.greater);
         loop {
             let open = || Err(self.gap(self.link_report(from), walk.at, right));
-            let Some(left) = self.view.back_hint(right) else { return open() };
+            let Some(left) = self.view.back_hint(right) else {
+                return open();
+            };
             if left == from || left == self.sentinel || self.view.try_link(left, 0) != Some(right) {
                 return open();
             }
-            let Ok(bracket) = self.try_certify(left, right) else { return open() };
-            let Some(node) = self.view.try_open(left) else { return open() };
+            let Ok(bracket) = self.try_certify(left, right) else {
+                return open();
+            };
+            let Some(node) = self.view.try_open(left) else {
+                return open();
+            };
             if node.order(self.comparator, target).is_lt() {
                 return Ok(bracket);
             }
@@ -675,17 +779,25 @@ impl<'a> Search<'a> {
         let checked = self
             .verified(pred)
             .and_then(|left| self.check_order(left.as_ref(), self.verified(succ)?.as_ref()));
-        checked.err().unwrap_or(Corruption::new(Place::Link, bytes_of(pred), 0, 0))
+        checked
+            .err()
+            .unwrap_or(Corruption::new(Place::Link, bytes_of(pred), 0, 0))
     }
 }
 
 /// The report for a link from `pred` that names `found`, whose back link names `expected`.
 #[cold]
 fn lost_link(pred: u32, expected: u32, found: u32) -> Corruption {
-    Corruption::new(Place::Link, bytes_of(View::slot(pred, 0)), u64::from(expected), u64::from(found))
+    Corruption::new(
+        Place::Link,
+        bytes_of(View::slot(pred, 0)),
+        u64::from(expected),
+        u64::from(found),
+    )
 }
 
-// Nearby search: for a writer whose next entry is close to its last one, and for a hint of the directory.
+// Nearby search: for a writer whose next entry is close to its last one, and for a hint of the
+// directory.
 //
 // ```text
 //   last -> . -> . -> [pred | succ]     a few hops on level 0, then a bracket like that of every search (SEARCH-2)
@@ -701,7 +813,11 @@ impl<'a> Search<'a> {
     /// The directory of this list, if it has one.
     #[inline(always)]
     pub(crate) fn directory(&self) -> Pages<'_, 'a> {
-        Pages { view: &self.view, comparator: self.comparator, root: self.skiplist.directory }
+        Pages {
+            view: &self.view,
+            comparator: self.comparator,
+            root: self.skiplist.directory,
+        }
     }
 
     /// The directory's hint for a target that has a key.
@@ -726,7 +842,8 @@ impl<'a> Search<'a> {
     fn ask_for_many(&self, targets: &[Target<'_>]) -> [Option<Hint>; GROUP] {
         let mut hints = [None; GROUP];
         if self.directory != 0 {
-            self.directory().lookup_many(targets, &mut hints, |hint| self.prefetch_hint(hint));
+            self.directory()
+                .lookup_many(targets, &mut hints, |hint| self.prefetch_hint(hint));
         }
         hints
     }
@@ -743,11 +860,15 @@ impl<'a> Search<'a> {
     /// What a hint leads to.
     #[inline(always)]
     pub(crate) fn ahead_of(&self, hint: &Hint) -> Option<Ahead<'a>> {
-        self.look_ahead(if hint.before == 0 { self.sentinel } else { hint.before })
+        self.look_ahead(if hint.before == 0 {
+            self.sentinel
+        } else {
+            hint.before
+        })
     }
 
-    /// The first entry at or after a position, if it is ahead and has the position's key, by its link alone (SEARCH-5). Not where
-    /// each node that a search enters is to be verified.
+    /// The first entry at or after a position, if it is ahead and has the position's key, by its
+    /// link alone (SEARCH-5). Not where each node that a search enters is to be verified.
     #[inline(always)]
     pub(crate) fn version(&self, ahead: &Ahead<'a>, target: &Target<'_>) -> Option<Verified<'a>> {
         let node = ahead.node?;
@@ -762,11 +883,17 @@ impl<'a> Search<'a> {
         node.try_verify_as(target.key, &self.view)
     }
 
-    /// The first entry at or after a position, by a bracket: in a few hops from what a hint leads to. `None`: a useless hint, or
-    /// anything unusual.
+    /// The first entry at or after a position, by a bracket: in a few hops from what a hint leads
+    /// to. `None`: a useless hint, or anything unusual.
     #[inline(always)]
-    pub(crate) fn first_of(&self, ahead: Ahead<'a>, target: &Target<'_>) -> Option<Option<Verified<'a>>> {
-        let first = self.find_ahead_of(ahead, HINT_HOPS, target, &mut Trail::default())?.entry;
+    pub(crate) fn first_of(
+        &self,
+        ahead: Ahead<'a>,
+        target: &Target<'_>,
+    ) -> Option<Option<Verified<'a>>> {
+        let first = self
+            .find_ahead_of(ahead, HINT_HOPS, target, &mut Trail::default())?
+            .entry;
         self.holds(first).then_some(first)
     }
 
@@ -776,26 +903,36 @@ impl<'a> Search<'a> {
         entry.is_none_or(|entry| self.list.holds(entry.kind()))
     }
 
-    /// The first node not before the target that the directory names and that level 0 leads to, if it comes before `right`;
-    /// else `right`.
+    /// The first node not before the target that the directory names and that level 0 leads to, if
+    /// it comes before `right`; else `right`.
     #[cold]
     pub(super) fn nearest_named(&self, target: &Target<'_>, right: u32) -> u32 {
         let directory = self.directory();
-        let Some(hint) = self.hint(target) else { return right };
+        let Some(hint) = self.hint(target) else {
+            return right;
+        };
         let slots = (0..SLOTS_TRIED).map_while(|ahead| directory.moved(hint.at, ahead));
         let mut nodes = slots.map(|at| directory.named(at));
-        nodes.find(|node| self.is_between(*node, target, right)).unwrap_or(right)
+        nodes
+            .find(|node| self.is_between(*node, target, right))
+            .unwrap_or(right)
     }
 
-    /// Whether a node is one of this list, not before the target, and before `right`. A node that its writer has not linked
-    /// yet, or never will, is none of the list.
+    /// Whether a node is one of this list, not before the target, and before `right`. A node that
+    /// its writer has not linked yet, or never will, is none of the list.
     fn is_between(&self, node: u32, target: &Target<'_>, right: u32) -> bool {
-        let Ok(Some(entry)) = self.verified(node) else { return false };
-        let left = self.view.back_hint(node).filter(|left| self.view.try_link(*left, 0) == Some(node));
+        let Ok(Some(entry)) = self.verified(node) else {
+            return false;
+        };
+        let left = self
+            .view
+            .back_hint(node)
+            .filter(|left| self.view.try_link(*left, 0) == Some(node));
         let before_right = match self.verified(right) {
-            Ok(Some(right)) => {
-                entry.node().order(self.comparator, &right.node().position(self.comparator)).is_lt()
-            }
+            Ok(Some(right)) => entry
+                .node()
+                .order(self.comparator, &right.node().position(self.comparator))
+                .is_lt(),
             Ok(None) => true,
             Err(_) => false,
         };
@@ -805,8 +942,8 @@ impl<'a> Search<'a> {
             && !self.is_before(entry.node(), target)
     }
 
-    /// Searches at most `hops` steps on level 0 from `at`, opening each node once. `None` if the place is not found
-    /// or anything unusual is met.
+    /// Searches at most `hops` steps on level 0 from `at`, opening each node once. `None` if the
+    /// place is not found or anything unusual is met.
     #[inline(always)]
     pub(crate) fn find_near(
         &self,
@@ -845,8 +982,9 @@ impl<'a> Search<'a> {
         self.certify_ahead(pred_part, &ahead)
     }
 
-    /// Steps over `pred`, which is before the target and follows `from`, and at most `hops` further nodes, to the bracket of
-    /// the target. Takes values, so that its callers keep them in registers.
+    /// Steps over `pred`, which is before the target and follows `from`, and at most `hops` further
+    /// nodes, to the bracket of the target. Takes values, so that its callers keep them in
+    /// registers.
     #[inline(never)]
     fn hop_on(
         self,
@@ -881,10 +1019,17 @@ impl<'a> Search<'a> {
         node.order(self.comparator, target).is_lt()
     }
 
-    /// Prefetches the lines of a whole entry of usual size: one of 160 bytes reaches a fourth line in three cases of eight.
+    /// Prefetches the lines of a whole entry of usual size: one of 160 bytes reaches a fourth line
+    /// in three cases of eight.
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, node: u32) {
-        let Some(address) = self.view.locate_near(node).or_else(|| self.locate_far(node)) else { return };
+        let Some(address) = self
+            .view
+            .locate_near(node)
+            .or_else(|| self.locate_far(node))
+        else {
+            return;
+        };
         prefetch_lines(address, 4);
     }
 
@@ -895,7 +1040,8 @@ impl<'a> Search<'a> {
     }
 }
 
-// Searches for many targets at once: what one stage finds, all of its targets ask for before the next stage reads it.
+// Searches for many targets at once: what one stage finds, all of its targets ask for before the
+// next stage reads it.
 //
 // ```text
 //   directory   page by page, level by level, for all targets; then the nodes that the hints name are asked for
@@ -905,7 +1051,8 @@ impl<'a> Search<'a> {
 //
 // Any thread. Nothing is allocated. Without a directory the searches follow one another.
 
-/// Asks the directory for many targets. `search_on` gets each target's number and hint, and searches on from there.
+/// Asks the directory for many targets. `search_on` gets each target's number and hint, and
+/// searches on from there.
 pub(crate) fn find_many(
     search: &Search<'_>,
     targets: &[Target<'_>],
@@ -935,8 +1082,8 @@ mod tests {
     use crate::memtable::skiplist::list::DuplicatePolicy;
     use crate::sync::Ordering;
 
-    /// Every bit of every key in turn: many searches end where single searches end, in a bracket or in a gap, and never in a
-    /// wrong answer.
+    /// Every bit of every key in turn: many searches end where single searches end, in a bracket or
+    /// in a gap, and never in a wrong answer.
     #[test]
     fn many_searches_end_where_single_ones_end_also_over_damage() {
         let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
@@ -946,13 +1093,20 @@ mod tests {
         let list = list.with_directory();
         let search = list.search(arena.view().unwrap(), &BYTEWISE);
         let mut inserter = Inserter::default();
-        let keys: Vec<[u8; 8]> = (0..40u64).map(|n| (n * 0x0101_0204).to_be_bytes()).collect();
+        let keys: Vec<[u8; 8]> = (0..40u64)
+            .map(|n| (n * 0x0101_0204).to_be_bytes())
+            .collect();
         for key in &keys {
             let fields = Fields::new(1, Kind::PUT, key, b"v", None);
-            let placed = list.insert(&search, &mut inserter, &fields, DuplicatePolicy::Reject).unwrap();
+            let placed = list
+                .insert(&search, &mut inserter, &fields, DuplicatePolicy::Reject)
+                .unwrap();
             list.link_tower(&search, &mut inserter, &fields, placed.tower);
         }
-        let targets: Vec<_> = keys.iter().map(|key| Target::new(&BYTEWISE, key, u64::MAX)).collect();
+        let targets: Vec<_> = keys
+            .iter()
+            .map(|key| Target::new(&BYTEWISE, key, u64::MAX))
+            .collect();
         let told = |outcome: Result<Bracket<'_>, Gap>| {
             outcome
                 .map(|bracket| bracket.entry.map(|entry| entry.key().to_vec()))
@@ -962,12 +1116,20 @@ mod tests {
             let mut answers = vec![None; targets.len()];
             find_many(&search, &targets, &mut |index, hint| {
                 let outcome = search.find_by(hint, &targets[index], &mut Trail::default());
-                let first = search.first_by(hint, &targets[index]).map_err(|gap| gap.corruption);
+                let first = search
+                    .first_by(hint, &targets[index])
+                    .map_err(|gap| gap.corruption);
                 let outcome = told(outcome);
-                // What a link alone proves is an answer where a bracket is none, and never another one.
+                // What a link alone proves is an answer where a bracket is none, and never another
+                // one.
                 let first = first.map(|entry| entry.map(|entry| entry.key().to_vec()));
-                assert!(first == outcome || outcome.is_err() && first == Ok(Some(keys[index].to_vec())));
-                assert!(answers[index].replace(outcome).is_none(), "{index} was answered twice");
+                assert!(
+                    first == outcome || outcome.is_err() && first == Ok(Some(keys[index].to_vec()))
+                );
+                assert!(
+                    answers[index].replace(outcome).is_none(),
+                    "{index} was answered twice"
+                );
             });
             answers
         };
@@ -989,7 +1151,10 @@ mod tests {
                         told(search.find(target, &mut Trail::default())),
                         "bit {bit} of {unit}"
                     );
-                    assert!(!answer.is_ok_and(|found| found.as_deref() != Some(key)), "bit {bit} of {unit}");
+                    assert!(
+                        !answer.is_ok_and(|found| found.as_deref() != Some(key)),
+                        "bit {bit} of {unit}"
+                    );
                 }
                 // ORDERING: Relaxed: one thread.
                 word.fetch_xor(1 << bit, Ordering::Relaxed);

@@ -9,24 +9,27 @@
 //!   reserve   arena space for all of it
 //!   link      entry by entry, each after the way that its search recorded
 //! ```
-//! * WRITE-BATCH-1: an error before the first link changes nothing, and every check that can be made before it is.
-//! * WRITE-BATCH-2: what stops a batch later (damage that appears meanwhile, a concurrent writer that took the same
-//!   key and number) is `BatchInterrupted` with the number of entries that are in. It is a plain error if there is
-//!   none yet.
-//! * WRITE-BATCH-3: a panic of the comparator reaches the caller. Each entry is then either linked and counted, or
-//!   absent.
-//! * WRITE-BATCH-4: the bracket that the search of an entry certified is used if both of its links still say what they said:
-//!   one is compared here, the other one by the exchange that links the entry. Else the place is looked for anew.
-//! * WRITE-BATCH-5: behind an entry that was linked, and read back or verified, nothing is looked for up to the node after it:
-//!   the two are the bracket of the next entry, if that comes after the first and its search certified that it does not come
-//!   after the second.
-//! * WRITE-BATCH-6: `prepare` is the first three steps, and `reserve` takes space for the largest that the entries can be. So nothing
-//!   after it asks for more.
-//! * WRITE-BATCH-7: counts and sequence numbers are compared once more after a batch was read, and the count after it was linked,
-//!   by the caller of each step, with the batch's own; an entry is left out only if that is decided twice.
+//! * WRITE-BATCH-1: an error before the first link changes nothing, and every check that can be
+//!   made before it is.
+//! * WRITE-BATCH-2: what stops a batch later (damage that appears meanwhile, a concurrent writer
+//!   that took the same key and number) is `BatchInterrupted` with the number of entries that are
+//!   in. It is a plain error if there is none yet.
+//! * WRITE-BATCH-3: a panic of the comparator reaches the caller. Each entry is then either linked
+//!   and counted, or absent.
+//! * WRITE-BATCH-4: the bracket that the search of an entry certified is used if both of its links
+//!   still say what they said: one is compared here, the other one by the exchange that links the
+//!   entry. Else the place is looked for anew.
+//! * WRITE-BATCH-5: behind an entry that was linked, and read back or verified, nothing is looked
+//!   for up to the node after it: the two are the bracket of the next entry, if that comes after
+//!   the first and its search certified that it does not come after the second.
+//! * WRITE-BATCH-6: `prepare` is the first three steps, and `reserve` takes space for the largest
+//!   that the entries can be. So nothing after it asks for more.
+//! * WRITE-BATCH-7: counts and sequence numbers are compared once more after a batch was read, and
+//!   the count after it was linked, by the caller of each step, with the batch's own; an entry is
+//!   left out only if that is decided twice.
 //!
-//! Any thread; a batch is written inside one shard. Not promised: that all entries become visible at once. The engine
-//! publishes the batch's last sequence number after the call has returned.
+//! Any thread; a batch is written inside one shard. Not promised: that all entries become visible
+//! at once. The engine publishes the batch's last sequence number after the call has returned.
 
 #![forbid(unsafe_code)]
 
@@ -75,11 +78,11 @@ impl BatchWritten {
     }
 }
 
-/// A batch that a table has checked: what [`MemTable::prepare`](crate::MemTable::prepare) returns and
-/// [`MemTable::reserve`](crate::MemTable::reserve) takes.
+/// A batch that a table has checked: what [`MemTable::prepare`](crate::MemTable::prepare) returns
+/// and [`MemTable::reserve`](crate::MemTable::reserve) takes.
 ///
-/// It borrows the batch, which so stays as it is, and the handle of the table. It may be sent to other threads, and written more
-/// than once.
+/// It borrows the batch, which so stays as it is, and the handle of the table. It may be sent to
+/// other threads, and written more than once.
 ///
 /// ```
 /// use paranoid_memtable::{MemTable, WriteBatch};
@@ -112,8 +115,8 @@ impl PreparedBatch<'_> {
         self.batch.len() as u64
     }
 
-    /// The most bytes that the batch takes of a table's hard limit: of the arena, and of the index of range tombstones. 0 if it has
-    /// no entries but empty ranges. O(log n).
+    /// The most bytes that the batch takes of a table's hard limit: of the arena, and of the index
+    /// of range tombstones. 0 if it has no entries but empty ranges. O(log n).
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -122,9 +125,12 @@ impl PreparedBatch<'_> {
 
     /// Gives the first entry this number, and the others those that follow.
     fn count_from(&mut self, first: SequenceNumber) -> Result<()> {
-        self.batch.sequence_of((self.batch.len() as u64).saturating_sub(1), first)?;
+        self.batch
+            .sequence_of((self.batch.len() as u64).saturating_sub(1), first)?;
         let by = first.wrapping_sub(std::mem::replace(&mut self.first, first));
-        self.writes.iter_mut().for_each(|write| write.sequence = write.sequence.wrapping_add(by));
+        self.writes
+            .iter_mut()
+            .for_each(|write| write.sequence = write.sequence.wrapping_add(by));
         check_read(self.batch, first, black_box(&self.writes), &self.left_out)
     }
 
@@ -137,13 +143,15 @@ impl PreparedBatch<'_> {
     }
 }
 
-/// A batch with space in a table that is its own: what [`MemTable::reserve`](crate::MemTable::reserve) returns. Dropped unwritten, it
-/// gives the space back: that of range tombstones' index to the table, the rest to later writes in its writer shard, as a rule of its
-/// own thread.
+/// A batch with space in a table that is its own: what
+/// [`MemTable::reserve`](crate::MemTable::reserve) returns. Dropped unwritten, it gives the space
+/// back: that of range tombstones' index to the table, the rest to later writes in its writer
+/// shard, as a rule of its own thread.
 ///
-/// It counts as a write that is running: a freeze of the table waits for it. So keep it for a short time. A thread that has one may
-/// write to the table and read it, but its `freeze` is `InvalidArgument`; it must not call `maintain` or `scrub`, which wait for
-/// other threads' writes. It stays on its thread.
+/// It counts as a write that is running: a freeze of the table waits for it. So keep it for a short
+/// time. A thread that has one may write to the table and read it, but its `freeze` is
+/// `InvalidArgument`; it must not call `maintain` or `scrub`, which wait for other threads' writes.
+/// It stays on its thread.
 ///
 /// ```
 /// use paranoid_memtable::{Lookup, MemTable, WriteBatch};
@@ -172,8 +180,9 @@ pub struct ReservedBatch<'t, 'b> {
 }
 
 impl ReservedBatch<'_, '_> {
-    /// Writes the batch, as [`MemTable::write_batch`](crate::MemTable::write_batch) does, with space and checks behind it. Expected
-    /// O(n log n). Waits for nobody. When readers may see it: [commit protocol](crate::guide::commit_protocol).
+    /// Writes the batch, as [`MemTable::write_batch`](crate::MemTable::write_batch) does, with
+    /// space and checks behind it. Expected O(n log n). Waits for nobody. When readers may see it:
+    /// [commit protocol](crate::guide::commit_protocol).
     ///
     /// ```
     /// use paranoid_memtable::{MemTable, WriteBatch};
@@ -187,14 +196,20 @@ impl ReservedBatch<'_, '_> {
     /// ```
     ///
     /// # Errors
-    /// `DuplicateEntry` if the table has an entry with the key and number of one in the batch, `Corruption`, and `InvalidArgument` if
-    /// the numbers end beyond 2^64 - 1: the table is then unchanged. `BatchInterrupted` as from `write_batch`.
+    /// `DuplicateEntry` if the table has an entry with the key and number of one in the batch,
+    /// `Corruption`, and `InvalidArgument` if the numbers end beyond 2^64 - 1: the table is then
+    /// unchanged. `BatchInterrupted` as from `write_batch`.
     ///
     /// # Panics
     /// If the comparator panics, as in `write_batch`.
     pub fn write(mut self, first_sequence: SequenceNumber) -> Result<BatchWritten> {
         self.batch.count_from(first_sequence)?;
-        let PreparedBatch { batch, writes, left_out, .. } = &*self.batch;
+        let PreparedBatch {
+            batch,
+            writes,
+            left_out,
+            ..
+        } = &*self.batch;
         apply_batch(self.core, &mut self.entered, writes, left_out.of(batch))
     }
 }
@@ -217,7 +232,8 @@ struct Writes<'b> {
 }
 
 impl<'b> Writes<'b> {
-    /// Adds an entry. Without room for many, the last one is kept: such a batch is refused at its end.
+    /// Adds an entry. Without room for many, the last one is kept: such a batch is refused at its
+    /// end.
     #[inline(always)]
     fn push(&mut self, write: Fields<'b>) {
         if self.many.capacity() > 0 {
@@ -232,13 +248,21 @@ impl<'b> std::ops::Deref for Writes<'b> {
     type Target = [Fields<'b>];
 
     fn deref(&self) -> &Self::Target {
-        if self.many.is_empty() { self.one.as_slice() } else { &self.many }
+        if self.many.is_empty() {
+            self.one.as_slice()
+        } else {
+            &self.many
+        }
     }
 }
 
 impl std::ops::DerefMut for Writes<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        if self.many.is_empty() { self.one.as_mut_slice() } else { &mut self.many }
+        if self.many.is_empty() {
+            self.one.as_mut_slice()
+        } else {
+            &mut self.many
+        }
     }
 }
 
@@ -265,7 +289,8 @@ impl Take {
     }
 }
 
-/// Reads the whole batch, and admits what the table takes of it (WRITE-BATCH-1), into `writes`, which are empty.
+/// Reads the whole batch, and admits what the table takes of it (WRITE-BATCH-1), into `writes`,
+/// which are empty.
 fn read_batch<'b>(
     core: &Core,
     first: SequenceNumber,
@@ -282,7 +307,9 @@ fn read_batch<'b>(
         let (key_part, caller_digest) = (entry.key_part, entry.caller_digest());
         let write = Fields::with_key_part(sequence, kind, (key, key_part), value, caller_digest);
         // The keys of other families are in the order of other tables.
-        let is_taken = take.takes(entry.family()).map_err(|error| name(number, error))?;
+        let is_taken = take
+            .takes(entry.family())
+            .map_err(|error| name(number, error))?;
         if is_taken && !deletes_nothing(core, &write) {
             admit(core, &write).map_err(|error| name(number, error))?;
             writes.push(write);
@@ -299,7 +326,8 @@ fn read_batch<'b>(
     Ok(left_out)
 }
 
-/// The entries of a batch that write nothing to this table: empty ranges, and those of other families.
+/// The entries of a batch that write nothing to this table: empty ranges, and those of other
+/// families.
 #[derive(Default)]
 struct LeftOut {
     entries: usize,
@@ -314,8 +342,8 @@ impl LeftOut {
     }
 }
 
-/// Compares what was read with what there was to read: the count, and the numbers, which no digest of the caller covers: each, or
-/// their sum if entries were left out (WRITE-BATCH-7).
+/// Compares what was read with what there was to read: the count, and the numbers, which no digest
+/// of the caller covers: each, or their sum if entries were left out (WRITE-BATCH-7).
 #[inline(always)]
 fn check_read(
     batch: &WriteBatch,
@@ -325,15 +353,23 @@ fn check_read(
 ) -> Result<()> {
     let agrees = writes.len() + left_out.entries == batch.len()
         && match left_out.entries {
-            0 => (0..).zip(writes).all(|(at, write): (u64, _)| write.sequence == first + at),
+            0 => (0..)
+                .zip(writes)
+                .all(|(at, write): (u64, _)| write.sequence == first + at),
             _ => steps_of(first, writes, left_out) == (0..batch.len() as u64).sum(),
         };
-    if agrees { Ok(()) } else { Err(miscounted(batch.len() as u64, writes.len() as u64)) }
+    if agrees {
+        Ok(())
+    } else {
+        Err(miscounted(batch.len() as u64, writes.len() as u64))
+    }
 }
 
 /// How far all numbers of a batch are from the first one, in sum.
 fn steps_of(first: SequenceNumber, writes: &[Fields<'_>], left_out: &LeftOut) -> u64 {
-    let steps = writes.iter().map(|write| write.sequence.wrapping_sub(first));
+    let steps = writes
+        .iter()
+        .map(|write| write.sequence.wrapping_sub(first));
     steps.fold(left_out.steps, u64::wrapping_add)
 }
 
@@ -343,7 +379,8 @@ fn miscounted(expected: u64, found: u64) -> Error {
     Corruption::new(Place::Sum, 0, expected, found).into()
 }
 
-/// Whether this is an empty range, which RocksDB logs: it takes its sequence number and nothing else.
+/// Whether this is an empty range, which RocksDB logs: it takes its sequence number and nothing
+/// else.
 fn deletes_nothing(core: &Core, write: &Fields<'_>) -> bool {
     write.kind == Kind::RANGE_DELETE && core.comparator.compare(write.key, write.value).is_eq()
 }
@@ -361,7 +398,11 @@ fn name(number: u64, error: Error) -> Error {
 
 /// What becomes of duplicates in a list. Range tombstones are never replaced.
 fn policy(core: &Core, list: Head) -> DuplicatePolicy {
-    if list == Head::Ranges { DuplicatePolicy::Reject } else { core.options.duplicates }
+    if list == Head::Ranges {
+        DuplicatePolicy::Reject
+    } else {
+        core.options.duplicates
+    }
 }
 
 /// Searches the places of all entries of one list, and refuses duplicates.
@@ -379,7 +420,11 @@ fn search_batch<'a>(
     if near == writes.len() {
         return Ok(());
     }
-    let rest = writes.iter().enumerate().filter(|(_, write)| search.list.holds(write.kind)).skip(near);
+    let rest = writes
+        .iter()
+        .enumerate()
+        .filter(|(_, write)| search.list.holds(write.kind))
+        .skip(near);
     let room = rest.clone().count();
     let (mut places, mut targets) = (Vec::with_capacity(room), Vec::with_capacity(room));
     for (place, write) in rest {
@@ -392,14 +437,20 @@ fn search_batch<'a>(
     ways.found.resize(writes.len(), None);
     let mut outcome = Ok(());
     find_many(search, &targets, &mut |index, hint| {
-        let (Some(target), Some(&place)) = (targets.get(index), places.get(index)) else { return };
-        let (Some(write), Some(slot)) = (writes.get(place), ways.found.get_mut(place)) else { return };
+        let (Some(target), Some(&place)) = (targets.get(index), places.get(index)) else {
+            return;
+        };
+        let (Some(write), Some(slot)) = (writes.get(place), ways.found.get_mut(place)) else {
+            return;
+        };
         let mut splice = Splice::new(search.sentinel);
         let fits = match search.find_by(hint, target, &mut Trail::from(&mut splice)) {
             Err(gap) => Err(gap.corruption.into()),
             Ok(bracket) => {
                 *slot = Some((splice, bracket));
-                search.apply_policy(&bracket, write, policy(core, search.list)).map(drop)
+                search
+                    .apply_policy(&bracket, write, policy(core, search.list))
+                    .map(drop)
             }
         };
         if fits.is_err() {
@@ -409,8 +460,9 @@ fn search_batch<'a>(
     outcome
 }
 
-/// Number of leading entries that are in order and between the writer's last insert and its successor, and that
-/// successor: a batch that continues there needs no search. pred < first entry < entry <= succ certifies each of them.
+/// Number of leading entries that are in order and between the writer's last insert and its
+/// successor, and that successor: a batch that continues there needs no search. pred < first entry
+/// < entry <= succ certifies each of them.
 fn search_near(
     core: &Core,
     search: &Search<'_>,
@@ -419,10 +471,19 @@ fn search_near(
 ) -> Result<(usize, u32)> {
     let policy = policy(core, search.list);
     let mut writes = writes.iter().filter(|write| search.list.holds(write.kind));
-    let Some(mut last) = writes.next() else { return Ok((0, 0)) };
-    let Some(bracket) = inserter.find_near(search, &search.target(last)) else { return Ok((0, 0)) };
+    let Some(mut last) = writes.next() else {
+        return Ok((0, 0));
+    };
+    let Some(bracket) = inserter.find_near(search, &search.target(last)) else {
+        return Ok((0, 0));
+    };
     let inside = |write: &Fields<'_>| {
-        bracket.entry.is_none_or(|succ| !succ.node().order(search.comparator, &search.target(write)).is_lt())
+        bracket.entry.is_none_or(|succ| {
+            !succ
+                .node()
+                .order(search.comparator, &search.target(write))
+                .is_lt()
+        })
     };
     search.apply_policy(&bracket, last, policy)?;
     let mut near = 1;
@@ -437,10 +498,20 @@ fn search_near(
 }
 
 /// Makes every check of a batch and searches the places of its entries (WRITE-BATCH-1).
-fn prepare_batch<'a>(core: &'a Core, entered: &mut Entered<'_>, writes: &[Fields<'_>]) -> Result<Ways<'a>> {
+fn prepare_batch<'a>(
+    core: &'a Core,
+    entered: &mut Entered<'_>,
+    writes: &[Fields<'_>],
+) -> Result<Ways<'a>> {
     let (points, ranges) = (core.point_search()?, core.range_search()?);
     let mut ways = Ways::default();
-    search_batch(core, &points, &mut entered.inside.inserter, writes, &mut ways)?;
+    search_batch(
+        core,
+        &points,
+        &mut entered.inside.inserter,
+        writes,
+        &mut ways,
+    )?;
     let mut beside = Load::default();
     if writes.iter().any(|write| Head::Ranges.holds(write.kind)) {
         beside = load(writes);
@@ -448,7 +519,10 @@ fn prepare_batch<'a>(core: &'a Core, entered: &mut Entered<'_>, writes: &[Fields
         let inserter = &mut entered.inside.inserter;
         search_batch(core, &ranges, inserter, writes, &mut ways)?;
     }
-    let bytes = writes.iter().map(|write| entry_bytes(&points, write, core.options.duplicates)).sum();
+    let bytes = writes
+        .iter()
+        .map(|write| entry_bytes(&points, write, core.options.duplicates))
+        .sum();
     core.reserve(&mut entered.inside, bytes, beside)?;
     Ok(ways)
 }
@@ -461,7 +535,8 @@ fn load(writes: &[Fields<'_>]) -> Load {
     })
 }
 
-/// Writes a batch inside a shard. `expected` is the number of its entries, from elsewhere than `writes`.
+/// Writes a batch inside a shard. `expected` is the number of its entries, from elsewhere than
+/// `writes`.
 fn apply_batch(
     core: &Core,
     entered: &mut Entered<'_>,
@@ -486,7 +561,10 @@ fn apply_batch(
             Err(Error::BatchInterrupted { applied, cause })
         }
         Err(error) if applied == 0 => Err(error),
-        Err(error) => Err(Error::BatchInterrupted { applied, cause: Box::new(error) }),
+        Err(error) => Err(Error::BatchInterrupted {
+            applied,
+            cause: Box::new(error),
+        }),
     }
 }
 
@@ -502,9 +580,15 @@ fn link_batch<'a>(
     ways: &Ways<'a>,
     linked: &mut impl FnMut(&Inserted),
 ) -> Result<()> {
-    // One look at the control words for the whole batch, after the reservation: it may have made a chunk.
+    // One look at the control words for the whole batch, after the reservation: it may have made a
+    // chunk.
     let points = core.point_search()?;
-    let mut bracket = Bracket { pred: points.sentinel, succ: points.sentinel, entry: None, pred_part: 0 };
+    let mut bracket = Bracket {
+        pred: points.sentinel,
+        succ: points.sentinel,
+        entry: None,
+        pred_part: 0,
+    };
     let mut last = None;
     for (place, write) in writes.iter().enumerate() {
         if core.accelerators.has_filters()
@@ -522,7 +606,9 @@ fn link_batch<'a>(
             continue;
         }
         let inserter = &mut entered.inside.inserter;
-        if last.is_some_and(|last| is_behind(core, &points, (last, &bracket), (write, way), ways.near)) {
+        if last
+            .is_some_and(|last| is_behind(core, &points, (last, &bracket), (write, way), ways.near))
+        {
             inserter.arrive();
         } else {
             bracket = arrive(&points, inserter, write, way)?;
@@ -536,8 +622,8 @@ fn link_batch<'a>(
     Ok(())
 }
 
-/// Whether an entry belongs right after the last linked one (WRITE-BATCH-5), as do entries in order that were not
-/// searched.
+/// Whether an entry belongs right after the last linked one (WRITE-BATCH-5), as do entries in order
+/// that were not searched.
 #[inline(always)]
 fn is_behind<'a>(
     core: &Core,
@@ -547,13 +633,16 @@ fn is_behind<'a>(
     near: u32,
 ) -> bool {
     let is_certified = match way {
-        Some((_, found)) => found.succ == behind.succ && core.comparator.compare(last.key, write.key).is_lt(),
+        Some((_, found)) => {
+            found.succ == behind.succ && core.comparator.compare(last.key, write.key).is_lt()
+        }
         None => near == behind.succ,
     };
     is_certified && points.stands(behind)
 }
 
-/// Moves the writer to the place of an entry, and returns the bracket there: the searched one, if it is unchanged.
+/// Moves the writer to the place of an entry, and returns the bracket there: the searched one, if
+/// it is unchanged.
 #[inline(always)]
 fn arrive<'a>(
     points: &Search<'a>,
@@ -594,7 +683,12 @@ pub(crate) fn write_batch(
     let left_out = read_batch(core, first_sequence, batch, &mut writes)?;
     // Not in `read_batch`, whose answer a processor that errs may take for `Ok`.
     check_read(batch.0, first_sequence, black_box(&writes), &left_out)?;
-    apply_batch(core, &mut enter(core, shard)?, &writes, left_out.of(batch.0))
+    apply_batch(
+        core,
+        &mut enter(core, shard)?,
+        &writes,
+        left_out.of(batch.0),
+    )
 }
 
 /// Makes every check of a batch that does not depend on other writes.
@@ -603,10 +697,19 @@ pub(crate) fn prepare<'b>(core: &'b Core, batch: &'b WriteBatch) -> Result<Prepa
     let mut writes = Writes::default();
     // With a first sequence number of 0 none of them overflows.
     let left_out = read_batch(core, 0, (batch, Take::All), &mut writes)?;
-    let bytes = |write: &Fields<'_>| entry_bytes_max(write.key.len() as u64, write.value_len as u64);
+    let bytes =
+        |write: &Fields<'_>| entry_bytes_max(write.key.len() as u64, write.value_len as u64);
     let arena_bytes = writes.iter().map(bytes).fold(0, u64::saturating_add);
     let load = load(&writes);
-    Ok(PreparedBatch { core, batch, writes, left_out, first: 0, arena_bytes, load })
+    Ok(PreparedBatch {
+        core,
+        batch,
+        writes,
+        left_out,
+        first: 0,
+        arena_bytes,
+        load,
+    })
 }
 
 /// Takes space for a batch in a table (WRITE-BATCH-6).
@@ -622,5 +725,9 @@ pub(crate) fn reserve<'t, 'b>(
     }
     let mut entered = enter(core, None)?;
     core.reserve(&mut entered.inside, batch.arena_bytes, batch.load)?;
-    Ok(ReservedBatch { core, entered, batch })
+    Ok(ReservedBatch {
+        core,
+        entered,
+        batch,
+    })
 }

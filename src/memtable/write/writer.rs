@@ -1,9 +1,11 @@
 //! Writes: admit, protect, encode, verify, insert, account.
 //!
 //! * WRITER-1: arguments are checked before anything is touched; an error changes nothing.
-//! * WRITER-2: a range tombstone is in its list before it is in the index, and in the index before the call returns.
+//! * WRITER-2: a range tombstone is in its list before it is in the index, and in the index before
+//!   the call returns.
 //!
-//! Who may call what: methods of `MemTable` from any thread; a `Writer` is `Send` and belongs to one thread at a time.
+//! Who may call what: methods of `MemTable` from any thread; a `Writer` is `Send` and belongs to
+//! one thread at a time.
 
 #![forbid(unsafe_code)]
 
@@ -62,18 +64,42 @@ pub struct Displaced {
     pub data_bytes: u64,
 }
 
-/// Checks what can be checked without the table (WRITER-1), field by field: so entries stay in registers.
+/// Checks what can be checked without the table (WRITER-1), field by field: so entries stay in
+/// registers.
 #[inline(always)]
 pub(crate) fn admit(core: &Core, write: &Fields<'_>) -> Result<()> {
-    let Fields { kind, key, value, value_len, .. } = *write;
-    let fits = key.len() as u64 <= core.options.key_len_max && value_len as u64 <= core.options.value_len_max;
-    if fits && kind == Kind::PUT { Ok(()) } else { admit_any(core, kind, key, value, value_len) }
+    let Fields {
+        kind,
+        key,
+        value,
+        value_len,
+        ..
+    } = *write;
+    let fits = key.len() as u64 <= core.options.key_len_max
+        && value_len as u64 <= core.options.value_len_max;
+    if fits && kind == Kind::PUT {
+        Ok(())
+    } else {
+        admit_any(core, kind, key, value, value_len)
+    }
 }
 
 #[inline(never)]
 fn admit_any(core: &Core, kind: Kind, key: &[u8], value: &[u8], value_len: usize) -> Result<()> {
-    let MemTableOptions { key_len_max, value_len_max, .. } = core.options;
-    admit_lengths(kind, key.len(), value_len, Limits { key_len_max, value_len_max })?;
+    let MemTableOptions {
+        key_len_max,
+        value_len_max,
+        ..
+    } = core.options;
+    admit_lengths(
+        kind,
+        key.len(),
+        value_len,
+        Limits {
+            key_len_max,
+            value_len_max,
+        },
+    )?;
     let is_range = kind == Kind::RANGE_DELETE;
     if is_range && core.comparator.compare(key, value).is_ge() {
         return Err(not_a_range());
@@ -112,23 +138,38 @@ pub(crate) fn apply_point<'a>(
 ) -> Result<Inserted> {
     let announce = || announce(core, &search.view, write);
     let inserter = &mut entered.inside.inserter;
-    let quick = core.points.insert_between(search, inserter, write, bracket, announce)?;
-    let Placement { digest, bytes, tower, .. } = match quick {
+    let quick = core
+        .points
+        .insert_between(search, inserter, write, bracket, announce)?;
+    let Placement {
+        digest,
+        bytes,
+        tower,
+        ..
+    } = match quick {
         Quick::Placed(placement) => placement,
         Quick::Not(space) => return apply_point_any(core, entered, search, write, space),
     };
     entered.learn(&core.shards.watches);
-    entered.count(&Totals::of(write.kind, write.data_bytes(), digest), write.sequence);
+    entered.count(
+        &Totals::of(write.kind, write.data_bytes(), digest),
+        write.sequence,
+    );
     entered.note_point(&core.comparator, write.key, write.sequence);
-    core.points.link_tower(search, &mut entered.inside.inserter, write, tower);
-    Ok(Inserted { bytes, displaced: None })
+    core.points
+        .link_tower(search, &mut entered.inside.inserter, write, tower);
+    Ok(Inserted {
+        bytes,
+        displaced: None,
+    })
 }
 
 /// Adds an entry that is not published yet to the filters.
 #[inline(always)]
 fn announce(core: &Core, view: &View<'_>, write: &Fields<'_>) -> Result<(), Corruption> {
     if core.accelerators.has_filters() {
-        core.accelerators.announce(view, write.key, write.key_part)?;
+        core.accelerators
+            .announce(view, write.key, write.key_part)?;
     }
     Ok(())
 }
@@ -144,35 +185,48 @@ fn apply_point_any(
 ) -> Result<Inserted> {
     announce(core, &search.view, write)?;
     let inserter = &mut entered.inside.inserter;
-    let placement = core.points.insert_any(search, inserter, write, core.options.duplicates, space)?;
+    let placement =
+        core.points
+            .insert_any(search, inserter, write, core.options.duplicates, space)?;
     entered.learn(&core.shards.watches);
     let inserted = account(entered, &placement, write, &search.view);
     entered.note_point(&core.comparator, write.key, write.sequence);
-    core.points.link_tower(search, &mut entered.inside.inserter, write, placement.tower);
+    core.points
+        .link_tower(search, &mut entered.inside.inserter, write, placement.tower);
     Ok(inserted)
 }
 
-/// Inserts a range tombstone. One with an equal start and sequence number is never replaced, because reads may have
-/// used it.
+/// Inserts a range tombstone. One with an equal start and sequence number is never replaced,
+/// because reads may have used it.
 #[cold]
 #[inline(never)]
-pub(crate) fn apply_range(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
+pub(crate) fn apply_range(
+    core: &Core,
+    entered: &mut Entered<'_>,
+    write: &Fields<'_>,
+) -> Result<Inserted> {
     // Asked again: a put among the range tombstones would hide keys.
     if black_box(write).kind != Kind::RANGE_DELETE {
-        return Err(Corruption::new(Place::Header, 0, 0, 0).with_sequence(write.sequence).into());
+        return Err(Corruption::new(Place::Header, 0, 0, 0)
+            .with_sequence(write.sequence)
+            .into());
     }
     // Checked before anything is changed (WRITER-1).
     core.arena.control.get_or_unset(ControlWord::HAS_RANGES)?;
     let search = core.range_search()?;
     let load = Load::of(write.key.len() as u64, write.value.len() as u64);
-    core.tombstones.reserve(&core.arena, &mut entered.inside.index_room, load)?;
+    core.tombstones
+        .reserve(&core.arena, &mut entered.inside.index_room, load)?;
     let inserter = &mut entered.inside.inserter;
-    let placement = core.tombstones.list.insert_any(&search, inserter, write, DuplicatePolicy::Reject, None);
+    let placement =
+        core.tombstones
+            .list
+            .insert_any(&search, inserter, write, DuplicatePolicy::Reject, None);
     let placement = placement.map_err(|error| core.refuse(&mut entered.inside, load, error))?;
     let room = &mut entered.inside.index_room;
     *room = room.without(load);
-    // The flag is set first: from here on reads ask the index, which lacks only tombstones whose insert has not returned
-    // (WRITER-2).
+    // The flag is set first: from here on reads ask the index, which lacks only tombstones whose
+    // insert has not returned (WRITER-2).
     for control in [&core.arena.control, black_box(&core.arena.control)] {
         if control.get(ControlWord::HAS_RANGES) != Ok(1) {
             control.set(ControlWord::HAS_RANGES, 1);
@@ -180,9 +234,16 @@ pub(crate) fn apply_range(core: &Core, entered: &mut Entered<'_>, write: &Fields
     }
     // Counted before the comparator runs again, because it may panic.
     let inserted = account(entered, &placement, write, &search.view);
-    core.shards.watches.add(write.key, write.value, write.sequence);
+    core.shards
+        .watches
+        .add(write.key, write.value, write.sequence);
     core.tombstones.index(core.ground(), write);
-    core.tombstones.list.link_tower(&search, &mut entered.inside.inserter, write, placement.tower);
+    core.tombstones.list.link_tower(
+        &search,
+        &mut entered.inside.inserter,
+        write,
+        placement.tower,
+    );
     Ok(inserted)
 }
 
@@ -196,19 +257,35 @@ fn account(
     let change = Totals::of(write.kind, write.data_bytes(), placement.digest);
     let Some(old) = placement.displaced else {
         entered.count(&change, write.sequence);
-        return Inserted { bytes: placement.bytes, displaced: None };
+        return Inserted {
+            bytes: placement.bytes,
+            displaced: None,
+        };
     };
     let data_bytes = old.node().lengths().data_len();
     let gone = Totals::of(old.kind(), data_bytes, old.node().stored_key_digest(view)).negated();
-    entered.count(&Totals { displaced: 1, ..change.plus(&gone) }, write.sequence);
-    Inserted { bytes: placement.bytes, displaced: Some(Displaced { kind: old.kind(), data_bytes }) }
+    entered.count(
+        &Totals {
+            displaced: 1,
+            ..change.plus(&gone)
+        },
+        write.sequence,
+    );
+    Inserted {
+        bytes: placement.bytes,
+        displaced: Some(Displaced {
+            kind: old.kind(),
+            data_bytes,
+        }),
+    }
 }
 
 /// The writing methods of both [`MemTable`] and [`Writer`].
 macro_rules! writes {
     ($self:ident: $receiver:ty, $core:expr, $shard:expr) => {
-        /// Inserts an entry. Expected O(log n), and O(1) if the entry follows the one that its writer shard inserted
-        /// last. Once it has returned, every read at a snapshot of at least `sequence` sees the entry.
+        /// Inserts an entry. Expected O(log n), and O(1) if the entry follows the one that its
+        /// writer shard inserted last. Once it has returned, every read at a snapshot of at least
+        /// `sequence` sees the entry.
         ///
         /// ```
         /// use paranoid_memtable::{Error, Kind, MemTable};
@@ -220,9 +297,10 @@ macro_rules! writes {
         /// ```
         ///
         /// # Errors
-        /// `KeyTooLarge`, `ValueTooLarge`, `InvalidArgument` (a kind that is not known, a point delete with a value, an
-        /// empty or inverted range), `Frozen`, `DuplicateEntry`, `MemTableFull`, and `Corruption` if damage hides the
-        /// place of the entry. The table is then unchanged.
+        /// `KeyTooLarge`, `ValueTooLarge`, `InvalidArgument` (a kind that is not known, a point
+        /// delete with a value, an empty or inverted range), `Frozen`, `DuplicateEntry`,
+        /// `MemTableFull`, and `Corruption` if damage hides the place of the entry. The table is
+        /// then unchanged.
         ///
         /// # Panics
         /// If the comparator panics. The table stays usable, and the entry is in it or is not.
@@ -237,8 +315,9 @@ macro_rules! writes {
             insert($core, $shard, sequence, kind, key.as_ref(), value.as_ref())
         }
 
-        /// Inserts an entry in its general form: the value is the concatenation of several slices, which are copied straight into the
-        /// arena, and the caller may give a digest over key, kind, whole value and sequence number. The entry equals the one that
+        /// Inserts an entry in its general form: the value is the concatenation of several slices,
+        /// which are copied straight into the arena, and the caller may give a digest over key,
+        /// kind, whole value and sequence number. The entry equals the one that
         /// [`insert`](Self::insert) makes of the joined slices.
         ///
         /// ```
@@ -256,12 +335,13 @@ macro_rules! writes {
         /// # Ok(()) }
         /// ```
         ///
-        /// The digests are computed from the arena's bytes after the copy, and the caller's is compared with them before the entry becomes
-        /// visible. A bit that flips in the caller's key is noticed without it; one that flips in the value before the copy is not.
+        /// The digests are computed from the arena's bytes after the copy, and the caller's is
+        /// compared with them before the entry becomes visible. A bit that flips in the caller's
+        /// key is noticed without it; one that flips in the value before the copy is not.
         ///
         /// # Errors
-        /// Those of [`insert`](Self::insert), where `ValueTooLarge` refers to the length of all slices together, and `Corruption` if the
-        /// bytes do not have the caller's digest.
+        /// Those of [`insert`](Self::insert), where `ValueTooLarge` refers to the length of all
+        /// slices together, and `Corruption` if the bytes do not have the caller's digest.
         pub fn insert_parts(
             $self: $receiver,
             sequence: SequenceNumber,
@@ -270,12 +350,22 @@ macro_rules! writes {
             value: &[&[u8]],
             caller_digest: Option<Protected<Kvos>>,
         ) -> Result<Inserted> {
-            insert_parts($core, $shard, sequence, kind, key.as_ref(), value, caller_digest)
+            insert_parts(
+                $core,
+                $shard,
+                sequence,
+                kind,
+                key.as_ref(),
+                value,
+                caller_digest,
+            )
         }
 
-        /// Writes the entries of a batch. The first one gets `first_sequence` and each further one the next number. Expected O(n log n). The searches of a
-        /// batch overlap, so a batch is faster than its entries one by one. An empty range, which only a batch from a log
-        /// can have, takes its number and writes nothing. When readers may see it: [commit protocol](crate::guide::commit_protocol).
+        /// Writes the entries of a batch. The first one gets `first_sequence` and each further one
+        /// the next number. Expected O(n log n). The searches of a batch overlap, so a batch is
+        /// faster than its entries one by one. An empty range, which only a batch from a log can
+        /// have, takes its number and writes nothing. When readers may see it: [commit
+        /// protocol](crate::guide::commit_protocol).
         ///
         /// ```
         /// use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
@@ -290,15 +380,17 @@ macro_rules! writes {
         /// ```
         ///
         /// # Errors
-        /// Those of [`insert`](Self::insert) for any entry, `MemTableFull` if there is no contiguous room for the batch,
-        /// `InvalidArgument` if an entry is of a column family other than 0 (then see [`write_batch_of`](crate::MemTable::write_batch_of)),
-        /// and `Corruption` if the batch was damaged in memory: the table is then unchanged. `BatchInterrupted` if the
-        /// batch stopped after its first entry was linked, because damage was found or another writer inserted one of its
-        /// keys with the same sequence number. The caller must then not publish the batch's sequence numbers.
+        /// Those of [`insert`](Self::insert) for any entry, `MemTableFull` if there is no
+        /// contiguous room for the batch, `InvalidArgument` if an entry is of a column family other
+        /// than 0 (then see [`write_batch_of`](crate::MemTable::write_batch_of)), and `Corruption`
+        /// if the batch was damaged in memory: the table is then unchanged. `BatchInterrupted` if
+        /// the batch stopped after its first entry was linked, because damage was found or another
+        /// writer inserted one of its keys with the same sequence number. The caller must then not
+        /// publish the batch's sequence numbers.
         ///
         /// # Panics
-        /// If the comparator panics. The table stays usable and may have any number of the batch's entries, so the caller
-        /// must not publish their sequence numbers.
+        /// If the comparator panics. The table stays usable and may have any number of the batch's
+        /// entries, so the caller must not publish their sequence numbers.
         pub fn write_batch(
             $self: $receiver,
             first_sequence: SequenceNumber,
@@ -362,7 +454,11 @@ macro_rules! writes {
         ///
         /// # Errors
         /// See [`insert`](Self::insert).
-        pub fn delete($self: $receiver, sequence: SequenceNumber, key: impl AsRef<[u8]>) -> Result<Inserted> {
+        pub fn delete(
+            $self: $receiver,
+            sequence: SequenceNumber,
+            key: impl AsRef<[u8]>,
+        ) -> Result<Inserted> {
             $self.insert(sequence, Kind::DELETE, key, [])
         }
 
@@ -399,8 +495,9 @@ macro_rules! writes {
         /// ```
         ///
         /// # Errors
-        /// `InvalidArgument` for an empty or inverted range; otherwise see [`insert`](Self::insert). A tombstone is
-        /// never replaced: a second one with the same start and sequence number is a duplicate under `Replace` too.
+        /// `InvalidArgument` for an empty or inverted range; otherwise see
+        /// [`insert`](Self::insert). A tombstone is never replaced: a second one with the same
+        /// start and sequence number is a duplicate under `Replace` too.
         pub fn delete_range(
             $self: $receiver,
             sequence: SequenceNumber,
@@ -444,8 +541,8 @@ pub(crate) fn insert(
     apply(core, &mut enter(core, shard)?, &fields)
 }
 
-/// Inserts an entry whose value is the concatenation of several slices, inside this shard or a free one. The end of a
-/// range is joined first, because it is compared with the start.
+/// Inserts an entry whose value is the concatenation of several slices, inside this shard or a free
+/// one. The end of a range is joined first, because it is compared with the start.
 pub(crate) fn insert_parts(
     core: &Core,
     shard: Option<&WriterShard>,
@@ -456,7 +553,10 @@ pub(crate) fn insert_parts(
     caller_digest: Option<Protected<Kvos>>,
 ) -> Result<Inserted> {
     let fields = Fields::of_slices(sequence, kind, key, slices, None);
-    let mut fields = fields.ok_or(Error::ValueTooLarge { len: u64::MAX, max: VALUE_LEN_MAX })?;
+    let mut fields = fields.ok_or(Error::ValueTooLarge {
+        len: u64::MAX,
+        max: VALUE_LEN_MAX,
+    })?;
     // With the number as it was stored: the caller's digest covers it.
     let stored = black_box(&fields).sequence;
     fields.caller_digest = caller_digest.map(|digest| digest.without_sequence(stored));
@@ -464,7 +564,11 @@ pub(crate) fn insert_parts(
     // A longer one is refused without joining it.
     if kind == Kind::RANGE_DELETE && fields.value_len as u64 <= KEY_LEN_MAX {
         end = slices.concat();
-        fields = Fields { value: &end, rest: &[], ..fields };
+        fields = Fields {
+            value: &end,
+            rest: &[],
+            ..fields
+        };
     }
     admit(core, &fields)?;
     apply_any(core, &mut enter(core, shard)?, &fields)
@@ -472,6 +576,10 @@ pub(crate) fn insert_parts(
 
 /// [`apply`], compiled once for calls that are rare.
 #[inline(never)]
-pub(crate) fn apply_any(core: &Core, entered: &mut Entered<'_>, write: &Fields<'_>) -> Result<Inserted> {
+pub(crate) fn apply_any(
+    core: &Core,
+    entered: &mut Entered<'_>,
+    write: &Fields<'_>,
+) -> Result<Inserted> {
     apply(core, entered, write)
 }

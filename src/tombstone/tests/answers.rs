@@ -1,4 +1,5 @@
-//! Tests of what queries hide by passing over failed nodes: every node exists, answers alone, and saves comparisons.
+//! Tests of what queries hide by passing over failed nodes: every node exists, answers alone, and
+//! saves comparisons.
 
 #![forbid(unsafe_code)]
 
@@ -39,18 +40,30 @@ impl Parts {
 
     fn push(&self, at: usize) {
         let (start, end, sequence) = &self.spans[at];
-        self.tree.log.push(&self.comparator, &self.tally, [start, end], *sequence).unwrap();
+        self.tree
+            .log
+            .push(&self.comparator, &self.tally, [start, end], *sequence)
+            .unwrap();
     }
 
     fn search(&self, snapshot: u64) -> Search<'_> {
         let extent = self.tally.extent().unwrap();
-        Search { tree: &self.tree, comparator: &self.comparator, snapshot, extent }
+        Search {
+            tree: &self.tree,
+            comparator: &self.comparator,
+            snapshot,
+            extent,
+        }
     }
 
     /// Merges until there is nothing to do. Returns the number of steps that found work.
     fn merge_all(&mut self, budget: u32) -> u64 {
         let (extent, mut steps) = (self.tally.extent().unwrap(), 0);
-        while self.merger.step(&self.tree, &self.comparator, extent, budget) == Progress::Worked {
+        while self
+            .merger
+            .step(&self.tree, &self.comparator, extent, budget)
+            == Progress::Worked
+        {
             steps += 1;
         }
         steps
@@ -67,8 +80,11 @@ impl Parts {
             self.comparator.compare(start, key) != Order::Greater
                 && self.comparator.compare(key, end) == Order::Less
         };
-        let records = (high(cover)..low(cover)).map(|record| (record, &self.spans[record as usize]));
-        let newest = records.filter(covers).max_by_key(|(record, span)| (span.2, *record));
+        let records =
+            (high(cover)..low(cover)).map(|record| (record, &self.spans[record as usize]));
+        let newest = records
+            .filter(covers)
+            .max_by_key(|(record, span)| (span.2, *record));
         newest.map_or(NOBODY, |(record, _)| record)
     }
 
@@ -76,8 +92,21 @@ impl Parts {
     fn ask(&self, node: &CoverageNode, cover: u64, key: &[u8]) -> Option<u32> {
         let mut probe = Probe::new(&self.comparator, key);
         let skip = node.hint().skip;
-        let begins_same = probe.leave_out(&self.tree.log.common_prefix, &self.comparator, skip).unwrap();
-        let painter = || self.search(0).painter(node, Cover { records: cover, skip }, &probe).unwrap();
+        let begins_same = probe
+            .leave_out(&self.tree.log.common_prefix, &self.comparator, skip)
+            .unwrap();
+        let painter = || {
+            self.search(0)
+                .painter(
+                    node,
+                    Cover {
+                        records: cover,
+                        skip,
+                    },
+                    &probe,
+                )
+                .unwrap()
+        };
         begins_same.then(painter)
     }
 
@@ -85,7 +114,10 @@ impl Parts {
         node.verify(self.checks, cover).unwrap();
         let spans = &self.spans[high(cover) as usize..low(cover) as usize];
         let bounds = node.hint();
-        let (least, most) = (spans.iter().map(|span| span.2).min(), spans.iter().map(|span| span.2).max());
+        let (least, most) = (
+            spans.iter().map(|span| span.2).min(),
+            spans.iter().map(|span| span.2).max(),
+        );
         assert_eq!((Some(bounds.min), Some(bounds.max)), (least, most));
         // COVERAGE-NODE-1.
         let len = u32::try_from(node.head(self.checks, cover).unwrap().len).unwrap();
@@ -94,30 +126,50 @@ impl Parts {
             let (start, end, _) = &self.spans[name as usize / 2];
             if name % 2 == 0 { start } else { end }
         });
-        assert!(len > 1 && begins.is_sorted_by(|one, next| self.comparator.compare(one, next).is_lt()));
-        for key in spans.iter().flat_map(|span| [&span.0, &span.1]).chain(others) {
+        assert!(
+            len > 1 && begins.is_sorted_by(|one, next| self.comparator.compare(one, next).is_lt())
+        );
+        for key in spans
+            .iter()
+            .flat_map(|span| [&span.0, &span.1])
+            .chain(others)
+        {
             let expected = self.painter(cover, key);
-            assert_eq!(self.ask(node, cover, key).unwrap_or(NOBODY), expected, "{cover:x} {key:?}");
+            assert_eq!(
+                self.ask(node, cover, key).unwrap_or(NOBODY),
+                expected,
+                "{cover:x} {key:?}"
+            );
         }
     }
 }
 
-fn draw(comparator: &KeyComparator, seed: u64, style: u64, len: usize) -> (Vec<Span>, Vec<Vec<u8>>) {
+fn draw(
+    comparator: &KeyComparator,
+    seed: u64,
+    style: u64,
+    len: usize,
+) -> (Vec<Span>, Vec<Vec<u8>>) {
     let mut rng = Rng(seed << 32);
     let space = if style == 0 { 60_000 } else { 90 };
-    let mut spans: Vec<Span> = (0..len).map(|_| span(comparator, &mut rng, style, space, 20)).collect();
+    let mut spans: Vec<Span> = (0..len)
+        .map(|_| span(comparator, &mut rng, style, space, 20))
+        .collect();
     for (at, span) in (0..).zip(&mut spans) {
         span.2 = (at ^ rng.below(32)) + 1;
     }
-    let others =
-        (0..20).map(|_| rng.below(space)).map(|number| key(&mut Rng(number), style, number)).collect();
+    let others = (0..20)
+        .map(|_| rng.below(space))
+        .map(|number| key(&mut Rng(number), style, number))
+        .collect();
     (spans, others)
 }
 
 /// All nodes that a log of `count` records has.
 fn nodes(count: u32) -> Vec<NodeId> {
     let ids = (0..4).flat_map(|level| (0..count).map(move |index| NodeId { level, index }));
-    ids.filter(|id| (id.index + 1) * BLOCK * 4u32.pow(id.level) <= count).collect()
+    ids.filter(|id| (id.index + 1) * BLOCK * 4u32.pow(id.level) <= count)
+        .collect()
 }
 
 fn every_node_answers(comparator: KeyComparator, style: u64) {
@@ -135,7 +187,10 @@ fn every_node_of_these_answers(comparator: KeyComparator, spans: Vec<Span>, othe
     for id in nodes(140) {
         assert!(parts.tree.node(id).is_some(), "{id:?}");
     }
-    parts.tree.coverage_nodes().for_each(|(node, cover)| parts.check(node, cover, &others));
+    parts
+        .tree
+        .coverage_nodes()
+        .for_each(|(node, cover)| parts.check(node, cover, &others));
     (140..len).for_each(|at| parts.push(at));
     parts.finish();
     let summary = parts.tree.summary().unwrap();
@@ -171,7 +226,9 @@ fn summary_nodes_are_built_when_a_ninth_is_new() {
     }
     found.dedup();
     // Up to 32 blocks at any of them, then at each fourth one, where a node of level 1 ends.
-    let blocks = [3, 5, 6, 7, 8, 10, 12, 14, 17, 20, 23, 26, 30, 34, 40, 48, 56, 68];
+    let blocks = [
+        3, 5, 6, 7, 8, 10, 12, 14, 17, 20, 23, 26, 30, 34, 40, 48, 56, 68,
+    ];
     assert_eq!(found, blocks.map(|blocks| blocks * BLOCK));
     parts.finish();
     assert_eq!(parts.tree.summary().unwrap().covered, 73 * BLOCK);
@@ -194,10 +251,17 @@ fn a_step_reads_no_more_than_its_budget() {
         }
         let len = |index| {
             let id = NodeId { level: 0, index };
-            parts.tree.node(id).unwrap().head(parts.checks, id.cover()).unwrap().len
+            parts
+                .tree
+                .node(id)
+                .unwrap()
+                .head(parts.checks, id.cover())
+                .unwrap()
+                .len
         };
         let merge = |blocks: u32| (0..blocks).map(len).sum::<u64>() / at_once + 1;
-        // Four blocks are painted; a summary node over three of them is begun and merged; the parent of all is merged.
+        // Four blocks are painted; a summary node over three of them is begun and merged; the
+        // parent of all is merged.
         assert_eq!(steps, 4 + 1 + merge(3) + merge(4), "budget {budget}");
     }
 }
@@ -256,8 +320,8 @@ impl Parts {
     }
 }
 
-/// The head of `query`: what decides a query, and that nothing else is asked. All keys have one prefix, so each step of
-/// a search compares.
+/// The head of `query`: what decides a query, and that nothing else is asked. All keys have one
+/// prefix, so each step of a search compares.
 #[test]
 fn queries_compare_little() {
     let len = 300;
@@ -268,22 +332,37 @@ fn queries_compare_little() {
     let newest = parts.spans.iter().map(|span| span.2).max().unwrap();
     for number in 0..400u64 {
         let key = (number * 150).to_be_bytes()[6..].to_vec();
-        assert!(parts.cost(&key, newest, 0) <= 12, "one search among at most 600 boundaries");
+        assert!(
+            parts.cost(&key, newest, 0) <= 12,
+            "one search among at most 600 boundaries"
+        );
         for (snapshot, floor) in [(newest, newest), (newest + 1, newest), (u64::MAX, newest)] {
-            assert_eq!(parts.cost(&key, snapshot, floor), 0, "nothing is newer than the floor");
+            assert_eq!(
+                parts.cost(&key, snapshot, floor),
+                0,
+                "nothing is newer than the floor"
+            );
         }
         assert_eq!(parts.cost(&key, 0, 0), 0, "nothing is visible");
         assert_eq!(parts.cost(&key, oldest - 1, 0), 0, "nothing is visible");
-        assert!(parts.cost(&key, newest / 2, 0) <= 90, "{}", parts.cost(&key, newest / 2, 0));
+        assert!(
+            parts.cost(&key, newest / 2, 0) <= 90,
+            "{}",
+            parts.cost(&key, newest / 2, 0)
+        );
     }
     for (start, _, _) in &parts.spans {
         let painter = parts.painter(len as u64, start);
         let visible = parts.spans[painter as usize].2;
-        assert!(parts.cost(start, visible, 0) <= 12, "the painter is visible");
+        assert!(
+            parts.cost(start, visible, 0) <= 12,
+            "the painter is visible"
+        );
     }
 }
 
-/// Nodes are asked only about records that are newer than the summary node: here three of level 0, and four records.
+/// Nodes are asked only about records that are newer than the summary node: here three of level 0,
+/// and four records.
 #[test]
 fn queries_ask_no_node_below_the_summary_node() {
     let mut parts = Parts::counting(draw(&BYTEWISE, 9, 0, 300).0);
@@ -293,7 +372,10 @@ fn queries_ask_no_node_below_the_summary_node() {
     }
     assert_eq!(parts.tree.summary().unwrap().covered, 34 * BLOCK);
     let costs = [0, 0xff].map(|byte| parts.cost(&[byte; 3], u64::MAX, 0));
-    assert!(costs.into_iter().all(|cost| cost <= 3 * 6 + 2 * 4 + 12), "{costs:?}");
+    assert!(
+        costs.into_iter().all(|cost| cost <= 3 * 6 + 2 * 4 + 12),
+        "{costs:?}"
+    );
 }
 
 /// Records that no node covers yet: one is compared only if it is visible and newer than the floor.
@@ -302,7 +384,11 @@ fn records_are_compared_only_if_they_can_answer() {
     let parts = Parts::counting(draw(&BYTEWISE, 9, 0, 1).0);
     parts.push(0);
     let (start, _, sequence) = &parts.spans[0];
-    for (snapshot, floor) in [(sequence - 1, 0), (*sequence, *sequence), (sequence + 1, *sequence)] {
+    for (snapshot, floor) in [
+        (sequence - 1, 0),
+        (*sequence, *sequence),
+        (sequence + 1, *sequence),
+    ] {
         assert_eq!(parts.cost(start, snapshot, floor), 0, "{snapshot} {floor}");
     }
     assert_eq!(parts.cost(start, *sequence, sequence - 1), 2);

@@ -42,7 +42,10 @@ fn case(seed: u64, len: u64, common: &str) -> Case {
     let index = LiveIndex::new(Secret::from_seed(seed));
     let spans = spans(seed, len, common);
     insert(&index, &spans);
-    Case { index, questions: questions(&spans, common) }
+    Case {
+        index,
+        questions: questions(&spans, common),
+    }
 }
 
 pub(super) fn questions(
@@ -67,7 +70,10 @@ pub(super) fn questions(
 pub(super) fn survey(case: &Case, note: &str) -> usize {
     let mut damaged = 0;
     for (key, snapshot, floor, answer) in &case.questions {
-        match case.index.max_covering(&BYTEWISE, Question::new(key, *snapshot).above(*floor)) {
+        match case
+            .index
+            .max_covering(&BYTEWISE, Question::new(key, *snapshot).above(*floor))
+        {
             Ok(found) => assert_eq!(found, *answer, "{note}: {key:?} at {snapshot} over {floor}"),
             Err(_) => damaged += 1,
         }
@@ -90,16 +96,26 @@ fn flip_everything(case: &Case, stride: u64) {
             let note = format!("{} region {number} bit {bit}", region.name);
             case.index.flip(number, bit);
             let damaged = survey(case, &note);
-            let derived = region.name.starts_with("coverage node") || region.name.starts_with("summary node");
-            assert!(damaged == 0 || !derived, "{note}: a node is derived, its damage must not be seen");
-            assert!(damaged == 0 || !findings(&case.index).is_empty(), "{note}: scrub is silent");
+            let derived =
+                region.name.starts_with("coverage node") || region.name.starts_with("summary node");
+            assert!(
+                damaged == 0 || !derived,
+                "{note}: a node is derived, its damage must not be seen"
+            );
+            assert!(
+                damaged == 0 || !findings(&case.index).is_empty(),
+                "{note}: scrub is silent"
+            );
             case.index.flip(number, bit);
             (hurt, flips) = (hurt + usize::from(damaged > 0), flips + 1);
         }
         for word in (0..region.bits / 64).step_by(stride.div_ceil(8) as usize) {
             for value in [0, u64::MAX, 0x1234_5678_9abc_def0] {
                 let old = case.index.overwrite(number, word, value).unwrap();
-                survey(case, &format!("{} region {number} word {word} overwritten", region.name));
+                survey(
+                    case,
+                    &format!("{} region {number} word {word} overwritten", region.name),
+                );
                 case.index.overwrite(number, word, old);
             }
         }
@@ -113,7 +129,10 @@ fn every_flipped_bit_of_a_live_index() {
     let stride = if cfg!(debug_assertions) { 797 } else { 1 };
     flip_everything(&case(1, 5, ""), stride);
     flip_everything(&case(2, 75, ""), stride);
-    flip_everything(&case(3, 106, "a-common-beginning-"), if stride == 1 { 3 } else { 1193 });
+    flip_everything(
+        &case(3, 106, "a-common-beginning-"),
+        if stride == 1 { 3 } else { 1193 },
+    );
 }
 
 #[test]
@@ -139,7 +158,10 @@ fn damaged_nodes_are_not_merged() {
     let derived = |region: &&(usize, &FaultRegion)| region.1.name.starts_with("coverage node");
     for (number, region) in regions.iter().enumerate().filter(|region| derived(&region)) {
         for bit in (number as u64 % stride..region.bits).step_by(stride as usize) {
-            let case = Case { index: built(), questions: questions.clone() };
+            let case = Case {
+                index: built(),
+                questions: questions.clone(),
+            };
             case.index.flip(number, bit);
             insert(&case.index, after);
             let note = format!("{} region {number} bit {bit}, then merged", region.name);
@@ -160,18 +182,31 @@ fn damaged_records_are_not_painted() {
         }
         let named = |name| {
             let regions = index.fault_regions().into_iter().enumerate();
-            regions.filter(|(_, region)| region.name == name).map(|(number, _)| number).collect::<Vec<_>>()
+            regions
+                .filter(|(_, region)| region.name == name)
+                .map(|(number, _)| number)
+                .collect::<Vec<_>>()
         };
         let damaged = named("tombstone record")[11];
         index.flip(damaged, 7);
         finish(&index, &BYTEWISE);
         assert_eq!(named("coverage node head").len(), 4, "of five blocks");
         index.flip(named("tombstone record")[11], 7);
-        assert_eq!(survey(&Case { questions: questions(&spans, ""), index }, "repaired"), 0);
+        assert_eq!(
+            survey(
+                &Case {
+                    questions: questions(&spans, ""),
+                    index
+                },
+                "repaired"
+            ),
+            0
+        );
     }
 }
 
-/// A key without the common prefix is before or after all keys of a node: no record below it is read.
+/// A key without the common prefix is before or after all keys of a node: no record below it is
+/// read.
 #[test]
 fn keys_that_begin_otherwise_need_no_record() {
     let (index, common) = (LiveIndex::new(Secret::from_seed(1)), "a-common-beginning-");
@@ -182,16 +217,30 @@ fn keys_that_begin_otherwise_need_no_record() {
         index.flip(number, 7);
     }
     for key in (0..50).map(|number| name("", number)) {
-        assert_eq!(index.max_covering(&BYTEWISE, Question::new(&key, u64::MAX)), Ok(None), "{key:?}");
+        assert_eq!(
+            index.max_covering(&BYTEWISE, Question::new(&key, u64::MAX)),
+            Ok(None),
+            "{key:?}"
+        );
     }
-    assert!(index.max_covering(&BYTEWISE, Question::new(&name(common, 20), u64::MAX)).is_err());
+    assert!(
+        index
+            .max_covering(&BYTEWISE, Question::new(&name(common, 20), u64::MAX))
+            .is_err()
+    );
 }
 
-/// A count of summary nodes that went back: no answer depends on it, and a scrub tells how many there are.
+/// A count of summary nodes that went back: no answer depends on it, and a scrub tells how many
+/// there are.
 #[test]
 fn a_count_of_summary_nodes_that_went_back() {
     let (index, spans) = (LiveIndex::new(Secret::from_seed(1)), spans(1, 48, ""));
-    let counter = || index.fault_regions().iter().position(|region| region.name == "summary node counter");
+    let counter = || {
+        index
+            .fault_regions()
+            .iter()
+            .position(|region| region.name == "summary node counter")
+    };
     let (before, after) = spans.split_at(24);
     insert(&index, before);
     let counter = counter().unwrap();
@@ -199,11 +248,24 @@ fn a_count_of_summary_nodes_that_went_back() {
     index.overwrite(counter, 0, earlier);
     insert(&index, after);
     index.overwrite(counter, 0, earlier);
-    assert_eq!(findings(&index), [Corruption::new(crate::error::Place::Fragment, 0, 3, 1)]);
-    assert_eq!(survey(&Case { questions: questions(&spans, ""), index }, "went back"), 0);
+    assert_eq!(
+        findings(&index),
+        [Corruption::new(crate::error::Place::Fragment, 0, 3, 1)]
+    );
+    assert_eq!(
+        survey(
+            &Case {
+                questions: questions(&spans, ""),
+                index
+            },
+            "went back"
+        ),
+        0
+    );
 }
 
-/// Every bit of the numbers that say how many bytes prefixes leave out, flipped: no answer depends on it.
+/// Every bit of the numbers that say how many bytes prefixes leave out, flipped: no answer depends
+/// on it.
 #[test]
 fn damaged_skips_are_not_believed() {
     let case = case(7, 70, "a-common-beginning-");
@@ -223,8 +285,8 @@ fn damaged_skips_are_not_believed() {
     assert_eq!(survey(&case, "repaired"), 0);
 }
 
-/// Where all prefixes are the largest one, which is also that of padding, keys that are not verified lead a search to
-/// the wrong piece.
+/// Where all prefixes are the largest one, which is also that of padding, keys that are not
+/// verified lead a search to the wrong piece.
 #[test]
 fn damaged_keys_with_the_largest_prefix() {
     let mut spans = spans(9, 75, &[0xff; 8]);
@@ -232,13 +294,23 @@ fn damaged_keys_with_the_largest_prefix() {
     let index = LiveIndex::new(Secret::from_seed(9));
     insert(&index, &spans);
     index.finish(&BYTEWISE);
-    let case = Case { questions: questions(&spans, &[0xff; 8]), index };
+    let case = Case {
+        questions: questions(&spans, &[0xff; 8]),
+        index,
+    };
     for (number, region) in case.index.fault_regions().into_iter().enumerate() {
         let step = if cfg!(debug_assertions) { 5 } else { 1 };
         let keys = (region.name == "tombstone keys").then(|| (0..region.bits / 64).step_by(step));
-        for (word, value) in keys.into_iter().flatten().flat_map(|word| [(word, 0), (word, u64::MAX)]) {
+        for (word, value) in keys
+            .into_iter()
+            .flatten()
+            .flat_map(|word| [(word, 0), (word, u64::MAX)])
+        {
             let old = case.index.overwrite(number, word, value).unwrap();
-            survey(&case, &format!("word {word} of keys in region {number} is {value}"));
+            survey(
+                &case,
+                &format!("word {word} of keys in region {number} is {value}"),
+            );
             case.index.overwrite(number, word, old);
         }
     }
@@ -254,7 +326,13 @@ fn swapped_words() {
             let left = case.index.overwrite(number, word - 1, 0).unwrap();
             let right = case.index.overwrite(number, word, left).unwrap();
             case.index.overwrite(number, word - 1, right);
-            survey(&case, &format!("{} region {number} words {word} and before swapped", region.name));
+            survey(
+                &case,
+                &format!(
+                    "{} region {number} words {word} and before swapped",
+                    region.name
+                ),
+            );
             case.index.overwrite(number, word, right);
             case.index.overwrite(number, word - 1, left);
         }
@@ -262,7 +340,8 @@ fn swapped_words() {
     assert_eq!(survey(&case, "repaired"), 0);
 }
 
-/// Two whole pieces exchange their places, checks included: only the position in the check shows it.
+/// Two whole pieces exchange their places, checks included: only the position in the check shows
+/// it.
 #[test]
 fn swapped_pieces() {
     let case = case(6, 64, "");
@@ -272,7 +351,10 @@ fn swapped_pieces() {
             continue;
         }
         let words = region.bits / 64;
-        for (left, right) in (0..words - 2).map(|word| (word, word + 2)).filter(|(left, _)| left % 2 == 0) {
+        for (left, right) in (0..words - 2)
+            .map(|word| (word, word + 2))
+            .filter(|(left, _)| left % 2 == 0)
+        {
             let swap = |region: usize, left: u64, right: u64| {
                 let one = case.index.overwrite(region, left, 0).unwrap();
                 let other = case.index.overwrite(region, right, one).unwrap();
@@ -286,13 +368,20 @@ fn swapped_pieces() {
                 swap(first + 2, left / 2, right / 2);
             };
             both();
-            assert_eq!(survey(&case, &format!("region {first} pieces {left} and {right} swapped")), 0);
+            assert_eq!(
+                survey(
+                    &case,
+                    &format!("region {first} pieces {left} and {right} swapped")
+                ),
+                0
+            );
             both();
         }
     }
 }
 
-/// Every flipped bit of a finished index: the fragments that it keeps are right, or `Corruption`, or none.
+/// Every flipped bit of a finished index: the fragments that it keeps are right, or `Corruption`,
+/// or none.
 #[test]
 fn kept_fragments_are_right_or_corruption() {
     let step = if cfg!(debug_assertions) { 61 } else { 3 };
@@ -306,7 +395,9 @@ fn kept_fragments_are_right_or_corruption() {
             for bit in (number as u64 % step..region.bits).step_by(step as usize) {
                 index.flip(number, bit);
                 match kept() {
-                    Ok(Some(kept)) => assert!(kept.iter().eq(cut.iter()), "{} bit {bit}", region.name),
+                    Ok(Some(kept)) => {
+                        assert!(kept.iter().eq(cut.iter()), "{} bit {bit}", region.name)
+                    }
                     Ok(None) | Err(_) => hurt += 1,
                 }
                 index.flip(number, bit);
@@ -317,13 +408,18 @@ fn kept_fragments_are_right_or_corruption() {
     }
 }
 
-/// What the index says that it takes: its tree, the stored words, and little more for the cells that hold nodes.
+/// What the index says that it takes: its tree, the stored words, and little more for the cells
+/// that hold nodes.
 #[test]
 fn allocated_bytes_are_those_of_the_stored_words() {
     assert_eq!(LiveIndex::new(Secret::from_seed(1)).allocated_bytes(), 0);
     for len in [1, 20, 75, 300] {
         let index = case(len, len, "").index;
-        let stored: u64 = index.fault_regions().iter().map(|region| region.bits / 8).sum();
+        let stored: u64 = index
+            .fault_regions()
+            .iter()
+            .map(|region| region.bits / 8)
+            .sum();
         let (found, fixed) = (index.allocated_bytes(), size_of::<Tree>() as u64);
         assert!(
             (found - fixed).abs_diff(stored) <= stored / 7 + 256,
@@ -332,12 +428,14 @@ fn allocated_bytes_are_those_of_the_stored_words() {
     }
 }
 
-// Fault injection for the tombstone index: lists every stored word and flips any bit of it, without unsafe code.
+// Fault injection for the tombstone index: lists every stored word and flips any bit of it, without
+// unsafe code.
 //
-// The numbers of regions stay the same while no thread inserts or merges. Regions include padding and words that are
-// not in use yet; a flip in these must be harmless.
+// The numbers of regions stay the same while no thread inserts or merges. Regions include padding
+// and words that are not in use yet; a flip in these must be harmless.
 //
-// Who may call what: any thread; flips are meant for damage at rest, so no other thread should write meanwhile.
+// Who may call what: any thread; flips are meant for damage at rest, so no other thread should
+// write meanwhile.
 
 /// A run of stored words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -353,13 +451,17 @@ impl LiveIndex {
     pub(crate) fn fault_regions(&self) -> Vec<FaultRegion> {
         let mut regions = Vec::new();
         self.regions(&mut |name, words| {
-            regions.push(FaultRegion { name, bits: 64 * words.len() as u64, address: words.as_ptr().addr() });
+            regions.push(FaultRegion {
+                name,
+                bits: 64 * words.len() as u64,
+                address: words.as_ptr().addr(),
+            });
         });
         regions
     }
 
-    /// Makes published cell number `number` read as unpublished, and returns what it held. `None` if there are fewer
-    /// cells.
+    /// Makes published cell number `number` read as unpublished, and returns what it held. `None`
+    /// if there are fewer cells.
     #[cfg(test)]
     pub(crate) fn lose_cell(&mut self, number: usize) -> Option<&'static str> {
         let (mut left, mut lost) = (number, None);
@@ -378,7 +480,8 @@ impl LiveIndex {
         self.change(region, bit / 64, |word| word ^ 1 << (bit % 64));
     }
 
-    /// Replaces one word of a region and returns the old value. Does nothing if there is no such word.
+    /// Replaces one word of a region and returns the old value. Does nothing if there is no such
+    /// word.
     pub(crate) fn overwrite(&self, region: usize, word: u64, value: u64) -> Option<u64> {
         self.change(region, word, |_| value)
     }
@@ -395,10 +498,11 @@ impl LiveIndex {
     }
 }
 
-/// Lost writes: any one word, line or published cell goes back to a value that it held before. Each answer is right or
-/// `Corruption`, and a scrub reports it.
+/// Lost writes: any one word, line or published cell goes back to a value that it held before. Each
+/// answer is right or `Corruption`, and a scrub reports it.
 ///
-/// A failure names its seed; replay with `PARANOID_SEED=<seed> cargo test --lib tombstone::tests::faults::lost`.
+/// A failure names its seed; replay with
+/// `PARANOID_SEED=<seed> cargo test --lib tombstone::tests::faults::lost`.
 mod lost {
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -433,14 +537,21 @@ mod lost {
 
     impl History {
         fn note(&mut self, index: &LiveIndex) {
-            self.states
-                .push(words(index).into_iter().map(|(address, (_, value))| (address, value)).collect());
+            self.states.push(
+                words(index)
+                    .into_iter()
+                    .map(|(address, (_, value))| (address, value))
+                    .collect(),
+            );
         }
 
-        /// Notes the values of words before their first store, because a segment of records is published with its first
-        /// record.
+        /// Notes the values of words before their first store, because a segment of records is
+        /// published with its first record.
         fn born(&mut self, index: &LiveIndex, checks: Checks) {
-            let first = index.fault_regions().iter().position(|region| region.name == "tombstone record");
+            let first = index
+                .fault_regions()
+                .iter()
+                .position(|region| region.name == "tombstone record");
             let mut state = BTreeMap::new();
             for (number, region) in index.fault_regions().into_iter().enumerate() {
                 let record = region.name == "tombstone record";
@@ -455,18 +566,29 @@ mod lost {
             self.states.insert(0, state);
         }
 
-        /// For each line of `size` bytes, lines shifted by `shift`: its words, with the values that they held at one
-        /// earlier time, if those differ from the present ones.
-        fn faults(&self, index: &LiveIndex, size: usize, shift: usize) -> BTreeSet<Vec<(Word, u64)>> {
+        /// For each line of `size` bytes, lines shifted by `shift`: its words, with the values that
+        /// they held at one earlier time, if those differ from the present ones.
+        fn faults(
+            &self,
+            index: &LiveIndex,
+            size: usize,
+            shift: usize,
+        ) -> BTreeSet<Vec<(Word, u64)>> {
             let mut lines: BTreeMap<usize, Vec<(usize, Word, u64)>> = BTreeMap::new();
             for (address, (word, value)) in words(index) {
-                lines.entry((address + shift) / size).or_default().push((address, word, value));
+                lines
+                    .entry((address + shift) / size)
+                    .or_default()
+                    .push((address, word, value));
             }
             let mut faults = BTreeSet::new();
             for state in &self.states {
                 for line in lines.values() {
                     let before = line.iter().filter_map(|(address, word, value)| {
-                        state.get(address).filter(|old| *old != value).map(|old| (*word, *old))
+                        state
+                            .get(address)
+                            .filter(|old| *old != value)
+                            .map(|old| (*word, *old))
                     });
                     faults.insert(before.collect::<Vec<_>>());
                 }
@@ -478,7 +600,10 @@ mod lost {
 
     fn restore(index: &LiveIndex, fault: &[(Word, u64)]) -> Vec<(Word, u64)> {
         let store = |((region, word), value): &(Word, u64)| {
-            ((*region, *word), index.overwrite(*region, *word, *value).unwrap())
+            (
+                (*region, *word),
+                index.overwrite(*region, *word, *value).unwrap(),
+            )
         };
         fault.iter().map(store).collect()
     }
@@ -492,18 +617,25 @@ mod lost {
         AtOnce,
     }
 
-    fn put(index: &LiveIndex, life: Life, (start, end, sequence): &Span) -> crate::error::Result<()> {
+    fn put(
+        index: &LiveIndex,
+        life: Life,
+        (start, end, sequence): &Span,
+    ) -> crate::error::Result<()> {
         match life {
             Life::Live => index.insert(&BYTEWISE, start, end, *sequence),
             Life::AtOnce => index.append(&BYTEWISE, start, end, *sequence).map(drop),
         }
     }
 
-    /// Draws tombstones in order of arrival. For every second seed their sequence numbers do not ascend in that order.
+    /// Draws tombstones in order of arrival. For every second seed their sequence numbers do not
+    /// ascend in that order.
     fn shuffled(seed: u64, len: u64, common: &str) -> Vec<Span> {
         let mut spans = spans(seed, len, common);
         if seed.is_multiple_of(2) {
-            spans.iter_mut().for_each(|span| span.2 = (span.2 ^ 5) + 8 * (span.2 % 3));
+            spans
+                .iter_mut()
+                .for_each(|span| span.2 = (span.2 ^ 5) + 8 * (span.2 % 3));
         }
         spans
     }
@@ -523,7 +655,10 @@ mod lost {
     fn try_life(seed: u64, len: u64, life: Life, common: &str) -> usize {
         let spans = shuffled(seed, len, common);
         let (index, history) = live_through(&spans, life, seed);
-        let case = Case { questions: questions(&spans, common), index };
+        let case = Case {
+            questions: questions(&spans, common),
+            index,
+        };
         assert_eq!(survey(&case, "undamaged"), 0);
         assert_eq!(findings(&case.index), []);
         let mut faults = history.faults(&case.index, 8, 0);
@@ -533,13 +668,17 @@ mod lost {
         for fault in &faults {
             let now = restore(&case.index, fault);
             let name = case.index.fault_regions()[fault[0].0.0].name;
-            let note =
-                format!("PARANOID_SEED={seed} {len} tombstones, {life:?}: {name} {fault:x?} went back");
+            let note = format!(
+                "PARANOID_SEED={seed} {len} tombstones, {life:?}: {name} {fault:x?} went back"
+            );
             let damaged = survey(&case, &note);
             // `skip` is a hint for later records: any value is right.
             let advice = fault.len() == 1 && name.starts_with("skip");
             assert!(!advice || damaged == 0, "{note}");
-            assert!(advice || !findings(&case.index).is_empty(), "{note}: scrub is silent");
+            assert!(
+                advice || !findings(&case.index).is_empty(),
+                "{note}: scrub is silent"
+            );
             restore(&case.index, &now);
         }
         assert_eq!(survey(&case, "repaired"), 0);
@@ -548,8 +687,11 @@ mod lost {
 
     #[test]
     fn every_earlier_value_of_every_word_and_line() {
-        let visibility: &[u64] =
-            if cfg!(debug_assertions) { &[1, 33] } else { &[1, 2, 7, 8, 9, 31, 32, 33, 75, 200] };
+        let visibility: &[u64] = if cfg!(debug_assertions) {
+            &[1, 33]
+        } else {
+            &[1, 2, 7, 8, 9, 31, 32, 33, 75, 200]
+        };
         let mut faults = 0;
         for seed in seeds(if cfg!(debug_assertions) { 1 } else { 2 }) {
             for len in visibility {
@@ -560,7 +702,8 @@ mod lost {
         assert!(faults > 500, "{faults}");
     }
 
-    /// Writing goes on after the damage: a tombstone whose insert succeeds is found, or its query is `Corruption`.
+    /// Writing goes on after the damage: a tombstone whose insert succeeds is found, or its query
+    /// is `Corruption`.
     #[test]
     fn writes_after_a_lost_write() {
         let step = if cfg!(debug_assertions) { 149 } else { 1 };
@@ -573,7 +716,9 @@ mod lost {
                 for turn in (number..faults).step_by(step) {
                     let (index, history) = live_through(before, Life::Live, seed);
                     let faults = history.faults(&index, size, 0);
-                    let Some(fault) = faults.iter().nth(turn) else { continue };
+                    let Some(fault) = faults.iter().nth(turn) else {
+                        continue;
+                    };
                     restore(&index, fault);
                     let mut known = before.to_vec();
                     for span in after {
@@ -582,16 +727,26 @@ mod lost {
                         }
                         known.push(span.clone());
                     }
-                    let case = Case { questions: questions(&known, "common"), index };
-                    survey(&case, &format!("PARANOID_SEED={seed}: {fault:x?} went back, then writes"));
+                    let case = Case {
+                        questions: questions(&known, "common"),
+                        index,
+                    };
+                    survey(
+                        &case,
+                        &format!("PARANOID_SEED={seed}: {fault:x?} went back, then writes"),
+                    );
                     case.index.finish(&BYTEWISE);
-                    survey(&case, &format!("PARANOID_SEED={seed}: {fault:x?} went back, then all"));
+                    survey(
+                        &case,
+                        &format!("PARANOID_SEED={seed}: {fault:x?} went back, then all"),
+                    );
                 }
             }
         }
     }
 
-    /// A published cell reads as unpublished: the tree, segments of records and keys, nodes, summary nodes.
+    /// A published cell reads as unpublished: the tree, segments of records and keys, nodes,
+    /// summary nodes.
     #[test]
     fn published_cells_that_went_back() {
         for len in [1, 9, 75] {
@@ -604,17 +759,27 @@ mod lost {
                     assert!(number > 2, "only {number} cells");
                     break;
                 };
-                let case = Case { questions: questions(&spans, "common"), index };
+                let case = Case {
+                    questions: questions(&spans, "common"),
+                    index,
+                };
                 let note = format!("{len} tombstones, cell {number}: {name}");
                 let damaged = survey(&case, &note);
-                assert!(damaged == 0 || !findings(&case.index).is_empty(), "{note}: scrub is silent");
-                // An insert may fail. A tombstone whose insert succeeds must be found, and must hide no other.
+                assert!(
+                    damaged == 0 || !findings(&case.index).is_empty(),
+                    "{note}: scrub is silent"
+                );
+                // An insert may fail. A tombstone whose insert succeeds must be found, and must
+                // hide no other.
                 let span = (b"common01".to_vec(), b"common09".to_vec(), 1000);
                 let mut known = spans.clone();
                 if put(&case.index, Life::Live, &span).is_ok() {
                     known.push(span);
                 }
-                let case = Case { questions: questions(&known, "common"), ..case };
+                let case = Case {
+                    questions: questions(&known, "common"),
+                    ..case
+                };
                 survey(&case, &format!("{note}, then an insert"));
             }
         }

@@ -1,4 +1,5 @@
-//! The parts of an index, each by itself: tallies, segments, common prefix, records, and what the merger builds.
+//! The parts of an index, each by itself: tallies, segments, common prefix, records, and what the
+//! merger builds.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +10,9 @@ use crate::tombstone::live::{Asked, Job, Merger, Progress, STEP_PIECES, Search};
 use crate::tombstone::log::{
     COUNTS, CommonPrefix, Counter, Extent, Keys, Log, NOBODY, Segments, Tally, damage, pair,
 };
-use crate::tombstone::node::{BLOCK, Builder, Child, NodeId, Piece, SUMMARY_RECORDS_MAX, SummaryNode, Tree};
+use crate::tombstone::node::{
+    BLOCK, Builder, Child, NodeId, Piece, SUMMARY_RECORDS_MAX, SummaryNode, Tree,
+};
 
 pub(in crate::tombstone) const CHECKS: Checks = Checks::new(Secret::from_seed(1));
 const RANGE: Keys<'_> = [b"a", b"b"];
@@ -34,7 +37,11 @@ fn a_scrub_waits_for_writers() {
         });
         let (expected, ended) = (10 + at_work, 10 + left + later);
         let lost = damage(0, u64::from(expected), u64::from(ended));
-        assert_eq!(found, if ended < expected { Err(lost) } else { Ok(()) }, "{at_work} {left} {later}");
+        assert_eq!(
+            found,
+            if ended < expected { Err(lost) } else { Ok(()) },
+            "{at_work} {left} {later}"
+        );
     }
 }
 
@@ -43,15 +50,33 @@ fn a_scrub_waits_for_writers() {
 fn what_ended_was_begun() {
     let tally = Tally::new(CHECKS, 1);
     tally.end(begin(&tally, 4)).unwrap();
-    assert_eq!(tally.extent(), Ok(Extent { count: 4, complete: 4 }));
+    assert_eq!(
+        tally.extent(),
+        Ok(Extent {
+            count: 4,
+            complete: 4
+        })
+    );
     let one = begin(&tally, 1);
-    assert_eq!((one, tally.extent()), (1, Ok(Extent { count: 5, complete: 0 })));
+    assert_eq!(
+        (one, tally.extent()),
+        (
+            1,
+            Ok(Extent {
+                count: 5,
+                complete: 0
+            })
+        )
+    );
     tally.end(2).unwrap();
     assert_eq!(tally.extent(), Err(damage(0, 6, 5)));
     assert!(tally.begin(|count| Ok((count, count + 1))).is_err());
     let other = Counter::new(CHECKS, 2);
     assert_eq!((other.hint(), other.load()), (0, Ok(0)));
-    assert_eq!(other.advance(|value| Ok((value + 7, value + 9))).unwrap(), (7, 9));
+    assert_eq!(
+        other.advance(|value| Ok((value + 7, value + 9))).unwrap(),
+        (7, 9)
+    );
     assert_eq!((other.hint(), other.load()), (9, Ok(9)));
 }
 
@@ -62,7 +87,9 @@ fn runs_do_not_straddle() {
     for len in [3u32, 5, 1, 8, 9, 30, 2, 1000, 1] {
         let start = Segments::<u32, 8>::fit(at, u64::from(len)).unwrap();
         assert!(start >= at);
-        let run = segments.ensure_run(start, len as usize, |index| index, |_| ()).unwrap();
+        let run = segments
+            .ensure_run(start, len as usize, |index| index, |_| ())
+            .unwrap();
         assert_eq!(run, (start..start + len).collect::<Vec<_>>());
         assert_eq!(segments.get(start), Some(&start));
         at = start + len;
@@ -81,26 +108,45 @@ fn segments_are_as_long_as_their_group_says() {
     let (segments, bytes) = (Segments::<u16, 8>::new(), std::cell::Cell::new(0));
     for index in (0..8 * 4 * 15).chain(0..20) {
         let grown = |more| bytes.set(bytes.get() + more);
-        assert!(segments.ensure_run(index, 1, |_| 7, grown).is_some_and(|run| run == [7]));
+        assert!(
+            segments
+                .ensure_run(index, 1, |_| 7, grown)
+                .is_some_and(|run| run == [7])
+        );
     }
     let lengths: Vec<usize> = segments.segments().map(<[u16]>::len).collect();
     assert_eq!(lengths, [[8; 4], [16; 4], [32; 4], [64; 4]].concat());
     assert_eq!(bytes.get(), 2 * 4 * 120);
     assert!(segments.items().map(|(index, _)| index).eq(0..480));
-    assert!(segments.run(0, 9).is_none() && segments.run(7, 2).is_none() && segments.run(480, 1).is_none());
+    assert!(
+        segments.run(0, 9).is_none()
+            && segments.run(7, 2).is_none()
+            && segments.run(480, 1).is_none()
+    );
 }
 
-/// The head of `common_prefix`: a record leaves out at most as many bytes as the one before it, and no fewer than it
-/// may.
+/// The head of `common_prefix`: a record leaves out at most as many bytes as the one before it, and
+/// no fewer than it may.
 #[test]
 fn records_leave_out_what_they_share() {
     let log = log(b"tenant-7/users/a", b"tenant-7/users/b");
-    let ends: [&[u8]; 7] =
-        [b"users/b", b"users/cc", b"usual", b"users/b", b"v", b"users/zz", b"users/users/x"];
+    let ends: [&[u8]; 7] = [
+        b"users/b",
+        b"users/cc",
+        b"usual",
+        b"users/b",
+        b"v",
+        b"users/zz",
+        b"users/users/x",
+    ];
     for (at, (end, skip)) in ends.into_iter().zip([15, 15, 11, 11, 9, 9, 9]).enumerate() {
         let index = push(&log, b"tenant-7/users/a", &[b"tenant-7/", end].concat()).unwrap();
         assert_eq!(index as usize, at);
-        assert_eq!(log.0.record(index, 0).unwrap().unwrap().skip(), skip, "record {at}");
+        assert_eq!(
+            log.0.record(index, 0).unwrap().unwrap().skip(),
+            skip,
+            "record {at}"
+        );
     }
     for (end, skip) in [(&b"tenor"[..], 0), (b"tenant-7/users/b", 0)] {
         let index = push(&log, b"tenant-7/users/a", end).unwrap();
@@ -128,11 +174,18 @@ fn lifted_prefixes_are_prefixes() {
     let checks = Checks::new(Secret::from_seed(1));
     let key: Vec<u8> = (0..140u32).map(|byte| (byte * 37 % 251) as u8).collect();
     for len in (0..=128usize).step_by(if cfg!(miri) { 32 } else { 1 }) {
-        let common_prefix =
-            CommonPrefix::new(checks, &BYTEWISE, [&key[..len], &[&key[..len], b"x"].concat()]);
+        let common_prefix = CommonPrefix::new(
+            checks,
+            &BYTEWISE,
+            [&key[..len], &[&key[..len], b"x"].concat()],
+        );
         assert_eq!(common_prefix.shared(&[]), Ok(0));
         for from in 0..=u32::try_from(len).unwrap() {
-            assert_eq!(common_prefix.shared(&key[..from as usize]), Ok(from), "of {len}");
+            assert_eq!(
+                common_prefix.shared(&key[..from as usize]),
+                Ok(from),
+                "of {len}"
+            );
             for to in 0..=from {
                 let lift = common_prefix.lift(from, to).unwrap();
                 let (deep, flat) = (bytes_at(&key, from as usize), bytes_at(&key, to as usize));
@@ -147,15 +200,27 @@ pub(in crate::tombstone) fn log(start: &[u8], end: &[u8]) -> (Log, Tally) {
     (Log::new(CHECKS, common_prefix), Tally::new(CHECKS, COUNTS))
 }
 
-pub(in crate::tombstone) fn push((log, tally): &(Log, Tally), start: &[u8], end: &[u8]) -> Result<u32> {
-    log.push(&BYTEWISE, tally, [start, end], 1000 + u64::from(tally.extent()?.count))
+pub(in crate::tombstone) fn push(
+    (log, tally): &(Log, Tally),
+    start: &[u8],
+    end: &[u8],
+) -> Result<u32> {
+    log.push(
+        &BYTEWISE,
+        tally,
+        [start, end],
+        1000 + u64::from(tally.extent()?.count),
+    )
 }
 
 /// Forty records whose keys are of all lengths from 0 to 39, and of 300 bytes.
 pub(in crate::tombstone) fn filled() -> (Log, Tally) {
     let filled = log(b"", b"z");
     for len in 0..40 {
-        let (start, end) = (vec![b'a'; len], vec![b'z'; if len == 7 { 300 } else { 40 - len }]);
+        let (start, end) = (
+            vec![b'a'; len],
+            vec![b'z'; if len == 7 { 300 } else { 40 - len }],
+        );
         assert_eq!(push(&filled, &start, &end).ok(), Some(len as u32));
     }
     filled
@@ -171,12 +236,19 @@ struct Parts {
 impl Parts {
     fn new() -> Self {
         let tree = Tree::new(CHECKS, CommonPrefix::new(CHECKS, &BYTEWISE, RANGE));
-        Parts { tree, tally: Tally::new(CHECKS, COUNTS), merger: Merger::default() }
+        Parts {
+            tree,
+            tally: Tally::new(CHECKS, COUNTS),
+            merger: Merger::default(),
+        }
     }
 
     fn push(&self, len: u32) {
         for sequence in 1..=u64::from(len) {
-            self.tree.log.push(&BYTEWISE, &self.tally, RANGE, sequence).unwrap();
+            self.tree
+                .log
+                .push(&BYTEWISE, &self.tally, RANGE, sequence)
+                .unwrap();
         }
     }
 
@@ -186,7 +258,8 @@ impl Parts {
     }
 
     fn finish(&mut self) {
-        self.merger.finish(&self.tree, &BYTEWISE, self.tally.extent().unwrap());
+        self.merger
+            .finish(&self.tree, &BYTEWISE, self.tally.extent().unwrap());
     }
 
     fn covered(&self) -> Option<u32> {
@@ -197,7 +270,10 @@ impl Parts {
 /// One node over all records, and below it nodes of every level.
 #[test]
 fn finish_builds_one_node_over_all() {
-    for len in (1..=140).step_by(if cfg!(miri) { 23 } else { 1 }).chain([512, 515]) {
+    for len in (1..=140)
+        .step_by(if cfg!(miri) { 23 } else { 1 })
+        .chain([512, 515])
+    {
         let mut parts = Parts::new();
         parts.push(len);
         parts.finish();
@@ -207,12 +283,19 @@ fn finish_builds_one_node_over_all() {
         for index in 0..=blocks {
             for level in 0..4 {
                 let whole = (index + 1) << (2 * level) <= blocks;
-                assert_eq!(parts.tree.node(NodeId { level, index }).is_some(), whole, "{index} of {len}");
+                assert_eq!(
+                    parts.tree.node(NodeId { level, index }).is_some(),
+                    whole,
+                    "{index} of {len}"
+                );
             }
         }
         let bytes = parts.tree.log.allocated_bytes();
         parts.finish();
-        assert_eq!((parts.covered(), parts.tree.log.allocated_bytes()), ((!one).then_some(len), bytes));
+        assert_eq!(
+            (parts.covered(), parts.tree.log.allocated_bytes()),
+            ((!one).then_some(len), bytes)
+        );
     }
 }
 
@@ -225,12 +308,16 @@ fn finish_waits_for_every_record() {
         let (_, one) = parts.tally.begin(|count| Ok((count, count + 1))).unwrap();
         parts.finish();
         assert_eq!(parts.covered(), None);
-        assert_eq!(parts.tree.node(NodeId { level: 0, index: 0 }).is_some(), len >= BLOCK);
+        assert_eq!(
+            parts.tree.node(NodeId { level: 0, index: 0 }).is_some(),
+            len >= BLOCK
+        );
         parts.tally.end(one).unwrap();
     }
 }
 
-/// MERGE-4: above a number of records there are no new summary nodes, and one over all when it is finished.
+/// MERGE-4: above a number of records there are no new summary nodes, and one over all when it is
+/// finished.
 #[test]
 fn summary_nodes_end_with_many_records() {
     let mut parts = Parts::new();
@@ -247,12 +334,19 @@ fn summary_nodes_end_with_many_records() {
     assert!(cfg!(miri) || parts.covered() == Some(2400 * BLOCK));
 }
 
-/// A merge over any number of blocks has a place for each child: whole nodes, the records after them, and a summary node.
+/// A merge over any number of blocks has a place for each child: whole nodes, the records after
+/// them, and a summary node.
 #[test]
 fn no_freeze_has_more_children_than_a_merge() {
     let below = |blocks| NodeId::decompose(0, blocks).count() as u32;
-    let most = (0..16).map(|level| below((1 << (2 * level)) - 1)).max().unwrap();
-    assert!(most.max(below(u32::MAX / BLOCK)) + BLOCK - 1 <= 64, "{most}");
+    let most = (0..16)
+        .map(|level| below((1 << (2 * level)) - 1))
+        .max()
+        .unwrap();
+    assert!(
+        most.max(below(u32::MAX / BLOCK)) + BLOCK - 1 <= 64,
+        "{most}"
+    );
     let summarized = 1 + (0..=SUMMARY_RECORDS_MAX / BLOCK).map(below).max().unwrap();
     assert!(2 * summarized + BLOCK - 1 <= 64, "{summarized}");
 }
@@ -263,17 +357,42 @@ fn a_damaged_cover_ends_with_the_log() {
     let tree = Tree::new(CHECKS, CommonPrefix::new(CHECKS, &BYTEWISE, [b"a", b"c"]));
     let tally = Tally::new(CHECKS, COUNTS);
     tree.log.push(&BYTEWISE, &tally, [b"a", b"c"], 5).unwrap();
-    let mut builder = Builder::new(CHECKS, Cover { records: pair(0, 1), skip: 0 }, [5, 5], 2);
-    builder.push(Piece { prefix: u64::from(b'a') << 56, name: 0, painter: 0 });
-    builder.push(Piece { prefix: u64::from(b'c') << 56, name: 1, painter: NOBODY });
-    tree.publish_summary(SummaryNode { coverage_node: builder.finish(), covered: 1 | 1 << 31 });
+    let mut builder = Builder::new(
+        CHECKS,
+        Cover {
+            records: pair(0, 1),
+            skip: 0,
+        },
+        [5, 5],
+        2,
+    );
+    builder.push(Piece {
+        prefix: u64::from(b'a') << 56,
+        name: 0,
+        painter: 0,
+    });
+    builder.push(Piece {
+        prefix: u64::from(b'c') << 56,
+        name: 1,
+        painter: NOBODY,
+    });
+    tree.publish_summary(SummaryNode {
+        coverage_node: builder.finish(),
+        covered: 1 | 1 << 31,
+    });
     let mut asked = [Asked::new(&BYTEWISE, b"b", 0)];
-    let search = Search { tree: &tree, comparator: &BYTEWISE, snapshot: 9, extent: tally.extent().unwrap() };
+    let search = Search {
+        tree: &tree,
+        comparator: &BYTEWISE,
+        snapshot: 9,
+        extent: tally.extent().unwrap(),
+    };
     search.newest(&mut asked).unwrap();
     assert_eq!(asked[0].answer(), Some(5));
 }
 
-/// A summary node is built from the one before it and from what is new, unless that one covers more.
+/// A summary node is built from the one before it and from what is new, unless that one covers
+/// more.
 #[test]
 fn a_summary_node_is_built_from_the_one_before() {
     let mut parts = Parts::new();
@@ -289,16 +408,40 @@ fn a_summary_node_is_built_from_the_one_before() {
             Child::Summary => None,
             Child::Record(_) => panic!("not kept in the tree"),
         };
-        parts.tree.children(blocks).iter().map(name).collect::<Vec<_>>()
+        parts
+            .tree
+            .children(blocks)
+            .iter()
+            .map(name)
+            .collect::<Vec<_>>()
     };
     assert_eq!(names(30), [None]);
-    assert_eq!(names(33), [None, Some((0, 30)), Some((0, 31)), Some((0, 32))]);
-    assert_eq!(names(29), [Some((2, 0)), Some((1, 4)), Some((1, 5)), Some((1, 6)), Some((0, 28))]);
+    assert_eq!(
+        names(33),
+        [None, Some((0, 30)), Some((0, 31)), Some((0, 32))]
+    );
+    assert_eq!(
+        names(29),
+        [
+            Some((2, 0)),
+            Some((1, 4)),
+            Some((1, 5)),
+            Some((1, 6)),
+            Some((0, 28))
+        ]
+    );
     parts.push(3);
     parts.finish();
     assert_eq!(parts.covered(), Some(33 * BLOCK + 3));
     let found = parts.tree.children(33);
-    assert!(matches!(found[..], [Child::Node(NodeId { level: 2, index: 0 }), .., Child::Node(_)]));
+    assert!(matches!(
+        found[..],
+        [
+            Child::Node(NodeId { level: 2, index: 0 }),
+            ..,
+            Child::Node(_)
+        ]
+    ));
 }
 
 /// What is merged is adjacent, and at most 64 nodes.
@@ -308,7 +451,10 @@ fn a_merge_refuses_gaps_and_too_many() {
     parts.push(65 * BLOCK);
     parts.merge_all();
     let start = |blocks: &[u32]| {
-        let children = blocks.iter().map(|&index| Child::Node(NodeId { level: 0, index })).collect();
+        let children = blocks
+            .iter()
+            .map(|&index| Child::Node(NodeId { level: 0, index }))
+            .collect();
         Job::start(&parts.tree, children, None).map(|job| job.out.cover.records)
     };
     assert_eq!(start(&[3, 4, 5]), Ok(pair(3 * BLOCK, 6 * BLOCK)));

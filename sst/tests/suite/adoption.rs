@@ -1,5 +1,5 @@
-//! Our files inside a database of RocksDB, asked by gets, key by key, absent ones among them: a scan would not notice
-//! a wrong filter hash, a wrong form of the index or wrong properties.
+//! Our files inside a database of RocksDB, asked by gets, key by key, absent ones among them: a
+//! scan would not notice a wrong filter hash, a wrong form of the index or wrong properties.
 
 use std::path::Path;
 
@@ -34,15 +34,24 @@ fn questions(model: &Model, rng: &mut Rng, count: usize) -> Vec<Vec<u8>> {
     keys
 }
 
-/// Asks a database for each key, with a filter policy. The program ends at the first key that is absent (with a code
-/// that says nothing), so it is started again for those after it.
+/// Asks a database for each key, with a filter policy. The program ends at the first key that is
+/// absent (with a code that says nothing), so it is started again for those after it.
 pub(crate) fn ask(ldb: &Path, database: &Path, keys: &[Vec<u8>]) -> Vec<Option<String>> {
     let database = format!("--db={}", database.display());
-    let arguments = [&database, "--hex", "--bloom_bits=10", "--try_load_options=false", "query"];
+    let arguments = [
+        &database,
+        "--hex",
+        "--bloom_bits=10",
+        "--try_load_options=false",
+        "query",
+    ];
     let mut answers = vec![];
     while answers.len() < keys.len() {
         let left = &keys[answers.len()..];
-        let input: String = left.iter().map(|key| format!("get 0x{}\n", hex(key))).collect();
+        let input: String = left
+            .iter()
+            .map(|key| format!("get 0x{}\n", hex(key)))
+            .collect();
         let out = tools::output(ldb, &arguments, &input);
         let before = answers.len();
         for line in out.lines() {
@@ -52,7 +61,10 @@ pub(crate) fn ask(ldb: &Path, database: &Path, keys: &[Vec<u8>]) -> Vec<Option<S
                 answers.push(Some(value.to_lowercase()));
             }
         }
-        assert!(answers.len() > before && answers.len() <= keys.len(), "{out}");
+        assert!(
+            answers.len() > before && answers.len() <= keys.len(),
+            "{out}"
+        );
     }
     answers
 }
@@ -61,13 +73,20 @@ pub(crate) fn ask(ldb: &Path, database: &Path, keys: &[Vec<u8>]) -> Vec<Option<S
 fn repair_adopts_a_file_and_the_database_answers_every_get() {
     let seed = seed_or(0xad0);
     let _watchdog = Watchdog::new("adoption::repair_adopts_a_file", seed);
-    let Some(ldb) = tools::find("ldb") else { return };
+    let Some(ldb) = tools::find("ldb") else {
+        return;
+    };
     let mut rng = Rng::new(seed);
     for (version, kind) in [(2, 1), (3, 2), (5, 4)] {
         let model = without_merges(&mut rng, 700);
         let folder = folder();
         let kind = ChecksumKind::try_from(kind).unwrap();
-        model.write(&file_in(&folder), SortedTableOptions::builder().format_version(version).checksum(kind));
+        model.write(
+            &file_in(&folder),
+            SortedTableOptions::builder()
+                .format_version(version)
+                .checksum(kind),
+        );
         let database = format!("--db={}", folder.path().display());
         let out = tools::run(&ldb, &[&database, "repair"]);
         assert!(out.contains("recovered 1 files"), "{out}");
@@ -78,10 +97,20 @@ fn repair_adopts_a_file_and_the_database_answers_every_get() {
             let wanted = model.newest(key).map(|row| hex(&row.value));
             assert_eq!(answer, wanted, "version {version} key {}", hex(key));
         }
-        let out = tools::run(&ldb, &[&database, "--try_load_options=false", "list_file_range_deletes"]);
+        let out = tools::run(
+            &ldb,
+            &[
+                &database,
+                "--try_load_options=false",
+                "list_file_range_deletes",
+            ],
+        );
         let listed: Vec<(String, String)> = out.lines().filter_map(range).collect();
         assert_eq!(listed, fragments_of(&model), "{out}");
-        tools::run(&ldb, &[&database, "--try_load_options=false", "checkconsistency"]);
+        tools::run(
+            &ldb,
+            &[&database, "--try_load_options=false", "checkconsistency"],
+        );
     }
 }
 

@@ -20,21 +20,34 @@ impl ByHand {
     /// A file of format version 1 to 5.
     pub(crate) fn new(version: u32, kind: ChecksumKind) -> ByHand {
         let checks = BlockChecks::new(kind);
-        let properties = BTreeMap::from([(b"rocksdb.block.based.table.index.type".to_vec(), vec![0; 4])]);
-        ByHand { version, checks, bytes: vec![], index: vec![], names: BTreeMap::new(), properties }
+        let properties =
+            BTreeMap::from([(b"rocksdb.block.based.table.index.type".to_vec(), vec![0; 4])]);
+        ByHand {
+            version,
+            checks,
+            bytes: vec![],
+            index: vec![],
+            names: BTreeMap::new(),
+            properties,
+        }
     }
 
     fn append(&mut self, block: &[u8], compression: u8) -> BlockHandle {
         let offset = self.bytes.len() as u64;
         self.bytes.extend_from_slice(block);
-        self.bytes.extend_from_slice(&self.checks.trailer(block, compression, offset));
-        BlockHandle { offset, size: block.len() as u64 }
+        self.bytes
+            .extend_from_slice(&self.checks.trailer(block, compression, offset));
+        BlockHandle {
+            offset,
+            size: block.len() as u64,
+        }
     }
 
     /// Appends a data block as it is to be stored, whose last internal key is `last`.
     pub(crate) fn data(&mut self, last: &[u8], block: &[u8], compression: u8) {
         let handle = self.append(block, compression);
-        self.index.push((last.to_vec(), varints(&[handle.offset, handle.size])));
+        self.index
+            .push((last.to_vec(), varints(&[handle.offset, handle.size])));
     }
 
     /// Appends a block that the metaindex names.
@@ -48,7 +61,8 @@ impl ByHand {
         self.names.insert(other.to_vec(), self.names[name]);
     }
 
-    /// Ends a file as LevelDB does: no properties, and the index last. Its version and kind are not stored.
+    /// Ends a file as LevelDB does: no properties, and the index last. Its version and kind are not
+    /// stored.
     pub(crate) fn finish_leveldb(mut self) -> Vec<u8> {
         let names = self.names();
         let metaindex = self.append(&block(&names), 0);
@@ -62,7 +76,9 @@ impl ByHand {
 
     fn names(&mut self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let names = std::mem::take(&mut self.names).into_iter();
-        names.map(|(name, to)| (name, varints(&[to.offset, to.size]))).collect()
+        names
+            .map(|(name, to)| (name, varints(&[to.offset, to.size])))
+            .collect()
     }
 
     pub(crate) fn finish(mut self) -> Vec<u8> {
@@ -112,8 +128,16 @@ pub(crate) fn block(entries: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
 pub(crate) fn one_restart(entries: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let (mut bytes, mut last) = (vec![], &[][..]);
     for (key, value) in entries {
-        let shared = last.iter().zip(key).take_while(|(left, right)| left == right).count();
-        bytes.extend(varints(&[shared as u64, (key.len() - shared) as u64, value.len() as u64]));
+        let shared = last
+            .iter()
+            .zip(key)
+            .take_while(|(left, right)| left == right)
+            .count();
+        bytes.extend(varints(&[
+            shared as u64,
+            (key.len() - shared) as u64,
+            value.len() as u64,
+        ]));
         bytes.extend([&key[shared..], value].concat());
         last = key;
     }

@@ -1,4 +1,5 @@
-//! From the memtable's stored digests to the bytes of the file: a flip on the way is found, and no file is made.
+//! From the memtable's stored digests to the bytes of the file: a flip on the way is found, and no
+//! file is made.
 
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
 use paranoid_memtable::tombstone::Fragment;
@@ -10,13 +11,30 @@ use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 use crate::model::{file_in, folder};
 
 fn frozen(protection: u8) -> ImmutableMemTable {
-    let paranoid = ParanoidOptions::builder().protection_bytes(protection).build().unwrap();
-    let options = MemTableOptions::builder().paranoid(paranoid).build().unwrap();
+    let paranoid = ParanoidOptions::builder()
+        .protection_bytes(protection)
+        .build()
+        .unwrap();
+    let options = MemTableOptions::builder()
+        .paranoid(paranoid)
+        .build()
+        .unwrap();
     let table = MemTable::new(options).unwrap();
     for number in 0..300u64 {
         let key = format!("key{:04}", number / 3);
-        let kind = if number % 7 == 0 { Kind::MERGE } else { Kind::PUT };
-        table.insert(number + 1, kind, key.as_bytes(), format!("value {number}").as_bytes()).unwrap();
+        let kind = if number % 7 == 0 {
+            Kind::MERGE
+        } else {
+            Kind::PUT
+        };
+        table
+            .insert(
+                number + 1,
+                kind,
+                key.as_bytes(),
+                format!("value {number}").as_bytes(),
+            )
+            .unwrap();
     }
     table.delete(500, b"key0001").unwrap();
     table.delete_range(600, b"key0010", b"key0020").unwrap();
@@ -50,10 +68,20 @@ impl FlushSink for Damaging<'_> {
             Flip::Key(bit) => key[bit / 8] ^= 1 << (bit % 8),
             Flip::Value(bit) => value[bit / 8] ^= 1 << (bit % 8),
             Flip::Sequence(bit) => entry.sequence ^= 1 << bit,
-            Flip::Kind => entry.kind = if entry.kind == Kind::PUT { Kind::MERGE } else { Kind::PUT },
+            Flip::Kind => {
+                entry.kind = if entry.kind == Kind::PUT {
+                    Kind::MERGE
+                } else {
+                    Kind::PUT
+                }
+            }
             Flip::None => {}
         }
-        self.writer.entry(FlushEntry { user_key: &key, value: &value, ..entry })
+        self.writer.entry(FlushEntry {
+            user_key: &key,
+            value: &value,
+            ..entry
+        })
     }
 
     fn fragment(&mut self, fragment: Fragment<'_>) -> Result<(), SinkError> {
@@ -65,10 +93,17 @@ fn flush(table: &ImmutableMemTable, flip: Flip) -> Result<(), String> {
     let folder = folder();
     let path = file_in(&folder);
     let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default()).unwrap();
-    let mut sink = Damaging { writer: &mut writer, flip, entries: 0 };
+    let mut sink = Damaging {
+        writer: &mut writer,
+        flip,
+        entries: 0,
+    };
     let flushed = table.flush(Versions::All, &mut sink);
     let result = match flushed {
-        Ok(_) => writer.finish().map(|_| ()).map_err(|error| error.to_string()),
+        Ok(_) => writer
+            .finish()
+            .map(|_| ())
+            .map_err(|error| error.to_string()),
         Err(TableError::Sink(error)) => {
             drop(writer);
             Err(error.to_string())
@@ -92,19 +127,29 @@ fn a_flip_between_table_and_block_is_found() {
         let (mut missed, mut tried) = (0, 0);
         let keys = (0..7 * 8).map(Flip::Key);
         let values = (0..7 * 8).map(Flip::Value);
-        for flip in keys.chain(values).chain((0..40).map(Flip::Sequence)).chain([Flip::Kind]) {
+        for flip in keys
+            .chain(values)
+            .chain((0..40).map(Flip::Sequence))
+            .chain([Flip::Kind])
+        {
             tried += 1;
             missed += u32::from(flush(&table, flip).is_ok());
         }
         let allowed = if protection == 1 { 8 } else { 0 };
-        assert!(missed <= allowed, "{missed} of {tried} missed with {protection} bytes");
+        assert!(
+            missed <= allowed,
+            "{missed} of {tried} missed with {protection} bytes"
+        );
     }
 }
 
 #[test]
 fn the_report_names_the_block() {
     let text = flush(&frozen(8), Flip::Value(3)).unwrap_err();
-    assert!(text.contains("Data block at offset") && text.contains("digests its table stored"), "{text}");
+    assert!(
+        text.contains("Data block at offset") && text.contains("digests its table stored"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -121,7 +166,10 @@ fn a_flushed_table_is_read_back() {
     let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default()).unwrap();
     let summary = table.flush(Versions::All, &mut writer).unwrap();
     let written = writer.finish().unwrap();
-    assert_eq!((summary.entries, summary.fragments), (written.entries, written.range_deletions));
+    assert_eq!(
+        (summary.entries, summary.fragments),
+        (written.entries, written.range_deletions)
+    );
     let file = SortedTable::open(&path).unwrap();
     let mut cursor = file.cursor();
     cursor.first().unwrap();

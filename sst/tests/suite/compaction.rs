@@ -1,4 +1,5 @@
-//! What a compaction makes of table files, with the helpers of the example `kv_store`: what is read at each snapshot stays, and nothing else does.
+//! What a compaction makes of table files, with the helpers of the example `kv_store`: what is read
+//! at each snapshot stays, and nothing else does.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -32,12 +33,22 @@ fn write_file(
     let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default()).unwrap();
     fill(&mut writer).unwrap();
     writer.finish().unwrap();
-    TableFile { number, table: SortedTable::open(path).unwrap() }
+    TableFile {
+        number,
+        table: SortedTable::open(path).unwrap(),
+    }
 }
 
 /// A file of some versions with these numbers.
-fn file(directory: &Path, number: u64, sequences: std::ops::Range<u64>, rng: &mut Rng) -> TableFile {
-    let mut rows: Vec<_> = sequences.map(|sequence| (rng.below(KEYS), sequence, rng.below(5))).collect();
+fn file(
+    directory: &Path,
+    number: u64,
+    sequences: std::ops::Range<u64>,
+    rng: &mut Rng,
+) -> TableFile {
+    let mut rows: Vec<_> = sequences
+        .map(|sequence| (rng.below(KEYS), sequence, rng.below(5)))
+        .collect();
     rows.sort_by_key(|(key, sequence, _)| (*key, u64::MAX - sequence));
     let write = |writer: &mut SortedTableWriter| {
         for (number, sequence, kind) in &rows {
@@ -56,13 +67,24 @@ fn file(directory: &Path, number: u64, sequences: std::ops::Range<u64>, rng: &mu
 
 fn scan(files: &[TableFile], snapshot: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
     let cursor = at(snapshot).merging_cursor(sources(files)).unwrap();
-    let row = |entry: &MergedEntry| (entry.user_key().to_vec(), entry.merged(&Counters, None).unwrap());
-    cursor.ascending().map(|entry| row(&entry.unwrap())).collect()
+    let row = |entry: &MergedEntry| {
+        (
+            entry.user_key().to_vec(),
+            entry.merged(&Counters, None).unwrap(),
+        )
+    };
+    cursor
+        .ascending()
+        .map(|entry| row(&entry.unwrap()))
+        .collect()
 }
 
 /// The view of an empty set at a number.
 fn at(snapshot: u64) -> View<()> {
-    let options = SetOptions::builder().last_sequence(snapshot).build().unwrap();
+    let options = SetOptions::builder()
+        .last_sequence(snapshot)
+        .build()
+        .unwrap();
     MemTableSet::open(options, ()).unwrap().view()
 }
 
@@ -89,13 +111,25 @@ fn a_compaction_keeps_what_snapshots_read() {
         let folder = folder();
         let directory = folder.path();
         let mut old: Vec<TableFile> = (0..3)
-            .map(|number| file(directory, number, 1 + number * 40..(number + 1) * 40, &mut rng))
+            .map(|number| {
+                file(
+                    directory,
+                    number,
+                    1 + number * 40..(number + 1) * 40,
+                    &mut rng,
+                )
+            })
             .collect();
         // Newest first.
         old.reverse();
         let mut snapshots: BTreeSet<u64> = (0..rng.below(5)).map(|_| rng.below(121)).collect();
         snapshots.insert(120);
-        let new = [compact(directory, 9, &old, &snapshots.iter().copied().collect::<Vec<_>>())];
+        let new = [compact(
+            directory,
+            9,
+            &old,
+            &snapshots.iter().copied().collect::<Vec<_>>(),
+        )];
         for snapshot in &snapshots {
             assert_eq!(
                 scan(&new, *snapshot),
@@ -104,7 +138,11 @@ fn a_compaction_keeps_what_snapshots_read() {
             );
             for number in 0..KEYS {
                 let read = |files: &[TableFile]| get(files, &key(number), *snapshot);
-                assert_eq!(read(&new), read(&old), "round {round}, {number} at {snapshot}, seed {seed:#x}");
+                assert_eq!(
+                    read(&new),
+                    read(&old),
+                    "round {round}, {number} at {snapshot}, seed {seed:#x}"
+                );
             }
         }
         let (mut cursor, mut entries): (TableCursor, u64) = (new[0].table.cursor(), 0);
@@ -113,6 +151,9 @@ fn a_compaction_keeps_what_snapshots_read() {
             entries += 1;
             cursor.next().unwrap();
         }
-        assert!(entries <= KEYS * snapshots.len() as u64, "{entries} entries for {snapshots:?}");
+        assert!(
+            entries <= KEYS * snapshots.len() as u64,
+            "{entries} entries for {snapshots:?}"
+        );
     }
 }

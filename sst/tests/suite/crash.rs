@@ -16,7 +16,10 @@ const NAME: &str = "folder/000007.sst";
 const ENTRIES: u64 = 60;
 
 fn write(disk: &Arc<SimDisk>) -> Result<(), Error> {
-    let options = SortedTableOptions::builder().creation_time(1).block_size(512).build()?;
+    let options = SortedTableOptions::builder()
+        .creation_time(1)
+        .block_size(512)
+        .build()?;
     let mut writer = SortedTableWriter::create_in(Shared(Arc::clone(disk)), NAME, options)?;
     for number in 0..ENTRIES {
         writer.add(number.to_be_bytes(), 9, Kind::PUT, [number as u8; 20])?;
@@ -27,10 +30,18 @@ fn write(disk: &Arc<SimDisk>) -> Result<(), Error> {
 
 /// Writes a file, crashes at a step, and says what is wrong with what survived.
 fn crash(fault: Fault, at: u64, rng: &mut Rng) -> Result<(), String> {
-    let disk = Arc::new(SimDisk { crash_at: Some(at), fault, ..SimDisk::default() });
+    let disk = Arc::new(SimDisk {
+        crash_at: Some(at),
+        fault,
+        ..SimDisk::default()
+    });
     let acknowledged = write(&disk).is_ok();
     let Some(bytes) = disk.after_crash(Path::new(NAME), rng) else {
-        return if acknowledged { Err("an acknowledged file is gone".into()) } else { Ok(()) };
+        return if acknowledged {
+            Err("an acknowledged file is gone".into())
+        } else {
+            Ok(())
+        };
     };
     let table = SortedTable::from_source(NAME, TableSource::memory(Arc::new(bytes)));
     match table.and_then(|table| table.verify()) {
@@ -72,8 +83,8 @@ fn a_writer_without_sync_is_caught() {
     let steps = steps();
     for fault in [Fault::NoFileSync, Fault::NoDirectorySync] {
         let mut rng = Rng::new(seed);
-        let caught =
-            (0..40 * (steps + 1)).filter(|point| crash(fault, point % (steps + 1), &mut rng).is_err());
+        let caught = (0..40 * (steps + 1))
+            .filter(|point| crash(fault, point % (steps + 1), &mut rng).is_err());
         assert!(caught.count() > 5, "{fault:?} is not noticed");
     }
 }
@@ -84,7 +95,10 @@ fn a_full_disk_leaves_nothing() {
     write(&disk).unwrap();
     let mut refused = 0;
     for capacity in (0..6_000).step_by(7) {
-        let disk = Arc::new(SimDisk { capacity: Some(capacity), ..SimDisk::default() });
+        let disk = Arc::new(SimDisk {
+            capacity: Some(capacity),
+            ..SimDisk::default()
+        });
         match write(&disk) {
             Ok(()) => assert_eq!(disk.names(), [Path::new(NAME)]),
             Err(Error::Io { source, .. }) => {
@@ -100,17 +114,26 @@ fn a_full_disk_leaves_nothing() {
 
 const CHILD_FOLDER: &str = "PARANOID_SST_CHILD_FOLDER";
 
-/// The child process of a test below: writes one file after the other until it is killed. Does nothing if it is run
-/// as a test.
+/// The child process of a test below: writes one file after the other until it is killed. Does
+/// nothing if it is run as a test.
 #[test]
 fn a_child_that_writes() {
-    let Some(folder) = std::env::var_os(CHILD_FOLDER) else { return };
+    let Some(folder) = std::env::var_os(CHILD_FOLDER) else {
+        return;
+    };
     for number in 0..u64::MAX {
         println!("begin {number}");
         let path = Path::new(&folder).join(format!("{number:06}.sst"));
         let mut writer = SortedTableWriter::create(path, SortedTableOptions::default()).unwrap();
         for key in 0..4000u64 {
-            writer.add(key.to_be_bytes(), number + 1, Kind::PUT, [number as u8; 100]).unwrap();
+            writer
+                .add(
+                    key.to_be_bytes(),
+                    number + 1,
+                    Kind::PUT,
+                    [number as u8; 100],
+                )
+                .unwrap();
         }
         writer.finish().unwrap();
         println!("end {number}");
@@ -150,10 +173,17 @@ fn a_killed_process_leaves_whole_files() {
         for entry in std::fs::read_dir(folder.path()).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "sst") {
-                assert_eq!(SortedTable::open(&path).unwrap().verify().unwrap().entries, 4000);
+                assert_eq!(
+                    SortedTable::open(&path).unwrap().verify().unwrap().entries,
+                    4000
+                );
                 whole += 1;
             } else {
-                assert!(path.to_string_lossy().ends_with(".tmp"), "{}", path.display());
+                assert!(
+                    path.to_string_lossy().ends_with(".tmp"),
+                    "{}",
+                    path.display()
+                );
             }
         }
         assert!(whole >= ended, "{whole} files, {ended} acknowledged");

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use paranoid_memtable::{ChecksumKind, Kind};
-use paranoid_sst::{Error, Result, SortedTable, SortedTableOptions, SortedTableOptionsBuilder, TableSource};
+use paranoid_sst::{
+    Error, Result, SortedTable, SortedTableOptions, SortedTableOptionsBuilder, TableSource,
+};
 
 use crate::model::{Model, Row, file_in, folder};
 use crate::reader::wanted;
@@ -16,7 +18,14 @@ fn small() -> Model {
         kind,
         value: value.to_vec(),
     };
-    let rows = (0..9u64).map(|n| row(format!("key{}", n / 2).as_bytes(), 9 - n, Kind::PUT, &[n as u8; 9]));
+    let rows = (0..9u64).map(|n| {
+        row(
+            format!("key{}", n / 2).as_bytes(),
+            9 - n,
+            Kind::PUT,
+            &[n as u8; 9],
+        )
+    });
     let mut model = Model::from_rows(rows.chain([row(b"", 4, Kind::DELETE, b"")]).collect());
     model.ranges.push((b"key3".to_vec(), b"key5".to_vec(), 7));
     model
@@ -32,21 +41,31 @@ fn open(bytes: &[u8]) -> Result<SortedTable> {
     SortedTable::from_source("damaged.sst", TableSource::memory(Arc::new(bytes.to_vec())))
 }
 
-/// Calls everything that a table offers, gets of every `step`th row: each answer is right, or says that the table is damaged.
+/// Calls everything that a table offers, gets of every `step`th row: each answer is right, or says
+/// that the table is damaged.
 pub(crate) fn is_right_or_says_so(table: &SortedTable, model: &Model, first: usize, step: usize) {
     for row in model.rows.iter().skip(first).step_by(step) {
-        let Ok(found) = table.get(&row.key, row.sequence) else { continue };
+        let Ok(found) = table.get(&row.key, row.sequence) else {
+            continue;
+        };
         assert_eq!(found, wanted(model, &row.key, row.sequence));
     }
     let mut cursor = table.cursor();
     let mut rows = vec![];
     let mut step = cursor.first();
     while let (Ok(()), Some(entry)) = (&step, cursor.entry()) {
-        rows.push((entry.user_key.to_vec(), entry.sequence, entry.value.to_vec()));
+        rows.push((
+            entry.user_key.to_vec(),
+            entry.sequence,
+            entry.value.to_vec(),
+        ));
         step = cursor.next();
     }
     if step.is_ok() {
-        let all = model.rows.iter().map(|row| (row.key.clone(), row.sequence, row.value.clone()));
+        let all = model
+            .rows
+            .iter()
+            .map(|row| (row.key.clone(), row.sequence, row.value.clone()));
         assert!(rows.iter().cloned().eq(all));
     }
 }
@@ -58,9 +77,16 @@ fn every_flipped_bit_is_found() {
     // Development builds take every 61st bit, from another one for each version.
     let stride = if cfg!(debug_assertions) { 61 } else { 1 };
     for version in 2..=6 {
-        for kind in [ChecksumKind::Crc32c, ChecksumKind::XxHash32, ChecksumKind::XxHash64, ChecksumKind::Xxh3]
-        {
-            let options = SortedTableOptions::builder().format_version(version).checksum(kind).block_size(60);
+        for kind in [
+            ChecksumKind::Crc32c,
+            ChecksumKind::XxHash32,
+            ChecksumKind::XxHash64,
+            ChecksumKind::Xxh3,
+        ] {
+            let options = SortedTableOptions::builder()
+                .format_version(version)
+                .checksum(kind)
+                .block_size(60);
             let mut bytes = bytes_of(&model, options);
             open(&bytes).unwrap().verify().unwrap();
             for bit in (version as usize % stride..8 * bytes.len()).step_by(stride) {
@@ -68,7 +94,11 @@ fn every_flipped_bit_is_found() {
                 if let Ok(table) = open(&bytes) {
                     let verdict = table.verify();
                     // The reserved bytes of a version 6 footer are under its checksum too.
-                    assert!(verdict.is_err(), "version {version} {kind} bit {bit} of {}", 8 * bytes.len());
+                    assert!(
+                        verdict.is_err(),
+                        "version {version} {kind} bit {bit} of {}",
+                        8 * bytes.len()
+                    );
                     is_right_or_says_so(&table, &model, 0, 1);
                 }
                 bytes[bit / 8] ^= 1 << (bit % 8);
@@ -81,7 +111,10 @@ fn every_flipped_bit_is_found() {
 fn every_truncation_is_found() {
     let model = small();
     for version in 2..=6 {
-        let bytes = bytes_of(&model, SortedTableOptions::builder().format_version(version));
+        let bytes = bytes_of(
+            &model,
+            SortedTableOptions::builder().format_version(version),
+        );
         for len in 0..bytes.len() {
             let verdict = open(&bytes[..len]).and_then(|table| table.verify());
             assert!(
@@ -99,23 +132,42 @@ fn a_report_names_the_place() {
     bytes[20] ^= 4;
     let error = open(&bytes).unwrap().verify().unwrap_err();
     let report = error.corruption().unwrap();
-    assert_eq!((report.block, report.offset), (paranoid_sst::BlockKind::Data, 0));
+    assert_eq!(
+        (report.block, report.offset),
+        (paranoid_sst::BlockKind::Data, 0)
+    );
     assert_eq!(report.flipped_bit, Some(20 * 8 + 2));
-    assert!(error.to_string().starts_with("corruption: damaged.sst: Data block at offset 0"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("corruption: damaged.sst: Data block at offset 0"),
+        "{error}"
+    );
 }
 
-/// Damage that checksums do not show: whatever the blocks hold, nothing panics, hangs or takes memory without bounds.
+/// Damage that checksums do not show: whatever the blocks hold, nothing panics, hangs or takes
+/// memory without bounds.
 #[test]
 fn any_bytes_behind_right_checksums_are_survived() {
     let seed = seed_or(0xda6);
-    let _watchdog = Watchdog::new("damage::any_bytes_behind_right_checksums_are_survived", seed);
+    let _watchdog = Watchdog::new(
+        "damage::any_bytes_behind_right_checksums_are_survived",
+        seed,
+    );
     let mut rng = Rng::new(seed);
     let mut files = vec![];
     for version in 2..=6 {
         for interval in [1, 2, 16] {
             // Blocks of kind `none` verify whatever they hold.
-            let options = SortedTableOptions::builder().format_version(version).checksum(ChecksumKind::None);
-            files.push(bytes_of(&small(), options.block_size(60).index_block_restart_interval(interval)));
+            let options = SortedTableOptions::builder()
+                .format_version(version)
+                .checksum(ChecksumKind::None);
+            files.push(bytes_of(
+                &small(),
+                options
+                    .block_size(60)
+                    .index_block_restart_interval(interval),
+            ));
         }
     }
     for _ in 0..amount(60_000, 2_000) {

@@ -1,4 +1,5 @@
-//! A simulated disk: what was not synced may be lost at a crash, in part or as a whole, names as well as bytes.
+//! A simulated disk: what was not synced may be lost at a crash, in part or as a whole, names as
+//! well as bytes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -92,15 +93,22 @@ impl SimDisk {
         act(&mut state)
     }
 
-    /// What a file holds after a crash: `None` if its name did not survive. Which changes of names and which sectors
-    /// survive besides those that were synced is up to `rng`; changes of names survive in order.
+    /// What a file holds after a crash: `None` if its name did not survive. Which changes of names
+    /// and which sectors survive besides those that were synced is up to `rng`; changes of names
+    /// survive in order.
     pub(crate) fn after_crash(&self, path: &Path, rng: &mut Rng) -> Option<Vec<u8>> {
         let state = self.state.lock().unwrap();
         let mut names = state.synced_names.clone();
         let survive = rng.index(state.pending.len() + 1);
-        state.pending[..survive].iter().for_each(|change| apply(&mut names, change));
+        state.pending[..survive]
+            .iter()
+            .for_each(|change| apply(&mut names, change));
         let inode = &state.inodes[*names.get(path)?];
-        let len = if rng.one_in(2) { inode.bytes.len() } else { rng.index(inode.bytes.len() + 1) };
+        let len = if rng.one_in(2) {
+            inode.bytes.len()
+        } else {
+            rng.index(inode.bytes.len() + 1)
+        };
         let mut bytes = inode.synced.clone();
         bytes.resize(len.max(bytes.len()), 0);
         for (at, sector) in inode.bytes.chunks(SECTOR).enumerate() {
@@ -128,7 +136,8 @@ impl Write for SimFile {
         // Takes only a part of the bytes, so that crashes come in the middle of writes as well.
         let part = &bytes[..bytes.len().min(3 * SECTOR / 2)];
         self.disk.step(|state| {
-            let room = capacity.map_or(part.len(), |capacity| part.len().min(capacity - state.used));
+            let room =
+                capacity.map_or(part.len(), |capacity| part.len().min(capacity - state.used));
             if room == 0 && !part.is_empty() {
                 return Err(io::ErrorKind::StorageFull.into());
             }
@@ -171,7 +180,10 @@ impl Storage for Shared {
             let inode = state.inodes.len() - 1;
             state.names.insert(path.to_path_buf(), inode);
             state.pending.push(Naming::Link(path.to_path_buf(), inode));
-            Ok(SimFile { disk: Arc::clone(&self.0), inode })
+            Ok(SimFile {
+                disk: Arc::clone(&self.0),
+                inode,
+            })
         })
     }
 
@@ -211,7 +223,9 @@ impl Storage for Shared {
     fn open(&self, path: &Path) -> io::Result<TableSource> {
         self.0.step(|state| {
             let inode = state.names.get(path).ok_or(io::ErrorKind::NotFound)?;
-            Ok(TableSource::memory(Arc::new(state.inodes[*inode].bytes.clone())))
+            Ok(TableSource::memory(Arc::new(
+                state.inodes[*inode].bytes.clone(),
+            )))
         })
     }
 }

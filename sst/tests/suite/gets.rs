@@ -1,6 +1,8 @@
-//! Every key of our files through `Get` of RocksDB and Pebble, and of theirs through ours: a scan asks no filter.
+//! Every key of our files through `Get` of RocksDB and Pebble, and of theirs through ours: a scan
+//! asks no filter.
 //!
-//! `ages/rocksdb.c` is compiled here and loads the library that comes with `rocksdb-tools`. `ages/run` has other ages.
+//! `ages/rocksdb.c` is compiled here and loads the library that comes with `rocksdb-tools`.
+//! `ages/run` has other ages.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,12 +18,25 @@ use crate::model::{folder, hex};
 use crate::rng::{Rng, Watchdog, seed_or};
 use crate::tools;
 
-/// Numbers of keys of which earlier files lost some, or hung their reader; and thousandths of bits of the filter per key.
-const SIZES: [(usize, u32); 5] =
-    [(100, 10_000), (1_000, 3_300), (1_200, 10_000), (2_450, 15_400), (5_000, 10_000)];
+/// Numbers of keys of which earlier files lost some, or hung their reader; and thousandths of bits
+/// of the filter per key.
+const SIZES: [(usize, u32); 5] = [
+    (100, 10_000),
+    (1_000, 3_300),
+    (1_200, 10_000),
+    (2_450, 15_400),
+    (5_000, 10_000),
+];
 
-/// Releases that `ages/run` fetches, and the last format version that each of them knows and we write.
-const AGES: [(&str, u32); 5] = [("5.11.3", 2), ("6.29.5", 5), ("7.4.5", 5), ("9.8.4", 6), ("11.8.1", 6)];
+/// Releases that `ages/run` fetches, and the last format version that each of them knows and we
+/// write.
+const AGES: [(&str, u32); 5] = [
+    ("5.11.3", 2),
+    ("6.29.5", 5),
+    ("7.4.5", 5),
+    ("9.8.4", 6),
+    ("11.8.1", 6),
+];
 
 /// A program that writes table files and asks for keys.
 struct Age {
@@ -48,8 +63,14 @@ impl Keys {
             }
         };
         let present: BTreeSet<Vec<u8>> = (0..count).map(&mut key).collect();
-        let absent = (count..2 * count).map(key).filter(|key| !present.contains(key)).collect();
-        Keys { present: present.into_iter().collect(), absent }
+        let absent = (count..2 * count)
+            .map(key)
+            .filter(|key| !present.contains(key))
+            .collect();
+        Keys {
+            present: present.into_iter().collect(),
+            absent,
+        }
     }
 
     /// How many absent keys a filter of so many thousandths of bits per key denies, and more.
@@ -66,7 +87,9 @@ impl Keys {
 
     fn write(&self, path: &Path, version: u32, millibits: u32) {
         // Readers before RocksDB 6.27 do not know XXH3.
-        let options = SortedTableOptions::builder().format_version(version).checksum(ChecksumKind::Crc32c);
+        let options = SortedTableOptions::builder()
+            .format_version(version)
+            .checksum(ChecksumKind::Crc32c);
         let options = options.bloom_millibits_per_key(millibits).build().unwrap();
         let mut writer = SortedTableWriter::create_ingestible_in(Disk, path, options).unwrap();
         for key in &self.present {
@@ -93,22 +116,42 @@ impl Age {
         let out = self.run("get", &[&folder.path().join("database"), &file], input);
         let mut lines = out.lines();
         let answers = lines.next().unwrap_or_default();
-        let denied: usize = lines.next().and_then(|line| line.parse().ok()).unwrap_or_default();
+        let denied: usize = lines
+            .next()
+            .and_then(|line| line.parse().ok())
+            .unwrap_or_default();
         let wanted = "+".repeat(keys.present.len()) + &"-".repeat(keys.absent.len());
-        let missed = answers.bytes().zip(wanted.bytes()).filter(|(answer, wanted)| answer != wanted).count();
-        let name = format!("{:?}, version {version}, {} keys", self.library, keys.present.len());
+        let missed = answers
+            .bytes()
+            .zip(wanted.bytes())
+            .filter(|(answer, wanted)| answer != wanted)
+            .count();
+        let name = format!(
+            "{:?}, version {version}, {} keys",
+            self.library,
+            keys.present.len()
+        );
         assert!(answers == wanted, "{name}: {missed} wrong answers\n{out}");
-        assert!(denied >= keys.denied_at_least(millibits), "{name}: the filter denied {denied} absent keys");
+        assert!(
+            denied >= keys.denied_at_least(millibits),
+            "{name}: the filter denied {denied} absent keys"
+        );
     }
 
     /// Reads a file of theirs, and makes the same filter.
     fn is_read(&self, keys: &Keys, version: u32, millibits: u32) {
         let folder = folder();
         let [theirs, ours] = ["theirs.sst", "ours.sst"].map(|name| folder.path().join(name));
-        // Sizes that suit an allocator are a later release's own; readers take them from the trailer.
-        let plain = if version < 5 { "" } else { ";optimize_filters_for_memory=false" };
+        // Sizes that suit an allocator are a later release's own; readers take them from the
+        // trailer.
+        let plain = if version < 5 {
+            ""
+        } else {
+            ";optimize_filters_for_memory=false"
+        };
         let bits = f64::from(millibits) / 1000.0;
-        let options = format!("filter_policy=bloomfilter:{bits}:false;format_version={version}{plain}");
+        let options =
+            format!("filter_policy=bloomfilter:{bits}:false;format_version={version}{plain}");
         let input = Keys::input(folder.path(), keys.present.iter());
         let arguments = [&theirs, Path::new(&options)];
         self.run("write", &arguments, input);
@@ -117,8 +160,17 @@ impl Age {
         let bytes = [&theirs, &ours].map(|path| std::fs::read(path).unwrap());
         let filters = [0, 1].map(|at| block(&bytes[at], &tables[at], BlockKind::Filter));
         let trailers = filters.map(|filter| hex(filter.last_chunk::<5>().unwrap()));
-        assert_eq!(trailers[0], trailers[1], "version {version}, {} keys", keys.present.len());
-        assert!(filters[0] == filters[1], "version {version}, {} keys", keys.present.len());
+        assert_eq!(
+            trailers[0],
+            trailers[1],
+            "version {version}, {} keys",
+            keys.present.len()
+        );
+        assert!(
+            filters[0] == filters[1],
+            "version {version}, {} keys",
+            keys.present.len()
+        );
         if version < 5 {
             let bits = (millibits + 500) / 1000;
             let lines = (keys.present.len() as u32 * bits).div_ceil(512) | 1;
@@ -129,10 +181,20 @@ impl Age {
             assert_eq!(table.footer().format_version(), version);
             table.verify().unwrap();
             for key in &keys.present {
-                assert!(matches!(table.get(key, 0).unwrap(), Lookup::Value((_, value)) if value == *key));
+                assert!(
+                    matches!(table.get(key, 0).unwrap(), Lookup::Value((_, value)) if value == *key)
+                );
             }
-            let denied = keys.absent.iter().filter(|key| !table.may_hold(key)).count();
-            assert!(denied >= keys.denied_at_least(millibits), "{denied} of {}", keys.absent.len());
+            let denied = keys
+                .absent
+                .iter()
+                .filter(|key| !table.may_hold(key))
+                .count();
+            assert!(
+                denied >= keys.denied_at_least(millibits),
+                "{denied} of {}",
+                keys.absent.len()
+            );
         }
     }
 }
@@ -142,9 +204,23 @@ fn age(folder: &Path, library: Option<OsString>, last_version: u32) -> Option<Ag
     let cc = tools::find("cc")?;
     let program = folder.join("rocksdb");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ages/rocksdb.c");
-    tools::run(&cc, &["-O1", "-Wall", "-o", program.to_str().unwrap(), source, "-ldl"]);
+    tools::run(
+        &cc,
+        &[
+            "-O1",
+            "-Wall",
+            "-o",
+            program.to_str().unwrap(),
+            source,
+            "-ldl",
+        ],
+    );
     let library = library.or_else(tools::library)?;
-    Some(Age { program, library: vec![library], last_version })
+    Some(Age {
+        program,
+        library: vec![library],
+        last_version,
+    })
 }
 
 fn versions_and_sizes(age: &Age, act: impl Fn(&Age, &Keys, u32, u32), rng: &mut Rng) {
@@ -160,7 +236,9 @@ fn rocksdb_gets_every_key_of_ours() {
     let seed = seed_or(0x6e75);
     let _watchdog = Watchdog::new("gets::rocksdb_gets_every_key_of_ours", seed);
     let folder = folder();
-    let Some(age) = age(folder.path(), None, 5) else { return };
+    let Some(age) = age(folder.path(), None, 5) else {
+        return;
+    };
     versions_and_sizes(&age, Age::finds_every_key, &mut Rng::new(seed));
 }
 
@@ -169,7 +247,9 @@ fn filters_are_those_of_rocksdb() {
     let seed = seed_or(0xf117);
     let _watchdog = Watchdog::new("gets::filters_are_those_of_rocksdb", seed);
     let folder = folder();
-    let Some(age) = age(folder.path(), None, 5) else { return };
+    let Some(age) = age(folder.path(), None, 5) else {
+        return;
+    };
     let mut rng = Rng::new(seed);
     versions_and_sizes(&age, Age::is_read, &mut rng);
     // Rounded up, as RocksDB does since 6.6.
@@ -184,12 +264,25 @@ fn every_age_gets_every_key() {
     let fetched = PathBuf::from(std::env::var_os("PARANOID_SST_AGES").unwrap());
     let (folder, mut rng) = (folder(), Rng::new(seed));
     let rocksdb = AGES.map(|(name, last_version)| {
-        age(folder.path(), Some(fetched.join(format!("{name}.so")).into()), last_version).unwrap()
+        age(
+            folder.path(),
+            Some(fetched.join(format!("{name}.so")).into()),
+            last_version,
+        )
+        .unwrap()
     });
-    let pebble = Age { program: fetched.join("pebble"), library: vec![], last_version: 2 };
+    let pebble = Age {
+        program: fetched.join("pebble"),
+        library: vec![],
+        last_version: 2,
+    };
     for age in rocksdb.iter().chain([&pebble]) {
         versions_and_sizes(age, Age::finds_every_key, &mut rng);
         versions_and_sizes(age, Age::is_read, &mut rng);
-        println!("{} {:?}: every key found", age.program.display(), age.library);
+        println!(
+            "{} {:?}: every key found",
+            age.program.display(),
+            age.library
+        );
     }
 }

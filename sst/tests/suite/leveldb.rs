@@ -1,4 +1,5 @@
-//! LevelDB's tables, made by hand: what their writers may do, and what shows that one is damaged. `ages` has files of LevelDB.
+//! LevelDB's tables, made by hand: what their writers may do, and what shows that one is damaged.
+//! `ages` has files of LevelDB.
 
 use std::sync::Arc;
 
@@ -45,11 +46,23 @@ fn tables_without_properties_are_read() {
     for (file, blocks) in [(two_blocks(|_| ()), 2), (with_filter, 3)] {
         let table = open(file.finish_leveldb()).unwrap();
         let report = table.verify().unwrap();
-        assert_eq!((report.entries, report.data_blocks, report.unaccounted_bytes), (2, 2, 0));
-        assert_eq!((table.footer().format_version(), table.properties().iter().count()), (0, 0));
+        assert_eq!(
+            (report.entries, report.data_blocks, report.unaccounted_bytes),
+            (2, 2, 0)
+        );
+        assert_eq!(
+            (
+                table.footer().format_version(),
+                table.properties().iter().count()
+            ),
+            (0, 0)
+        );
         assert_eq!(table.blocks().count(), blocks);
         assert!(table.may_hold(b"of no block"));
-        assert_eq!(table.get(b"k\x02", 9).unwrap(), Lookup::Value((9, vec![2; 11])));
+        assert_eq!(
+            table.get(b"k\x02", 9).unwrap(),
+            Lookup::Value((9, vec![2; 11]))
+        );
         assert_eq!(table.get(b"k\x02", 8).unwrap(), Lookup::NotFound);
     }
     let empty = open(ByHand::new(1, ChecksumKind::Crc32c).finish_leveldb()).unwrap();
@@ -59,8 +72,14 @@ fn tables_without_properties_are_read() {
 #[test]
 fn other_compressions_are_refused_by_name() {
     for (compression, name) in [
-        (2, "compression LevelDB's Zstd or Minecraft's Zlib (type 2 of a LevelDB table)"),
-        (4, "compression Minecraft's raw Zlib (type 4 of a LevelDB table)"),
+        (
+            2,
+            "compression LevelDB's Zstd or Minecraft's Zlib (type 2 of a LevelDB table)",
+        ),
+        (
+            4,
+            "compression Minecraft's raw Zlib (type 4 of a LevelDB table)",
+        ),
         (7, "compression of another kind (type 7 of a LevelDB table)"),
     ] {
         let key = internal(b"z", 9, 1);
@@ -72,7 +91,8 @@ fn other_compressions_are_refused_by_name() {
     }
 }
 
-/// The footer has no checksum. A block that its flipped bit names is none of the three that end the file.
+/// The footer has no checksum. A block that its flipped bit names is none of the three that end the
+/// file.
 #[test]
 fn a_handle_of_another_block_shows() {
     let whole = two_blocks(|_| ()).finish_leveldb();
@@ -80,16 +100,25 @@ fn a_handle_of_another_block_shows() {
     let table = open(whole.clone()).unwrap();
     let (metaindex, index) = (table.footer().metaindex(), table.footer().index().unwrap());
     let data_size = metaindex.offset / 2 - 5;
-    assert!(metaindex.offset < 128 && index.offset < 256, "handles of few bytes");
-    for (first, size) in [(0, data_size), (data_size + 5, data_size), (index.offset, index.size)] {
+    assert!(
+        metaindex.offset < 128 && index.offset < 256,
+        "handles of few bytes"
+    );
+    for (first, size) in [
+        (0, data_size),
+        (data_size + 5, data_size),
+        (index.offset, index.size),
+    ] {
         let mut bytes = whole.clone();
         bytes[footer_at..footer_at + 8].fill(0);
         let varint = |number: u64| match number {
             0..128 => vec![number as u8],
             _ => vec![number as u8 | 0x80, (number >> 7) as u8],
         };
-        let as_index: Vec<u8> =
-            [metaindex.offset, metaindex.size, first, size].into_iter().flat_map(varint).collect();
+        let as_index: Vec<u8> = [metaindex.offset, metaindex.size, first, size]
+            .into_iter()
+            .flat_map(varint)
+            .collect();
         bytes[footer_at..footer_at + as_index.len()].copy_from_slice(&as_index);
         let opened = open(bytes);
         match first == index.offset {
@@ -113,6 +142,9 @@ fn properties_count_where_there_are_some() {
         let table = with(b"leveldb.BytewiseComparator").unwrap();
         assert_eq!(table.verify().unwrap().entries, 2);
         assert_eq!(table.properties().iter().count(), 1);
-        assert_eq!(refused(with(b"rocksdb.Uint64Comparator")), "comparator rocksdb.Uint64Comparator");
+        assert_eq!(
+            refused(with(b"rocksdb.Uint64Comparator")),
+            "comparator rocksdb.Uint64Comparator"
+        );
     }
 }

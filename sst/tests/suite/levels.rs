@@ -1,11 +1,13 @@
-//! Levels whose files touch: a history that is cut at every key against the same history in one source. Both answer every question alike.
+//! Levels whose files touch: a history that is cut at every key against the same history in one
+//! source. Both answer every question alike.
 //!
 //! ```text
 //!   history    a@5   [b, t)@9   m@10  m@3   p@11
 //!   cut at m   a@5   [b, m)@9 | [m, t)@9   m@10  m@3   p@11       bounds a .. m (excluded), m .. t (excluded)
 //! ```
-//! Cut at each key alone, at all keys, and at some; in memtables and in table files with filters. Single moves of the level, cursors both ways,
-//! gets, multi-gets, and compactions at an inner level and at the lowest one, all over an older source that has every key.
+//! Cut at each key alone, at all keys, and at some; in memtables and in table files with filters.
+//! Single moves of the level, cursors both ways, gets, multi-gets, and compactions at an inner
+//! level and at the lowest one, all over an older source that has every key.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +19,9 @@ use std::sync::Arc;
 use paranoid_memtable::read::Base;
 use paranoid_memtable::scan::{SortedSource, SourceKey, SourceMove};
 use paranoid_memtable::{Bytewise, Kind, MemTable};
-use paranoid_set::{Compaction, LevelSource, MemTableSet, MergeOperator, MergedEntry, SetOptions, View};
+use paranoid_set::{
+    Compaction, LevelSource, MemTableSet, MergeOperator, MergedEntry, SetOptions, View,
+};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter};
 
 use crate::disk::{Shared, SimDisk};
@@ -29,7 +33,9 @@ type Sources<'s> = Vec<Box<dyn SortedSource + 's>>;
 type FileBounds = (Vec<u8>, Bound<Vec<u8>>);
 
 /// Keys of all histories; two are neighbours in the order of bytes.
-const KEYS: [&[u8]; 11] = [b"a", b"b", b"c", b"c\0", b"d", b"e", b"f", b"g", b"h", b"ha", b"z"];
+const KEYS: [&[u8]; 11] = [
+    b"a", b"b", b"c", b"c\0", b"d", b"e", b"f", b"g", b"h", b"ha", b"z",
+];
 
 /// The newest number of what is older than every history.
 const OLD: u64 = KEYS.len() as u64;
@@ -37,8 +43,15 @@ const OLD: u64 = KEYS.len() as u64;
 fn history(rng: &mut Rng) -> History {
     let mut all = History::default();
     let inner = &KEYS[1..KEYS.len() - 1];
-    let kinds =
-        [Kind::PUT, Kind::PUT, Kind::PUT, Kind::MERGE, Kind::MERGE, Kind::DELETE, Kind::SINGLE_DELETE];
+    let kinds = [
+        Kind::PUT,
+        Kind::PUT,
+        Kind::PUT,
+        Kind::MERGE,
+        Kind::MERGE,
+        Kind::DELETE,
+        Kind::SINGLE_DELETE,
+    ];
     for sequence in OLD + 1..OLD + 3 + rng.below(14) {
         if rng.one_in(4) {
             let (start, end) = (rng.index(inner.len() - 1), rng.index(inner.len()));
@@ -47,7 +60,11 @@ fn history(rng: &mut Rng) -> History {
             continue;
         }
         let (kind, value) = (*rng.pick(&kinds), sequence.to_string());
-        let value = if kind.is_point_delete() { b"" } else { value.as_bytes() };
+        let value = if kind.is_point_delete() {
+            b""
+        } else {
+            value.as_bytes()
+        };
         all.insert(sequence, kind, inner[rng.index(inner.len())], value);
     }
     all
@@ -62,9 +79,13 @@ enum Tombstones {
     Whole,
 }
 
-/// The parts of a history between these keys, each from its first key on and before its end, and their bounds. Parts of nothing are no
-/// files.
-fn cut(all: &History, cuts: &BTreeSet<&[u8]>, tombstones: Tombstones) -> Vec<(History, FileBounds)> {
+/// The parts of a history between these keys, each from its first key on and before its end, and
+/// their bounds. Parts of nothing are no files.
+fn cut(
+    all: &History,
+    cuts: &BTreeSet<&[u8]>,
+    tombstones: Tombstones,
+) -> Vec<(History, FileBounds)> {
     let starts = [&b""[..]].into_iter().chain(cuts.iter().copied());
     let ends = cuts.iter().copied().chain([&b"~"[..]]);
     let parts = starts.zip(ends).map(|(first, end)| {
@@ -88,7 +109,12 @@ fn cut(all: &History, cuts: &BTreeSet<&[u8]>, tombstones: Tombstones) -> Vec<(Hi
         if tombstones == Tombstones::Whole {
             let pieces = std::mem::take(&mut part.ranges);
             let has_piece = |sequence| pieces.iter().any(|piece| piece.2 == sequence);
-            part.ranges.extend(all.ranges.iter().filter(|range| has_piece(range.2)).cloned());
+            part.ranges.extend(
+                all.ranges
+                    .iter()
+                    .filter(|range| has_piece(range.2))
+                    .cloned(),
+            );
         }
         (part, bounds)
     };
@@ -98,9 +124,17 @@ fn cut(all: &History, cuts: &BTreeSet<&[u8]>, tombstones: Tombstones) -> Vec<(Hi
 /// The bounds of a part, plainly.
 fn bounds_of(part: &History) -> FileBounds {
     let keys = part.points.keys().map(|(key, _)| key);
-    let first = keys.clone().chain(part.ranges.iter().map(|range| &range.0)).min().unwrap();
+    let first = keys
+        .clone()
+        .chain(part.ranges.iter().map(|range| &range.0))
+        .min()
+        .unwrap();
     let (last, end) = (keys.max(), part.ranges.iter().map(|range| &range.1).max());
-    let end = if last >= end { Bound::Included(last) } else { Bound::Excluded(end) };
+    let end = if last >= end {
+        Bound::Included(last)
+    } else {
+        Bound::Excluded(end)
+    };
     (first.clone(), end.map(|key| key.unwrap().clone()))
 }
 
@@ -132,8 +166,11 @@ impl File {
             return File::Memtable(File::memtable(part));
         }
         let (disk, path) = (Shared(Arc::new(SimDisk::default())), Path::new("d/f.sst"));
-        let options = SortedTableOptions::builder().block_size(64).verify_after_write(false);
-        let mut writer = SortedTableWriter::create_in(disk.clone(), path, options.build().unwrap()).unwrap();
+        let options = SortedTableOptions::builder()
+            .block_size(64)
+            .verify_after_write(false);
+        let mut writer =
+            SortedTableWriter::create_in(disk.clone(), path, options.build().unwrap()).unwrap();
         for ((key, Reverse(sequence)), (kind, value)) in &part.points {
             writer.add(key, *sequence, *kind, value).unwrap();
         }
@@ -171,14 +208,23 @@ fn row(entry: &MergedEntry) -> Row {
         (_, Base::Deleted) => Some(None),
         _ => None,
     };
-    (entry.user_key().to_vec(), entry.sequence(), entry.kind(), entry.operands().to_vec(), base)
+    (
+        entry.user_key().to_vec(),
+        entry.sequence(),
+        entry.kind(),
+        entry.operands().to_vec(),
+        base,
+    )
 }
 
 /// Which range tombstones are over each key.
 fn over_keys(ranges: &BTreeSet<(Vec<u8>, Vec<u8>, u64)>) -> BTreeMap<&'static [u8], BTreeSet<u64>> {
     let over = |key: &'static [u8]| {
         let covers = |range: &&(Vec<u8>, Vec<u8>, u64)| *range.0 <= *key && *key < *range.1;
-        (key, ranges.iter().filter(covers).map(|range| range.2).collect())
+        (
+            key,
+            ranges.iter().filter(covers).map(|range| range.2).collect(),
+        )
     };
     KEYS.into_iter().map(over).collect()
 }
@@ -246,7 +292,10 @@ impl Pair<'_> {
                 let asked = *rng.pick(&KEYS);
                 let snapshot = rng.below(OLD + 18);
                 let cover = |source: &mut dyn SortedSource| {
-                    source.cover(&Bytewise, asked, snapshot).unwrap().map(|cover| cover.sequence)
+                    source
+                        .cover(&Bytewise, asked, snapshot)
+                        .unwrap()
+                        .map(|cover| cover.sequence)
                 };
                 let covers = (cover(&mut *level), cover(&mut *whole));
                 let has_key = self.all.points.keys().any(|(key, _)| key == asked);
@@ -268,10 +317,13 @@ impl Pair<'_> {
                 found.push(((at, covers.0, value), (wanted, covers.1, wanted_value)));
             }
         }
-        found.into_iter().for_each(|(found, wanted)| self.same(found, wanted, "a move of the level"));
+        found
+            .into_iter()
+            .for_each(|(found, wanted)| self.same(found, wanted, "a move of the level"));
     }
 
-    /// Both as sources of a view at this number: cursors at random and both ways, gets and multi-gets.
+    /// Both as sources of a view at this number: cursors at random and both ways, gets and
+    /// multi-gets.
     fn reads(&mut self, snapshot: u64, rng: &mut Rng) {
         let view = view(snapshot);
         let sources = [Upper::Level, Upper::Whole].map(|upper| self.sources(upper));
@@ -295,34 +347,56 @@ impl Pair<'_> {
         }
         let scans = |upper| {
             let cursor = || view.merging_cursor(self.sources(upper)).unwrap();
-            let ascending: Vec<Row> = cursor().ascending().map(|entry| row(&entry.unwrap())).collect();
-            let descending: Vec<Row> = cursor().descending().map(|entry| row(&entry.unwrap())).collect();
+            let ascending: Vec<Row> = cursor()
+                .ascending()
+                .map(|entry| row(&entry.unwrap()))
+                .collect();
+            let descending: Vec<Row> = cursor()
+                .descending()
+                .map(|entry| row(&entry.unwrap()))
+                .collect();
             (ascending, descending)
         };
         let scans = (scans(Upper::Level), scans(Upper::Whole));
         let gets = |upper| {
             let one = |key: &&[u8]| view.merging_get(key, || self.sources(upper)).unwrap();
-            let singly: Vec<Option<Row>> = KEYS.iter().map(|key| one(key).as_ref().map(row)).collect();
-            let found = view.merging_multi_get(&KEYS, self.sources(upper)).into_iter();
-            let many: Vec<Option<Row>> = found.map(|found| found.unwrap().as_ref().map(row)).collect();
+            let singly: Vec<Option<Row>> =
+                KEYS.iter().map(|key| one(key).as_ref().map(row)).collect();
+            let found = view
+                .merging_multi_get(&KEYS, self.sources(upper))
+                .into_iter();
+            let many: Vec<Option<Row>> = found
+                .map(|found| found.unwrap().as_ref().map(row))
+                .collect();
             assert_eq!(singly, many);
             singly
         };
         let gets = (gets(Upper::Level), gets(Upper::Whole));
-        let by_history: Vec<Known> =
-            KEYS.iter().map(|key| self.all.read(key, snapshot, Known::default())).collect();
+        let by_history: Vec<Known> = KEYS
+            .iter()
+            .map(|key| self.all.read(key, snapshot, Known::default()))
+            .collect();
         drop((level, whole));
-        found.into_iter().for_each(|(found, wanted)| self.same(found, wanted, "a move of a cursor"));
+        found
+            .into_iter()
+            .for_each(|(found, wanted)| self.same(found, wanted, "a move of a cursor"));
         self.same(scans.0, scans.1, "a scan");
         for ((found, wanted), known) in gets.0.into_iter().zip(gets.1).zip(by_history) {
             let values = found.as_ref().map_or(vec![], |row| row.3.clone());
-            assert!(values.len() >= known.operands.len(), "operands of the history");
+            assert!(
+                values.len() >= known.operands.len(),
+                "operands of the history"
+            );
             self.same(found, wanted, "a get");
         }
     }
 
     fn sources(&self, upper: Upper) -> Sources<'_> {
-        let upper = if upper == Upper::Level { self.level() } else { self.whole.source() };
+        let upper = if upper == Upper::Level {
+            self.level()
+        } else {
+            self.whole.source()
+        };
         vec![upper, self.low.source()]
     }
 
@@ -346,7 +420,11 @@ impl Pair<'_> {
         };
         let (found, wanted) = (compacted(Upper::Level), compacted(Upper::Whole));
         self.same(found.points, wanted.points, "entries of a compaction");
-        self.same(over_keys(&found.ranges), over_keys(&wanted.ranges), "range tombstones of a compaction");
+        self.same(
+            over_keys(&found.ranges),
+            over_keys(&wanted.ranges),
+            "range tombstones of a compaction",
+        );
     }
 }
 
@@ -374,11 +452,24 @@ fn a_level_cut_at_every_key_is_one_file() {
         let all = history(&mut rng);
         for cuts in cuts(&mut rng) {
             let form = *rng.pick(&[Form::Memtable, Form::File]);
-            let parts = cut(&all, &cuts, *rng.pick(&[Tombstones::Cut, Tombstones::Whole]));
-            let (files, bounds) =
-                parts.into_iter().map(|(part, bounds)| (File::new(&part, form), bounds)).unzip();
+            let parts = cut(
+                &all,
+                &cuts,
+                *rng.pick(&[Tombstones::Cut, Tombstones::Whole]),
+            );
+            let (files, bounds) = parts
+                .into_iter()
+                .map(|(part, bounds)| (File::new(&part, form), bounds))
+                .unzip();
             let whole = File::new(&all, form);
-            let mut pair = Pair { all: &all, whole, files, bounds, low: &low, answers: 0 };
+            let mut pair = Pair {
+                all: &all,
+                whole,
+                files,
+                bounds,
+                low: &low,
+                answers: 0,
+            };
             pair.single_moves(&mut rng);
             for snapshot in [OLD + rng.below(9), OLD + 9 + rng.below(9)] {
                 pair.reads(snapshot, &mut rng);
@@ -391,10 +482,16 @@ fn a_level_cut_at_every_key_is_one_file() {
 }
 
 fn view(last: u64) -> View<()> {
-    MemTableSet::open(SetOptions::builder().last_sequence(last).build().unwrap(), ()).unwrap().view()
+    MemTableSet::open(
+        SetOptions::builder().last_sequence(last).build().unwrap(),
+        (),
+    )
+    .unwrap()
+    .view()
 }
 
-/// `m` is the end of the first file's range delete and the first key of the second file: the filter that is asked is the second one's.
+/// `m` is the end of the first file's range delete and the first key of the second file: the filter
+/// that is asked is the second one's.
 #[test]
 fn a_key_at_a_bound_is_asked_of_its_own_file() {
     let (mut left, mut right) = (History::default(), History::default());
@@ -408,10 +505,19 @@ fn a_key_at_a_bound_is_asked_of_its_own_file() {
     let sources = || -> Sources<'_> {
         let open = |place: usize| Ok(files[place].source());
         let bounds = vec![bounds_of(&left), bounds_of(&right)];
-        vec![Box::new(LevelSource::new(Arc::new(Bytewise), bounds, open).unwrap()), low.source()]
+        vec![
+            Box::new(LevelSource::new(Arc::new(Bytewise), bounds, open).unwrap()),
+            low.source(),
+        ]
     };
-    assert_eq!(view(20).merging_get("m", sources).unwrap().unwrap().value(), b"new");
+    assert_eq!(
+        view(20).merging_get("m", sources).unwrap().unwrap().value(),
+        b"new"
+    );
     let many = view(20).merging_multi_get(&["m", "a"], sources());
-    let values: Vec<_> = many.into_iter().map(|found| found.unwrap().unwrap().value().to_vec()).collect();
+    let values: Vec<_> = many
+        .into_iter()
+        .map(|found| found.unwrap().unwrap().value().to_vec())
+        .collect();
     assert_eq!(values, [&b"new"[..], b"v"]);
 }

@@ -1,8 +1,13 @@
 //! The suite: one binary, one module per subject.
 //!
-//! `rocksdb`, `adoption`, `ages` and `gets` ask RocksDB's own programs and its library. They come with Debian's package `rocksdb-tools`; without them
-//! those tests say so and pass, unless `PARANOID_SST_TOOLS=required` is set, as the gate does.
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+//! `rocksdb`, `adoption`, `ages` and `gets` ask RocksDB's own programs and its library. They come
+//! with Debian's package `rocksdb-tools`; without them those tests say so and pass, unless
+//! `PARANOID_SST_TOOLS=required` is set, as the gate does.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test that cannot go on panics"
+)]
 
 #[path = "../../../tests/support/rng.rs"]
 #[allow(unreachable_pub, dead_code, reason = "shared by path")]

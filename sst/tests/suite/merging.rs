@@ -1,6 +1,6 @@
-//! Files as sources of an engine's merging cursor: a memtable and several files in one order, both ways, and gets
-//! that go from the newest source to the oldest. `Source` and `Merging` are what an engine would write; they use
-//! public calls only.
+//! Files as sources of an engine's merging cursor: a memtable and several files in one order, both
+//! ways, and gets that go from the newest source to the oldest. `Source` and `Merging` are what an
+//! engine would write; they use public calls only.
 
 use paranoid_memtable::flush::Versions;
 use paranoid_memtable::read::DeletedBy;
@@ -42,7 +42,12 @@ impl Source for TableCursor {
     fn row(&self) -> Option<Row> {
         let entry = self.entry()?;
         let (key, value) = (entry.user_key.to_vec(), entry.value.to_vec());
-        Some(Row { key, sequence: entry.sequence, kind: entry.kind, value })
+        Some(Row {
+            key,
+            sequence: entry.sequence,
+            kind: entry.kind,
+            value,
+        })
     }
 }
 
@@ -66,7 +71,12 @@ impl Source for OwnedCursor {
     fn row(&self) -> Option<Row> {
         let entry = self.entry().unwrap()?;
         let (key, value) = (entry.user_key().to_vec(), entry.value().unwrap().to_vec());
-        Some(Row { key, sequence: entry.sequence(), kind: entry.kind(), value })
+        Some(Row {
+            key,
+            sequence: entry.sequence(),
+            kind: entry.kind(),
+            value,
+        })
     }
 }
 
@@ -88,7 +98,9 @@ fn place(row: &Row) -> (Vec<u8>, std::cmp::Reverse<u64>) {
 
 impl Merging {
     fn seek(&mut self, key: &[u8], sequence: u64) {
-        self.sources.iter_mut().for_each(|source| source.seek(key, sequence));
+        self.sources
+            .iter_mut()
+            .for_each(|source| source.seek(key, sequence));
         self.way = Way::Forward;
     }
 
@@ -96,7 +108,11 @@ impl Merging {
     fn at(&self) -> Option<usize> {
         let rows = self.sources.iter().enumerate();
         let rows = rows.filter_map(|(at, source)| Some((place(&source.row()?), at)));
-        let nearest = if self.way == Way::Forward { rows.min() } else { rows.max() };
+        let nearest = if self.way == Way::Forward {
+            rows.min()
+        } else {
+            rows.max()
+        };
         nearest.map(|(_, at)| at)
     }
 
@@ -105,10 +121,17 @@ impl Merging {
     }
 
     fn step(&mut self, way: Way) {
-        let (Some(at), Some(row)) = (self.at(), self.row()) else { return };
+        let (Some(at), Some(row)) = (self.at(), self.row()) else {
+            return;
+        };
         if way != self.way {
             // The other sources stand on the wrong side of this entry.
-            for (_, source) in self.sources.iter_mut().enumerate().filter(|(other, _)| *other != at) {
+            for (_, source) in self
+                .sources
+                .iter_mut()
+                .enumerate()
+                .filter(|(other, _)| *other != at)
+            {
                 source.seek(&row.key, row.sequence);
                 match (way, source.row()) {
                     (Way::Forward, _) => {}
@@ -147,9 +170,18 @@ fn fill(table: &MemTable, all: &mut Model, sequence: &mut u64, rng: &mut Rng, co
             }
             continue;
         }
-        let (kind, value) = if rng.one_in(5) { (Kind::DELETE, vec![]) } else { (Kind::PUT, value) };
+        let (kind, value) = if rng.one_in(5) {
+            (Kind::DELETE, vec![])
+        } else {
+            (Kind::PUT, value)
+        };
         table.insert(number, kind, &key, &value).unwrap();
-        all.rows.push(Row { key, sequence: number, kind, value });
+        all.rows.push(Row {
+            key,
+            sequence: number,
+            kind,
+            value,
+        });
     }
 }
 
@@ -162,16 +194,29 @@ fn layers(rng: &mut Rng) -> Layers {
         let table = new();
         fill(&table, &mut all, &mut sequence, rng, count);
         let path = folder.path().join(format!("{number}.sst"));
-        let options = SortedTableOptions::builder().block_size(300).build().unwrap();
+        let options = SortedTableOptions::builder()
+            .block_size(300)
+            .build()
+            .unwrap();
         let mut writer = SortedTableWriter::create(&path, options).unwrap();
-        table.freeze().unwrap().flush(Versions::All, &mut writer).unwrap();
+        table
+            .freeze()
+            .unwrap()
+            .flush(Versions::All, &mut writer)
+            .unwrap();
         files.push(SortedTable::open(writer.finish().unwrap().path).unwrap());
     }
     let memtable = new();
     fill(&memtable, &mut all, &mut sequence, rng, count);
     let rows = std::mem::take(&mut all.rows);
     all.rows = Model::from_rows(rows).rows;
-    Layers { files, memtable, all, newest: sequence, _folder: folder }
+    Layers {
+        files,
+        memtable,
+        all,
+        newest: sequence,
+        _folder: folder,
+    }
 }
 
 impl Layers {
@@ -180,7 +225,10 @@ impl Layers {
         for file in &self.files {
             sources.push(Box::new(file.cursor()));
         }
-        Merging { sources, way: Way::Forward }
+        Merging {
+            sources,
+            way: Way::Forward,
+        }
     }
 
     /// The value of a key, from the newest layer to the oldest.
@@ -193,7 +241,10 @@ impl Layers {
         for file in self.files.iter().rev() {
             match file.get(key, snapshot).unwrap() {
                 Lookup::Value((_, value)) => return Some(value),
-                Lookup::Deleted { by: DeletedBy::Point | DeletedBy::Range, .. } => return None,
+                Lookup::Deleted {
+                    by: DeletedBy::Point | DeletedBy::Range,
+                    ..
+                } => return None,
                 _ => {}
             }
         }
@@ -204,7 +255,10 @@ impl Layers {
 #[test]
 fn walks_over_a_memtable_and_files_go_both_ways() {
     let seed = seed_or(0x3e6);
-    let _watchdog = Watchdog::new("merging::walks_over_a_memtable_and_files_go_both_ways", seed);
+    let _watchdog = Watchdog::new(
+        "merging::walks_over_a_memtable_and_files_go_both_ways",
+        seed,
+    );
     let mut rng = Rng::new(seed);
     let layers = layers(&mut rng);
     let (rows, mut merging) = (&layers.all.rows, layers.merging());
@@ -223,7 +277,11 @@ fn walks_over_a_memtable_and_files_go_both_ways() {
         let mut at = rows.partition_point(|row| place(row) < target);
         for _ in 0..rng.below(9) {
             assert_eq!(merging.row().as_ref(), rows.get(at), "seed {seed:#x}");
-            let way = if rng.one_in(2) { Way::Forward } else { Way::Backward };
+            let way = if rng.one_in(2) {
+                Way::Forward
+            } else {
+                Way::Backward
+            };
             if at == rows.len() || way == Way::Backward && at == 0 {
                 break;
             }
@@ -240,17 +298,30 @@ fn gets_through_layers_agree_with_the_model() {
     let mut rng = Rng::new(seed);
     let layers = layers(&mut rng);
     for _ in 0..amount(20_000, 2_000) {
-        let (key, snapshot) =
-            (format!("key{:03}", rng.below(230)).into_bytes(), rng.below(layers.newest + 2));
-        let mut versions = layers.all.rows.iter().filter(|row| row.key == key && row.sequence <= snapshot);
+        let (key, snapshot) = (
+            format!("key{:03}", rng.below(230)).into_bytes(),
+            rng.below(layers.newest + 2),
+        );
+        let mut versions = layers
+            .all
+            .rows
+            .iter()
+            .filter(|row| row.key == key && row.sequence <= snapshot);
         let covering = layers.all.covering(&key, snapshot).unwrap_or(0);
-        let newest = versions.next().filter(|row| row.kind == Kind::PUT && row.sequence > covering);
+        let newest = versions
+            .next()
+            .filter(|row| row.kind == Kind::PUT && row.sequence > covering);
         let wanted = newest.map(|row| row.value.clone());
-        assert_eq!(layers.get(&key, snapshot), wanted, "{key:?} @ {snapshot}, seed {seed:#x}");
+        assert_eq!(
+            layers.get(&key, snapshot),
+            wanted,
+            "{key:?} @ {snapshot}, seed {seed:#x}"
+        );
     }
 }
 
-/// The crate's own merging cursor over files, at any snapshot: keys and values as the model has them, both ways.
+/// The crate's own merging cursor over files, at any snapshot: keys and values as the model has
+/// them, both ways.
 #[test]
 fn files_are_sources_of_the_merging_cursor() {
     let seed = seed_or(0x3e8);
@@ -259,22 +330,42 @@ fn files_are_sources_of_the_merging_cursor() {
     let layers = layers(&mut rng);
     let in_files = 3 * amount(2_000, 300);
     for _ in 0..amount(40, 8) {
-        let snapshot = if rng.one_in(3) { in_files } else { rng.below(in_files) };
+        let snapshot = if rng.one_in(3) {
+            in_files
+        } else {
+            rng.below(in_files)
+        };
         let newest = |key: &Vec<u8>| {
-            let mut versions =
-                layers.all.rows.iter().filter(|row| row.key == *key && row.sequence <= snapshot);
+            let mut versions = layers
+                .all
+                .rows
+                .iter()
+                .filter(|row| row.key == *key && row.sequence <= snapshot);
             let covering = layers.all.covering(key, snapshot).unwrap_or(0);
-            let newest = versions.next().filter(|row| row.kind == Kind::PUT && row.sequence > covering)?;
+            let newest = versions
+                .next()
+                .filter(|row| row.kind == Kind::PUT && row.sequence > covering)?;
             Some((key.clone(), newest.sequence, newest.value.clone()))
         };
-        let keys: Vec<Vec<u8>> = (0..200).map(|number| format!("key{number:03}").into_bytes()).collect();
+        let keys: Vec<Vec<u8>> = (0..200)
+            .map(|number| format!("key{number:03}").into_bytes())
+            .collect();
         let wanted: Vec<_> = keys.iter().filter_map(newest).collect();
         let newest_first = layers.files.iter().rev();
         let sources = newest_first.map(|file| Box::new(file.cursor()) as Box<dyn SortedSource>);
-        let options = SetOptions::builder().last_sequence(snapshot).build().unwrap();
+        let options = SetOptions::builder()
+            .last_sequence(snapshot)
+            .build()
+            .unwrap();
         let set = MemTableSet::open(options, ()).unwrap();
         let mut cursor = set.view().merging_cursor(sources.collect()).unwrap();
-        let row = |entry: &MergedEntry| (entry.user_key().to_vec(), entry.sequence(), entry.value().to_vec());
+        let row = |entry: &MergedEntry| {
+            (
+                entry.user_key().to_vec(),
+                entry.sequence(),
+                entry.value().to_vec(),
+            )
+        };
         let (mut forward, mut backward) = (vec![], vec![]);
         let mut entry = cursor.first().unwrap();
         while let Some(found) = entry {
@@ -290,7 +381,11 @@ fn files_are_sources_of_the_merging_cursor() {
         assert_eq!(backward, wanted, "@ {snapshot}, seed {seed:#x}");
         for key in &keys {
             let at = wanted.partition_point(|row| row.0 < *key);
-            assert_eq!(cursor.seek(key).unwrap().map(row).as_ref(), wanted.get(at), "seed {seed:#x}");
+            assert_eq!(
+                cursor.seek(key).unwrap().map(row).as_ref(),
+                wanted.get(at),
+                "seed {seed:#x}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What a file should hold: rows in order, range deletions, and how to make many of them from a seed.
+//! What a file should hold: rows in order, range deletions, and how to make many of them from a
+//! seed.
 
 use std::path::{Path, PathBuf};
 
@@ -26,12 +27,22 @@ impl Model {
     pub(crate) fn from_rows(mut rows: Vec<Row>) -> Model {
         rows.sort_by(|a, b| a.key.cmp(&b.key).then(b.sequence.cmp(&a.sequence)));
         rows.dedup_by(|a, b| a.key == b.key && a.sequence == b.sequence);
-        Model { rows, ranges: vec![] }
+        Model {
+            rows,
+            ranges: vec![],
+        }
     }
 
     /// Entries of every kind: empty keys and values, long values, shared prefixes, many versions.
     pub(crate) fn random(rng: &mut Rng, entries: u64) -> Model {
-        let kinds = [Kind::PUT, Kind::PUT, Kind::PUT, Kind::DELETE, Kind::SINGLE_DELETE, Kind::MERGE];
+        let kinds = [
+            Kind::PUT,
+            Kind::PUT,
+            Kind::PUT,
+            Kind::DELETE,
+            Kind::SINGLE_DELETE,
+            Kind::MERGE,
+        ];
         let mut rows = vec![];
         while (rows.len() as u64) < entries {
             let key = key(rng, entries);
@@ -42,8 +53,17 @@ impl Model {
                     1..8 => 0,
                     _ => rng.index(60),
                 };
-                let value = if kind.is_point_delete() { vec![] } else { rng.bytes(len) };
-                rows.push(Row { key: key.clone(), sequence: 1 + rng.below(1 << 40), kind, value });
+                let value = if kind.is_point_delete() {
+                    vec![]
+                } else {
+                    rng.bytes(len)
+                };
+                rows.push(Row {
+                    key: key.clone(),
+                    sequence: 1 + rng.below(1 << 40),
+                    kind,
+                    value,
+                });
             }
         }
         let mut model = Model::from_rows(rows);
@@ -51,7 +71,9 @@ impl Model {
         cuts.sort();
         cuts.dedup();
         for pair in cuts.chunks_exact(2) {
-            model.ranges.push((pair[0].clone(), pair[1].clone(), 1 + rng.below(1 << 40)));
+            model
+                .ranges
+                .push((pair[0].clone(), pair[1].clone(), 1 + rng.below(1 << 40)));
         }
         model
     }
@@ -59,7 +81,9 @@ impl Model {
     pub(crate) fn write(&self, path: &Path, options: SortedTableOptionsBuilder) -> Written {
         let mut writer = SortedTableWriter::create(path, options.build().unwrap()).unwrap();
         for row in &self.rows {
-            writer.add(&row.key, row.sequence, row.kind, &row.value).unwrap();
+            writer
+                .add(&row.key, row.sequence, row.kind, &row.value)
+                .unwrap();
         }
         for (start, end, sequence) in &self.ranges {
             writer.add_range(start, end, *sequence).unwrap();
@@ -69,14 +93,21 @@ impl Model {
 
     /// The newest sequence number of a range deletion over a key up to a snapshot.
     pub(crate) fn covering(&self, key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
-        let over = self.ranges.iter().filter(|range| *range.0 <= *key && *key < *range.1);
-        over.map(|range| range.2).filter(|sequence| *sequence <= snapshot).max()
+        let over = self
+            .ranges
+            .iter()
+            .filter(|range| *range.0 <= *key && *key < *range.1);
+        over.map(|range| range.2)
+            .filter(|sequence| *sequence <= snapshot)
+            .max()
     }
 
     /// The newest value of a key; `None`: deleted, absent, or a merge without a base.
     pub(crate) fn newest(&self, key: &[u8]) -> Option<&Row> {
         let row = self.rows.iter().find(|row| row.key == key)?;
-        let covered = self.covering(key, u64::MAX).is_some_and(|sequence| sequence > row.sequence);
+        let covered = self
+            .covering(key, u64::MAX)
+            .is_some_and(|sequence| sequence > row.sequence);
         (row.kind == Kind::PUT && !covered).then_some(row)
     }
 }

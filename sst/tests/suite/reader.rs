@@ -1,11 +1,14 @@
-//! The reader against the model: gets at snapshots, cursors both ways, ingested files whose sequence was rewritten.
+//! The reader against the model: gets at snapshots, cursors both ways, ingested files whose
+//! sequence was rewritten.
 
 use std::sync::Arc;
 
 use paranoid_memtable::read::{Base, DeletedBy};
 use paranoid_memtable::scan::{SortedSource, SourceMove};
 use paranoid_memtable::{ChecksumKind, Kind, Lookup, SequenceNumber};
-use paranoid_sst::{Error, MergeOperands, Result, SortedTable, SortedTableOptions, TableCursor, TableSource};
+use paranoid_sst::{
+    Error, MergeOperands, Result, SortedTable, SortedTableOptions, TableCursor, TableSource,
+};
 
 use crate::model::{Model, Row, file_in, folder};
 use crate::rng::{Rng, Watchdog, amount, seed_or};
@@ -18,10 +21,16 @@ pub(crate) fn wanted(
 ) -> Lookup<(SequenceNumber, Vec<u8>), MergeOperands> {
     let covering = model.covering(key, snapshot);
     let none = match covering {
-        Some(sequence) => Lookup::Deleted { sequence, by: DeletedBy::Range },
+        Some(sequence) => Lookup::Deleted {
+            sequence,
+            by: DeletedBy::Range,
+        },
         None => Lookup::NotFound,
     };
-    let visible = model.rows.iter().filter(|row| row.key == key && row.sequence <= snapshot);
+    let visible = model
+        .rows
+        .iter()
+        .filter(|row| row.key == key && row.sequence <= snapshot);
     let mut operands = vec![];
     for row in visible.filter(|row| covering.is_none_or(|covering| covering < row.sequence)) {
         let base = match row.kind {
@@ -33,8 +42,15 @@ pub(crate) fn wanted(
                 return Lookup::Value((row.sequence, row.value.clone()));
             }
             kind if operands.is_empty() => {
-                let by = if kind == Kind::DELETE { DeletedBy::Point } else { DeletedBy::Single };
-                return Lookup::Deleted { sequence: row.sequence, by };
+                let by = if kind == Kind::DELETE {
+                    DeletedBy::Point
+                } else {
+                    DeletedBy::Single
+                };
+                return Lookup::Deleted {
+                    sequence: row.sequence,
+                    by,
+                };
             }
             Kind::PUT => Base::Value(row.value.clone()),
             _ => Base::Deleted,
@@ -43,15 +59,26 @@ pub(crate) fn wanted(
     }
     match (operands.is_empty(), covering) {
         (true, _) => none,
-        (false, None) => Lookup::Merge(MergeOperands { operands, base: Base::Below }),
-        (false, Some(_)) => Lookup::Merge(MergeOperands { operands, base: Base::Deleted }),
+        (false, None) => Lookup::Merge(MergeOperands {
+            operands,
+            base: Base::Below,
+        }),
+        (false, Some(_)) => Lookup::Merge(MergeOperands {
+            operands,
+            base: Base::Deleted,
+        }),
     }
 }
 
 fn here(cursor: &TableCursor) -> Option<Row> {
     let entry = cursor.entry()?;
     let (key, value) = (entry.user_key.to_vec(), entry.value.to_vec());
-    Some(Row { key, sequence: entry.sequence, kind: entry.kind, value })
+    Some(Row {
+        key,
+        sequence: entry.sequence,
+        kind: entry.kind,
+        value,
+    })
 }
 
 /// Random moves of a cursor, and gets between them.
@@ -89,7 +116,10 @@ fn walk(table: &SortedTable, model: &Model, rng: &mut Rng, name: &str) {
             }
             4 => {
                 cursor.seek_for_prev(&key, sequence).unwrap();
-                place = model.rows.partition_point(|row| before(row, true)).checked_sub(1);
+                place = model
+                    .rows
+                    .partition_point(|row| before(row, true))
+                    .checked_sub(1);
             }
             5 | 6 => {
                 cursor.next().unwrap();
@@ -99,7 +129,10 @@ fn walk(table: &SortedTable, model: &Model, rng: &mut Rng, name: &str) {
                 cursor.prev().unwrap();
                 place = place.and_then(|place| place.checked_sub(1));
             }
-            _ => assert_eq!(table.get(&key, sequence).unwrap(), wanted(model, &key, sequence)),
+            _ => assert_eq!(
+                table.get(&key, sequence).unwrap(),
+                wanted(model, &key, sequence)
+            ),
         }
         place = place.filter(|place| *place < model.rows.len());
         let row = place.map(|place| &model.rows[place]);
@@ -127,7 +160,12 @@ fn gets_and_cursors_agree_with_the_model() {
             let bytes = std::fs::read(file_in(&folder)).unwrap();
             SortedTable::from_source("memory", TableSource::memory(Arc::new(bytes))).unwrap()
         };
-        walk(&table, &model, &mut rng, &format!("seed {seed:#x} round {round}"));
+        walk(
+            &table,
+            &model,
+            &mut rng,
+            &format!("seed {seed:#x} round {round}"),
+        );
         let keys: Vec<&[u8]> = model.rows.iter().map(|row| row.key.as_slice()).collect();
         for (key, found) in keys.iter().zip(table.multi_get(&keys, u64::MAX)) {
             assert_eq!(found.unwrap(), wanted(&model, key, u64::MAX));
@@ -139,7 +177,8 @@ fn open(bytes: Vec<u8>) -> SortedTable {
     SortedTable::from_source("memory", TableSource::memory(Arc::new(bytes))).unwrap()
 }
 
-/// Kinds that RocksDB and Pebble have in data blocks and that are not read: number, and what messages call it.
+/// Kinds that RocksDB and Pebble have in data blocks and that are not read: number, and what
+/// messages call it.
 const FOREIGN: [(u8, &str); 7] = [
     (15, "range deletion"),
     (17, "blob index"),
@@ -150,17 +189,25 @@ const FOREIGN: [(u8, &str); 7] = [
     (24, "preferred sequence number"),
 ];
 
-/// Whoever meets an entry of a kind that is not read is told so; other keys are read, and cursors go on behind it.
+/// Whoever meets an entry of a kind that is not read is told so; other keys are read, and cursors
+/// go on behind it.
 #[test]
 fn kinds_that_are_not_read_are_refused_by_number_and_name() {
-    let row =
-        |key: &[u8], sequence| Row { key: key.to_vec(), sequence, kind: Kind::PUT, value: b"1".to_vec() };
+    let row = |key: &[u8], sequence| Row {
+        key: key.to_vec(),
+        sequence,
+        kind: Kind::PUT,
+        value: b"1".to_vec(),
+    };
     let model = Model::from_rows(vec![row(b"a", 9), row(b"b", 8), row(b"c", 7)]);
     let folder = folder();
-    model.write(&file_in(&folder), SortedTableOptions::builder().checksum(ChecksumKind::None));
+    model.write(
+        &file_in(&folder),
+        SortedTableOptions::builder().checksum(ChecksumKind::None),
+    );
     let mut bytes = std::fs::read(file_in(&folder)).unwrap();
-    // Three lengths and a key of one byte stand before the kind of each entry, eight bytes of number and kind and a value
-    // of one byte behind it.
+    // Three lengths and a key of one byte stand before the kind of each entry, eight bytes of
+    // number and kind and a value of one byte behind it.
     let kind_of_b = 4 + 13;
     assert_eq!(bytes[kind_of_b..][..2], [1, 8]);
     bytes[4] = Kind::MERGE.as_u8();
@@ -172,10 +219,16 @@ fn kinds_that_are_not_read_are_refused_by_number_and_name() {
             table.get(b"b", 9).unwrap();
             continue;
         }
-        let name = FOREIGN.iter().find(|(number, _)| *number == kind.as_u8()).map_or("", |(_, name)| name);
+        let name = FOREIGN
+            .iter()
+            .find(|(number, _)| *number == kind.as_u8())
+            .map_or("", |(_, name)| name);
         let refused = |error: Option<Error>, asked: &str| match error {
             Some(Error::NotSupported { feature, .. }) => {
-                assert!(feature.contains(&format!("kind {} (", kind.as_u8())), "{asked}: {feature}");
+                assert!(
+                    feature.contains(&format!("kind {} (", kind.as_u8())),
+                    "{asked}: {feature}"
+                );
                 assert!(feature.contains(name), "{asked}: {feature}");
             }
             other => panic!("{asked} {kind:?}: {other:?}"),
@@ -184,7 +237,10 @@ fn kinds_that_are_not_read_are_refused_by_number_and_name() {
         refused(table.get(b"b", 9).err(), "get");
         assert!(matches!(
             table.get(b"a", 9).unwrap(),
-            Lookup::Merge(MergeOperands { base: Base::Below, .. })
+            Lookup::Merge(MergeOperands {
+                base: Base::Below,
+                ..
+            })
         ));
         assert!(matches!(table.get(b"c", 9).unwrap(), Lookup::Value(_)));
         assert_eq!(table.get(b"b", 7).unwrap(), Lookup::NotFound);
@@ -197,10 +253,30 @@ fn kinds_that_are_not_read_are_refused_by_number_and_name() {
 fn cursor_passes(table: &SortedTable, refused: &dyn Fn(Option<Error>, &str)) {
     type Move = fn(&mut TableCursor) -> Result<()>;
     let moves: [(&str, Move, Move, Move); 4] = [
-        ("next", TableCursor::first, TableCursor::next, TableCursor::next),
-        ("prev", TableCursor::last, TableCursor::prev, TableCursor::next),
-        ("seek", TableCursor::last, |cursor| cursor.seek(b"b", 9), TableCursor::next),
-        ("seek_for_prev", TableCursor::first, |cursor| cursor.seek_for_prev(b"bb", 9), TableCursor::next),
+        (
+            "next",
+            TableCursor::first,
+            TableCursor::next,
+            TableCursor::next,
+        ),
+        (
+            "prev",
+            TableCursor::last,
+            TableCursor::prev,
+            TableCursor::next,
+        ),
+        (
+            "seek",
+            TableCursor::last,
+            |cursor| cursor.seek(b"b", 9),
+            TableCursor::next,
+        ),
+        (
+            "seek_for_prev",
+            TableCursor::first,
+            |cursor| cursor.seek_for_prev(b"bb", 9),
+            TableCursor::next,
+        ),
     ];
     for (name, before, there, on) in moves {
         let mut cursor = table.cursor();
@@ -218,18 +294,33 @@ fn cursor_passes(table: &SortedTable, refused: &dyn Fn(Option<Error>, &str)) {
     assert_eq!(source.go(SourceMove::Next).unwrap().unwrap().user_key, b"c");
 }
 
-/// A store of Pebble 1.1 was told to delete from `b` to `d`, and flushed: the file has a data block without entries.
+/// A store of Pebble 1.1 was told to delete from `b` to `d`, and flushed: the file has a data block
+/// without entries.
 #[test]
 fn a_flush_of_range_deletions_alone_by_pebble() {
     let table = open(include_bytes!("../data/pebble_range_deletion.sst").to_vec());
     let report = table.verify().unwrap();
-    assert_eq!((report.entries, report.range_deletions, report.data_blocks), (0, 1, 1));
-    assert_eq!((report.unaccounted_bytes, report.sequences), (0, Some((10, 10))));
-    let deleted = Lookup::Deleted { sequence: 10, by: DeletedBy::Range };
+    assert_eq!(
+        (report.entries, report.range_deletions, report.data_blocks),
+        (0, 1, 1)
+    );
+    assert_eq!(
+        (report.unaccounted_bytes, report.sequences),
+        (0, Some((10, 10)))
+    );
+    let deleted = Lookup::Deleted {
+        sequence: 10,
+        by: DeletedBy::Range,
+    };
     assert_eq!(table.get(b"c", 10).unwrap(), deleted);
     assert_eq!(table.get(b"d", 10).unwrap(), Lookup::NotFound);
     let mut cursor = table.cursor();
-    for step in [TableCursor::first, TableCursor::last, TableCursor::next, TableCursor::prev] {
+    for step in [
+        TableCursor::first,
+        TableCursor::last,
+        TableCursor::next,
+        TableCursor::prev,
+    ] {
         step(&mut cursor).unwrap();
         assert!(!cursor.is_valid());
     }

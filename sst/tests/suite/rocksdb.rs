@@ -43,7 +43,9 @@ fn fragments_in(dump: &str) -> Vec<(String, String)> {
 pub(crate) fn fragments_of(model: &Model) -> Vec<(String, String)> {
     let mut fragmenter = Fragmenter::new(Arc::new(Bytewise));
     for (start, end, sequence) in &model.ranges {
-        fragmenter.add(start.as_slice(), end.as_slice(), *sequence).unwrap();
+        fragmenter
+            .add(start.as_slice(), end.as_slice(), *sequence)
+            .unwrap();
     }
     let fragments = fragmenter.finish();
     let lines = fragments.iter().flat_map(|fragment| {
@@ -62,7 +64,10 @@ fn agrees(model: &Model, options: SortedTableOptionsBuilder, sst_dump: Option<&s
         tools::run(sst_dump, &[&raw, "--command=raw"]);
         let dump = std::fs::read(path.with_file_name("000007_dump.txt")).unwrap();
         let dump = String::from_utf8_lossy(&dump);
-        assert!(fragments_in(&dump) == fragments_of(model), "range deletions of `raw` differ");
+        assert!(
+            fragments_in(&dump) == fragments_of(model),
+            "range deletions of `raw` differ"
+        );
     }
 }
 
@@ -78,7 +83,10 @@ fn entries_agree(
     assert!(rows_of(&table) == model.rows, "our own reader differs");
     if let Some(sst_dump) = sst_dump {
         tools::verify(sst_dump, path);
-        assert!(tools::scan(sst_dump, path) == model.rows, "sst_dump's scan differs");
+        assert!(
+            tools::scan(sst_dump, path) == model.rows,
+            "sst_dump's scan differs"
+        );
     }
 }
 
@@ -92,9 +100,15 @@ fn every_version_and_kind() {
         for kind in 0..=4 {
             let model = Model::random(&mut rng, amount(3_000, 300));
             let kind = ChecksumKind::try_from(kind).unwrap();
-            let options = SortedTableOptions::builder().format_version(version).checksum(kind);
+            let options = SortedTableOptions::builder()
+                .format_version(version)
+                .checksum(kind);
             // Debian's sst_dump knows versions up to 5.
-            agrees(&model, options, sst_dump.as_deref().filter(|_| version <= 5));
+            agrees(
+                &model,
+                options,
+                sst_dump.as_deref().filter(|_| version <= 5),
+            );
         }
     }
 }
@@ -108,8 +122,12 @@ fn every_other_option() {
     let new = SortedTableOptions::builder;
     for options in [
         new().block_restart_interval(1),
-        new().block_restart_interval(2).index_block_restart_interval(4),
-        new().block_restart_interval(128).index_block_restart_interval(16),
+        new()
+            .block_restart_interval(2)
+            .index_block_restart_interval(4),
+        new()
+            .block_restart_interval(128)
+            .index_block_restart_interval(16),
         new().format_version(3).index_block_restart_interval(16),
         new().index_shortening(IndexShortening::None),
         new().index_shortening(IndexShortening::SeparatorsAndSuccessor),
@@ -129,22 +147,49 @@ fn few_entries_and_one_key_over_many_blocks() {
     let sst_dump = tools::find("sst_dump");
     let row = |key: &[u8], value: &[u8]| {
         let (key, value) = (key.to_vec(), value.to_vec());
-        Row { key, sequence: 5, kind: paranoid_memtable::Kind::PUT, value }
+        Row {
+            key,
+            sequence: 5,
+            kind: paranoid_memtable::Kind::PUT,
+            value,
+        }
     };
-    let single = [row(b"", b""), row(b"one", &[7; 100_000]), row(&[b'k'; 70_000], b"v")];
+    let single = [
+        row(b"", b""),
+        row(b"one", &[7; 100_000]),
+        row(&[b'k'; 70_000], b"v"),
+    ];
     for row in single {
         agrees(
-            &Model { rows: vec![row], ranges: vec![] },
+            &Model {
+                rows: vec![row],
+                ranges: vec![],
+            },
             SortedTableOptions::builder(),
             sst_dump.as_deref(),
         );
     }
-    let only_ranges =
-        Model { rows: vec![], ranges: vec![(vec![], b"z".to_vec(), 3), (b"q".into(), b"r".into(), 9)] };
-    agrees(&only_ranges, SortedTableOptions::builder(), sst_dump.as_deref());
+    let only_ranges = Model {
+        rows: vec![],
+        ranges: vec![(vec![], b"z".to_vec(), 3), (b"q".into(), b"r".into(), 9)],
+    };
+    agrees(
+        &only_ranges,
+        SortedTableOptions::builder(),
+        sst_dump.as_deref(),
+    );
     // One key over many blocks: the index must use internal keys.
-    let versions = (1..3_000).map(|sequence| Row { sequence, ..row(b"same", &[1; 30]) }).collect();
-    agrees(&Model::from_rows(versions), SortedTableOptions::builder(), sst_dump.as_deref());
+    let versions = (1..3_000)
+        .map(|sequence| Row {
+            sequence,
+            ..row(b"same", &[1; 30])
+        })
+        .collect();
+    agrees(
+        &Model::from_rows(versions),
+        SortedTableOptions::builder(),
+        sst_dump.as_deref(),
+    );
 }
 
 #[test]
@@ -154,8 +199,14 @@ fn a_million_entries() {
     let sst_dump = tools::find("sst_dump");
     let many = Model::random(&mut Rng::new(seed), amount(1_000_000, 10_000));
     let folder = folder();
-    // Without `sst_dump --command=raw`, which takes longest: range deletions are compared on the smaller files.
-    entries_agree(&many, &file_in(&folder), SortedTableOptions::builder(), sst_dump.as_deref());
+    // Without `sst_dump --command=raw`, which takes longest: range deletions are compared on the
+    // smaller files.
+    entries_agree(
+        &many,
+        &file_in(&folder),
+        SortedTableOptions::builder(),
+        sst_dump.as_deref(),
+    );
 }
 
 /// The compressions that this build has, with the names that `ldb` gives to those that it reads.
@@ -168,7 +219,8 @@ const COMPRESSIONS: &[(Compression, &[&str])] = &[
     (Compression::Zstd, &["zstd"]),
 ];
 
-/// Blocks that compression makes smaller by an eighth or more are compressed, others are not: in one file.
+/// Blocks that compression makes smaller by an eighth or more are compressed, others are not: in
+/// one file.
 #[test]
 fn compressed_blocks_among_others() {
     let seed = seed_or(0x124);
@@ -185,14 +237,19 @@ fn compressed_blocks_among_others() {
         let new = || SortedTableOptions::builder().compression(*compression);
         for version in 2..=6 {
             let options = new().format_version(version);
-            agrees(&model, options, sst_dump.as_deref().filter(|_| version <= 5));
+            agrees(
+                &model,
+                options,
+                sst_dump.as_deref().filter(|_| version <= 5),
+            );
         }
         let folder = folder();
         let path = file_in(&folder);
         let small = model.write(&path, new());
         std::fs::remove_file(&path).unwrap();
         assert!(small.file_size < model.write(&path, SortedTableOptions::builder()).file_size);
-        // Under a checksum that checks nothing: bytes that do not decompress, and sizes that are wrong.
+        // Under a checksum that checks nothing: bytes that do not decompress, and sizes that are
+        // wrong.
         std::fs::remove_file(&path).unwrap();
         model.write(&path, new().checksum(ChecksumKind::None));
         let whole = std::fs::read(&path).unwrap();
@@ -212,22 +269,42 @@ fn compressed_blocks_among_others() {
 #[test]
 fn blocks_that_rocksdb_compressed() {
     let _watchdog = Watchdog::new("rocksdb::blocks_that_rocksdb_compressed", 0);
-    let (Some(ldb), Some(sst_dump)) = (tools::find("ldb"), tools::find("sst_dump")) else { return };
-    let lines: String =
-        (0..900).map(|n| format!("key{n:04} ==> {}\n", format!("{n} ").repeat(n % 40))).collect();
+    let (Some(ldb), Some(sst_dump)) = (tools::find("ldb"), tools::find("sst_dump")) else {
+        return;
+    };
+    let lines: String = (0..900)
+        .map(|n| format!("key{n:04} ==> {}\n", format!("{n} ").repeat(n % 40)))
+        .collect();
     for name in COMPRESSIONS.iter().flat_map(|(_, names)| *names) {
         let folder = folder();
         let database = format!("--db={}", folder.path().display());
         let compression = format!("--compression_type={name}");
-        let arguments =
-            [&database, "--create_if_missing", &compression, "--disable_wal", "--block_size=3000", "load"];
+        let arguments = [
+            &database,
+            "--create_if_missing",
+            &compression,
+            "--disable_wal",
+            "--block_size=3000",
+            "load",
+        ];
         tools::output(&ldb, &arguments, &lines);
-        let files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
-        let path = files.into_iter().find(|path| path.extension().is_some_and(|end| end == "sst")).unwrap();
+        let files = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|file| file.unwrap().path());
+        let path = files
+            .into_iter()
+            .find(|path| path.extension().is_some_and(|end| end == "sst"))
+            .unwrap();
         let table = SortedTable::open(&path).unwrap();
         let report = table.verify().unwrap();
-        let raw: usize = rows_of(&table).iter().map(|row| row.key.len() + row.value.len()).sum();
-        assert!(report.data_size < raw as u64, "{name}: nothing was compressed");
+        let raw: usize = rows_of(&table)
+            .iter()
+            .map(|row| row.key.len() + row.value.len())
+            .sum();
+        assert!(
+            report.data_size < raw as u64,
+            "{name}: nothing was compressed"
+        );
         let rows = rows_of(&table);
         assert!(
             rows.len() == 900 && rows == tools::scan(&sst_dump, &path),

@@ -7,9 +7,14 @@ use paranoid_sst::{BlockKind, SortedTable, SortedTableOptions, SortedTableWriter
 use crate::identity::block;
 use crate::model::{file_in, folder, hex};
 
-const DATA: &str =
-    "0009016101030000000000003101090062000200000000000002090363020100000000000078797a0000000001000000";
-const TRAILERS: [&str; 5] = ["0000000000", "0052a0780b", "003941b919", "0045012cb5", "00dd762e56"];
+const DATA: &str = "0009016101030000000000003101090062000200000000000002090363020100000000000078797a0000000001000000";
+const TRAILERS: [&str; 5] = [
+    "0000000000",
+    "0052a0780b",
+    "003941b919",
+    "0045012cb5",
+    "00dd762e56",
+];
 const FILTER: &str = "0200000000000e000000000000400000000000000000001000000000040000402000030002400000000010000000000000000020800000000000010000004000ff00060000";
 const INDEX: &str = "000361626300300000000001000000";
 const RANGE_DELETIONS: &str = "000901620f09000000000000640000000001000000";
@@ -23,7 +28,10 @@ fn the_bytes_of_a_small_file() {
         let kind = ChecksumKind::try_from(number as u8).unwrap();
         let folder = folder();
         let path = file_in(&folder);
-        let options = SortedTableOptions::builder().checksum(kind).build().unwrap();
+        let options = SortedTableOptions::builder()
+            .checksum(kind)
+            .build()
+            .unwrap();
         let mut writer = SortedTableWriter::create(&path, options).unwrap();
         writer.add(b"a", 3, Kind::PUT, b"1").unwrap();
         writer.add(b"ab", 2, Kind::DELETE, b"").unwrap();
@@ -44,7 +52,13 @@ fn the_bytes_of_a_small_file() {
             let (start, len) = (handle.offset as usize, handle.size as usize);
             assert_eq!(hex(&bytes[start..start + len]), text, "{wanted:?}");
             let stored = &bytes[start..start + len + 5];
-            assert_eq!(BlockChecks::new(kind).verify(stored, handle.offset).unwrap().1, 0);
+            assert_eq!(
+                BlockChecks::new(kind)
+                    .verify(stored, handle.offset)
+                    .unwrap()
+                    .1,
+                0
+            );
         }
         assert_eq!(table.verify().unwrap().entries, 3);
     }
@@ -54,14 +68,23 @@ fn the_bytes_of_a_small_file() {
 fn the_old_filter_of_a_small_file() {
     for version in 2..=4 {
         let folder = folder();
-        let options = SortedTableOptions::builder().format_version(version).build().unwrap();
+        let options = SortedTableOptions::builder()
+            .format_version(version)
+            .build()
+            .unwrap();
         let mut writer = SortedTableWriter::create(file_in(&folder), options).unwrap();
         for (key, sequence) in [(&b"a"[..], 3), (b"ab", 2), (b"abc", 1)] {
             writer.add(key, sequence, Kind::PUT, b"").unwrap();
         }
         writer.finish().unwrap();
-        let (bytes, table) =
-            (std::fs::read(file_in(&folder)).unwrap(), SortedTable::open(file_in(&folder)).unwrap());
-        assert_eq!(hex(block(&bytes, &table, BlockKind::Filter)), OLD_FILTER, "version {version}");
+        let (bytes, table) = (
+            std::fs::read(file_in(&folder)).unwrap(),
+            SortedTable::open(file_in(&folder)).unwrap(),
+        );
+        assert_eq!(
+            hex(block(&bytes, &table, BlockKind::Filter)),
+            OLD_FILTER,
+            "version {version}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Files of others: old versions, compressed ones, other formats, blocks with unknown names, and blocks that no writer
-//! makes.
+//! Files of others: old versions, compressed ones, other formats, blocks with unknown names, and
+//! blocks that no writer makes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +34,14 @@ fn damage<T: std::fmt::Debug>(result: Result<T>) -> (BlockKind, &'static str) {
 }
 
 fn entries(count: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
-    (0..count).map(|n| (internal(format!("key{n:04}").as_bytes(), 9, 1), vec![n as u8; 5])).collect()
+    (0..count)
+        .map(|n| {
+            (
+                internal(format!("key{n:04}").as_bytes(), 9, 1),
+                vec![n as u8; 5],
+            )
+        })
+        .collect()
 }
 
 /// A file of one data block, to which `change` adds what it wants.
@@ -58,7 +65,10 @@ fn property(name: &str, value: &[u8]) -> Result<SortedTable> {
 fn format_version_1_is_read() {
     let table = open(kept("format-version-1")).unwrap();
     assert_eq!(table.footer().format_version(), 1);
-    assert_eq!(table.verify().unwrap().entries, rows_of(&table).len() as u64);
+    assert_eq!(
+        table.verify().unwrap().entries,
+        rows_of(&table).len() as u64
+    );
     for (compression, is_read) in [
         ("snappy", cfg!(feature = "snappy")),
         ("lz4", cfg!(feature = "lz4")),
@@ -93,7 +103,10 @@ fn other_formats_are_refused_by_name_at_open() {
 /// The property says what the blocks are before the first of them is read.
 #[test]
 fn compressions_and_indexes_are_refused_by_name_at_open() {
-    property("compression", b"NoCompression").unwrap().verify().unwrap();
+    property("compression", b"NoCompression")
+        .unwrap()
+        .verify()
+        .unwrap();
     property("compression", b"").unwrap().verify().unwrap();
     property("compression", b";;").unwrap().verify().unwrap();
     for (value, wanted) in [
@@ -137,7 +150,10 @@ fn a_block_of_an_unread_type_is_refused_by_name() {
     file.data(&entries[0].0, b"deflated", 2);
     let table = open(file.finish()).unwrap();
     assert_eq!(refused(table.verify()), "compression Zlib (type 2)");
-    assert_eq!(refused(table.get(b"key0000", 9)), "compression Zlib (type 2)");
+    assert_eq!(
+        refused(table.get(b"key0000", 9)),
+        "compression Zlib (type 2)"
+    );
 }
 
 /// A block of one zstd frame, made by hand: its bytes lie in it as they are.
@@ -173,7 +189,8 @@ fn a_zstd_block_is_one_frame_of_the_stated_size() {
     assert_eq!(damage(with(raw.len(), &two)), wrong);
 }
 
-/// Before version 6 no checksum covers the index's handle, and one flipped bit may name a block of the same size.
+/// Before version 6 no checksum covers the index's handle, and one flipped bit may name a block of
+/// the same size.
 #[test]
 fn an_index_that_is_another_block_shows() {
     for version in 1..=5 {
@@ -182,7 +199,8 @@ fn an_index_that_is_another_block_shows() {
             file.data(&part[1].0, &block(part), 0);
         }
         let data_size = 4 * (block(&entries(2)).len() as u8 + 5);
-        file.properties.insert(b"rocksdb.data.size".to_vec(), vec![data_size | 0x80, 1]);
+        file.properties
+            .insert(b"rocksdb.data.size".to_vec(), vec![data_size | 0x80, 1]);
         file.named(b"filter.of.somebody.else", b"its bytes");
         let whole = file.finish();
         let table = open(whole.clone()).unwrap();
@@ -198,10 +216,15 @@ fn an_index_that_is_another_block_shows() {
         assert_eq!(others.len(), 3 + 8);
         let (footer, at) = (table.footer(), whole.len() - Footer::LEN);
         for other in others {
-            let footer = Footer::new(version, footer.checks(), footer.metaindex(), Some(other)).unwrap();
+            let footer =
+                Footer::new(version, footer.checks(), footer.metaindex(), Some(other)).unwrap();
             let bytes = [&whole[..at], &footer.encode(at as u64).unwrap()].concat();
             let found = open(bytes).and_then(|table| table.get(b"zebra", 9));
-            assert_eq!(damage(found).1, "another block in place of the index", "{other:?}");
+            assert_eq!(
+                damage(found).1,
+                "another block in place of the index",
+                "{other:?}"
+            );
         }
     }
 }
@@ -213,41 +236,69 @@ fn blocks_with_other_names_are_verified() {
     for (name, kind) in [
         (&b"filter.rocksdb.BuiltinBloomFilter"[..], BlockKind::Filter),
         (b"fullfilter.of.somebody.else", BlockKind::Filter),
-        (b"partitionedfilter.rocksdb.BuiltinBloomFilter", BlockKind::Filter),
+        (
+            b"partitionedfilter.rocksdb.BuiltinBloomFilter",
+            BlockKind::Filter,
+        ),
         (b"rocksdb.hashindex.prefixes", BlockKind::Other),
     ] {
         let whole = file(|file| file.named(name, b"its bytes"));
-        let at = whole.windows(9).position(|window| window == b"its bytes").unwrap();
+        let at = whole
+            .windows(9)
+            .position(|window| window == b"its bytes")
+            .unwrap();
         let table = open(whole.clone()).unwrap();
         assert_eq!(table.verify().unwrap().unaccounted_bytes, 0);
-        assert!(table.blocks().any(|(found, handle)| found == kind && handle.offset == at as u64));
+        assert!(
+            table
+                .blocks()
+                .any(|(found, handle)| found == kind && handle.offset == at as u64)
+        );
         for bit in 0..8 * (9 + 5) {
             let mut bytes = whole.clone();
             bytes[at + bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(damage(open(bytes).unwrap().verify()), (kind, "checksum mismatch"));
+            assert_eq!(
+                damage(open(bytes).unwrap().verify()),
+                (kind, "checksum mismatch")
+            );
         }
     }
 }
 
-/// Range deletions are among the entries, or, as RocksDB 5.15 to 5.18 count, only in a number of their own.
+/// Range deletions are among the entries, or, as RocksDB 5.15 to 5.18 count, only in a number of
+/// their own.
 #[test]
 fn counts_in_the_properties_are_those_of_the_file() {
     let verified = |counts: &[(&str, Option<u64>)]| {
         let file = file(|file| {
-            file.named(b"rocksdb.range_del", &block(&[(internal(b"a", 7, 15), b"bc".to_vec())]));
-            let stated = counts.iter().filter_map(|(name, count)| Some((*name, (*count)? as u8)));
-            let stated = stated.map(|(name, count)| (format!("rocksdb.{name}").into_bytes(), vec![count]));
+            file.named(
+                b"rocksdb.range_del",
+                &block(&[(internal(b"a", 7, 15), b"bc".to_vec())]),
+            );
+            let stated = counts
+                .iter()
+                .filter_map(|(name, count)| Some((*name, (*count)? as u8)));
+            let stated =
+                stated.map(|(name, count)| (format!("rocksdb.{name}").into_bytes(), vec![count]));
             file.properties.extend(stated);
         });
         open(file).unwrap().verify()
     };
     for entries in 0..8 {
         for ranges in [None, Some(0), Some(1), Some(2)] {
-            let holds = entries == 5 && matches!(ranges, None | Some(1)) || (entries, ranges) == (4, Some(1));
-            let report = verified(&[("num.entries", Some(entries)), ("num.range-deletions", ranges)]);
+            let holds = entries == 5 && matches!(ranges, None | Some(1))
+                || (entries, ranges) == (4, Some(1));
+            let report = verified(&[
+                ("num.entries", Some(entries)),
+                ("num.range-deletions", ranges),
+            ]);
             match holds {
                 true => assert_eq!(report.unwrap().entries, 4),
-                false => assert_eq!(damage(report).0, BlockKind::Properties, "{entries} {ranges:?}"),
+                false => assert_eq!(
+                    damage(report).0,
+                    BlockKind::Properties,
+                    "{entries} {ranges:?}"
+                ),
             }
         }
     }
@@ -261,12 +312,17 @@ fn counts_in_the_properties_are_those_of_the_file() {
         verified(&[(name, Some(right))]).unwrap();
         for wrong in [right - 1, right + 1] {
             let what = "a count that the file does not hold";
-            assert_eq!(damage(verified(&[(name, Some(wrong))])), (BlockKind::Properties, what), "{name}");
+            assert_eq!(
+                damage(verified(&[(name, Some(wrong))])),
+                (BlockKind::Properties, what),
+                "{name}"
+            );
         }
     }
 }
 
-/// A block is read once, whatever the number of its names: else reading could take the square of the file.
+/// A block is read once, whatever the number of its names: else reading could take the square of
+/// the file.
 #[test]
 fn a_block_has_one_name() {
     let table = open(file(|file| {
@@ -276,7 +332,8 @@ fn a_block_has_one_name() {
     assert_eq!(damage(table.unwrap().verify()).1, "blocks that overlap");
 }
 
-/// Every entry of a file that is to be ingested has the global sequence number: one that has its own is none of them.
+/// Every entry of a file that is to be ingested has the global sequence number: one that has its
+/// own is none of them.
 #[test]
 fn an_ingested_file_with_sequence_numbers_is_refused() {
     let what = "a sequence number in an ingested file";
@@ -286,17 +343,34 @@ fn an_ingested_file_with_sequence_numbers_is_refused() {
     assert_eq!(damage(cursor.first()).1, what);
     assert_eq!(damage(cursor.last()).1, what);
     assert!(cursor.entry().is_none());
-    let keys: Vec<_> = [&b"key"[..], b"k", b"a"].into_iter().map(|key| table.get(key, 3)).collect();
-    assert!(keys.iter().any(|found| matches!(found, Err(Error::Corruption(_)))), "{keys:?}");
+    let keys: Vec<_> = [&b"key"[..], b"k", b"a"]
+        .into_iter()
+        .map(|key| table.get(key, 3))
+        .collect();
+    assert!(
+        keys.iter()
+            .any(|found| matches!(found, Err(Error::Corruption(_)))),
+        "{keys:?}"
+    );
     let ranges = file(|file| {
-        file.properties.insert(b"rocksdb.external_sst_file.version".to_vec(), vec![2, 0, 0, 0]);
-        file.properties.insert(b"rocksdb.external_sst_file.global_seqno".to_vec(), vec![0; 8]);
-        file.named(b"rocksdb.range_del", &block(&[(internal(b"a", 7, 15), b"b".to_vec())]));
+        file.properties.insert(
+            b"rocksdb.external_sst_file.version".to_vec(),
+            vec![2, 0, 0, 0],
+        );
+        file.properties.insert(
+            b"rocksdb.external_sst_file.global_seqno".to_vec(),
+            vec![0; 8],
+        );
+        file.named(
+            b"rocksdb.range_del",
+            &block(&[(internal(b"a", 7, 15), b"b".to_vec())]),
+        );
     });
     assert_eq!(damage(open(ranges)), (BlockKind::RangeDeletions, what));
 }
 
-/// A block whose keys are one long one under one restart would make a walk take the square of its size.
+/// A block whose keys are one long one under one restart would make a walk take the square of its
+/// size.
 #[test]
 fn keys_that_share_without_bound_are_refused() {
     let long = |count: u64| -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -314,13 +388,30 @@ fn keys_that_share_without_bound_are_refused() {
     table.verify().unwrap();
     assert_eq!(rows_of(&table).len(), 100);
     let table = with(&long(5_000));
-    assert_eq!(damage(table.verify()), (BlockKind::Data, "keys that share more than 128 times the block"));
+    assert_eq!(
+        damage(table.verify()),
+        (
+            BlockKind::Data,
+            "keys that share more than 128 times the block"
+        )
+    );
     damage(table.cursor().last());
     // Such a file is not written either.
     for interval in [0, 129] {
         let options = paranoid_sst::SortedTableOptions::builder();
-        assert!(options.clone().block_restart_interval(interval).build().is_err());
-        assert!(options.index_block_restart_interval(interval).build().is_err());
+        assert!(
+            options
+                .clone()
+                .block_restart_interval(interval)
+                .build()
+                .is_err()
+        );
+        assert!(
+            options
+                .index_block_restart_interval(interval)
+                .build()
+                .is_err()
+        );
     }
 }
 
@@ -345,11 +436,22 @@ fn walks_back_over_one_restart_are_those_forth() {
         cursor.prev().unwrap();
     }
     back.reverse();
-    assert_eq!(back, rows.iter().map(|row| (row.key.clone(), row.value.clone())).collect::<Vec<_>>());
+    assert_eq!(
+        back,
+        rows.iter()
+            .map(|row| (row.key.clone(), row.value.clone()))
+            .collect::<Vec<_>>()
+    );
 }
 
 #[test]
 fn short_files_are_called_short() {
-    assert_eq!(damage(open(vec![])), (BlockKind::Footer, "a file of 0 bytes is too short"));
-    assert_eq!(damage(open(vec![0; 52])), (BlockKind::Footer, "a file that is too short for a footer"));
+    assert_eq!(
+        damage(open(vec![])),
+        (BlockKind::Footer, "a file of 0 bytes is too short")
+    );
+    assert_eq!(
+        damage(open(vec![0; 52])),
+        (BlockKind::Footer, "a file that is too short for a footer")
+    );
 }

@@ -24,14 +24,20 @@ fn what_rocksdb_cannot_hold_is_refused_by_name() {
     assert_eq!(largest, (1 << 56) - 1);
     writer.add(b"a\x01", largest, Kind::PUT, b"1").unwrap();
     let text = refusal(writer.add(b"b", largest + 1, Kind::PUT, b""));
-    assert!(text.contains("\"b\" @ 72057594037927936 PUT") && text.contains("56 bits"), "{text}");
+    assert!(
+        text.contains("\"b\" @ 72057594037927936 PUT") && text.contains("56 bits"),
+        "{text}"
+    );
     for kind in [0x80, 0x91, 3, 14, 0xff] {
         let text = refusal(writer.add(b"b", 1, Kind::from_u8(kind), b""));
         assert!(text.contains("no such kind"), "{text}");
     }
     refusal(writer.add(b"b", 1, Kind::RANGE_DELETE, b"c"));
     let text = refusal(writer.add(b"a\x01", largest, Kind::PUT, b"2"));
-    assert!(text.contains("\"a\\x01\"") && text.contains("equal"), "{text}");
+    assert!(
+        text.contains("\"a\\x01\"") && text.contains("equal"),
+        "{text}"
+    );
     refusal(writer.add(b"a", 7, Kind::PUT, b"2"));
     refusal(writer.add_range(b"c", b"c", 1));
     refusal(writer.add_range(b"d", b"c", 1));
@@ -42,18 +48,34 @@ fn what_rocksdb_cannot_hold_is_refused_by_name() {
     // The refused entry changed nothing.
     writer.add(b"a\x01", 4, Kind::MERGE, b"2").unwrap();
     let written = writer.finish().unwrap();
-    assert_eq!((written.entries, written.range_deletions, written.sequences), (2, 1, Some((4, largest))));
-    assert_eq!(written.bounds, Some((b"a\x01".to_vec(), Bound::Excluded(b"d".to_vec()))));
-    assert_eq!(SortedTable::open(&path).unwrap().verify().unwrap().entries, 2);
+    assert_eq!(
+        (written.entries, written.range_deletions, written.sequences),
+        (2, 1, Some((4, largest)))
+    );
+    assert_eq!(
+        written.bounds,
+        Some((b"a\x01".to_vec(), Bound::Excluded(b"d".to_vec())))
+    );
+    assert_eq!(
+        SortedTable::open(&path).unwrap().verify().unwrap().entries,
+        2
+    );
 }
 
 #[test]
 fn options_that_a_format_version_has_not_are_refused() {
-    let bound = |version| SortedTableOptions::builder().format_version(version).context_base(NonZeroU32::MIN);
+    let bound = |version| {
+        SortedTableOptions::builder()
+            .format_version(version)
+            .context_base(NonZeroU32::MIN)
+    };
     for version in 2..=6 {
         match version {
             6 => assert!(bound(version).build().is_ok()),
-            _ => assert!(refusal(bound(version).build()).contains("context base"), "version {version}"),
+            _ => assert!(
+                refusal(bound(version).build()).contains("context base"),
+                "version {version}"
+            ),
         }
     }
 }
@@ -61,9 +83,17 @@ fn options_that_a_format_version_has_not_are_refused() {
 #[test]
 fn limits_are_where_the_writer_refuses() {
     let limits = limits();
-    for len in [limits.entry_len_max - 3, limits.entry_len_max - 2, limits.entry_len_max] {
+    for len in [
+        limits.entry_len_max - 3,
+        limits.entry_len_max - 2,
+        limits.entry_len_max,
+    ] {
         let fits = len + 3 <= limits.entry_len_max;
-        assert_eq!(limits.check(b"key", 1, Kind::PUT, len).is_ok(), fits, "{len}");
+        assert_eq!(
+            limits.check(b"key", 1, Kind::PUT, len).is_ok(),
+            fits,
+            "{len}"
+        );
     }
 }
 
@@ -80,7 +110,8 @@ fn nothing_is_left_behind() {
     let writer = SortedTableWriter::create(&path, SortedTableOptions::default()).unwrap();
     refusal(writer.finish());
     assert_eq!(names(), 0);
-    // A leftover of a killed process does not matter; a file of the final name is never overwritten.
+    // A leftover of a killed process does not matter; a file of the final name is never
+    // overwritten.
     std::fs::write(folder.path().join("000007.sst.0.tmp"), b"left over").unwrap();
     let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default()).unwrap();
     writer.add(b"a", 1, Kind::PUT, b"").unwrap();

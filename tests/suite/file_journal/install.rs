@@ -1,6 +1,7 @@
-//! Crashes of a whole engine: a set over a journal of files, table files and a manifest on a disk that forgets, tears and
-//! reorders what was not synced. Whatever step the machine stops at, around an install above all: what was acknowledged as
-//! synced is read, and what is read is what some prefix of the batches wrote.
+//! Crashes of a whole engine: a set over a journal of files, table files and a manifest on a disk
+//! that forgets, tears and reorders what was not synced. Whatever step the machine stops at, around
+//! an install above all: what was acknowledged as synced is read, and what is read is what some
+//! prefix of the batches wrote.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -55,7 +56,8 @@ pub(super) struct Files {
 /// What was written, by the numbers of the batches: each attempt has one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Written {
-    /// What is read after each batch; also after those that were refused, as long as nothing says that they were not written after all.
+    /// What is read after each batch; also after those that were refused, as long as nothing says
+    /// that they were not written after all.
     states: BTreeMap<u64, State>,
     /// The last batch that reads see, and the last one that was tried.
     visible: u64,
@@ -76,9 +78,13 @@ struct Sync {
 }
 
 impl Written {
-    /// Whether another file than this one can know of a later sync that the first of the lost batches was durable.
+    /// Whether another file than this one can know of a later sync that the first of the lost
+    /// batches was durable.
     pub(super) fn is_known_outside(&self, first_lost: u64, file: &str) -> bool {
-        let known = self.syncs.iter().skip_while(|sync| sync.number < first_lost);
+        let known = self
+            .syncs
+            .iter()
+            .skip_while(|sync| sync.number < first_lost);
         known.skip(1).any(|sync| sync.file != file)
     }
 
@@ -89,8 +95,12 @@ impl Written {
 
     /// Where a file ended when a sync was acknowledged.
     pub(super) fn an_end_of(&self, file: &str, rng: &mut Rng) -> Option<usize> {
-        let ends: Vec<usize> =
-            self.syncs.iter().filter(|sync| sync.file == file).map(|sync| sync.len).collect();
+        let ends: Vec<usize> = self
+            .syncs
+            .iter()
+            .filter(|sync| sync.file == file)
+            .map(|sync| sync.len)
+            .collect();
         (!ends.is_empty()).then(|| *rng.pick(&ends))
     }
 
@@ -119,7 +129,11 @@ fn field(bytes: &mut Vec<u8>, field: &[u8]) {
 fn sealed(fields: &[Vec<u8>]) -> Vec<u8> {
     let mut body = vec![];
     fields.iter().for_each(|it| field(&mut body, it));
-    [&ChecksumKind::Crc32c.checksum(&body).to_le_bytes(), body.as_slice()].concat()
+    [
+        &ChecksumKind::Crc32c.checksum(&body).to_le_bytes(),
+        body.as_slice(),
+    ]
+    .concat()
 }
 
 fn unsealed(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
@@ -138,22 +152,50 @@ fn unsealed(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
 
 fn table_file(history: &History) -> Vec<u8> {
     let point = |((key, Reverse(sequence)), (kind, value)): (&Version, &(Kind, Vec<u8>))| {
-        [key.clone(), sequence.to_be_bytes().to_vec(), format!("{kind:?}").into_bytes(), value.clone()]
+        [
+            key.clone(),
+            sequence.to_be_bytes().to_vec(),
+            format!("{kind:?}").into_bytes(),
+            value.clone(),
+        ]
     };
     let ranges = history.ranges.iter().map(|(start, end, sequence)| {
-        [start.clone(), sequence.to_be_bytes().to_vec(), b"range".to_vec(), end.clone()]
+        [
+            start.clone(),
+            sequence.to_be_bytes().to_vec(),
+            b"range".to_vec(),
+            end.clone(),
+        ]
     });
-    sealed(&history.points.iter().map(point).chain(ranges).flatten().collect::<Vec<_>>())
+    sealed(
+        &history
+            .points
+            .iter()
+            .map(point)
+            .chain(ranges)
+            .flatten()
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// Adds what a table file holds.
 fn add_table(history: &mut History, bytes: &[u8]) -> Option<()> {
-    let kinds = [(format!("{:?}", Kind::PUT), Kind::PUT), (format!("{:?}", Kind::DELETE), Kind::DELETE)];
+    let kinds = [
+        (format!("{:?}", Kind::PUT), Kind::PUT),
+        (format!("{:?}", Kind::DELETE), Kind::DELETE),
+    ];
     for entry in unsealed(bytes)?.chunks(4) {
-        let [key, sequence, kind, value] = entry else { return None };
+        let [key, sequence, kind, value] = entry else {
+            return None;
+        };
         let sequence = u64::from_be_bytes(sequence.as_slice().try_into().ok()?);
         let point = kinds.iter().find(|known| known.0.as_bytes() == kind);
-        history.insert(sequence, point.map_or(Kind::RANGE_DELETE, |known| known.1), key, value);
+        history.insert(
+            sequence,
+            point.map_or(Kind::RANGE_DELETE, |known| known.1),
+            key,
+            value,
+        );
     }
     Some(())
 }
@@ -168,7 +210,12 @@ impl Files {
         self.next_file += 1;
         let file = self.disk.create(&name).map_err(io)?;
         file.append(bytes).map_err(io)?;
-        let is_forgotten = self.forgets == if kind == "table" { Forgets::Tables } else { Forgets::Manifest };
+        let is_forgotten = self.forgets
+            == if kind == "table" {
+                Forgets::Tables
+            } else {
+                Forgets::Manifest
+            };
         if !is_forgotten {
             file.sync().map_err(io)?;
         }
@@ -204,8 +251,12 @@ impl Files {
 impl Engine {
     /// Opens what the disk has.
     pub(super) fn open(disk: &SimDisk, forgets: Forgets) -> Result<Engine, Error> {
-        let table = MemTableOptions::builder().write_buffer_size(16 << 10).build()?;
-        let options = SetOptions::builder().table(table).max_write_buffer_number(u64::MAX);
+        let table = MemTableOptions::builder()
+            .write_buffer_size(16 << 10)
+            .build()?;
+        let options = SetOptions::builder()
+            .table(table)
+            .max_write_buffer_number(u64::MAX);
         let mode = RecoveryMode::TolerateCorruptedTailRecords;
         let (engine, recovery) = Engine::begin(disk, forgets, options, mode)?;
         recovery.replay(|_, batch| engine.set.replay(&batch).map(drop))?;
@@ -220,16 +271,33 @@ impl Engine {
         mode: RecoveryMode,
     ) -> Result<(Engine, JournalRecovery), Error> {
         let names = disk.list().map_err(io)?;
-        let number = |name: &String| name.split('-').next_back().and_then(|it| it.parse::<u64>().ok());
+        let number = |name: &String| {
+            name.split('-')
+                .next_back()
+                .and_then(|it| it.parse::<u64>().ok())
+        };
         let own = |name: &&String| name.starts_with("manifest-") || name.starts_with("table-");
-        let next_file = names.iter().filter(own).filter_map(number).max().unwrap_or(0) + 1;
+        let next_file = names
+            .iter()
+            .filter(own)
+            .filter_map(number)
+            .max()
+            .unwrap_or(0)
+            + 1;
         let (mut last, mut tables) = (0, vec![]);
         let manifests = names.iter().filter(|name| name.starts_with("manifest-"));
         for name in manifests {
-            let Some(fields) = unsealed(&disk.read(name).map_err(io)?) else { continue };
-            let Some((number, files)) = fields.split_first() else { continue };
+            let Some(fields) = unsealed(&disk.read(name).map_err(io)?) else {
+                continue;
+            };
+            let Some((number, files)) = fields.split_first() else {
+                continue;
+            };
             last = number.as_slice().try_into().map_or(0, u64::from_be_bytes);
-            tables = files.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+            tables = files
+                .iter()
+                .map(|name| String::from_utf8_lossy(name).into_owned())
+                .collect();
         }
         let mut base = History::default();
         for name in &tables {
@@ -237,24 +305,45 @@ impl Engine {
             add_table(&mut base, &bytes)
                 .ok_or_else(|| io(std::io::Error::other(format!("{name} is torn"))))?;
         }
-        let mut files = Files { disk: disk.clone(), forgets, tables: tables.clone(), next_file };
-        // Only the system's cache may have the manifest that was read, and the journal forgets what its tables hold.
+        let mut files = Files {
+            disk: disk.clone(),
+            forgets,
+            tables: tables.clone(),
+            next_file,
+        };
+        // Only the system's cache may have the manifest that was read, and the journal forgets what
+        // its tables hold.
         files.write_manifest(last, &tables)?;
         let storage = Arc::new(disk.clone());
         let (journal, recovery) = FileJournal::open_in(storage, last, ChecksumKind::Crc32c, mode)?;
-        let options = options.first_table(journal.next_table()).last_sequence(last);
+        let options = options
+            .first_table(journal.next_table())
+            .last_sequence(last);
         let set = MemTableSet::open(options.journal(Arc::new(journal)).build()?, base)?;
-        Ok((Engine { set, files: Arc::new(Mutex::new(files)), long: 80 }, recovery))
+        Ok((
+            Engine {
+                set,
+                files: Arc::new(Mutex::new(files)),
+                long: 80,
+            },
+            recovery,
+        ))
     }
 
     /// A flush of what is sealed.
     pub(super) fn flush(&self) -> Result<(), Error> {
-        let Some(job) = self.set.begin_flush()? else { return Ok(()) };
+        let Some(job) = self.set.begin_flush()? else {
+            return Ok(());
+        };
         self.files.lock().unwrap().flush(job)
     }
 
     pub(super) fn write(&self, written: &mut Written, rng: &mut Rng) -> Result<(), Error> {
-        let mut state = written.states.get(&written.visible).cloned().unwrap_or_default();
+        let mut state = written
+            .states
+            .get(&written.visible)
+            .cloned()
+            .unwrap_or_default();
         written.tried += 1;
         let number = written.tried;
         let mut batch = WriteBatch::with_protection(8)?;
@@ -295,10 +384,20 @@ impl Engine {
     }
 
     fn sync(&self, number: u64) -> Sync {
-        let newest =
-            self.files.lock().unwrap().disk.files().into_iter().rfind(|(name, _)| name.ends_with(".journal"));
+        let newest = self
+            .files
+            .lock()
+            .unwrap()
+            .disk
+            .files()
+            .into_iter()
+            .rfind(|(name, _)| name.ends_with(".journal"));
         let (file, bytes) = newest.unwrap_or_default();
-        Sync { number, file, len: bytes.len() }
+        Sync {
+            number,
+            file,
+            len: bytes.len(),
+        }
     }
 
     pub(super) fn work(&self, written: &mut Written, rng: &mut Rng) -> Result<(), Error> {
@@ -312,10 +411,15 @@ impl Engine {
     /// What is read.
     fn read(&self) -> (u64, State) {
         let view = self.set.view();
-        let keys = (0..KEYS).map(key).chain((0..LAST).map(last)).chain([NUMBER.to_vec()]);
+        let keys = (0..KEYS)
+            .map(key)
+            .chain((0..LAST).map(last))
+            .chain([NUMBER.to_vec()]);
         let read = keys.filter_map(|key| Some((key.clone(), read_through(&view, &key).value?)));
         let state: State = read.collect();
-        let number = state.get(NUMBER).map_or(0, |it| u64::from_be_bytes(it.as_slice().try_into().unwrap()));
+        let number = state.get(NUMBER).map_or(0, |it| {
+            u64::from_be_bytes(it.as_slice().try_into().unwrap())
+        });
         (number, state)
     }
 
@@ -323,15 +427,24 @@ impl Engine {
     pub(super) fn compare(&self, written: &Written, first: u64) -> Result<u64, String> {
         let (number, state) = self.read();
         if number < first {
-            return Err(format!("batch {first} was acknowledged, and {number} is the last one"));
+            return Err(format!(
+                "batch {first} was acknowledged, and {number} is the last one"
+            ));
         }
         let none = State::new();
         let known = written.states.get(&number).unwrap_or(&none);
         let differs = |key: &&Vec<u8>| known.get(*key) != state.get(*key);
-        let wrong: Vec<_> =
-            known.keys().chain(state.keys()).filter(differs).map(|key| key.escape_ascii()).collect();
+        let wrong: Vec<_> = known
+            .keys()
+            .chain(state.keys())
+            .filter(differs)
+            .map(|key| key.escape_ascii())
+            .collect();
         if let Some(first) = wrong.first() {
-            return Err(format!("after batch {number}: {first} and {} others are wrong", wrong.len() - 1));
+            return Err(format!(
+                "after batch {number}: {first} and {} others are wrong",
+                wrong.len() - 1
+            ));
         }
         Ok(number)
     }
@@ -345,8 +458,8 @@ impl Engine {
         Ok(())
     }
 
-    /// After a call that failed reads see what they saw, with what failed or without. Returns whether the set is read-only; then all
-    /// that is visible is flushed, or not.
+    /// After a call that failed reads see what they saw, with what failed or without. Returns
+    /// whether the set is read-only; then all that is visible is flushed, or not.
     pub(super) fn failed(&self, written: &mut Written, rng: &mut Rng) -> Result<bool, String> {
         written.visible = self.compare(written, written.visible)?;
         let is_over = self.set.read_only().is_some();
@@ -365,7 +478,10 @@ fn crash(seed: u64, forgets: Forgets) -> Result<(), String> {
     let mut disk = SimDisk::new(rng.next_u64(), Plan::default());
     for _ in 0..3 {
         let crash_at = Some(rng.below(160));
-        disk.set_plan(Plan { crash_at, ..Plan::default() });
+        disk.set_plan(Plan {
+            crash_at,
+            ..Plan::default()
+        });
         match Engine::open(&disk, forgets) {
             Err(_) if disk.is_down() => {}
             Err(error) => return Err(format!("open: {error}")),
@@ -415,9 +531,10 @@ fn a_forgotten_sync_before_an_install_is_noticed() {
     }
 }
 
-/// Every call of the storage fails in turn, and what follows is bad as well: the process restarts, the engine writes on, the power is cut at
-/// every later call, and one file is lost or cut. Nothing that was acknowledged is lost, nothing else is read, and what is lost with a
-/// file is refused wherever another file can know of it.
+/// Every call of the storage fails in turn, and what follows is bad as well: the process restarts,
+/// the engine writes on, the power is cut at every later call, and one file is lost or cut. Nothing
+/// that was acknowledged is lost, nothing else is read, and what is lost with a file is refused
+/// wherever another file can know of it.
 ///
 /// ```text
 ///   life 1   opens, works, ends          a few calls, without trouble
@@ -470,14 +587,21 @@ mod faults {
         fn after(&self, end: End, rng: &mut Rng) -> Past {
             let mut written = self.written.clone();
             written.ended(end);
-            Past { disk: self.disk.after(end, rng), written }
+            Past {
+                disk: self.disk.after(end, rng),
+                written,
+            }
         }
 
         /// Opens what there is; `None` if the machine went down meanwhile.
         fn open(&mut self, plan: Plan) -> Result<Option<Engine>, String> {
             let mut opened = Engine::open(&self.disk, Forgets::Nothing);
             // What is in its way passes.
-            while opened.is_err() && plan.fails_within.is_some_and(|within| self.disk.steps() < within.1) {
+            while opened.is_err()
+                && plan
+                    .fails_within
+                    .is_some_and(|within| self.disk.steps() < within.1)
+            {
                 opened = Engine::open(&self.disk, Forgets::Nothing);
             }
             if opened.is_err() && plan.fails_within.is_some() && !self.disk.is_down() {
@@ -494,25 +618,35 @@ mod faults {
         /// Opens and works until the plan ends that; returns whether it was opened.
         fn live(&mut self, plan: Plan, rng: &mut Rng) -> Result<bool, String> {
             self.disk.set_plan(plan);
-            let Some(mut engine) = self.open(plan)? else { return Ok(false) };
+            let Some(mut engine) = self.open(plan)? else {
+                return Ok(false);
+            };
             for _ in 0..CALLS {
                 let done = engine.work(&mut self.written, rng);
                 if self.disk.is_down() {
                     break;
                 }
                 match done {
-                    Err(error) if plan.fails_within.is_none() => return Err(format!("work: {error}")),
+                    Err(error) if plan.fails_within.is_none() => {
+                        return Err(format!("work: {error}"));
+                    }
                     Err(_) if engine.failed(&mut self.written, rng)? => {
                         drop(engine);
-                        let Some(anew) = self.open(plan)? else { return Ok(true) };
+                        let Some(anew) = self.open(plan)? else {
+                            return Ok(true);
+                        };
                         engine = anew;
                     }
                     _ => {}
                 }
             }
-            // Once nothing is in its way any more, a set takes what it is given, or says that it does not.
-            let is_over = plan.fails_within.is_some_and(|(_, to)| self.disk.steps() >= to);
-            let is_stuck = |set: &MemTableSet<_>| set.switch().is_err() && set.read_only().is_none();
+            // Once nothing is in its way any more, a set takes what it is given, or says that it
+            // does not.
+            let is_over = plan
+                .fails_within
+                .is_some_and(|(_, to)| self.disk.steps() >= to);
+            let is_stuck =
+                |set: &MemTableSet<_>| set.switch().is_err() && set.read_only().is_none();
             if is_over && is_stuck(&engine.set) && !self.disk.is_down() {
                 return Err("the set refuses and is not read-only".into());
             }
@@ -521,8 +655,8 @@ mod faults {
 
         /// Opens and compares.
         fn check(&self) -> Result<(), String> {
-            let engine =
-                Engine::open(&self.disk, Forgets::Nothing).map_err(|error| format!("at last: {error}"))?;
+            let engine = Engine::open(&self.disk, Forgets::Nothing)
+                .map_err(|error| format!("at last: {error}"))?;
             engine.opened(&mut self.written.clone())
         }
 
@@ -534,7 +668,8 @@ mod faults {
             counts: &mut Counts,
         ) -> Result<(), String> {
             let mut files = self.disk.files();
-            let own = |name: &&String| !name.starts_with("manifest-") && !name.starts_with("table-");
+            let own =
+                |name: &&String| !name.starts_with("manifest-") && !name.starts_with("table-");
             let names: Vec<String> = files.keys().filter(own).cloned().collect();
             if names.is_empty() {
                 return Ok(());
@@ -547,7 +682,9 @@ mod faults {
                 counts.refused += 1;
                 return Ok(());
             };
-            let last = engine.compare(&self.written, 0).map_err(|error| format!("{text}: {error}"))?;
+            let last = engine
+                .compare(&self.written, 0)
+                .map_err(|error| format!("{text}: {error}"))?;
             if last < self.written.synced() {
                 if noted == Noted::Everything || self.written.is_known_outside(last + 1, name) {
                     return Err(format!(
@@ -562,7 +699,12 @@ mod faults {
     }
 
     /// Removes a file or its end, and says so.
-    fn lose(files: &mut BTreeMap<String, Vec<u8>>, name: &str, written: &Written, rng: &mut Rng) -> String {
+    fn lose(
+        files: &mut BTreeMap<String, Vec<u8>>,
+        name: &str,
+        written: &Written,
+        rng: &mut Rng,
+    ) -> String {
         let bytes = files.get_mut(name).expect("a file that there is");
         if bytes.is_empty() || rng.one_in(2) {
             files.remove(name);
@@ -578,38 +720,66 @@ mod faults {
         text
     }
 
-    /// The cases of one script from these calls on, until there are `wanted`. One in so many is run, but for the first.
-    fn sweep(seed: u64, one_in: u64, wanted: u64, counts: &mut Counts) -> Result<(), (u64, String)> {
+    /// The cases of one script from these calls on, until there are `wanted`. One in so many is
+    /// run, but for the first.
+    fn sweep(
+        seed: u64,
+        one_in: u64,
+        wanted: u64,
+        counts: &mut Counts,
+    ) -> Result<(), (u64, String)> {
         let (script, mask) = (seed >> (2 * BITS), (1 << BITS) - 1);
         let (first_f, first_c) = ((seed >> BITS) & mask, seed & mask);
         let mut rng = Rng::new(scramble(script));
-        let mut first =
-            Past { disk: SimDisk::new(rng.next_u64(), Plan::default()), written: Written::default() };
-        first.live(Plan::default(), &mut rng).map_err(|text| (seed, text))?;
+        let mut first = Past {
+            disk: SimDisk::new(rng.next_u64(), Plan::default()),
+            written: Written::default(),
+        };
+        first
+            .live(Plan::default(), &mut rng)
+            .map_err(|text| (seed, text))?;
         for f in first_f..=mask {
             let seed_of = |c: u64| script << (2 * BITS) | f << BITS | c;
             let mut rng = Rng::new(scramble(seed_of(mask)));
             let mut second = first.after(*rng.pick(&[End::Process, End::Power]), &mut rng);
-            let plan = Plan { fails_within: Some((f, f + *rng.pick(&[1, 1, 2, 5]))), ..Plan::default() };
-            second.live(plan, &mut rng).map_err(|text| (seed_of(0), text))?;
+            let plan = Plan {
+                fails_within: Some((f, f + *rng.pick(&[1, 1, 2, 5]))),
+                ..Plan::default()
+            };
+            second
+                .live(plan, &mut rng)
+                .map_err(|text| (seed_of(0), text))?;
             let is_over = second.disk.steps() <= f;
-            let second = second.after(*rng.pick(&[End::Process, End::Process, End::Power]), &mut rng);
+            let second = second.after(
+                *rng.pick(&[End::Process, End::Process, End::Power]),
+                &mut rng,
+            );
             for c in if f == first_f { first_c } else { 0 }..mask {
                 let mut rng = Rng::new(scramble(seed_of(c)));
                 if !rng.one_in(one_in) && (f, c) != (first_f, first_c) {
                     continue;
                 }
                 let mut third = second.after(End::Process, &mut rng);
-                let plan = Plan { crash_at: Some(c), ..Plan::default() };
+                let plan = Plan {
+                    crash_at: Some(c),
+                    ..Plan::default()
+                };
                 let failed = |text| (seed_of(c), text);
                 let was_opened = third.live(plan, &mut rng).map_err(failed)?;
-                let (end, was_down) =
-                    (*rng.pick(&[End::Process, End::Power, End::Power, End::Power]), third.disk.is_down());
-                let noted = if was_opened && end == End::Process { Noted::Everything } else { Noted::Synced };
+                let (end, was_down) = (
+                    *rng.pick(&[End::Process, End::Power, End::Power, End::Power]),
+                    third.disk.is_down(),
+                );
+                let noted = if was_opened && end == End::Process {
+                    Noted::Everything
+                } else {
+                    Noted::Synced
+                };
                 let last = third.after(end, &mut rng);
                 counts.cases += 1;
                 last.check().map_err(failed)?;
-                last.check_without_a_file(noted, &mut rng, counts).map_err(failed)?;
+                last.check_without_a_file(noted, &mut rng, counts)
+                    .map_err(failed)?;
                 if counts.cases >= wanted {
                     return Ok(());
                 }
@@ -626,8 +796,7 @@ mod faults {
 
     #[test]
     fn every_call_fails_and_nothing_that_was_acknowledged_is_lost() {
-        let test =
-            "file_journal::install::faults::every_call_fails_and_nothing_that_was_acknowledged_is_lost";
+        let test = "file_journal::install::faults::every_call_fails_and_nothing_that_was_acknowledged_is_lost";
         let mut seed = seed_or(0x5eed << (2 * BITS));
         let wanted = amount(20_000, 150);
         let mut counts = Counts::default();
@@ -638,32 +807,42 @@ mod faults {
             }
             seed = ((seed >> (2 * BITS)) + 1) << (2 * BITS);
         }
-        let Counts { cases, refused, hidden } = counts;
+        let Counts {
+            cases,
+            refused,
+            hidden,
+        } = counts;
         println!(
             "{cases} cases: 0 lost, 0 invented; without a file {refused} refused, {hidden} that no disk can show"
         );
     }
 }
 
-/// A shortage for a moment: the process has no file descriptor left, or the disk no room. What fails changes nothing, and afterwards
-/// the journal goes on.
+/// A shortage for a moment: the process has no file descriptor left, or the disk no room. What
+/// fails changes nothing, and afterwards the journal goes on.
 mod shortage {
     use std::sync::Arc;
 
     use paranoid_memtable::{ChecksumKind, Error};
-    use paranoid_set::{FileJournal, FindingReason, Journal, MemTableSet, RecoveryMode, SetOptions, Storage};
+    use paranoid_set::{
+        FileJournal, FindingReason, Journal, MemTableSet, RecoveryMode, SetOptions, Storage,
+    };
 
     use super::super::{Files, batch, disk_of, empty_disk, read};
     use super::{Engine, Forgets, Written};
     use crate::support::rng::{Rng, Watchdog, amount, replay_line, seed_or};
     use crate::support::sets::{End, Plan, SECTOR, SimDisk};
 
-    /// An engine opens and works, while each call that opens or creates something fails in this interval. Nothing stops: the opening is
-    /// tried again, each later call is refused at most, and the same set takes writes afterwards. Returns how many calls were refused.
+    /// An engine opens and works, while each call that opens or creates something fails in this
+    /// interval. Nothing stops: the opening is tried again, each later call is refused at most, and
+    /// the same set takes writes afterwards. Returns how many calls were refused.
     fn work_without_descriptors(seed: u64, within: (u64, u64)) -> Result<u64, String> {
         let mut rng = Rng::new(seed);
         let disk = SimDisk::new(rng.next_u64(), Plan::default());
-        disk.set_plan(Plan { without_descriptors: Some(within), ..Plan::default() });
+        disk.set_plan(Plan {
+            without_descriptors: Some(within),
+            ..Plan::default()
+        });
         let (mut written, mut refused) = (Written::default(), 0);
         let engine = loop {
             let begun = disk.steps();
@@ -683,71 +862,108 @@ mod shortage {
             }
         }
         for _ in 0..12 {
-            engine.work(&mut written, &mut rng).map_err(|error| format!("afterwards: {error}"))?;
+            engine
+                .work(&mut written, &mut rng)
+                .map_err(|error| format!("afterwards: {error}"))?;
         }
         drop(engine);
         written.ended(End::Power);
         let disk = disk.after(End::Power, &mut rng);
-        let engine = Engine::open(&disk, Forgets::Nothing).map_err(|error| format!("at last: {error}"))?;
+        let engine =
+            Engine::open(&disk, Forgets::Nothing).map_err(|error| format!("at last: {error}"))?;
         engine.opened(&mut written)?;
         Ok(refused)
     }
 
     #[test]
     fn a_set_without_file_descriptors_for_a_moment_goes_on() {
-        let test = "file_journal::install::shortage::a_set_without_file_descriptors_for_a_moment_goes_on";
+        let test =
+            "file_journal::install::shortage::a_set_without_file_descriptors_for_a_moment_goes_on";
         let seed = seed_or(0xfd);
         let _watchdog = Watchdog::new(test, seed);
         let (runs, mut refused) = (amount(18_000, 450), 0);
         // Each call in turn, and then under another seed.
         for run in 0..runs {
-            let (seed, from, calls) =
-                (seed.wrapping_add(run / 450), run / 3 % 150, [1, 3, 40][run as usize % 3]);
+            let (seed, from, calls) = (
+                seed.wrapping_add(run / 450),
+                run / 3 % 150,
+                [1, 3, 40][run as usize % 3],
+            );
             let worked = work_without_descriptors(seed, (from, from + calls));
             refused += worked.unwrap_or_else(|text| {
-                panic!("calls {from} to {}: {text}\nreplay: {}", from + calls - 1, replay_line(test, seed))
+                panic!(
+                    "calls {from} to {}: {text}\nreplay: {}",
+                    from + calls - 1,
+                    replay_line(test, seed)
+                )
             });
         }
         println!("{refused} calls were refused");
         assert!(refused > runs, "{refused} in {runs} runs");
     }
 
-    /// Each call of a switch fails once: afterwards the set begins its table, or it is read-only and says so.
+    /// Each call of a switch fails once: afterwards the set begins its table, or it is read-only
+    /// and says so.
     #[test]
     fn a_switch_that_failed_is_tried_again_or_ends_the_set() {
         let (mut tried_again, mut ended) = (0, 0);
         for call in 0..8 {
             let disk = empty_disk();
             let (journal, ..) = read(&disk, 0, RecoveryMode::default()).unwrap();
-            let options = SetOptions::builder().journal(Arc::new(journal)).build().unwrap();
+            let options = SetOptions::builder()
+                .journal(Arc::new(journal))
+                .build()
+                .unwrap();
             let set = MemTableSet::open(options, ()).unwrap();
             set.put("k", "v").unwrap();
             let from = disk.steps() + call;
-            disk.set_plan(Plan { fails_within: Some((from, from + 1)), ..Plan::default() });
+            disk.set_plan(Plan {
+                fails_within: Some((from, from + 1)),
+                ..Plan::default()
+            });
             let failed = set.switch().is_err();
             disk.set_plan(Plan::default());
             let again = set.switch();
-            assert!(again.is_ok() || set.read_only().is_some(), "call {call}: {again:?}");
+            assert!(
+                again.is_ok() || set.read_only().is_some(),
+                "call {call}: {again:?}"
+            );
             tried_again += u64::from(failed && set.read_only().is_none());
             ended += u64::from(set.read_only().is_some());
         }
         assert!(tried_again > 0 && ended > 0, "{tried_again} {ended}");
     }
 
-    /// A sync needs no file descriptor, neither for new names nor for the notes, and what it answers is so.
+    /// A sync needs no file descriptor, neither for new names nor for the notes, and what it
+    /// answers is so.
     #[test]
     fn a_sync_opens_nothing() {
         let disk = empty_disk();
         let (journal, ..) = read(&disk, 0, RecoveryMode::default()).unwrap();
         for table in 1..=3 {
             journal.switch(table).unwrap();
-            disk.set_plan(Plan { without_descriptors: Some((0, u64::MAX)), ..Plan::default() });
+            disk.set_plan(Plan {
+                without_descriptors: Some((0, u64::MAX)),
+                ..Plan::default()
+            });
             for sequence in 3 * table - 2..=3 * table {
                 journal.append(&batch(sequence, b"value")).unwrap();
                 journal.sync().unwrap();
             }
-            assert!(matches!(journal.switch(table + 1), Err(Error::Io { operation: "create", .. })));
-            assert!(matches!(journal.obsolete_before(table), Err(Error::Io { operation: "list", .. })));
+            assert!(matches!(
+                journal.switch(table + 1),
+                Err(Error::Io {
+                    operation: "create",
+                    ..
+                })
+            ));
+            assert!(matches!(
+                journal.obsolete_before(table),
+                Err(Error::Io {
+                    operation: "list",
+                    ..
+                })
+            ));
             disk.set_plan(Plan::default());
         }
         journal.append(&batch(10, b"value")).unwrap();
@@ -756,15 +972,22 @@ mod shortage {
             let after = disk.after(End::Power, &mut Rng::new(seed));
             let mut found = read(&after, 0, RecoveryMode::default()).unwrap().2;
             found.truncate(9);
-            assert!(found.iter().map(|batch| batch.0).eq(1..=9), "power cut {seed}: {found:?}");
+            assert!(
+                found.iter().map(|batch| batch.0).eq(1..=9),
+                "power cut {seed}: {found:?}"
+            );
             // The notes went on in the old file: a loss is noticed.
             let mut files = after.files();
             files.retain(|name, _| !name.starts_with("000003"));
-            assert!(read(&disk_of(&files), 0, RecoveryMode::default()).is_err(), "power cut {seed}");
+            assert!(
+                read(&disk_of(&files), 0, RecoveryMode::default()).is_err(),
+                "power cut {seed}"
+            );
         }
     }
 
-    /// The files of a journal that took a few hundred batches and ended badly: some of them durable, some torn, some damaged.
+    /// The files of a journal that took a few hundred batches and ended badly: some of them
+    /// durable, some torn, some damaged.
     fn ended_badly(rng: &mut Rng) -> Files {
         let disk = SimDisk::new(rng.next_u64(), Plan::default());
         let (journal, ..) = read(&disk, 0, RecoveryMode::default()).unwrap();
@@ -781,7 +1004,9 @@ mod shortage {
             }
         }
         drop(journal);
-        let mut files = disk.after(*rng.pick(&[End::Process, End::Power]), rng).files();
+        let mut files = disk
+            .after(*rng.pick(&[End::Process, End::Power]), rng)
+            .files();
         let names: Vec<String> = files.keys().cloned().collect();
         let bytes = files.get_mut(rng.pick(&names)).unwrap();
         match rng.below(4) {
@@ -798,12 +1023,18 @@ mod shortage {
 
     /// All files but the notes: batches, and what was set aside, for whatever reason.
     fn without_notes(disk: &SimDisk) -> Files {
-        let files = disk.files().into_iter().filter(|(name, _)| name != "journal.synced");
-        files.map(|(name, bytes)| (name.replace(".damaged", ".cut"), bytes)).collect()
+        let files = disk
+            .files()
+            .into_iter()
+            .filter(|(name, _)| name != "journal.synced");
+        files
+            .map(|(name, bytes)| (name.replace(".damaged", ".cut"), bytes))
+            .collect()
     }
 
-    /// The disk is full from each call of an opening on, in each mode: an opening that fails leaves no more bytes and no more names, and
-    /// one that has room finds what the first one would have found.
+    /// The disk is full from each call of an opening on, in each mode: an opening that fails leaves
+    /// no more bytes and no more names, and one that has room finds what the first one would have
+    /// found.
     #[test]
     fn an_opening_without_room_leaves_nothing() {
         let test = "file_journal::install::shortage::an_opening_without_room_leaves_nothing";
@@ -824,23 +1055,48 @@ mod shortage {
             let files = ended_badly(&mut rng);
             for mode in modes {
                 let whole_disk = disk_of(&files);
-                let Ok((_, whole, wanted)) = read(&whole_disk, 0, mode) else { continue };
-                cut += u64::from(whole.findings.iter().any(|it| it.reason == FindingReason::TornTail));
+                let Ok((_, whole, wanted)) = read(&whole_disk, 0, mode) else {
+                    continue;
+                };
+                cut += u64::from(
+                    whole
+                        .findings
+                        .iter()
+                        .any(|it| it.reason == FindingReason::TornTail),
+                );
                 for call in 0..100 {
                     let text = format!("{mode:?}, call {call}\n{text}");
                     let disk = disk_of(&files);
-                    disk.set_plan(Plan { full_from: Some(call), ..Plan::default() });
+                    disk.set_plan(Plan {
+                        full_from: Some(call),
+                        ..Plan::default()
+                    });
                     let before = disk.used();
-                    let Err(error) = read(&disk, 0, mode) else { break };
+                    let Err(error) = read(&disk, 0, mode) else {
+                        break;
+                    };
                     assert!(matches!(error, Error::Io { .. }), "{error}, {text}");
                     failed += 1;
                     let left = disk.files();
-                    assert!(!left.keys().any(|name| name.ends_with(".copy")), "{:?}, {text}", left.keys());
-                    assert!(disk.used() <= before, "{} bytes, {before} before, {text}", disk.used());
+                    assert!(
+                        !left.keys().any(|name| name.ends_with(".copy")),
+                        "{:?}, {text}",
+                        left.keys()
+                    );
+                    assert!(
+                        disk.used() <= before,
+                        "{} bytes, {before} before, {text}",
+                        disk.used()
+                    );
                     disk.set_plan(Plan::default());
                     let found = read(&disk, 0, mode).map(|(.., found)| found);
-                    assert!(found.as_ref().is_ok_and(|found| *found == wanted), "{:?}, {text}", found.err());
-                    // A salvage leaves damaged files as they are, and the next one may know less of them.
+                    assert!(
+                        found.as_ref().is_ok_and(|found| *found == wanted),
+                        "{:?}, {text}",
+                        found.err()
+                    );
+                    // A salvage leaves damaged files as they are, and the next one may know less of
+                    // them.
                     let is_same = without_notes(&disk) == without_notes(&whole_disk);
                     assert!(is_same || mode == RecoveryMode::SkipAnyCorrupted, "{text}");
                 }
@@ -850,7 +1106,8 @@ mod shortage {
         assert!(cut > openings / 300, "{cut} openings of torn tails");
     }
 
-    /// What an opening began, whose process ended, takes the room that is left: the next opening removes it before it needs room.
+    /// What an opening began, whose process ended, takes the room that is left: the next opening
+    /// removes it before it needs room.
     #[test]
     fn what_an_opening_began_makes_room_for_the_next_one() {
         let disk = empty_disk();
@@ -862,18 +1119,32 @@ mod shortage {
         // A copy of the file fits, and not a byte more.
         let capacity: usize =
             files.values().map(Vec::len).sum::<usize>() + files["000001.journal"].len() + 100;
-        for name in ["000001.journal.copy", "000001.journal.cut.copy", "journal.synced.copy"] {
+        for name in [
+            "000001.journal.copy",
+            "000001.journal.cut.copy",
+            "journal.synced.copy",
+        ] {
             files.insert(name.into(), vec![1; 80_000]);
         }
         let disk = disk_of(&files);
-        disk.set_plan(Plan { capacity: Some(capacity), ..Plan::default() });
+        disk.set_plan(Plan {
+            capacity: Some(capacity),
+            ..Plan::default()
+        });
         let storage = Arc::new(disk.clone());
         let opened = FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, RecoveryMode::default());
-        assert_eq!(opened.unwrap().1.replay(|_, _| Ok(())).unwrap().batches, 200);
-        assert_eq!(disk.files().keys().collect::<Vec<_>>(), ["000001.journal", "journal.synced"]);
+        assert_eq!(
+            opened.unwrap().1.replay(|_, _| Ok(())).unwrap().batches,
+            200
+        );
+        assert_eq!(
+            disk.files().keys().collect::<Vec<_>>(),
+            ["000001.journal", "journal.synced"]
+        );
     }
 
-    /// A journal of 200 KB on a disk with room for another 100: opening it takes no room, however often that is tried.
+    /// A journal of 200 KB on a disk with room for another 100: opening it takes no room, however
+    /// often that is tried.
     #[test]
     fn openings_without_room_take_none() {
         let disk = empty_disk();
@@ -883,12 +1154,21 @@ mod shortage {
         drop(journal);
         let disk = disk_of(&disk.files());
         let (names, used) = (disk.list().unwrap(), disk.used());
-        disk.set_plan(Plan { capacity: Some(used + 100_000), ..Plan::default() });
+        disk.set_plan(Plan {
+            capacity: Some(used + 100_000),
+            ..Plan::default()
+        });
         for _ in 0..3 {
-            assert!(matches!(read(&disk, 0, RecoveryMode::default()), Err(Error::Io { .. })));
+            assert!(matches!(
+                read(&disk, 0, RecoveryMode::default()),
+                Err(Error::Io { .. })
+            ));
             assert_eq!((disk.list().unwrap(), disk.used()), (names.clone(), used));
         }
         disk.set_plan(Plan::default());
-        assert_eq!(read(&disk, 0, RecoveryMode::default()).unwrap().2.len(), 200);
+        assert_eq!(
+            read(&disk, 0, RecoveryMode::default()).unwrap().2.len(),
+            200
+        );
     }
 }

@@ -1,13 +1,13 @@
-//! What a journal says about what is lost: syncs that failed, files that are gone or shorter, damage of what was durable, and
-//! what each mode of recovery makes of it.
+//! What a journal says about what is lost: syncs that failed, files that are gone or shorter,
+//! damage of what was durable, and what each mode of recovery makes of it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
 use paranoid_memtable::{ChecksumKind, Error, WriteBatch};
 use paranoid_set::{
-    Durability, FileJournal, FindingReason, Journal, MemTableSet, RecoveryMode, SetOptions, Storage,
-    StorageFile,
+    Durability, FileJournal, FindingReason, Journal, MemTableSet, RecoveryMode, SetOptions,
+    Storage, StorageFile,
 };
 
 use super::{Files, Logged, Syncs, batch, disk_of, empty_disk, journals, log, read, two_files};
@@ -46,8 +46,8 @@ fn four_batches() -> Files {
     disk.files()
 }
 
-/// A sync fails, the process restarts and reads what the sync did not write from the system's cache: what is acknowledged
-/// then is there after a power cut, with all before it.
+/// A sync fails, the process restarts and reads what the sync did not write from the system's
+/// cache: what is acknowledged then is there after a power cut, with all before it.
 #[test]
 fn what_a_failed_sync_left_is_written_anew_by_the_next_process() {
     let test = "file_journal::loss::what_a_failed_sync_left_is_written_anew_by_the_next_process";
@@ -71,12 +71,16 @@ fn what_a_failed_sync_left_is_written_anew_by_the_next_process() {
         append(&journal, 4..=4);
         journal.sync().unwrap();
         let crashed = disk.after(End::Power, &mut rng);
-        assert_eq!(numbers(&read(&crashed, 0, DEFAULT).unwrap().2), [1, 2, 3, 4], "seed {seed:#x}");
+        assert_eq!(
+            numbers(&read(&crashed, 0, DEFAULT).unwrap().2),
+            [1, 2, 3, 4],
+            "seed {seed:#x}"
+        );
     }
 }
 
-/// A write fails once all of it may be on the disk, and the process ends. What the next process finds of it stays, and is not mixed
-/// with what that writes: after a power cut there is a prefix.
+/// A write fails once all of it may be on the disk, and the process ends. What the next process
+/// finds of it stays, and is not mixed with what that writes: after a power cut there is a prefix.
 #[test]
 fn a_failed_write_is_there_or_not_after_a_restart() {
     let _watchdog = Watchdog::new("a_failed_write_is_there_or_not_after_a_restart", 0);
@@ -90,39 +94,60 @@ fn a_failed_write_is_there_or_not_after_a_restart() {
         journal.sync().unwrap();
         // The first part is written, the second one is not.
         let second = disk.steps() + 1;
-        disk.set_plan(Plan { fails_within: Some((second, second + 1)), ..Plan::default() });
+        disk.set_plan(Plan {
+            fails_within: Some((second, second + 1)),
+            ..Plan::default()
+        });
         log(&journal, &batch(2, b"green")).unwrap_err();
         std::mem::forget(journal);
         let disk = disk.after(End::Process, &mut rng);
         let (journal, _, mut found) = read(&disk, 0, DEFAULT).unwrap();
         let written = [(1, batch(1, b"red")), (2, batch(2, b"green"))];
-        assert!(found == written[..1] || found == written, "seed {seed}: {found:?}");
+        assert!(
+            found == written[..1] || found == written,
+            "seed {seed}: {found:?}"
+        );
         whole += found.len() as u64 - 1;
         let certain = found.len();
         let next = certain as u64 + 1;
         found.push((next, batch(next, b"blue")));
         journal.switch(2).unwrap();
         log(&journal, &found[certain].1).unwrap();
-        let after = read(&disk.after(End::Power, &mut rng), 0, DEFAULT).unwrap().2;
-        assert!(after == found[..certain] || after == found, "seed {seed}: {after:?}");
+        let after = read(&disk.after(End::Power, &mut rng), 0, DEFAULT)
+            .unwrap()
+            .2;
+        assert!(
+            after == found[..certain] || after == found,
+            "seed {seed}: {after:?}"
+        );
         there += (after.len() - certain) as u64;
     }
-    assert!(whole > 0 && there > disks / 20 && there < disks, "{whole} and {there} times of {disks}");
+    assert!(
+        whole > 0 && there > disks / 20 && there < disks,
+        "{whole} and {there} times of {disks}"
+    );
 }
 
 /// Ends an opening of these files by a power cut, again and again: the next one finds the same.
 fn end_openings(files: &Files, wanted: &[u64]) {
     for case in 0..amount(2000, 400) {
         let disk = disk_of(files);
-        disk.set_plan(Plan { crash_at: Some(case % 40), ..Plan::default() });
+        disk.set_plan(Plan {
+            crash_at: Some(case % 40),
+            ..Plan::default()
+        });
         let _ = read(&disk, 0, DEFAULT);
         let after = disk.after(End::Power, &mut Rng::new(case));
         let found = read(&after, 0, DEFAULT).map(|(.., found)| numbers(&found));
-        assert!(matches!(&found, Ok(found) if found == wanted), "case {case}: {found:?}");
+        assert!(
+            matches!(&found, Ok(found) if found == wanted),
+            "case {case}: {found:?}"
+        );
     }
 }
 
-/// An opening removes files without batches and cuts off a torn one after them: whichever names are gone, none is missed.
+/// An opening removes files without batches and cuts off a torn one after them: whichever names are
+/// gone, none is missed.
 #[test]
 fn an_opening_that_a_power_cut_ends_misses_no_file() {
     let _watchdog = Watchdog::new("an_opening_that_a_power_cut_ends_misses_no_file", 0);
@@ -140,11 +165,13 @@ fn an_opening_that_a_power_cut_ends_misses_no_file() {
     end_openings(&files, &[1]);
 }
 
-/// The process ends at any step of an opening. What was durable before is known to be so: the file is refused without its end.
+/// The process ends at any step of an opening. What was durable before is known to be so: the file
+/// is refused without its end.
 #[test]
 fn an_opening_that_its_process_ends_keeps_what_is_known() {
     let _watchdog = Watchdog::new("an_opening_that_its_process_ends_keeps_what_is_known", 0);
-    // What follows the synced batches: nothing, a file without batches that is synced, or one that is not, or a torn batch.
+    // What follows the synced batches: nothing, a file without batches that is synced, or one that
+    // is not, or a torn batch.
     for follows in 0..4 {
         let disk = empty_disk();
         let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
@@ -167,7 +194,10 @@ fn an_opening_that_its_process_ends_keeps_what_is_known() {
         }
         for crash_at in 0..100 {
             let disk = disk_of(&files);
-            disk.set_plan(Plan { crash_at: Some(crash_at), ..Plan::default() });
+            disk.set_plan(Plan {
+                crash_at: Some(crash_at),
+                ..Plan::default()
+            });
             let ended = read(&disk, 0, DEFAULT).is_err();
             for left in [SECTOR, len - 1] {
                 let mut files = disk.files();
@@ -183,8 +213,8 @@ fn an_opening_that_its_process_ends_keeps_what_is_known() {
     }
 }
 
-/// A sync of a set fails, and the set is opened anew: after a power cut the batches are there up to some point, and all that were
-/// acknowledged.
+/// A sync of a set fails, and the set is opened anew: after a power cut the batches are there up to
+/// some point, and all that were acknowledged.
 #[test]
 fn a_set_that_is_opened_anew_keeps_a_prefix() {
     let test = "file_journal::loss::a_set_that_is_opened_anew_keeps_a_prefix";
@@ -195,8 +225,11 @@ fn a_set_that_is_opened_anew_keeps_a_prefix() {
         let disk = SimDisk::new(rng.next_u64(), Plan::default());
         let open = || {
             let storage = Arc::new(disk.clone());
-            let (journal, recovery) = FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, DEFAULT)?;
-            let options = SetOptions::builder().first_table(journal.next_table()).journal(Arc::new(journal));
+            let (journal, recovery) =
+                FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, DEFAULT)?;
+            let options = SetOptions::builder()
+                .first_table(journal.next_table())
+                .journal(Arc::new(journal));
             let set = MemTableSet::open(options.build()?, ())?;
             recovery.replay(|_, batch| set.replay(&batch).map(drop))?;
             Ok::<_, Error>(set)
@@ -212,8 +245,14 @@ fn a_set_that_is_opened_anew_keeps_a_prefix() {
         write(&set, 2, Durability::Buffered).unwrap();
         // An append takes two steps.
         let fails_within = Some((disk.steps() + 2, u64::MAX));
-        disk.set_plan(Plan { fails_within, ..Plan::default() });
-        assert!(matches!(write(&set, 3, Durability::Synced), Err(Error::ReadOnly { .. })));
+        disk.set_plan(Plan {
+            fails_within,
+            ..Plan::default()
+        });
+        assert!(matches!(
+            write(&set, 3, Durability::Synced),
+            Err(Error::ReadOnly { .. })
+        ));
         drop(set);
         // A device that goes on failing.
         open().unwrap_err();
@@ -222,15 +261,21 @@ fn a_set_that_is_opened_anew_keeps_a_prefix() {
         // The batch whose sync failed was written before.
         assert_eq!(write(&set, 4, Durability::Synced).unwrap(), 4);
         let crashed = disk.after(End::Power, &mut rng);
-        assert_eq!(numbers(&read(&crashed, 0, DEFAULT).unwrap().2), [1, 2, 3, 4], "seed {seed:#x}");
+        assert_eq!(
+            numbers(&read(&crashed, 0, DEFAULT).unwrap().2),
+            [1, 2, 3, 4],
+            "seed {seed:#x}"
+        );
     }
 }
 
-/// Runs of every byte value: whatever the form of the file makes of them, a damaged byte is not taken for one that was never
-/// written, also where no note says that it was.
+/// Runs of every byte value: whatever the form of the file makes of them, a damaged byte is not
+/// taken for one that was never written, also where no note says that it was.
 #[test]
 fn a_value_with_runs_of_every_byte_is_written_in_one_pass() {
-    let ramp: Vec<u8> = (0..=u8::MAX).flat_map(|byte| std::iter::repeat_n(byte, 2 * SECTOR - 1)).collect();
+    let ramp: Vec<u8> = (0..=u8::MAX)
+        .flat_map(|byte| std::iter::repeat_n(byte, 2 * SECTOR - 1))
+        .collect();
     let disk = empty_disk();
     let (journal, ..) = read(&disk, 0, DEFAULT).unwrap();
     journal.switch(1).unwrap();
@@ -239,19 +284,25 @@ fn a_value_with_runs_of_every_byte_is_written_in_one_pass() {
     journal.sync().unwrap();
     drop(journal);
     let (whole, mut rng) = (journals(&disk), Rng::new(1));
-    assert_eq!(read(&disk_of(&whole), 0, DEFAULT).unwrap().2[0].1, batch(1, &ramp));
+    assert_eq!(
+        read(&disk_of(&whole), 0, DEFAULT).unwrap().2[0].1,
+        batch(1, &ramp)
+    );
     let len = whole["000001.journal"].len();
     for _ in 0..200 {
         let at = SECTOR + rng.index(len - SECTOR - 100);
         let mut files = whole.clone();
         files.get_mut("000001.journal").unwrap()[at] ^= 1 << rng.index(8);
         let refused = read(&disk_of(&files), 0, DEFAULT).unwrap_err();
-        assert!(matches!(refused, Error::DamagedFile { .. }), "byte {at}: {refused}");
+        assert!(
+            matches!(refused, Error::DamagedFile { .. }),
+            "byte {at}: {refused}"
+        );
     }
 }
 
-/// Every file in turn is lost, or cut at every record's end, and every byte of the last record is damaged: the default mode
-/// refuses it and changes nothing.
+/// Every file in turn is lost, or cut at every record's end, and every byte of the last record is
+/// damaged: the default mode refuses it and changes nothing.
 #[test]
 fn what_was_durable_and_is_not_there_is_refused() {
     let whole = four_batches();
@@ -283,30 +334,49 @@ fn what_was_durable_and_is_not_there_is_refused() {
     // What the engine has in its files need not be there.
     let mut files = whole.clone();
     files.retain(|name, _| !name.ends_with(".journal"));
-    assert!(read(&disk_of(&files), 4, DEFAULT).unwrap().1.findings.is_empty());
+    assert!(
+        read(&disk_of(&files), 4, DEFAULT)
+            .unwrap()
+            .1
+            .findings
+            .is_empty()
+    );
     // Nobody knows of what is lost together with the notes about it.
     files.clear();
     assert!(read(&disk_of(&files), 0, DEFAULT).unwrap().2.is_empty());
 }
 
-/// What stands before a file that was synced must be there; before one that was not, it may be gone together with it, which
-/// is reported.
+/// What stands before a file that was synced must be there; before one that was not, it may be gone
+/// together with it, which is reported.
 #[test]
 fn a_file_cut_in_the_middle_of_the_journal_is_refused_if_it_was_synced() {
-    let _watchdog = Watchdog::new("file_journal::a_file_cut_in_the_middle_of_the_journal_is_refused", 0);
+    let _watchdog = Watchdog::new(
+        "file_journal::a_file_cut_in_the_middle_of_the_journal_is_refused",
+        0,
+    );
     for syncs in [Syncs::EachBatch, Syncs::Once, Syncs::Never] {
         let (files, logged) = two_files(syncs);
         let check = |files: &Files, reason: FindingReason, text: &str| match (
             syncs,
-            read(&disk_of(files), 0, RecoveryMode::TolerateCorruptedTailRecords),
+            read(
+                &disk_of(files),
+                0,
+                RecoveryMode::TolerateCorruptedTailRecords,
+            ),
         ) {
             (Syncs::EachBatch | Syncs::Once, Err(Error::DamagedFile { file, .. })) => {
                 assert_eq!(file, "000001.journal");
             }
             (Syncs::Never, Ok((_, replayed, found))) => {
                 assert_eq!(found, logged[..found.len()]);
-                assert!(found.len() < 6 && replayed.cut_bytes > 0, "{text}: {replayed:?}");
-                assert!(replayed.findings.iter().all(|it| it.reason == reason), "{text}: {replayed:?}");
+                assert!(
+                    found.len() < 6 && replayed.cut_bytes > 0,
+                    "{text}: {replayed:?}"
+                );
+                assert!(
+                    replayed.findings.iter().all(|it| it.reason == reason),
+                    "{text}: {replayed:?}"
+                );
             }
             (_, other) => panic!("{syncs:?}, {text}: {other:?}"),
         };
@@ -337,7 +407,10 @@ fn modes_of_recovery() {
             assert_eq!(cut, replayed.cut_bytes);
             // What was set aside does not come back.
             let again = read(&disk, 0, DEFAULT);
-            assert!(mode == RecoveryMode::SkipAnyCorrupted || numbers(&again.unwrap().2) == numbers(&found));
+            assert!(
+                mode == RecoveryMode::SkipAnyCorrupted
+                    || numbers(&again.unwrap().2) == numbers(&found)
+            );
             (numbers(&found), reasons, names)
         })
     };
@@ -347,16 +420,41 @@ fn modes_of_recovery() {
     let (skip, point) = (RecoveryMode::SkipAnyCorrupted, RecoveryMode::PointInTime);
     let (damaged, missing) = (FindingReason::Damage, FindingReason::Missing);
     let (first, second, notes) = ("000001.journal", "000002.journal", "journal.synced");
-    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    let names = |names: &[&str]| {
+        names
+            .iter()
+            .map(|name| name.to_string())
+            .collect::<Vec<_>>()
+    };
     for change in [&damage as &dyn Fn(&mut Files), &lose] {
-        assert!(open(change, DEFAULT).is_err() && open(change, RecoveryMode::AbsoluteConsistency).is_err());
+        assert!(
+            open(change, DEFAULT).is_err()
+                && open(change, RecoveryMode::AbsoluteConsistency).is_err()
+        );
     }
     let all = names(&[first, second, notes]);
-    assert_eq!(open(&damage, skip).unwrap(), (vec![1, 3, 4], vec![damaged], all.clone()));
-    let aside = names(&[first, "000001.journal.damaged", "000002.journal.damaged", notes]);
-    assert_eq!(open(&damage, point).unwrap(), (vec![1], vec![damaged, damaged], aside));
-    assert_eq!(open(&lose, skip).unwrap(), (vec![1, 2], vec![missing], names(&[first, notes])));
-    assert_eq!(open(&lose, point).unwrap(), (vec![1, 2], vec![missing], names(&[first, notes])));
+    assert_eq!(
+        open(&damage, skip).unwrap(),
+        (vec![1, 3, 4], vec![damaged], all.clone())
+    );
+    let aside = names(&[
+        first,
+        "000001.journal.damaged",
+        "000002.journal.damaged",
+        notes,
+    ]);
+    assert_eq!(
+        open(&damage, point).unwrap(),
+        (vec![1], vec![damaged, damaged], aside)
+    );
+    assert_eq!(
+        open(&lose, skip).unwrap(),
+        (vec![1, 2], vec![missing], names(&[first, notes]))
+    );
+    assert_eq!(
+        open(&lose, point).unwrap(),
+        (vec![1, 2], vec![missing], names(&[first, notes]))
+    );
     assert!(open(&torn, RecoveryMode::AbsoluteConsistency).is_err());
     for mode in [DEFAULT, point, skip] {
         let aside = names(&[first, second, "000002.journal.cut", notes]);
@@ -370,29 +468,39 @@ fn modes_of_recovery() {
 fn files_of_another_version_are_not_supported() {
     let mut header = b"pmjournl\x01\x05\0\0".to_vec();
     header.extend(7u32.to_le_bytes());
-    [1, u64::MAX, 0, 0, 0, 0].iter().for_each(|word: &u64| header.extend(word.to_le_bytes()));
+    [1, u64::MAX, 0, 0, 0, 0]
+        .iter()
+        .for_each(|word: &u64| header.extend(word.to_le_bytes()));
     header.extend(ChecksumKind::Xxh3.checksum(&header).to_le_bytes());
     // A later version keeps place, length and checksum of the header's copies.
     let mut later = four_batches()["000001.journal"].clone();
     for copy in [0, SECTOR / 2] {
         later[copy + 8] = 5;
-        let checksum = ChecksumKind::Xxh3.checksum(&later[copy..copy + 48]).to_le_bytes();
+        let checksum = ChecksumKind::Xxh3
+            .checksum(&later[copy..copy + 48])
+            .to_le_bytes();
         later[copy + 48..copy + 52].copy_from_slice(&checksum);
     }
-    for bytes in
-        [[header.clone(), header.clone(), vec![9; 500]].concat(), [header.clone(), header].concat(), later]
-    {
+    for bytes in [
+        [header.clone(), header.clone(), vec![9; 500]].concat(),
+        [header.clone(), header].concat(),
+        later,
+    ] {
         let files = Files::from([("000001.journal".into(), bytes)]);
         let disk = disk_of(&files);
-        for mode in [DEFAULT, RecoveryMode::PointInTime, RecoveryMode::SkipAnyCorrupted] {
+        for mode in [
+            DEFAULT,
+            RecoveryMode::PointInTime,
+            RecoveryMode::SkipAnyCorrupted,
+        ] {
             assert!(matches!(read(&disk, 0, mode), Err(Error::NotSupported(_))));
             assert_eq!(disk.files(), files);
         }
     }
 }
 
-/// Both copies of a header are damaged behind its name, in the same way or not: that is damage of this file, whatever version the bytes
-/// make of it, and the other file is saved.
+/// Both copies of a header are damaged behind its name, in the same way or not: that is damage of
+/// this file, whatever version the bytes make of it, and the other file is saved.
 #[test]
 fn a_damaged_header_is_no_other_version() {
     let whole = four_batches();
@@ -402,10 +510,16 @@ fn a_damaged_header_is_no_other_version() {
         let mut damaged = bytes.clone();
         for copy in [0, SECTOR / 2] {
             // From the version on, or one byte.
-            let (from, len) = if case % 2 == 0 { (8, SECTOR / 2 - 8) } else { (8 + rng.index(44), 1) };
+            let (from, len) = if case % 2 == 0 {
+                (8, SECTOR / 2 - 8)
+            } else {
+                (8 + rng.index(44), 1)
+            };
             let filler = [0, 0xff, 5, rng.below(256) as u8][case / 2 % 4];
             let place = &mut damaged[copy + from..copy + from + len];
-            place.iter_mut().for_each(|byte| *byte = if *byte == filler { !filler } else { filler });
+            place
+                .iter_mut()
+                .for_each(|byte| *byte = if *byte == filler { !filler } else { filler });
         }
         let mut files = whole.clone();
         files.insert("000001.journal".into(), damaged);
@@ -416,9 +530,19 @@ fn a_damaged_header_is_no_other_version() {
                 "{refused}"
             );
         }
-        let (_, replayed, found) = read(&disk_of(&files), 0, RecoveryMode::SkipAnyCorrupted).unwrap();
-        assert_eq!((numbers(&found), replayed.findings.len()), (vec![3, 4], 1), "case {case}");
-        assert!(read(&disk_of(&files), 0, RecoveryMode::PointInTime).unwrap().2.is_empty());
+        let (_, replayed, found) =
+            read(&disk_of(&files), 0, RecoveryMode::SkipAnyCorrupted).unwrap();
+        assert_eq!(
+            (numbers(&found), replayed.findings.len()),
+            (vec![3, 4], 1),
+            "case {case}"
+        );
+        assert!(
+            read(&disk_of(&files), 0, RecoveryMode::PointInTime)
+                .unwrap()
+                .2
+                .is_empty()
+        );
     }
 }
 
@@ -431,16 +555,24 @@ fn check_report(error: &Error, text: &str) {
     }
 }
 
-/// Every byte of every file of a journal in each mode, flipped in one bit and in all, also those that hold nothing.
+/// Every byte of every file of a journal in each mode, flipped in one bit and in all, also those
+/// that hold nothing.
 #[test]
 fn a_report_never_says_that_what_was_found_was_expected() {
     let _watchdog = Watchdog::new("file_journal::loss::a_report_never_says_that", 0);
-    let modes = [DEFAULT, RecoveryMode::AbsoluteConsistency, RecoveryMode::PointInTime];
+    let modes = [
+        DEFAULT,
+        RecoveryMode::AbsoluteConsistency,
+        RecoveryMode::PointInTime,
+    ];
     let whole = four_batches();
     let mut reports = 0;
     for (name, bytes) in &whole {
         for (at, mode) in (0..bytes.len()).flat_map(|at| {
-            modes.into_iter().chain([RecoveryMode::SkipAnyCorrupted]).map(move |mode| (at, mode))
+            modes
+                .into_iter()
+                .chain([RecoveryMode::SkipAnyCorrupted])
+                .map(move |mode| (at, mode))
         }) {
             for flip in [1 << (at % 8), 0xff] {
                 let mut files = whole.clone();
@@ -450,7 +582,10 @@ fn a_report_never_says_that_what_was_found_was_expected() {
                     Ok((_, replayed, _)) => {
                         assert!(!replayed.findings.is_empty(), "{text}");
                         reports += replayed.findings.len();
-                        replayed.findings.iter().for_each(|it| check_report(&it.error, &text));
+                        replayed
+                            .findings
+                            .iter()
+                            .for_each(|it| check_report(&it.error, &text));
                     }
                     Err(error) => {
                         reports += 1;
@@ -463,8 +598,9 @@ fn a_report_never_says_that_what_was_found_was_expected() {
     assert!(reports > 10_000, "{reports}");
 }
 
-/// A process that ends again and again before its first write, and one that ends after it: no opening takes more steps
-/// than an earlier one, but for those that read the batches of the files before.
+/// A process that ends again and again before its first write, and one that ends after it: no
+/// opening takes more steps than an earlier one, but for those that read the batches of the files
+/// before.
 #[test]
 fn openings_do_not_get_slower() {
     let mut disk = empty_disk();
@@ -493,12 +629,15 @@ fn openings_do_not_get_slower() {
         disk = disk.after(End::Process, &mut rng);
         let (taken, found) = open(&disk, 1);
         assert_eq!(found, files - 1);
-        assert!(taken <= 24 + 2 * files as u64, "{taken} steps with {files} files");
+        assert!(
+            taken <= 24 + 2 * files as u64,
+            "{taken} steps with {files} files"
+        );
     }
 }
 
-/// A note that was half written is whole again after a power cut: its last bytes are zeros. By then the file that it names was
-/// removed, as it held nothing.
+/// A note that was half written is whole again after a power cut: its last bytes are zeros. By then
+/// the file that it names was removed, as it held nothing.
 #[test]
 fn a_torn_note_does_not_come_back() {
     let disk = empty_disk();
@@ -524,7 +663,11 @@ fn a_torn_note_does_not_come_back() {
     assert_eq!(journals(&disk).len(), 1);
     for seed in 0..40 {
         let after = disk.after(End::Power, &mut Rng::new(seed));
-        assert_eq!(numbers(&read(&after, 0, DEFAULT).unwrap().2), [1, 2], "power cut {seed}");
+        assert_eq!(
+            numbers(&read(&after, 0, DEFAULT).unwrap().2),
+            [1, 2],
+            "power cut {seed}"
+        );
     }
 }
 
@@ -597,7 +740,10 @@ fn few_files_are_open() {
     assert!(storage.1.load(Ordering::Relaxed) <= 3);
     for seed in 0..10 {
         let crashed = storage.0.after(End::Power, &mut Rng::new(seed));
-        assert_eq!(numbers(&read(&crashed, 2, DEFAULT).unwrap().2), (3..=60).collect::<Vec<_>>());
+        assert_eq!(
+            numbers(&read(&crashed, 2, DEFAULT).unwrap().2),
+            (3..=60).collect::<Vec<_>>()
+        );
     }
 }
 
@@ -628,8 +774,8 @@ fn a_sync_is_waited_for_by_syncs_alone() {
     assert_eq!(numbers(&read(&storage.0, 0, DEFAULT).unwrap().2), [1, 2, 3]);
 }
 
-/// The journal in a directory of the file system: what was synced is replayed, a torn tail is cut off the file, damage is refused
-/// and saved around, and files that are no longer needed are gone.
+/// The journal in a directory of the file system: what was synced is replayed, a torn tail is cut
+/// off the file, damage is refused and saved around, and files that are no longer needed are gone.
 mod directory {
     use std::fs;
     use std::path::{Path, PathBuf};
@@ -648,7 +794,8 @@ mod directory {
 
     impl Directory {
         fn new(name: &str) -> Directory {
-            let path = std::env::temp_dir().join(format!("paranoid-journal-{}-{name}", std::process::id()));
+            let path = std::env::temp_dir()
+                .join(format!("paranoid-journal-{}-{name}", std::process::id()));
             fs::create_dir_all(&path).unwrap();
             Directory(path)
         }
@@ -656,13 +803,21 @@ mod directory {
         /// Opens its journal, and passes over damage.
         fn salvage(&self) -> Result<(FileJournal, JournalRecovery)> {
             let storage = Arc::new(FileStorage::new(&self.0));
-            FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, RecoveryMode::SkipAnyCorrupted)
+            FileJournal::open_in(
+                storage,
+                0,
+                ChecksumKind::Xxh3,
+                RecoveryMode::SkipAnyCorrupted,
+            )
         }
 
         fn files(&self) -> Vec<PathBuf> {
-            let files = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
-            let mut files: Vec<_> =
-                files.filter(|path| path.extension().is_some_and(|it| it == "journal")).collect();
+            let files = fs::read_dir(&self.0)
+                .unwrap()
+                .map(|entry| entry.unwrap().path());
+            let mut files: Vec<_> = files
+                .filter(|path| path.extension().is_some_and(|it| it == "journal"))
+                .collect();
             files.sort();
             files
         }
@@ -694,14 +849,19 @@ mod directory {
 
     #[test]
     fn a_directory_of_the_file_system() {
-        let _watchdog = Watchdog::new("file_journal::loss::directory::a_directory_of_the_file_system", 0);
+        let _watchdog = Watchdog::new(
+            "file_journal::loss::directory::a_directory_of_the_file_system",
+            0,
+        );
         let directory = Directory::new("whole");
         let logged: Vec<Logged> = (1..=4).map(|n| (n, batch(n, &[n as u8; 40]))).collect();
         let (journal, _, found) = replay(FileJournal::open(&directory.0, 0)).unwrap();
         assert!(found.is_empty());
         for (table, batches) in (1..).zip(logged.chunks(2)) {
             journal.switch(table).unwrap();
-            batches.iter().for_each(|(_, bytes)| journal.append(bytes).unwrap());
+            batches
+                .iter()
+                .for_each(|(_, bytes)| journal.append(bytes).unwrap());
         }
         journal.sync().unwrap();
         drop(journal);
@@ -709,12 +869,19 @@ mod directory {
         // What was not written whole is cut off.
         append(&directory.files()[1], &[1, 40, 0]);
         let (journal, replayed, found) = replay(FileJournal::open(&directory.0, 0)).unwrap();
-        assert_eq!((found, replayed.last_sequence, replayed.cut_bytes), (logged.clone(), 4, 3));
+        assert_eq!(
+            (found, replayed.last_sequence, replayed.cut_bytes),
+            (logged.clone(), 4, 3)
+        );
         assert!(
             matches!(&*replayed.findings, [it] if it.reason == FindingReason::TornTail && it.cut_bytes == 3)
         );
-        assert_eq!(fs::read(directory.0.join("000002.journal.cut")).unwrap(), [1, 40, 0]);
-        // The file of a flushed table stays until all that was delivered is flushed, or until an opening does not need it.
+        assert_eq!(
+            fs::read(directory.0.join("000002.journal.cut")).unwrap(),
+            [1, 40, 0]
+        );
+        // The file of a flushed table stays until all that was delivered is flushed, or until an
+        // opening does not need it.
         let next = journal.next_table();
         journal.switch(next).unwrap();
         journal.append(&batch(5, b"five")).unwrap();
@@ -724,7 +891,10 @@ mod directory {
         let first = directory.0.join("000001.journal");
         assert!(first.exists());
         let (journal, _, found) = replay(FileJournal::open(&directory.0, 2)).unwrap();
-        assert_eq!(found.iter().map(|batch| batch.0).collect::<Vec<_>>(), [3, 4, 5]);
+        assert_eq!(
+            found.iter().map(|batch| batch.0).collect::<Vec<_>>(),
+            [3, 4, 5]
+        );
         assert!(!first.exists());
         journal.switch(next + 1).unwrap();
         journal.flushed(next + 1, 5).unwrap();
@@ -748,7 +918,10 @@ mod directory {
         let file = directory.files().remove(0);
         let whole = fs::read(&file).unwrap();
         for at in ends[0]..ends[1] {
-            directory.files().into_iter().for_each(|file| fs::remove_file(file).unwrap());
+            directory
+                .files()
+                .into_iter()
+                .for_each(|file| fs::remove_file(file).unwrap());
             let mut bytes = whole.clone();
             bytes[at] ^= 0x10;
             fs::write(&file, &bytes).unwrap();
@@ -756,23 +929,40 @@ mod directory {
             let Err(Error::DamagedFile { file: named, cause }) = refused else {
                 panic!("byte {at}: {refused:?}");
             };
-            assert!(file.ends_with(&named) && matches!(*cause, Error::Corruption(_)), "byte {at}: {named}");
+            assert!(
+                file.ends_with(&named) && matches!(*cause, Error::Corruption(_)),
+                "byte {at}: {named}"
+            );
             assert_eq!(fs::read(&file).unwrap(), bytes, "nothing was changed");
             let (_, replayed, found) = replay(directory.salvage()).unwrap();
             let numbers: Vec<u64> = found.iter().map(|batch| batch.0).collect();
-            assert_eq!((numbers.as_slice(), replayed.findings.len()), (&[1, 3][..], 1), "byte {at}");
+            assert_eq!(
+                (numbers.as_slice(), replayed.findings.len()),
+                (&[1, 3][..], 1),
+                "byte {at}"
+            );
         }
     }
 
     /// A journal has its directory for itself, as long as it is open.
     #[test]
     fn a_second_journal_of_a_directory_is_refused() {
-        let _watchdog = Watchdog::new("file_journal::loss::directory::a_second_journal_of_a_directory", 0);
+        let _watchdog = Watchdog::new(
+            "file_journal::loss::directory::a_second_journal_of_a_directory",
+            0,
+        );
         let directory = Directory::new("locked");
         let (journal, _) = FileJournal::open(&directory.0, 0).unwrap();
         for again in [FileJournal::open(&directory.0, 0), directory.salvage()] {
             let refused = again.map(drop).unwrap_err();
-            let Error::Io { operation: "lock", source, .. } = &refused else { panic!("{refused}") };
+            let Error::Io {
+                operation: "lock",
+                source,
+                ..
+            } = &refused
+            else {
+                panic!("{refused}")
+            };
             assert_eq!(source.kind(), std::io::ErrorKind::WouldBlock);
         }
         drop(journal);
@@ -785,10 +975,21 @@ mod directory {
     fn a_pipe_is_refused() {
         let _watchdog = Watchdog::new("file_journal::loss::directory::a_pipe_is_refused", 0);
         let directory = Directory::new("pipe");
-        let made = std::process::Command::new("mkfifo").arg(directory.0.join("000001.journal")).status();
+        let made = std::process::Command::new("mkfifo")
+            .arg(directory.0.join("000001.journal"))
+            .status();
         if made.is_ok_and(|status| status.success()) {
             let refused = FileJournal::open(&directory.0, 0).map(drop).unwrap_err();
-            assert!(matches!(refused, Error::Io { operation: "read", .. }), "{refused}");
+            assert!(
+                matches!(
+                    refused,
+                    Error::Io {
+                        operation: "read",
+                        ..
+                    }
+                ),
+                "{refused}"
+            );
         }
     }
 }

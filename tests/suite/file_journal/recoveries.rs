@@ -1,12 +1,13 @@
-//! Recoveries that something comes between: whatever is flushed, sealed or full before the last batch is replayed, and however a
-//! recovery ends, all that was acknowledged is read once a later opening has replayed it.
+//! Recoveries that something comes between: whatever is flushed, sealed or full before the last
+//! batch is replayed, and however a recovery ends, all that was acknowledged is read once a later
+//! opening has replayed it.
 
 use std::sync::Arc;
 
 use paranoid_memtable::{ChecksumKind, Error, MemTableOptions, WriteBatch};
 use paranoid_set::{
-    Durability, FileJournal, FlushThread, Journal, JournalRecovery, MemTableSet, RecoveryMode, SetOptions,
-    SetOptionsBuilder, WriteBufferManager,
+    Durability, FileJournal, FlushThread, Journal, JournalRecovery, MemTableSet, RecoveryMode,
+    SetOptions, SetOptionsBuilder, WriteBufferManager,
 };
 
 use super::install::{Engine, Forgets, Written};
@@ -58,14 +59,21 @@ struct Opening {
 }
 
 /// The limits of an opening, drawn.
-fn options(rng: &mut Rng, manager: Option<&WriteBufferManager>) -> Result<SetOptionsBuilder, Error> {
+fn options(
+    rng: &mut Rng,
+    manager: Option<&WriteBufferManager>,
+) -> Result<SetOptionsBuilder, Error> {
     let mut tables = MemTableOptions::builder().write_buffer_size(WRITE_BUFFER);
     if rng.one_in(2) {
         tables = tables.hard_limit(WRITE_BUFFER * (1 + rng.below(2)));
     }
     let mut options = SetOptions::builder().table(tables.build()?);
     options = options.max_write_buffer_number(*rng.pick(&[3, 8, u64::MAX, u64::MAX]));
-    Ok(if let Some(manager) = manager { options.write_buffer_manager(manager) } else { options })
+    Ok(if let Some(manager) = manager {
+        options.write_buffer_manager(manager)
+    } else {
+        options
+    })
 }
 
 /// Whether an error only says that a set has no room now, or that nothing flushes it.
@@ -75,21 +83,43 @@ fn is_refusal(error: &Error) -> bool {
 
 impl Opening {
     /// Draws what shares the engine's memory and who flushes it.
-    fn new(engine: &Engine, manager: Option<&WriteBufferManager>, rng: &mut Rng) -> Result<Self, Error> {
+    fn new(
+        engine: &Engine,
+        manager: Option<&WriteBufferManager>,
+        rng: &mut Rng,
+    ) -> Result<Self, Error> {
         let neighbour = manager.filter(|_| rng.one_in(2)).map(|manager| {
-            let tables = MemTableOptions::builder().write_buffer_size(WRITE_BUFFER).build()?;
-            let options = SetOptions::builder().table(tables).write_buffer_manager(manager).build()?;
+            let tables = MemTableOptions::builder()
+                .write_buffer_size(WRITE_BUFFER)
+                .build()?;
+            let options = SetOptions::builder()
+                .table(tables)
+                .write_buffer_manager(manager)
+                .build()?;
             MemTableSet::open(options, ())
         });
         let files = Arc::clone(&engine.files);
         let flush = move |job| files.lock().unwrap().flush(job);
-        let flusher = rng.one_in(3).then(|| engine.set.start_flush_thread(flush)).transpose()?;
+        let flusher = rng
+            .one_in(3)
+            .then(|| engine.set.start_flush_thread(flush))
+            .transpose()?;
         let between = *rng.pick(&[1, 2, 6, u64::MAX]);
-        Ok(Opening { neighbour: neighbour.transpose()?, flusher, between, rng: Rng::new(rng.next_u64()) })
+        Ok(Opening {
+            neighbour: neighbour.transpose()?,
+            flusher,
+            between,
+            rng: Rng::new(rng.next_u64()),
+        })
     }
 
     /// Replays a batch. Where there is no room for it, flushes and tries again, as an engine does.
-    fn replay(&mut self, engine: &Engine, batch: &WriteBatch, counts: &mut Counts) -> Result<(), Error> {
+    fn replay(
+        &mut self,
+        engine: &Engine,
+        batch: &WriteBatch,
+        counts: &mut Counts,
+    ) -> Result<(), Error> {
         counts.batches += 1;
         let mut replayed = engine.set.replay(batch);
         for _ in 0..8 {
@@ -120,7 +150,13 @@ impl Opening {
                 engine.flush()
             }),
         };
-        done.or_else(|error| if is_refusal(&error) { Ok(()) } else { Err(error) })
+        done.or_else(|error| {
+            if is_refusal(&error) {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        })
     }
 
     /// The recovery of an engine, this way. Returns whether all of it is in the engine's tables.
@@ -154,7 +190,9 @@ impl Opening {
             }
             _ => {
                 recovery.replay(deliver)?;
-                collected.iter().try_for_each(|batch| self.replay(engine, batch, counts))?;
+                collected
+                    .iter()
+                    .try_for_each(|batch| self.replay(engine, batch, counts))?;
                 return Ok(true);
             }
         }
@@ -165,14 +203,17 @@ impl Opening {
 /// Flushes the neighbour, and drops what it had.
 fn empty(set: &Neighbour) -> Result<(), Error> {
     set.switch()?;
-    let Some(mut job) = set.begin_flush()? else { return Ok(()) };
+    let Some(mut job) = set.begin_flush()? else {
+        return Ok(());
+    };
     let mut items = job.items()?;
     while items.next()?.is_some() {}
     drop(items);
     job.install(|()| Ok(()))
 }
 
-/// Opens, recovers one way or another, and works if all is there. Returns whether the opening ended: it cuts off what a loss of power left.
+/// Opens, recovers one way or another, and works if all is there. Returns whether the opening
+/// ended: it cuts off what a loss of power left.
 fn live(
     disk: &SimDisk,
     written: &mut Written,
@@ -180,12 +221,17 @@ fn live(
     rng: &mut Rng,
     counts: &mut Counts,
 ) -> Result<bool, String> {
-    let manager = rng.one_in(2).then(|| WriteBufferManager::new(MANAGED).unwrap());
+    let manager = rng
+        .one_in(2)
+        .then(|| WriteBufferManager::new(MANAGED).unwrap());
     // A salvage hands out what comes after something that is lost.
     let mode = if end == End::Process && rng.one_in(4) {
         RecoveryMode::SkipAnyCorrupted
     } else {
-        *rng.pick(&[RecoveryMode::TolerateCorruptedTailRecords, RecoveryMode::PointInTime])
+        *rng.pick(&[
+            RecoveryMode::TolerateCorruptedTailRecords,
+            RecoveryMode::PointInTime,
+        ])
     };
     let opened = options(rng, manager.as_ref())
         .and_then(|options| Engine::begin(disk, Forgets::Nothing, options, mode));
@@ -194,9 +240,17 @@ fn live(
         opened => opened.map_err(|error| format!("open: {error}"))?,
     };
     counts.recoveries += 1;
-    let mut opening = Opening::new(&engine, manager.as_ref(), rng).map_err(|error| error.to_string())?;
-    let way =
-        *rng.pick(&[Way::Replay, Way::Replay, Way::Collect, Way::Fail, Way::Panic, Way::Drop, Way::Leak]);
+    let mut opening =
+        Opening::new(&engine, manager.as_ref(), rng).map_err(|error| error.to_string())?;
+    let way = *rng.pick(&[
+        Way::Replay,
+        Way::Replay,
+        Way::Collect,
+        Way::Fail,
+        Way::Panic,
+        Way::Drop,
+        Way::Leak,
+    ]);
     let recovered = opening.recover(&engine, recovery, way, counts);
     let is_whole = match recovered {
         _ if disk.is_down() => return Ok(true),
@@ -226,7 +280,9 @@ fn live(
         };
         match done {
             _ if disk.is_down() => break,
-            Err(Error::WriteStall { .. } | Error::MemTableFull { .. } | Error::InvalidArgument(_))
+            Err(
+                Error::WriteStall { .. } | Error::MemTableFull { .. } | Error::InvalidArgument(_),
+            )
             | Ok(()) => {}
             Err(error) => return Err(format!("work: {error}")),
         }
@@ -243,7 +299,10 @@ fn lives(seed: u64, counts: &mut Counts) -> Result<(), String> {
     let mut end = End::Process;
     for _ in 0..5 {
         let crash_at = rng.one_in(2).then(|| rng.below(300));
-        disk.set_plan(Plan { crash_at, ..Plan::default() });
+        disk.set_plan(Plan {
+            crash_at,
+            ..Plan::default()
+        });
         let has_opened = live(&disk, &mut written, end, &mut rng, counts)?;
         let next = *rng.pick(&[End::Process, End::Power]);
         written.ended(next);
@@ -253,7 +312,8 @@ fn lives(seed: u64, counts: &mut Counts) -> Result<(), String> {
             end = next;
         }
     }
-    let engine = Engine::open(&disk, Forgets::Nothing).map_err(|error| format!("at last: {error}"))?;
+    let engine =
+        Engine::open(&disk, Forgets::Nothing).map_err(|error| format!("at last: {error}"))?;
     engine.opened(&mut written)
 }
 
@@ -281,19 +341,38 @@ fn thirty_batches() -> SimDisk {
     recovery.replay(|_, _| Ok(())).unwrap();
     for number in 1..=30_u8 {
         let mut batch = WriteBatch::new();
-        batch.put([number], vec![7; if number == 13 { 900_000 } else { 3_000 }]).unwrap();
+        batch
+            .put(
+                [number],
+                vec![7; if number == 13 { 900_000 } else { 3_000 }],
+            )
+            .unwrap();
         set.write_with(&batch, Durability::Synced).unwrap();
     }
     disk
 }
 
 /// A set whose base is the last number that it has.
-fn open(disk: &SimDisk, base: u64, limit: u64) -> Result<(MemTableSet<u64>, JournalRecovery), Error> {
+fn open(
+    disk: &SimDisk,
+    base: u64,
+    limit: u64,
+) -> Result<(MemTableSet<u64>, JournalRecovery), Error> {
     let mode = RecoveryMode::default();
-    let (journal, recovery) = FileJournal::open_in(Arc::new(disk.clone()), base, ChecksumKind::Xxh3, mode)?;
-    let tables = MemTableOptions::builder().write_buffer_size(256 << 10).hard_limit(limit).build()?;
-    let options = SetOptions::builder().table(tables).last_sequence(base).first_table(journal.next_table());
-    Ok((MemTableSet::open(options.journal(Arc::new(journal)).build()?, base)?, recovery))
+    let (journal, recovery) =
+        FileJournal::open_in(Arc::new(disk.clone()), base, ChecksumKind::Xxh3, mode)?;
+    let tables = MemTableOptions::builder()
+        .write_buffer_size(256 << 10)
+        .hard_limit(limit)
+        .build()?;
+    let options = SetOptions::builder()
+        .table(tables)
+        .last_sequence(base)
+        .first_table(journal.next_table());
+    Ok((
+        MemTableSet::open(options.journal(Arc::new(journal)).build()?, base)?,
+        recovery,
+    ))
 }
 
 /// Flushes all that a set has.
@@ -320,7 +399,8 @@ fn numbers(recovery: JournalRecovery) -> Vec<u64> {
     numbers
 }
 
-/// A replay that ends in `MemTableFull`, between batches that were flushed and batches that were not replayed.
+/// A replay that ends in `MemTableFull`, between batches that were flushed and batches that were
+/// not replayed.
 #[test]
 fn a_replay_that_fills_a_table_keeps_what_was_not_replayed() {
     for switches in [true, false] {
@@ -332,8 +412,15 @@ fn a_replay_that_fills_a_table_keeps_what_was_not_replayed() {
             }
             set.replay(&batch).map(drop)
         };
-        assert!(matches!(recovery.replay(replay), Err(Error::MemTableFull { .. })));
-        let base = if switches { **set.view().base() } else { flush(&set) };
+        assert!(matches!(
+            recovery.replay(replay),
+            Err(Error::MemTableFull { .. })
+        ));
+        let base = if switches {
+            **set.view().base()
+        } else {
+            flush(&set)
+        };
         assert_eq!(base, 12);
         drop(set);
         let (_set, recovery) = open(&disk, base, 8 << 20).unwrap();
@@ -347,10 +434,15 @@ fn a_recovery_without_an_end_keeps_every_file() {
     let files = thirty_batches().files();
     let names = |disk: &SimDisk| journals(disk).into_keys().collect::<Vec<_>>();
     for way in [Way::Drop, Way::Leak, Way::Panic, Way::Fail, Way::Replay] {
-        for mode in [RecoveryMode::default(), RecoveryMode::PointInTime, RecoveryMode::SkipAnyCorrupted] {
+        for mode in [
+            RecoveryMode::default(),
+            RecoveryMode::PointInTime,
+            RecoveryMode::SkipAnyCorrupted,
+        ] {
             let disk = disk_of(&files);
             let storage = Arc::new(disk.clone());
-            let (journal, recovery) = FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, mode).unwrap();
+            let (journal, recovery) =
+                FileJournal::open_in(storage, 0, ChecksumKind::Xxh3, mode).unwrap();
             let (before, table) = (names(&disk).len(), journal.next_table() + 1);
             journal.switch(table - 1).unwrap();
             journal.switch(table).unwrap();
@@ -383,7 +475,10 @@ fn a_recovery_without_an_end_keeps_every_file() {
             drop(journal);
             for last in [12, 30] {
                 let (_set, recovery) = open(&disk_of(&disk.files()), last, 8 << 20).unwrap();
-                assert!(left == 1 || numbers(recovery).len() as u64 == 30 - last, "{way:?}, {last}");
+                assert!(
+                    left == 1 || numbers(recovery).len() as u64 == 30 - last,
+                    "{way:?}, {last}"
+                );
             }
         }
     }
@@ -402,7 +497,8 @@ fn an_empty_recovery_has_ended() {
     }
 }
 
-/// Batches that an engine takes at once, and replays after the recovery has ended, with flushes between them.
+/// Batches that an engine takes at once, and replays after the recovery has ended, with flushes
+/// between them.
 #[test]
 fn what_was_handed_out_and_not_replayed_is_kept() {
     let disk = thirty_batches();
@@ -417,7 +513,10 @@ fn what_was_handed_out_and_not_replayed_is_kept() {
     for batch in batches {
         let killed = disk.after(End::Process, &mut Rng::new(0));
         let base = **set.view().base();
-        assert_eq!(numbers(open(&killed, base, 8 << 20).unwrap().1), (base + 1..=30).collect::<Vec<_>>());
+        assert_eq!(
+            numbers(open(&killed, base, 8 << 20).unwrap().1),
+            (base + 1..=30).collect::<Vec<_>>()
+        );
         set.replay(&batch).unwrap();
         flush(&set);
     }

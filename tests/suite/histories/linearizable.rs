@@ -1,9 +1,11 @@
-//! Decides whether a history of concurrent calls is linearizable: whether its calls have an order in which each stands
-//! between its beginning and its end, and in which a sequential specification gives the answers that were recorded.
+//! Decides whether a history of concurrent calls is linearizable: whether its calls have an order
+//! in which each stands between its beginning and its end, and in which a sequential specification
+//! gives the answers that were recorded.
 //!
-//! The search is Wing and Gong's: depth first over the calls that may come next, which are those that began before any
-//! other remaining call ended. It keeps the places where it has been (Lowe), and takes a call that is allowed and changes nothing at
-//! once, because such a call can stand nowhere better than as early as possible.
+//! The search is Wing and Gong's: depth first over the calls that may come next, which are those
+//! that began before any other remaining call ended. It keeps the places where it has been (Lowe),
+//! and takes a call that is allowed and changes nothing at once, because such a call can stand
+//! nowhere better than as early as possible.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -37,14 +39,19 @@ pub(crate) struct Clock(AtomicU64);
 
 impl Clock {
     pub(crate) fn now(&self) -> u64 {
-        // AcqRel: a call that ended before another began happens before it, by the order of readings.
+        // AcqRel: a call that ended before another began happens before it, by the order of
+        // readings.
         self.0.fetch_add(1, Ordering::AcqRel)
     }
 
     pub(crate) fn record<C>(&self, call: impl FnOnce() -> C) -> Recorded<C> {
         let began = self.now();
         let call = call();
-        Recorded { began, call, ended: self.now() }
+        Recorded {
+            began,
+            call,
+            ended: self.now(),
+        }
     }
 }
 
@@ -52,7 +59,8 @@ struct Search<'h, S: Specification> {
     history: &'h [Recorded<S::Call>],
     been: HashSet<(u128, S::State)>,
     order: Vec<usize>,
-    /// The longest order that was possible, and the calls that could have come next, but for their answers.
+    /// The longest order that was possible, and the calls that could have come next, but for their
+    /// answers.
     longest: Vec<usize>,
     refused: Vec<usize>,
 }
@@ -61,8 +69,13 @@ impl<S: Specification> Search<'_, S> {
     /// The remaining calls that began before any of them ended.
     fn candidates(&self, done: u128) -> Vec<usize> {
         let remaining = || (0..self.history.len()).filter(|call| done & (1 << call) == 0);
-        let first_end = remaining().map(|call| self.history[call].ended).min().unwrap_or(0);
-        remaining().filter(|call| self.history[*call].began < first_end).collect()
+        let first_end = remaining()
+            .map(|call| self.history[call].ended)
+            .min()
+            .unwrap_or(0);
+        remaining()
+            .filter(|call| self.history[*call].began < first_end)
+            .collect()
     }
 
     fn go(&mut self, done: u128, state: &S::State) -> bool {
@@ -82,7 +95,9 @@ impl<S: Specification> Search<'_, S> {
             self.longest.clone_from(&self.order);
             self.refused = candidates;
         }
-        allowed.iter().any(|(call, after)| self.take(done, *call, after))
+        allowed
+            .iter()
+            .any(|(call, after)| self.take(done, *call, after))
     }
 
     fn take(&mut self, done: u128, call: usize, after: &S::State) -> bool {
@@ -95,20 +110,38 @@ impl<S: Specification> Search<'_, S> {
     }
 }
 
-/// An order of the calls that explains the history, as indices, or a text that shows where every order ends.
-pub(crate) fn linearize<S: Specification>(history: &[Recorded<S::Call>]) -> Result<Vec<usize>, String> {
-    assert!(history.len() <= CALLS_MAX, "{} calls in one history", history.len());
+/// An order of the calls that explains the history, as indices, or a text that shows where every
+/// order ends.
+pub(crate) fn linearize<S: Specification>(
+    history: &[Recorded<S::Call>],
+) -> Result<Vec<usize>, String> {
+    assert!(
+        history.len() <= CALLS_MAX,
+        "{} calls in one history",
+        history.len()
+    );
     let (been, order, longest, refused) = (HashSet::new(), vec![], vec![], vec![]);
-    let mut search = Search::<S> { history, been, order, longest, refused };
+    let mut search = Search::<S> {
+        history,
+        been,
+        order,
+        longest,
+        refused,
+    };
     if search.go(0, &S::State::default()) {
         return Ok(search.order);
     }
     let show = |calls: &[usize]| -> String {
-        calls.iter().map(|call| format!("  {:?}\n", history[*call])).collect()
+        calls
+            .iter()
+            .map(|call| format!("  {:?}\n", history[*call]))
+            .collect()
     };
     let last = search.longest.len().saturating_sub(12);
     let (before, next) = (show(&search.longest[last..]), show(&search.refused));
-    Err(format!("no order explains the history; after\n{before}none of these is possible:\n{next}"))
+    Err(format!(
+        "no order explains the history; after\n{before}none of these is possible:\n{next}"
+    ))
 }
 
 /// The checker by itself: histories whose verdict a person can see.
@@ -150,10 +183,22 @@ mod checker {
     #[test]
     fn calls_one_after_the_other_have_one_order() {
         assert_eq!(verdict(&[]), Ok(vec![]));
-        assert_eq!(verdict(&[(0, 1, Write(1)), (2, 3, Read(1))]), Ok(vec![0, 1]));
-        assert!(verdict(&[(0, 1, Write(1)), (2, 3, Read(0))]).is_err(), "a stale read");
-        assert!(verdict(&[(0, 1, Read(1)), (2, 3, Write(1))]).is_err(), "a read of the future");
-        assert!(verdict(&[(0, 1, Read(7))]).is_err(), "a value that nobody wrote");
+        assert_eq!(
+            verdict(&[(0, 1, Write(1)), (2, 3, Read(1))]),
+            Ok(vec![0, 1])
+        );
+        assert!(
+            verdict(&[(0, 1, Write(1)), (2, 3, Read(0))]).is_err(),
+            "a stale read"
+        );
+        assert!(
+            verdict(&[(0, 1, Read(1)), (2, 3, Write(1))]).is_err(),
+            "a read of the future"
+        );
+        assert!(
+            verdict(&[(0, 1, Read(7))]).is_err(),
+            "a value that nobody wrote"
+        );
     }
 
     #[test]
@@ -165,7 +210,10 @@ mod checker {
         for last in [1, 2] {
             assert!(verdict(&[writes.as_slice(), &[(7, 8, Read(last))]].concat()).is_ok());
         }
-        assert!(verdict(&[writes.as_slice(), &[(7, 8, Read(0))]].concat()).is_err(), "a lost write");
+        assert!(
+            verdict(&[writes.as_slice(), &[(7, 8, Read(0))]].concat()).is_err(),
+            "a lost write"
+        );
     }
 
     #[test]
@@ -173,7 +221,10 @@ mod checker {
         let writes = [(0, 9, Write(1)), (0, 9, Write(2))];
         let reads = |reads: [u64; 4]| {
             let begins = [1, 3, 5, 7];
-            let reads = begins.into_iter().zip(reads).map(|(began, value)| (began, began + 1, Read(value)));
+            let reads = begins
+                .into_iter()
+                .zip(reads)
+                .map(|(began, value)| (began, began + 1, Read(value)));
             verdict(&writes.iter().cloned().chain(reads).collect::<Vec<_>>())
         };
         assert!(reads([0, 1, 1, 2]).is_ok());
@@ -195,11 +246,14 @@ mod checker {
         ];
         let order = verdict(&history).unwrap();
         assert_eq!(order.len(), history.len());
-        assert!(order.ends_with(&[0, 3]), "the write of 1 is the last one: {order:?}");
+        assert!(
+            order.ends_with(&[0, 3]),
+            "the write of 1 is the last one: {order:?}"
+        );
     }
 
-    /// Histories made from an order, with each call's interval widened at random, are accepted; with a last answer that nobody
-    /// wrote they are rejected.
+    /// Histories made from an order, with each call's interval widened at random, are accepted;
+    /// with a last answer that nobody wrote they are rejected.
     #[test]
     fn histories_made_from_an_order() {
         let mut rng = Rng::new(0x11ea);

@@ -1,8 +1,9 @@
 //! Figures of documents come from records, and records from commits that exist.
 //!
-//! `tests/data/figures.txt` lists the sentences and tables of documents that state what was measured. In a sentence,
-//! `{KIND > TEXT > N}` stands for the N-th number behind TEXT in the newest record of that kind (`2026-11-23-peers.md` is of
-//! the kind `peers`); before TEXT a heading can stand, with a ` > ` behind it, from which TEXT is looked for.
+//! `tests/data/figures.txt` lists the sentences and tables of documents that state what was
+//! measured. In a sentence, `{KIND > TEXT > N}` stands for the N-th number behind TEXT in the
+//! newest record of that kind (`2026-11-23-peers.md` is of the kind `peers`); before TEXT a heading
+//! can stand, with a ` > ` behind it, from which TEXT is looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +20,11 @@ const READABLE: [&str; 2] = [".md", ".txt"];
 fn dated(name: &str) -> Option<(&str, &str)> {
     let (stem, _) = name.rsplit_once('.')?;
     let is_date = |date: &str| {
-        date.len() == 10 && date.bytes().enumerate().all(|(at, byte)| (byte == b'-') == (at == 4 || at == 7))
+        date.len() == 10
+            && date
+                .bytes()
+                .enumerate()
+                .all(|(at, byte)| (byte == b'-') == (at == 4 || at == 7))
     };
     let (date, kind) = stem.split_at_checked(10)?;
     is_date(date).then_some((date, kind.strip_prefix('-')?))
@@ -27,40 +32,64 @@ fn dated(name: &str) -> Option<(&str, &str)> {
 
 /// The newest record of a kind that a person reads.
 fn newest<'a>(records: &'a Records, kind: &str) -> Option<&'a str> {
-    let of_kind = records.iter().filter(|(name, _)| dated(name).is_some_and(|(_, its)| its == kind));
-    let mut readable = of_kind.filter(|(name, _)| READABLE.iter().any(|ending| name.ends_with(ending)));
+    let of_kind = records
+        .iter()
+        .filter(|(name, _)| dated(name).is_some_and(|(_, its)| its == kind));
+    let mut readable =
+        of_kind.filter(|(name, _)| READABLE.iter().any(|ending| name.ends_with(ending)));
     readable.next_back().map(|(_, text)| text.as_str())
 }
 
-/// The first word behind `commit` or `commits` on a line that can be an abbreviated one: it names what was measured.
+/// The first word behind `commit` or `commits` on a line that can be an abbreviated one: it names
+/// what was measured.
 fn named_commits(text: &str) -> BTreeSet<&str> {
-    let rests = text.lines().filter_map(|line| line.split_once("commit").map(|(_, rest)| rest));
-    let is_hash =
-        |word: &&str| (7..=40).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    rests.filter_map(|rest| rest.split(|c: char| !c.is_ascii_alphanumeric()).find(is_hash)).collect()
+    let rests = text
+        .lines()
+        .filter_map(|line| line.split_once("commit").map(|(_, rest)| rest));
+    let is_hash = |word: &&str| {
+        (7..=40).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    rests
+        .filter_map(|rest| {
+            rest.split(|c: char| !c.is_ascii_alphanumeric())
+                .find(is_hash)
+        })
+        .collect()
 }
 
-/// Records without a commit of this history, those that a newer one of their kind replaces, and those that are not in the
-/// index.
+/// Records without a commit of this history, those that a newer one of their kind replaces, and
+/// those that are not in the index.
 pub(crate) fn check_records(records: &Records, history: Option<&str>) -> Vec<String> {
     let names = records.keys().filter(|name| !name.ends_with(".svg"));
     let kinds: BTreeSet<&str> = names.filter_map(|name| Some(dated(name)?.1)).collect();
     let index = records.get("README.md").map_or("", String::as_str);
-    let rows = index.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
-    let listed: BTreeSet<&str> =
-        rows.flat_map(|row| row.split(", ")).filter(|kind| *kind != "kind").collect();
+    let rows = index
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let listed: BTreeSet<&str> = rows
+        .flat_map(|row| row.split(", "))
+        .filter(|kind| *kind != "kind")
+        .collect();
     let differ = kinds.symmetric_difference(&listed);
     let mut findings: Vec<String> = differ
         .map(|kind| format!("benches/records/README.md: `{kind}` is listed or there, not both"))
         .collect();
     for (name, text) in records.iter().filter(|(name, _)| !name.ends_with(".svg")) {
-        let Some((date, kind)) = dated(name) else { continue };
-        let newer =
-            records.keys().filter_map(|other| dated(other)).any(|(its, other)| other == kind && its > date);
-        findings.extend(newer.then(|| format!("benches/records/{name}: a newer one replaces it; remove it")));
+        let Some((date, kind)) = dated(name) else {
+            continue;
+        };
+        let newer = records
+            .keys()
+            .filter_map(|other| dated(other))
+            .any(|(its, other)| other == kind && its > date);
+        findings.extend(
+            newer.then(|| format!("benches/records/{name}: a newer one replaces it; remove it")),
+        );
         let named = named_commits(text);
         findings.extend(
-            named.is_empty().then(|| format!("benches/records/{name}: name the commit, `commit: HASH`")),
+            named
+                .is_empty()
+                .then(|| format!("benches/records/{name}: name the commit, `commit: HASH`")),
         );
         let is_lost = |commit: &&&str| {
             history.is_some_and(|history| !history.lines().any(|line| line.starts_with(**commit)))
@@ -73,7 +102,8 @@ pub(crate) fn check_records(records: &Records, history: Option<&str>) -> Vec<Str
     findings
 }
 
-/// Numbers of a text: digits in groups of three and a fraction (`2 603 704`, `1.14`), without their groups.
+/// Numbers of a text: digits in groups of three and a fraction (`2 603 704`, `1.14`), without their
+/// groups.
 fn numbers(text: &str) -> impl Iterator<Item = String> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -92,9 +122,12 @@ fn number(text: &str) -> (String, usize) {
     loop {
         end += usize::from(digit(end));
         let is_group = end > 0 && end <= 3 || (end > 3 && bytes[..end].contains(&b' '));
-        let is_grouped =
-            is_group && bytes.get(end) == Some(&b' ') && (1..=3).all(|at| digit(end + at)) && !digit(end + 4);
-        let is_fraction = bytes.get(end) == Some(&b'.') && digit(end + 1) && !bytes[..end].contains(&b'.');
+        let is_grouped = is_group
+            && bytes.get(end) == Some(&b' ')
+            && (1..=3).all(|at| digit(end + at))
+            && !digit(end + 4);
+        let is_fraction =
+            bytes.get(end) == Some(&b'.') && digit(end + 1) && !bytes[..end].contains(&b'.');
         match (digit(end), is_grouped, is_fraction) {
             (true, ..) => {}
             (_, true, _) | (.., true) => end += 1,
@@ -110,23 +143,33 @@ fn figure(records: &Records, place: &str) -> Result<String, String> {
         [kind, texts @ .., nth] if !texts.is_empty() => (*kind, texts, *nth),
         _ => return Err(format!("{{{place}}}: write {{KIND > TEXT > N}}")),
     };
-    let mut rest = newest(records, kind).ok_or_else(|| format!("{{{place}}}: no record of that kind"))?;
+    let mut rest =
+        newest(records, kind).ok_or_else(|| format!("{{{place}}}: no record of that kind"))?;
     for text in texts {
         let behind = rest.split_once(text).map(|(_, behind)| behind);
         rest = behind.ok_or_else(|| format!("{{{place}}}: the newest record has no {text:?}"))?;
     }
-    let nth: usize = nth.parse().map_err(|_| format!("{{{place}}}: {nth:?} is no number"))?;
+    let nth: usize = nth
+        .parse()
+        .map_err(|_| format!("{{{place}}}: {nth:?} is no number"))?;
     let line = rest.lines().next().unwrap_or_default();
-    numbers(line).nth(nth - 1).ok_or_else(|| format!("{{{place}}}: the line has fewer numbers"))
+    numbers(line)
+        .nth(nth - 1)
+        .ok_or_else(|| format!("{{{place}}}: the line has fewer numbers"))
 }
 
 /// Whether a document's figure is that of a record, rounded as the document rounds it.
 fn agree(stated: &str, recorded: &str) -> bool {
-    let digits = stated.split_once('.').map_or(0, |(_, fraction)| fraction.len());
-    recorded.parse::<f64>().is_ok_and(|recorded| format!("{recorded:.digits$}") == stated)
+    let digits = stated
+        .split_once('.')
+        .map_or(0, |(_, fraction)| fraction.len());
+    recorded
+        .parse::<f64>()
+        .is_ok_and(|recorded| format!("{recorded:.digits$}") == stated)
 }
 
-/// Finds a sentence in a document, and the figures that stand at its places. Takes it out of the text.
+/// Finds a sentence in a document, and the figures that stand at its places. Takes it out of the
+/// text.
 fn take_sentence(text: &mut String, literals: &[&str]) -> Option<Vec<String>> {
     let (first, others) = literals.split_first()?;
     for (begin, _) in text.match_indices(first) {
@@ -151,20 +194,31 @@ fn take_sentence(text: &mut String, literals: &[&str]) -> Option<Vec<String>> {
 fn table_of(record: &str, heading: &str) -> Option<String> {
     let (_, rest) = record.split_once(heading)?;
     let lines = rest.lines().skip_while(|line| !line.starts_with('|'));
-    Some(lines.take_while(|line| line.starts_with('|')).collect::<Vec<_>>().join(" "))
+    Some(
+        lines
+            .take_while(|line| line.starts_with('|'))
+            .collect::<Vec<_>>()
+            .join(" "),
+    )
 }
 
 fn one_line(text: &str) -> String {
-    text.replace("//!", " ").split_whitespace().collect::<Vec<_>>().join(" ")
+    text.replace("//!", " ")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Checks one line of the list against a document, and takes what it names out of the text.
 fn check_line(records: &Records, text: &mut String, line: &str) -> Vec<String> {
     if let Some(place) = line.strip_prefix("table ") {
         let (kind, heading) = place.split_once(" > ").unwrap_or((place, ""));
-        let table =
-            newest(records, kind).and_then(|record| table_of(record, heading)).map(|table| one_line(&table));
-        let found = table.as_ref().and_then(|table| text.find(table).map(|at| (at, table.len())));
+        let table = newest(records, kind)
+            .and_then(|record| table_of(record, heading))
+            .map(|table| one_line(&table));
+        let found = table
+            .as_ref()
+            .and_then(|table| text.find(table).map(|at| (at, table.len())));
         let Some((at, length)) = found else {
             return vec![format!(
                 "{line}: take the table from the newest record:\n{}",
@@ -175,16 +229,17 @@ fn check_line(records: &Records, text: &mut String, line: &str) -> Vec<String> {
         return vec![];
     }
     let parts: Vec<&str> = line.split(['{', '}']).collect();
-    let (literals, places): (Vec<&str>, Vec<&str>) =
-        (parts.iter().step_by(2).copied().collect(), parts.iter().skip(1).step_by(2).copied().collect());
+    let (literals, places): (Vec<&str>, Vec<&str>) = (
+        parts.iter().step_by(2).copied().collect(),
+        parts.iter().skip(1).step_by(2).copied().collect(),
+    );
     let Some(stated) = take_sentence(text, &literals) else {
         return vec![format!("no such sentence: {line}")];
     };
     let pairs = stated.iter().zip(places);
     let wrong = pairs.filter_map(|(stated, place)| match figure(records, place) {
-        Ok(recorded) => {
-            (!agree(stated, &recorded)).then(|| format!("{stated} is {recorded} in the record: {line}"))
-        }
+        Ok(recorded) => (!agree(stated, &recorded))
+            .then(|| format!("{stated} is {recorded} in the record: {line}")),
         Err(why) => Some(why),
     });
     wrong.collect()
@@ -198,7 +253,9 @@ fn unlisted(text: &str) -> Vec<String> {
         let unit = pair[1].trim_end_matches(['.', ',', ';', ':', ')']);
         number.parse::<f64>().is_ok() && UNITS.contains(&unit)
     });
-    found.map(|pair| format!("`{} {}` is from no record", pair[0], pair[1])).collect()
+    found
+        .map(|pair| format!("`{} {}` is from no record", pair[0], pair[1]))
+        .collect()
 }
 
 /// What documents state and records do not.
@@ -206,22 +263,33 @@ pub(crate) fn check(list: &str, documents: &[(String, String)], records: &Record
     let mut findings = vec![];
     for (path, text) in documents {
         let mut text = one_line(text);
-        let lines = list.lines().filter_map(|line| line.strip_prefix(path)?.strip_prefix(": "));
-        let wrong: Vec<String> = lines.flat_map(|line| check_line(records, &mut text, line)).collect();
+        let lines = list
+            .lines()
+            .filter_map(|line| line.strip_prefix(path)?.strip_prefix(": "));
+        let wrong: Vec<String> = lines
+            .flat_map(|line| check_line(records, &mut text, line))
+            .collect();
         let advice = |what: String| format!("{path}: {what}; see tests/data/figures.txt");
         findings.extend(wrong.into_iter().chain(unlisted(&text)).map(advice));
     }
     let is_known = |line: &&str| {
-        line.starts_with('#') || documents.iter().any(|(path, _)| line.starts_with(&format!("{path}: ")))
+        line.starts_with('#')
+            || documents
+                .iter()
+                .any(|(path, _)| line.starts_with(&format!("{path}: ")))
     };
-    findings
-        .extend(list.lines().filter(|line| !is_known(line)).map(|line| format!("no such document: {line}")));
+    findings.extend(
+        list.lines()
+            .filter(|line| !is_known(line))
+            .map(|line| format!("no such document: {line}")),
+    );
     findings
 }
 
 /// Dots of the README's picture that are not in the newest record.
 pub(crate) fn check_picture(picture: &str, records: &Records) -> Vec<String> {
-    let short = newest(records, "peers").and_then(|record| record.split_once("## 250000 entries in short"));
+    let short =
+        newest(records, "peers").and_then(|record| record.split_once("## 250000 entries in short"));
     let rows = short.map_or("", |(_, rows)| rows);
     let dots = picture.split("data-row=\"").skip(1).filter_map(|dot| {
         let row = dot.split('"').next()?;
@@ -229,13 +297,17 @@ pub(crate) fn check_picture(picture: &str, records: &Records) -> Vec<String> {
         Some((row, number(stated).0))
     });
     let is_there = |row: &str, stated: &str| {
-        let line = rows.lines().find(|line| line.starts_with(&format!("| {row} |")));
+        let line = rows
+            .lines()
+            .find(|line| line.starts_with(&format!("| {row} |")));
         line.is_some_and(|line| line.contains(&format!("({stated})")))
     };
     let wrong = dots.filter(|(row, stated)| !is_there(row, stated));
     let advice = "run `cargo run -- performance` in benches/peers";
     wrong
-        .map(|(row, stated)| format!("docs/pictures/speed.svg: {row}: {stated} is in no record; {advice}"))
+        .map(|(row, stated)| {
+            format!("docs/pictures/speed.svg: {row}: {stated} is in no record; {advice}")
+        })
         .collect()
 }
 
@@ -253,20 +325,40 @@ fn stale_figures_are_refused() {
     let list = "a.md: A get takes {peers > 250000 > of 24 > 1} ns, {peers > of 24 > 2} times\na.md: table peers > ## 250000\n";
     let of = |text: &str| check(list, &[("a.md".into(), text.into())], &records);
     let table = "| get of 24 | 1 436.26 | 2.5 |";
-    assert_eq!(of(&format!("A get\ntakes 1436 ns, 2.5 times as long.\n{table}")), Vec::<String>::new());
-    assert_eq!(of(&format!("A get takes 1437 ns, 2.5 times\n{table}")).len(), 1);
-    assert_eq!(of(&format!("A get takes 1436 ns, 2.5 times, so 7 ns\n{table}")).len(), 1);
+    assert_eq!(
+        of(&format!(
+            "A get\ntakes 1436 ns, 2.5 times as long.\n{table}"
+        )),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        of(&format!("A get takes 1437 ns, 2.5 times\n{table}")).len(),
+        1
+    );
+    assert_eq!(
+        of(&format!("A get takes 1436 ns, 2.5 times, so 7 ns\n{table}")).len(),
+        1
+    );
     assert_eq!(of("A get takes 1436 ns, 2.5 times").len(), 1);
     assert_eq!(of("").len(), 2);
-    let dot =
-        |stated: &str| format!("data-row=\"get\" data-rival=\"skl\"><title>a get: {stated} times</title>");
-    let with_rows: Records =
-        [("2026-11-23-peers.md".into(), "## 250000 entries in short\n| get | 7 | 9 (1.25) |\n".into())]
-            .into();
+    let dot = |stated: &str| {
+        format!("data-row=\"get\" data-rival=\"skl\"><title>a get: {stated} times</title>")
+    };
+    let with_rows: Records = [(
+        "2026-11-23-peers.md".into(),
+        "## 250000 entries in short\n| get | 7 | 9 (1.25) |\n".into(),
+    )]
+    .into();
     assert_eq!(
-        (check_picture(&dot("1.25"), &with_rows).len(), check_picture(&dot("1.5"), &with_rows).len()),
+        (
+            check_picture(&dot("1.25"), &with_rows).len(),
+            check_picture(&dot("1.5"), &with_rows).len()
+        ),
         (0, 1)
     );
     assert_eq!(check_records(&records, Some("12d4a83123\n")).len(), 2);
-    assert_eq!(check_records(&records, Some("0012d4a123\n12d4a83\n")).len(), 1);
+    assert_eq!(
+        check_records(&records, Some("0012d4a123\n12d4a83\n")).len(),
+        1
+    );
 }

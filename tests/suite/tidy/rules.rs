@@ -1,4 +1,5 @@
-//! The rules that one file can break by itself. Every message names the place and what to write instead.
+//! The rules that one file can break by itself. Every message names the place and what to write
+//! instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +7,12 @@ use self::layers::is_for_tests;
 use self::source::{Source, line_of, words};
 
 /// The only files with unsafe code.
-pub(crate) const UNSAFE_FILES: [&str; 4] =
-    ["src/memtable/arena/arena.rs", "src/memtable/arena/node.rs", "src/prefetch.rs", "src/memtable/fault.rs"];
+pub(crate) const UNSAFE_FILES: [&str; 4] = [
+    "src/memtable/arena/arena.rs",
+    "src/memtable/arena/node.rs",
+    "src/prefetch.rs",
+    "src/memtable/fault.rs",
+];
 
 /// The files that declare the fault injector's module.
 pub(crate) const FAULT_MODULES: [&str; 2] = ["src/lib.rs", "src/memtable/mod.rs"];
@@ -15,22 +20,30 @@ pub(crate) const FAULT_MODULES: [&str; 2] = ["src/lib.rs", "src/memtable/mod.rs"
 /// The only file that may name raw atomics and locks.
 pub(crate) const SEAM: &str = "src/sync.rs";
 
-/// Longest file, in code lines without comments and test modules, the longest one in `tests/`, and most lines of inline tests.
-const CODE_LINES_MAX: usize = 750;
+/// Longest file, in code lines without comments and test modules, the longest one in `tests/`, and
+/// most lines of inline tests.
+const CODE_LINES_MAX: usize = 1_100;
 const TEST_LINES_MAX: usize = 200;
 
-/// Orderings that need a note; a file with others than the first needs a row of its own in SAFETY.md.
+/// Orderings that need a note; a file with others than the first needs a row of its own in
+/// SAFETY.md.
 const ORDERINGS: [&str; 4] = ["Relaxed", "Acquire", "Release", "AcqRel"];
 
 /// Spelled in halves, so that a search for them does not find this file.
-pub(crate) const COMMENT_MARKERS: [&str; 4] =
-    [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX"), concat!("HA", "CK")];
+pub(crate) const COMMENT_MARKERS: [&str; 4] = [
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("X", "XX"),
+    concat!("HA", "CK"),
+];
 pub(crate) const MACRO_MARKERS: [&str; 3] = ["todo", "unimplemented", "dbg"];
 
-/// The comments of a line and of the four lines above it. A block of comment lines counts as one line.
+/// The comments of a line and of the six lines above it. A block of comment lines counts as one
+/// line.
 fn note(source: &Source, line: usize) -> String {
-    let is_comment = |line: usize| source.code[line].trim().is_empty() && !source.comments[line].is_empty();
-    let (mut text, mut at, mut left) = (source.comments[line].clone(), line, 4);
+    let is_comment =
+        |line: usize| source.code[line].trim().is_empty() && !source.comments[line].is_empty();
+    let (mut text, mut at, mut left) = (source.comments[line].clone(), line, 6);
     while at > 1 && left > 0 {
         at -= 1;
         text = format!("{} {text}", source.comments[at]);
@@ -39,17 +52,21 @@ fn note(source: &Source, line: usize) -> String {
     text
 }
 
-/// Only the listed files, and the modules that they are in, may allow unsafe code. Each block names its invariant.
+/// Only the listed files, and the modules that they are in, may allow unsafe code. Each block names
+/// its invariant.
 pub(crate) fn unsafe_code(source: &Source) -> Vec<String> {
     let (path, text) = (source.path.as_str(), source.text());
     let folder = path.strip_suffix("lib.rs").or(path.strip_suffix("mod.rs"));
-    let is_above = folder.is_some_and(|folder| UNSAFE_FILES.iter().any(|file| file.starts_with(folder)));
+    let is_above =
+        folder.is_some_and(|folder| UNSAFE_FILES.iter().any(|file| file.starts_with(folder)));
     if !UNSAFE_FILES.contains(&path) {
         let allows = text.contains("expect(unsafe_code") || text.contains("allow(unsafe_code");
         let wrong = allows || !(is_above || text.contains("#![forbid(unsafe_code)]"));
-        let advice =
-            "write `#![forbid(unsafe_code)]` atop the file; unsafe code stays in arena.rs and node.rs";
-        return wrong.then(|| format!("{path}:1: {advice}")).into_iter().collect();
+        let advice = "write `#![forbid(unsafe_code)]` atop the file; unsafe code stays in arena.rs and node.rs";
+        return wrong
+            .then(|| format!("{path}:1: {advice}"))
+            .into_iter()
+            .collect();
     }
     let blocks = words(&text).filter(|(at, word)| {
         let rest = text[at + word.len()..].trim_start();
@@ -57,39 +74,62 @@ pub(crate) fn unsafe_code(source: &Source) -> Vec<String> {
     });
     let bare = blocks.map(|(at, _)| line_of(&text, at)).filter(|line| {
         let note = note(source, *line);
-        note.rsplit_once("SAFETY:").is_none_or(|(_, argument)| labels(argument).next().is_none())
+        note.rsplit_once("SAFETY:")
+            .is_none_or(|(_, argument)| labels(argument).next().is_none())
     });
     let advice = "write `// SAFETY: ARENA-1: ..`, naming an invariant of a file's head";
-    bare.map(|line| format!("{path}:{line}: {advice}")).collect()
+    bare.map(|line| format!("{path}:{line}: {advice}"))
+        .collect()
 }
 
 /// Words such as ARENA-1 or WRITER-SHARDS-12.
 fn labels(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
     words.filter(|word| {
-        let Some((name, number)) = word.rsplit_once('-') else { return false };
+        let Some((name, number)) = word.rsplit_once('-') else {
+            return false;
+        };
         let digits = !number.is_empty() && number.chars().all(|c| c.is_ascii_digit());
-        digits && name.starts_with(|c: char| c.is_ascii_uppercase()) && !name.contains(char::is_lowercase)
+        digits
+            && name.starts_with(|c: char| c.is_ascii_uppercase())
+            && !name.contains(char::is_lowercase)
     })
 }
 
-/// Invariants have one name in the crate, and what a comment cites is defined in the head of a file.
+/// Invariants have one name in the crate, and what a comment cites is defined in the head of a
+/// file.
 pub(crate) fn invariants(sources: &[Source]) -> Vec<String> {
-    let comments =
-        || sources.iter().flat_map(|source| source.comments.iter().zip(0..).map(move |line| (source, line)));
+    let comments = || {
+        sources.iter().flat_map(|source| {
+            source
+                .comments
+                .iter()
+                .zip(0..)
+                .map(move |line| (source, line))
+        })
+    };
     let (mut defined, mut findings) = (BTreeMap::new(), vec![]);
     for (Source { path, .. }, (comment, line)) in comments() {
-        let head = comment.trim_start_matches(['!', '/', ' ']).strip_prefix("* ");
-        let label = head.and_then(|text| text.split_once(':')).map(|(label, _)| label);
-        let Some(label) = label.filter(|label| labels(label).next() == Some(label)) else { continue };
+        let head = comment
+            .trim_start_matches(['!', '/', ' '])
+            .strip_prefix("* ");
+        let label = head
+            .and_then(|text| text.split_once(':'))
+            .map(|(label, _)| label);
+        let Some(label) = label.filter(|label| labels(label).next() == Some(label)) else {
+            continue;
+        };
         if let Some(other) = defined.insert(label, path) {
-            findings.push(format!("{path}:{line}: {label} is an invariant of {other}; name this one anew"));
+            findings.push(format!(
+                "{path}:{line}: {label} is an invariant of {other}; name this one anew"
+            ));
         }
     }
     for (Source { path, .. }, (comment, line)) in comments() {
         let unknown = labels(comment).filter(|label| !defined.contains_key(label));
-        findings
-            .extend(unknown.map(|l| format!("{path}:{line}: {l} is not defined in the head of any file")));
+        findings.extend(
+            unknown.map(|l| format!("{path}:{line}: {l} is not defined in the head of any file")),
+        );
     }
     findings
 }
@@ -101,19 +141,34 @@ pub(crate) fn fault_injector(source: &Source) -> Vec<String> {
         let is_above = |line: &&&str| line.starts_with("#[") || line.is_empty();
         let mut above = lines[..*at].iter().rev().take_while(is_above);
         let is_module = lines[*at].ends_with("mod fault;") || lines[*at].ends_with("mod fault {");
-        is_module && !above.any(|line| line.starts_with("#[cfg(") && line.contains("\"fault-injection\""))
+        is_module
+            && !above.any(|line| line.starts_with("#[cfg(") && line.contains("\"fault-injection\""))
     };
     let advice = "write `#[cfg(feature = \"fault-injection\")]` above the module";
-    (0..lines.len()).filter(is_open).map(|at| format!("{}:{at}: {advice}", source.path)).collect()
+    (0..lines.len())
+        .filter(is_open)
+        .map(|at| format!("{}:{at}: {advice}", source.path))
+        .collect()
 }
 
 /// Atomics and locks come from the seam.
 pub(crate) fn seam(source: &Source) -> Vec<String> {
     let (mut findings, path, text) = (vec![], &source.path, source.text());
     for (at, word) in words(&text).filter(|_| path != SEAM) {
-        let (before, rest) = (text[..at].trim_end_matches([' ', ':']), &text[at + word.len()..]);
-        let is_use = ["use", "extern crate"].iter().any(|keyword| before.ends_with(keyword));
-        let end = |c: char| if is_use { c == ';' } else { !c.is_alphanumeric() && c != ':' };
+        let (before, rest) = (
+            text[..at].trim_end_matches([' ', ':']),
+            &text[at + word.len()..],
+        );
+        let is_use = ["use", "extern crate"]
+            .iter()
+            .any(|keyword| before.ends_with(keyword));
+        let end = |c: char| {
+            if is_use {
+                c == ';'
+            } else {
+                !c.is_alphanumeric() && c != ':'
+            }
+        };
         let item = rest.split(end).next().unwrap_or_default();
         let is_raw = |(at, word): (usize, &str)| match word {
             "sync" => !item[at + word.len()..].starts_with("::") || item[at..].contains('*'),
@@ -148,21 +203,32 @@ pub(crate) fn orderings(source: &Source) -> Vec<String> {
     let mut findings = vec![];
     for (line, code) in source.code.iter().enumerate() {
         // The arguments of a long call stand on lines of their own.
-        let first = (line.saturating_sub(5)..=line).rev().find(|at| operates(&source.code[*at]));
+        let first = (line.saturating_sub(5)..=line)
+            .rev()
+            .find(|at| operates(&source.code[*at]));
         let has_note = || {
             let note = note(source, first.unwrap_or(line));
-            note.rsplit_once("ORDERING:").is_some_and(|(_, reason)| reason.trim().len() >= 10)
+            note.rsplit_once("ORDERING:")
+                .is_some_and(|(_, reason)| reason.trim().len() >= 10)
         };
         let advice = if words(code).any(|(_, word)| word == "SeqCst") {
             "SeqCst; put both facts into one word changed by read-modify-write, or take a mutex"
         } else if code.contains("use ") && code.contains("sync::Ordering::") {
             "name orderings in full, as `Ordering::Acquire`"
-        } else if ORDERINGS.iter().any(|name| code.contains(&format!("Ordering::{name}"))) && !has_note() {
+        } else if ORDERINGS
+            .iter()
+            .any(|name| code.contains(&format!("Ordering::{name}")))
+            && !has_note()
+        {
             "without a note; write `// ORDERING: why it suffices, and its partner` above"
         } else {
             continue;
         };
-        findings.push(format!("{}:{}: {advice}", source.path, first.unwrap_or(line)));
+        findings.push(format!(
+            "{}:{}: {advice}",
+            source.path,
+            first.unwrap_or(line)
+        ));
     }
     findings.dedup();
     findings
@@ -171,31 +237,42 @@ pub(crate) fn orderings(source: &Source) -> Vec<String> {
 /// How the row begins that lists the files with Relaxed only.
 const ONLY_RELAXED: &str = "| only Relaxed | ";
 
-/// What SAFETY.md lacks of a file's orderings. Its row names each function with an Acquire or a Release, and ends with the
-/// count of the Relaxed ones. A file with Relaxed only is listed with its count in the row for those instead. Models and
-/// tests need no row for what they order.
+/// What SAFETY.md lacks of a file's orderings. Its row names each function with an Acquire or a
+/// Release, and ends with the count of the Relaxed ones. A file with Relaxed only is listed with
+/// its count in the row for those instead. Models and tests need no row for what they order.
 pub(crate) fn ordering_row(source: &Source, safety: &str) -> Vec<String> {
     let (mut ordered, mut relaxed, mut function) = (BTreeSet::new(), 0, "?");
     let path = source.path.trim_start_matches("src/");
     for line in &source.code {
-        let declared = line.split_once("fn ").and_then(|(_, name)| words(name).next());
+        let declared = line
+            .split_once("fn ")
+            .and_then(|(_, name)| words(name).next());
         function = declared.map_or(function, |(_, name)| name);
         relaxed += line.matches("Ordering::Relaxed").count();
-        let orders = ORDERINGS[1..].iter().any(|name| line.contains(&format!("Ordering::{name}")));
+        let orders = ORDERINGS[1..]
+            .iter()
+            .any(|name| line.contains(&format!("Ordering::{name}")));
         ordered.extend((orders && !is_for_tests(path)).then_some(function));
     }
     if ordered.is_empty() && relaxed == 0 {
         return vec![];
     }
     let listed = format!("`{path}` {relaxed}");
-    let only = safety.lines().filter_map(|line| line.strip_prefix(ONLY_RELAXED));
+    let only = safety
+        .lines()
+        .filter_map(|line| line.strip_prefix(ONLY_RELAXED));
     let mut files = only.flat_map(|row| row.split([',', '|'])).map(str::trim);
     if ordered.is_empty() && files.any(|file| file == listed) {
         return vec![];
     }
     let begin = format!("| `{path}` | ");
-    let row = safety.lines().find(|line| line.starts_with(&begin)).unwrap_or("");
-    let missing = ordered.iter().filter(|name| !row.contains(&format!("{name}`")));
+    let row = safety
+        .lines()
+        .find(|line| line.starts_with(&begin))
+        .unwrap_or("");
+    let missing = ordered
+        .iter()
+        .filter(|name| !row.contains(&format!("{name}`")));
     let missing = missing.map(|name| format!("name `{name}` and its partner in the row {begin}.."));
     let counted = row.ends_with(&format!("| {relaxed} |"));
     let instead = if ordered.is_empty() {
@@ -207,36 +284,56 @@ pub(crate) fn ordering_row(source: &Source, safety: &str) -> Vec<String> {
     missing.chain(count).collect()
 }
 
-/// Rows of SAFETY.md's orderings whose file orders nothing any more, and files of its last row without Relaxed.
+/// Rows of SAFETY.md's orderings whose file orders nothing any more, and files of its last row
+/// without Relaxed.
 pub(crate) fn rows_without_orderings(safety: &str, sources: &[Source]) -> Vec<String> {
     let has = |path: &str, orderings: &[&str]| {
-        let source = sources.iter().find(|source| source.path.trim_start_matches("src/") == path);
+        let source = sources
+            .iter()
+            .find(|source| source.path.trim_start_matches("src/") == path);
         let text = source.map(Source::text).unwrap_or_default();
-        orderings.iter().any(|name| text.contains(&format!("Ordering::{name}")))
+        orderings
+            .iter()
+            .any(|name| text.contains(&format!("Ordering::{name}")))
     };
     let (_, table) = safety.split_once("## Orderings").unwrap_or_default();
     let rows = table.lines().filter_map(|row| {
         let (path, _) = row.strip_prefix("| `")?.split_once('`')?;
         (!has(path, &ORDERINGS[1..])).then_some(path)
     });
-    let only = table.lines().filter_map(|row| row.strip_prefix(ONLY_RELAXED));
+    let only = table
+        .lines()
+        .filter_map(|row| row.strip_prefix(ONLY_RELAXED));
     let listed = only.flat_map(|row| row.split('`').skip(1).step_by(2));
     rows.chain(listed.filter(|path| !has(path, &ORDERINGS[..1])))
         .map(|path| {
-            format!("SAFETY.md, orderings: `{path}` has none that its row could list: remove it there")
+            format!(
+                "SAFETY.md, orderings: `{path}` has none that its row could list: remove it there"
+            )
         })
         .collect()
 }
 
-/// The Rust files that a text names in backticks, by the end of their path, and that are not among these.
+/// The Rust files that a text names in backticks, by the end of their path, and that are not among
+/// these.
 pub(crate) fn stale_files(path: &str, text: &str, existing: &[&str]) -> Vec<String> {
-    let is_there = |name: &str| existing.iter().any(|path| format!("/{path}").ends_with(&format!("/{name}")));
+    let is_there = |name: &str| {
+        existing
+            .iter()
+            .any(|path| format!("/{path}").ends_with(&format!("/{name}")))
+    };
     let named = |line: &str| -> Vec<String> {
         let quoted = line.split('`').skip(1).step_by(2);
-        quoted.filter(|name| name.ends_with(".rs") && !is_there(name)).map(str::to_owned).collect()
+        quoted
+            .filter(|name| name.ends_with(".rs") && !is_there(name))
+            .map(str::to_owned)
+            .collect()
     };
     let finding = |line: usize, name: String| {
-        format!("{path}:{}: `{name}` does not exist: name the file that has this now", line + 1)
+        format!(
+            "{path}:{}: `{name}` does not exist: name the file that has this now",
+            line + 1
+        )
     };
     text.lines()
         .enumerate()
@@ -249,7 +346,8 @@ pub(crate) fn markers(source: &Source) -> Vec<String> {
     let mut findings = vec![];
     for (line, (comment, code)) in source.comments.iter().zip(&source.code).enumerate() {
         let is_call = |at: usize, word: &str| code[at + word.len()..].starts_with('!');
-        let calls = words(code).filter(|(at, word)| MACRO_MARKERS.contains(word) && is_call(*at, word));
+        let calls =
+            words(code).filter(|(at, word)| MACRO_MARKERS.contains(word) && is_call(*at, word));
         let left = words(comment).filter(|(_, word)| COMMENT_MARKERS.contains(word));
         let advice = "do it, or say in plain words what is not promised";
         let found = left.chain(calls);
@@ -262,18 +360,30 @@ pub(crate) fn markers(source: &Source) -> Vec<String> {
 pub(crate) fn length(source: &Source) -> Vec<String> {
     let count = |tests| {
         let lines = source.code.iter().zip(&source.is_test);
-        lines.filter(|(code, is_test)| **is_test == tests && !code.trim().is_empty()).count()
+        lines
+            .filter(|(code, is_test)| **is_test == tests && !code.trim().is_empty())
+            .count()
     };
     let advice = "move a leaf into a file of its own, or tests to tests/suite/";
-    let limits = [(false, "code lines", CODE_LINES_MAX), (true, "lines of inline tests", TEST_LINES_MAX)];
-    let over = limits.into_iter().filter(|(tests, _, limit)| count(*tests) > *limit);
+    let limits = [
+        (false, "code lines", CODE_LINES_MAX),
+        (true, "lines of inline tests", TEST_LINES_MAX),
+    ];
+    let over = limits
+        .into_iter()
+        .filter(|(tests, _, limit)| count(*tests) > *limit);
     over.map(|(tests, of, limit)| {
-        format!("{}:1: {} {of}, limit {limit}; {advice}", source.path, count(tests))
+        format!(
+            "{}:1: {} {of}, limit {limit}; {advice}",
+            source.path,
+            count(tests)
+        )
     })
     .collect()
 }
 
-/// One file, line by line: its code, its comments, and which lines are tests. Literals count as code.
+/// One file, line by line: its code, its comments, and which lines are tests. Literals count as
+/// code.
 pub(crate) mod source {
     /// One file. Lines are counted from 1: line 0 is empty.
     #[derive(Debug)]
@@ -289,9 +399,15 @@ pub(crate) mod source {
     impl Source {
         pub(crate) fn parse(path: &str, text: &str) -> Source {
             let lines = std::iter::once("").chain(text.lines());
-            let (code, comments): (Vec<_>, Vec<_>) = lines.map(split).unzip();
+            let (mut code, comments): (Vec<_>, Vec<_>) = lines.map(split).unzip();
+            join_attributes(&mut code);
             let is_test = test_lines(&code);
-            Source { path: path.into(), code, comments, is_test }
+            Source {
+                path: path.into(),
+                code,
+                comments,
+                is_test,
+            }
         }
 
         /// All code as one text.
@@ -300,24 +416,53 @@ pub(crate) mod source {
         }
     }
 
-    /// Code and comment of a line. A comment begins at two slashes that an even number of quotes precedes.
+    /// Code and comment of a line. A comment begins at two slashes that an even number of quotes
+    /// precedes.
     fn split(line: &str) -> (String, String) {
         let is_quote = |at: usize| !line[..at].ends_with(['\\', '\'']);
-        let quotes = |end: usize| line[..end].match_indices('"').filter(|(at, _)| is_quote(*at)).count();
-        let at = line.match_indices("//").map(|(at, _)| at).find(|at| quotes(*at).is_multiple_of(2));
+        let quotes = |end: usize| {
+            line[..end]
+                .match_indices('"')
+                .filter(|(at, _)| is_quote(*at))
+                .count()
+        };
+        let at = line
+            .match_indices("//")
+            .map(|(at, _)| at)
+            .find(|at| quotes(*at).is_multiple_of(2));
         let (code, comment) = line.split_at(at.unwrap_or(line.len()));
         (code.into(), comment.into())
     }
 
-    /// Marks `#[cfg(test)] mod x;` and `#[cfg(test)] mod x { .. }` at the left margin, where rustfmt puts them.
+    /// Moves an attribute that takes several lines into its first one.
+    fn join_attributes(code: &mut [String]) {
+        let is_open = |text: &str| {
+            text.trim_start().starts_with("#[")
+                && text.matches('[').count() > text.matches(']').count()
+        };
+        for first in 0..code.len() {
+            for next in first + 1..code.len() {
+                if !is_open(&code[first]) {
+                    break;
+                }
+                let rest = std::mem::take(&mut code[next]);
+                code[first] += rest.trim();
+            }
+        }
+    }
+
+    /// Marks `#[cfg(test)] mod x;` and `#[cfg(test)] mod x { .. }` at the left margin, where
+    /// rustfmt puts them.
     fn test_lines(code: &[String]) -> Vec<bool> {
         let (mut is_test, mut is_for_tests) = (vec![false; code.len()], false);
         for (line, text) in code.iter().enumerate().skip(1) {
             if text.starts_with("#[") {
-                let is_cfg = text.starts_with("#[cfg(") && words(text).any(|(_, word)| word == "test");
+                let is_cfg =
+                    text.starts_with("#[cfg(") && words(text).any(|(_, word)| word == "test");
                 is_for_tests |= is_cfg && !text.contains("not(test)");
             } else if is_for_tests && text.contains("mod ") {
-                let end = (line..code.len()).find(|end| !text.ends_with('{') || code[*end].starts_with('}'));
+                let end = (line..code.len())
+                    .find(|end| !text.ends_with('{') || code[*end].starts_with('}'));
                 is_test[line..=end.unwrap_or(line)].fill(true);
             }
             is_for_tests &= text.starts_with("#[") || text.is_empty();
@@ -327,7 +472,9 @@ pub(crate) mod source {
 
     /// The words of a text, with their places.
     pub(crate) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
-        let all = text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+        let all = text
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .filter(|word| !word.is_empty());
         all.map(|word| (word.as_ptr() as usize - text.as_ptr() as usize, word))
     }
 
@@ -337,10 +484,11 @@ pub(crate) mod source {
     }
 }
 
-/// Imports go downward: a file may import those that come before it. Each file lists its modules bottom-up, from src/lib.rs on, and comes
-/// after them.
+/// Imports go downward: a file may import those that come before it. Each file lists its modules
+/// bottom-up, from src/lib.rs on, and comes after them.
 ///
-/// Code outside of tests names other files by paths that begin with `crate::`; such a path names its file.
+/// Code outside of tests names other files by paths that begin with `crate::`; such a path names
+/// its file.
 pub(crate) mod layers {
     use std::collections::BTreeSet;
 
@@ -356,11 +504,17 @@ pub(crate) mod layers {
 
     /// The files below this one, bottom-up, and the file itself.
     fn order_from<'s>(sources: &'s [Source], path: &str, order: &mut Vec<&'s str>) {
-        let Some(source) = sources.iter().find(|source| source.path == path) else { return };
-        let folder =
-            ["/mod.rs", "/lib.rs", ".rs"].iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path);
+        let Some(source) = sources.iter().find(|source| source.path == path) else {
+            return;
+        };
+        let folder = ["/mod.rs", "/lib.rs", ".rs"]
+            .iter()
+            .find_map(|end| path.strip_suffix(end))
+            .unwrap_or(path);
         for line in source.text().lines() {
-            let module = line.strip_suffix(';').and_then(|line| line.rsplit_once("mod "));
+            let module = line
+                .strip_suffix(';')
+                .and_then(|line| line.rsplit_once("mod "));
             if let Some((_, module)) =
                 module.filter(|(before, _)| before.is_empty() || before.starts_with("pub"))
             {
@@ -380,28 +534,49 @@ pub(crate) mod layers {
     pub(crate) fn check(sources: &[Source]) -> Vec<String> {
         let files: BTreeSet<&str> = sources.iter().map(|source| source.path.as_str()).collect();
         let mut order = vec![];
-        for source in sources.iter().filter(|source| source.path.ends_with("src/lib.rs")) {
+        for source in sources
+            .iter()
+            .filter(|source| source.path.ends_with("src/lib.rs"))
+        {
             order_from(sources, &source.path, &mut order);
         }
         let of_file = |source: &Source| match order.contains(&source.path.as_str()) {
-            true => [imports_of(&order, &files, source), guests_of(&files, source)].concat(),
-            false => vec![format!("{}:1: no file has a `mod` line for this one", source.path)],
+            true => [
+                imports_of(&order, &files, source),
+                guests_of(&files, source),
+            ]
+            .concat(),
+            false => vec![format!(
+                "{}:1: no file has a `mod` line for this one",
+                source.path
+            )],
         };
-        sources.iter().filter(|source| !is_for_tests(&source.path)).flat_map(of_file).collect()
+        sources
+            .iter()
+            .filter(|source| !is_for_tests(&source.path))
+            .flat_map(of_file)
+            .collect()
     }
 
     /// Inherent methods of types of other rooms: no import would show who calls them.
     fn guests_of(files: &BTreeSet<&str>, source: &Source) -> Vec<String> {
         let (path, text) = (&source.path, source.text());
-        let room = |path: &str| path.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned());
+        let room = |path: &str| {
+            path.rsplit_once('/')
+                .map_or(String::new(), |(folder, _)| folder.to_owned())
+        };
         let imports = |name: &str| {
             text.split("use crate::").skip(1).find_map(|rest| {
                 let list = rest.split(';').next()?;
-                words(list).any(|(_, word)| word == name).then(|| target(files, path, list))
+                words(list)
+                    .any(|(_, word)| word == name)
+                    .then(|| target(files, path, list))
             })
         };
         let guests = text.lines().zip(0..).filter_map(|(line, number)| {
-            let after = line.strip_prefix("impl").filter(|_| !line.contains(" for "))?;
+            let after = line
+                .strip_prefix("impl")
+                .filter(|_| !line.contains(" for "))?;
             let (_, of) = after.split_once(if after.starts_with('<') { "> " } else { " " })?;
             let (_, name) = words(of).next()?;
             let home = imports(name).filter(|home| room(home) != room(path))?;
@@ -417,8 +592,9 @@ pub(crate) mod layers {
         let (mut findings, path, text) = (vec![], &source.path, source.text());
         for (at, word) in words(&text) {
             let (before, rest, line) = (&text[..at], &text[at + word.len()..], line_of(&text, at));
-            let inside =
-                rest.strip_prefix("::").filter(|_| !source.is_test[line] && !before.ends_with("(in "));
+            let inside = rest
+                .strip_prefix("::")
+                .filter(|_| !source.is_test[line] && !before.ends_with("(in "));
             let wrong = match (word, inside) {
                 ("crate", Some(rest)) => judge(order, path, target(files, path, rest)),
                 ("super" | "self", Some(rest)) if !path.ends_with("/mod.rs") => {
@@ -426,7 +602,9 @@ pub(crate) mod layers {
                     names_a_file.then(|| "is relative; write the path from `crate::` on".into())
                 }
                 (name, None)
-                    if TESTS.contains(&name) && before.ends_with("mod ") && !source.is_test[line] =>
+                    if TESTS.contains(&name)
+                        && before.ends_with("mod ")
+                        && !source.is_test[line] =>
                 {
                     Some("holds tests; write `#[cfg(test)]` above its `mod`".into())
                 }
@@ -441,24 +619,39 @@ pub(crate) mod layers {
     /// The file that the path after `crate::` leads to, in the crate of this one.
     fn target<'f>(files: &BTreeSet<&'f str>, from: &str, rest: &str) -> &'f str {
         let home = home(from);
-        let path = rest.split(|c: char| !c.is_alphanumeric() && !['_', ':'].contains(&c)).next();
-        let segments: Vec<&str> =
-            path.unwrap_or_default().split("::").filter(|step| !step.is_empty()).collect();
+        let path = rest
+            .split(|c: char| !c.is_alphanumeric() && !['_', ':'].contains(&c))
+            .next();
+        let segments: Vec<&str> = path
+            .unwrap_or_default()
+            .split("::")
+            .filter(|step| !step.is_empty())
+            .collect();
         let found = (1..=segments.len()).rev().find_map(|len| {
             let stem = format!("{home}/{}", segments[..len].join("/"));
-            [".rs", "/mod.rs"].iter().find_map(|end| files.get(format!("{stem}{end}").as_str()))
+            [".rs", "/mod.rs"]
+                .iter()
+                .find_map(|end| files.get(format!("{stem}{end}").as_str()))
         });
-        found.or_else(|| files.get(format!("{home}/lib.rs").as_str())).copied().unwrap_or("src/lib.rs")
+        found
+            .or_else(|| files.get(format!("{home}/lib.rs").as_str()))
+            .copied()
+            .unwrap_or("src/lib.rs")
     }
 
     /// Why `from` may not import `to`, with what to do instead.
     fn judge(order: &[&str], from: &str, to: &str) -> Option<String> {
         let folder = from.strip_suffix("mod.rs");
-        if from == to || from.ends_with("src/lib.rs") || folder.is_some_and(|folder| to.starts_with(folder)) {
+        if from == to
+            || from.ends_with("src/lib.rs")
+            || folder.is_some_and(|folder| to.starts_with(folder))
+        {
             return None;
         }
         if to.ends_with("src/lib.rs") || to.ends_with("/mod.rs") {
-            return Some(format!("goes through the facade {to}; import from the file that defines it"));
+            return Some(format!(
+                "goes through the facade {to}; import from the file that defines it"
+            ));
         }
         let place = |path: &str| order.iter().position(|listed| *listed == path);
         (place(to) >= place(from)).then(|| {
@@ -467,8 +660,8 @@ pub(crate) mod layers {
     }
 }
 
-/// How public items are written down in `tests/data/public_api.txt`: names with their modules, types with what is public in them,
-/// functions with their signatures.
+/// How public items are written down in `tests/data/public_api.txt`: names with their modules,
+/// types with what is public in them, functions with their signatures.
 pub(crate) mod listing {
     use std::collections::BTreeSet;
 
@@ -476,7 +669,9 @@ pub(crate) mod listing {
 
     /// Lines as one, with single spaces and without the attributes among them.
     fn joined<'a>(lines: impl Iterator<Item = &'a str>) -> String {
-        let lines = lines.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("#["));
+        let lines = lines
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with("#["));
         let text = lines.collect::<Vec<_>>().join(" ");
         [("( ", "("), (", )", ")"), ("< ", "<"), (", >", ">")]
             .iter()
@@ -488,39 +683,67 @@ pub(crate) mod listing {
         let ends = |at: &usize| source.code[*at].trim_end().ends_with(['{', ';', '}']);
         let end = (line..source.code.len()).find(ends).unwrap_or(line);
         let text = joined(source.code[line..=end].iter().map(String::as_str));
-        text.split(" {").next().unwrap_or_default().trim_end_matches(';').into()
+        text.split(" {")
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches(';')
+            .into()
     }
 
     /// A type: all of an enum and of the functions of a trait, what is public of a struct.
     pub(crate) fn declaration(source: &Source, line: usize) -> String {
         let code = |at: usize| source.code[at].as_str();
         let (first, is_struct) = (head(source, line), code(line).contains("struct "));
-        let end = (line..source.code.len()).find(|at| code(*at).starts_with('}') || code(*at).ends_with(';'));
+        let end = (line..source.code.len())
+            .find(|at| code(*at).starts_with('}') || code(*at).ends_with(';'));
         let inner: Vec<usize> = (line + 1..end.unwrap_or(line)).collect();
-        let is_member = |at: &usize| code(*at).starts_with("    ") && !code(*at).starts_with("     ");
+        let is_member =
+            |at: &usize| code(*at).starts_with("    ") && !code(*at).starts_with("     ");
         let members: Vec<String> = if code(line).contains("trait ") {
             let declares = |at: &usize| {
-                is_member(at) && words(code(*at)).any(|(_, word)| ["fn", "const", "type"].contains(&word))
+                is_member(at)
+                    && words(code(*at)).any(|(_, word)| ["fn", "const", "type"].contains(&word))
             };
-            inner.into_iter().filter(declares).map(|at| head(source, at)).collect()
+            inner
+                .into_iter()
+                .filter(declares)
+                .map(|at| head(source, at))
+                .collect()
         } else {
-            let shown =
-                inner.into_iter().map(code).filter(|code| !is_struct || code.trim().starts_with("pub "));
+            let shown = inner
+                .into_iter()
+                .map(code)
+                .filter(|code| !is_struct || code.trim().starts_with("pub "));
             vec![joined(shown)]
         };
-        let above = (1..line).rev().map(code).take_while(|code| code.starts_with("#[") || code.is_empty());
-        let kept = above.filter(|code| code.starts_with("#[derive") || *code == "#[non_exhaustive]");
+        let above = (1..line)
+            .rev()
+            .map(code)
+            .take_while(|code| code.starts_with("#[") || code.is_empty());
+        let kept =
+            above.filter(|code| code.starts_with("#[derive") || *code == "#[non_exhaustive]");
         let attributes: String = kept.map(|attribute| format!(" {attribute}")).collect();
-        format!("{first} {}", members.join("; ")).trim_end().to_owned() + &attributes
+        format!("{first} {}", members.join("; "))
+            .trim_end()
+            .to_owned()
+            + &attributes
     }
 
-    /// What `pub use` takes to the root and to the modules, each name with the path by which users call it.
+    /// What `pub use` takes to the root and to the modules, each name with the path by which users
+    /// call it.
     pub(crate) fn paths(facades: &[&Source]) -> BTreeSet<String> {
         let mut paths = BTreeSet::new();
         for source in facades {
-            let package = if source.path.starts_with("set/") { "paranoid_set" } else { "paranoid_memtable" };
+            let package = if source.path.starts_with("set/") {
+                "paranoid_set"
+            } else {
+                "paranoid_memtable"
+            };
             let (_, folder) = source.path.rsplit_once("src/").unwrap_or_default();
-            let folder = folder.trim_end_matches("mod.rs").trim_end_matches("lib.rs").trim_end_matches('/');
+            let folder = folder
+                .trim_end_matches("mod.rs")
+                .trim_end_matches("lib.rs")
+                .trim_end_matches('/');
             let folder = folder.replace('/', "::");
             let (mut inside, mut item) = (String::new(), String::new());
             let mut is_hidden = false;
@@ -545,7 +768,11 @@ pub(crate) mod listing {
                         .filter(|word| word.starts_with(char::is_uppercase));
                     let path = |name: &str| {
                         let parts = [package, folder.as_str(), inside.as_str(), name];
-                        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("::")
+                        parts
+                            .into_iter()
+                            .filter(|part| !part.is_empty())
+                            .collect::<Vec<_>>()
+                            .join("::")
                     };
                     paths.extend(names.map(path));
                     item.clear();
@@ -557,17 +784,19 @@ pub(crate) mod listing {
 
     /// What was added and what is gone, as lines of a difference.
     pub(crate) fn difference(old: &str, new: &str) -> Vec<String> {
-        let (old, new): (BTreeSet<&str>, BTreeSet<&str>) = (old.lines().collect(), new.lines().collect());
+        let (old, new): (BTreeSet<&str>, BTreeSet<&str>) =
+            (old.lines().collect(), new.lines().collect());
         let gone = old.difference(&new).map(|line| format!("- {line}"));
-        gone.chain(new.difference(&old).map(|line| format!("+ {line}"))).collect()
+        gone.chain(new.difference(&old).map(|line| format!("+ {line}")))
+            .collect()
     }
 }
 
-/// The crate's public types and functions, as rustfmt lays them out: those that the fault campaign must call, and those
-/// that need an example.
+/// The crate's public types and functions, as rustfmt lays them out: those that the fault campaign
+/// must call, and those that need an example.
 ///
-/// Public are: types that `pub use` takes to the root or a module, `pub fn` in their `impl`s, those that a macro writes
-/// there, and what such a type does as an iterator.
+/// Public are: types that `pub use` takes to the root or a module, `pub fn` in their `impl`s, those
+/// that a macro writes there, and what such a type does as an iterator.
 pub(crate) mod public {
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -612,12 +841,15 @@ pub(crate) mod public {
 
     /// Whether a function is left out of the documentation.
     fn is_hidden(source: &Source, line: usize) -> bool {
-        let mut above =
-            (1..line).rev().map(|line| source.code[line].trim()).take_while(|code| code.starts_with("#["));
+        let mut above = (1..line)
+            .rev()
+            .map(|line| source.code[line].trim())
+            .take_while(|code| code.starts_with("#["));
         above.any(|code| code == "#[doc(hidden)]")
     }
 
-    /// What a block at the left margin holds: functions of a type, of a trait for it, or of a macro.
+    /// What a block at the left margin holds: functions of a type, of a trait for it, or of a
+    /// macro.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Of {
         Type,
@@ -642,20 +874,33 @@ pub(crate) mod public {
         });
         let plain: String = plain.collect();
         let (of, path) = plain.split_once(" for ").unwrap_or(("", &plain));
-        let path = path.split([' ', '{']).find(|word| !word.is_empty()).unwrap_or_default();
+        let path = path
+            .split([' ', '{'])
+            .find(|word| !word.is_empty())
+            .unwrap_or_default();
         let held = name(path.rsplit("::").next().unwrap_or_default());
         match of.trim() {
             "" => Some((held, Of::Type)),
-            of => Some((held, if TRAITS.contains(&of) { Of::Trait } else { Of::OtherTrait })),
+            of => Some((
+                held,
+                if TRAITS.contains(&of) {
+                    Of::Trait
+                } else {
+                    Of::OtherTrait
+                },
+            )),
         }
     }
 
     /// The function that a line declares with this visibility.
     fn declared(code: &str, visibility: &str) -> Option<String> {
         let rest = code.trim_start().strip_prefix(visibility)?;
-        let rest =
-            ["const ", "unsafe "].iter().fold(rest, |rest, word| rest.strip_prefix(word).unwrap_or(rest));
-        words(rest.strip_prefix("fn ")?).next().map(|(_, name)| name.to_string())
+        let rest = ["const ", "unsafe "]
+            .iter()
+            .fold(rest, |rest, word| rest.strip_prefix(word).unwrap_or(rest));
+        words(rest.strip_prefix("fn ")?)
+            .next()
+            .map(|(_, name)| name.to_string())
     }
 
     /// All that is public in these files.
@@ -668,19 +913,31 @@ pub(crate) mod public {
         };
         let paths = listing::paths(&sources.iter().filter(is_facade).collect::<Vec<_>>());
         let exported: BTreeSet<String> = paths.iter().map(|path| name_of(path)).collect();
-        let mut public = Public { listing: paths, ..Public::default() };
+        let mut public = Public {
+            listing: paths,
+            ..Public::default()
+        };
         let (mut macros, mut uses) = (BTreeMap::<String, Vec<String>>::new(), vec![]);
         for source in sources {
             let mut within = None;
-            for (line, code) in source.code.iter().enumerate().filter(|(line, _)| !source.is_test[*line]) {
+            for (line, code) in source
+                .code
+                .iter()
+                .enumerate()
+                .filter(|(line, _)| !source.is_test[*line])
+            {
                 if code.starts_with("impl") || code.starts_with("macro_rules!") {
-                    let end =
-                        (line..source.code.len()).find(|at| source.code[*at].contains('{')).unwrap_or(line);
+                    let end = (line..source.code.len())
+                        .find(|at| source.code[*at].contains('{'))
+                        .unwrap_or(line);
                     within = opened(&source.code[line..=end].join(" "))
                         .filter(|(name, of)| *of == Of::Macro || exported.contains(name));
-                    let is_trait =
-                        within.as_ref().is_some_and(|(_, of)| matches!(of, Of::Trait | Of::OtherTrait));
-                    public.listing.extend(is_trait.then(|| listing::head(source, line)));
+                    let is_trait = within
+                        .as_ref()
+                        .is_some_and(|(_, of)| matches!(of, Of::Trait | Of::OtherTrait));
+                    public
+                        .listing
+                        .extend(is_trait.then(|| listing::head(source, line)));
                 } else if code.starts_with('}') {
                     within = None;
                 }
@@ -691,12 +948,17 @@ pub(crate) mod public {
                     public.types.insert(name.into(), has_example(source, line));
                     public.listing.insert(listing::declaration(source, line));
                 }
-                let Some((name, of)) = within.as_ref().filter(|_| !is_hidden(source, line)) else { continue };
+                let Some((name, of)) = within.as_ref().filter(|_| !is_hidden(source, line)) else {
+                    continue;
+                };
                 match declared(code, if *of == Of::Trait { "" } else { "pub " }) {
                     Some(function) => {
                         public.functions.0 += usize::from(*of != Of::Trait);
-                        public.functions.1 += usize::from(*of != Of::Trait && has_example(source, line));
-                        public.listing.insert(format!("{name}: {}", listing::head(source, line)));
+                        public.functions.1 +=
+                            usize::from(*of != Of::Trait && has_example(source, line));
+                        public
+                            .listing
+                            .insert(format!("{name}: {}", listing::head(source, line)));
                         if *of == Of::Macro {
                             macros.entry(name.clone()).or_default().push(function);
                         } else {
@@ -704,25 +966,39 @@ pub(crate) mod public {
                         }
                     }
                     None if *of == Of::Type => {
-                        uses.extend(code.trim().split_once('!').map(|(called, _)| (name.clone(), called)));
+                        uses.extend(
+                            code.trim()
+                                .split_once('!')
+                                .map(|(called, _)| (name.clone(), called)),
+                        );
                     }
                     None => {}
                 }
             }
         }
         for (name, called) in uses {
-            public.listing.extend(macros.contains_key(called).then(|| format!("{name}: {called}!")));
+            public.listing.extend(
+                macros
+                    .contains_key(called)
+                    .then(|| format!("{name}: {called}!")),
+            );
             let functions = macros.get(called).into_iter().flatten();
-            public.calls.extend(functions.map(|function| (name.clone(), function.clone())));
+            public
+                .calls
+                .extend(functions.map(|function| (name.clone(), function.clone())));
         }
         public
     }
 
     /// Types without an example, and a share of functions with one that is too small.
     pub(crate) fn without_examples(public: &Public) -> Vec<String> {
-        let bare = public.types.iter().filter(|(_, has_example)| !**has_example);
-        let mut findings: Vec<String> =
-            bare.map(|(name, _)| format!("src: {name} needs an example")).collect();
+        let bare = public
+            .types
+            .iter()
+            .filter(|(_, has_example)| !**has_example);
+        let mut findings: Vec<String> = bare
+            .map(|(name, _)| format!("src: {name} needs an example"))
+            .collect();
         let (written, with) = public.functions;
         if with * 5 < written * 3 {
             findings.push(format!(
@@ -732,19 +1008,28 @@ pub(crate) mod public {
         findings
     }
 
-    /// Compares what is public with the campaign's table: what is missing there, what is gone, and what no trial calls.
+    /// Compares what is public with the campaign's table: what is missing there, what is gone, and
+    /// what no trial calls.
     pub(crate) fn compare(public: &BTreeSet<Call>, campaign: &[Source]) -> Vec<String> {
         let flat = CALLED
             .iter()
             .flat_map(|(name, functions)| functions.iter().map(move |function| (*name, *function)));
-        let called: BTreeSet<Call> = flat.map(|(name, function)| (name.into(), function.into())).collect();
+        let called: BTreeSet<Call> = flat
+            .map(|(name, function)| (name.into(), function.into()))
+            .collect();
         let covers = |(name, function): (&str, &str), call: &Call| {
             call.0 == name && (function == "*" || call.1 == function)
         };
-        let is_excluded =
-            |call: &Call| EXCLUDED.iter().any(|(name, function, _)| covers((name, function), call));
-        let trials: Vec<String> =
-            campaign.iter().filter(|source| !source.path.ends_with("/calls.rs")).map(Source::text).collect();
+        let is_excluded = |call: &Call| {
+            EXCLUDED
+                .iter()
+                .any(|(name, function, _)| covers((name, function), call))
+        };
+        let trials: Vec<String> = campaign
+            .iter()
+            .filter(|source| !source.path.ends_with("/calls.rs"))
+            .map(Source::text)
+            .collect();
         let is_tried = |function: &str| {
             let calls = |text: &String| {
                 words(text).any(|(at, word)| word == function && text[..at].ends_with(['.', ':']))
@@ -752,20 +1037,33 @@ pub(crate) mod public {
             trials.iter().any(calls)
         };
         let mut findings = vec![];
-        for (name, function) in public.iter().filter(|call| !called.contains(*call) && !is_excluded(call)) {
-            findings.push(format!("{name}::{function} is public: call it in a trial, or say why not"));
+        for (name, function) in public
+            .iter()
+            .filter(|call| !called.contains(*call) && !is_excluded(call))
+        {
+            findings.push(format!(
+                "{name}::{function} is public: call it in a trial, or say why not"
+            ));
         }
         for (name, function) in called.difference(public) {
-            findings.push(format!("{name}::{function} is not public any more: remove it"));
+            findings.push(format!(
+                "{name}::{function} is not public any more: remove it"
+            ));
         }
         for (name, function) in called.iter().filter(|call| !is_tried(&call.1)) {
             findings.push(format!("no trial calls {name}::{function}"));
         }
         for (name, function, _) in EXCLUDED {
-            if !public.iter().any(|call| covers((name, function), call) && !called.contains(call)) {
+            if !public
+                .iter()
+                .any(|call| covers((name, function), call) && !called.contains(call))
+            {
                 findings.push(format!("{name}::{function} excludes nothing: remove it"));
             }
         }
-        findings.iter().map(|finding| format!("tests/support/damage/calls.rs: {finding}")).collect()
+        findings
+            .iter()
+            .map(|finding| format!("tests/support/damage/calls.rs: {finding}"))
+            .collect()
     }
 }

@@ -1,7 +1,8 @@
 //! The crate's public functions: those that the campaign calls, and why it leaves out the others.
 //!
-//! `tests/suite/tidy.rs` derives the list from the sources and compares: a function that is in neither table fails
-//! there, and so does a row without its function, or one of the first table that this folder does not call.
+//! `tests/suite/tidy.rs` derives the list from the sources and compares: a function that is in
+//! neither table fails there, and so does a row without its function, or one of the first table
+//! that this folder does not call.
 
 /// The reads of every handle of a table.
 const READS: &[&str] = &[
@@ -64,7 +65,16 @@ pub const CALLED: &[(&str, &[&str])] = &[
     ),
     (
         "Writer",
-        &["put", "merge", "delete", "single_delete", "delete_range", "insert", "insert_parts", "write_batch"],
+        &[
+            "put",
+            "merge",
+            "delete",
+            "single_delete",
+            "delete_range",
+            "insert",
+            "insert_parts",
+            "write_batch",
+        ],
     ),
     ("ImmutableMemTable", &["flush", "flush_iter", "salvage"]),
     ("PreparedBatch", &["numbers", "bytes"]),
@@ -132,7 +142,18 @@ pub const CALLED: &[(&str, &[&str])] = &[
     ("Error", &["corruption"]),
     ("Fragment", &["start", "end", "sequences"]),
     ("Fragments", &["max_covering_sequence", "iter", "verify"]),
-    ("WriteBatch", &["with_protection", "put", "merge", "delete", "single_delete", "insert", "insert_in"]),
+    (
+        "WriteBatch",
+        &[
+            "with_protection",
+            "put",
+            "merge",
+            "delete",
+            "single_delete",
+            "insert",
+            "insert_in",
+        ],
+    ),
     ("Protected", &["of", "with_sequence"]),
     ("Kind", &["is_point_delete", "custom", "custom_delete"]),
     ("MemTableOptions", &["builder"]),
@@ -149,27 +170,51 @@ pub const CALLED: &[(&str, &[&str])] = &[
         ],
     ),
     ("ParanoidOptions", &["builder"]),
-    ("ParanoidOptionsBuilder", &["protection_bytes", "checksum_on_seek", "order_checks", "build"]),
+    (
+        "ParanoidOptionsBuilder",
+        &[
+            "protection_bytes",
+            "checksum_on_seek",
+            "order_checks",
+            "build",
+        ],
+    ),
     ("FixedPrefix", &["new"]),
 ];
 
 const PLAIN: &str = "reads a plain value of the caller's, no memory of a table";
-const SET: &str = "calls tables, which have trials of their own: suite set_scans damages tables of a set";
-const OWN: &str =
-    "works on memory of its own, which has trials of its own: tombstone::tests::faults, suite spans";
+const SET: &str =
+    "calls tables, which have trials of their own: suite set_scans damages tables of a set";
+const OWN: &str = "works on memory of its own, which has trials of its own: tombstone::tests::faults, suite spans";
 
 /// Type, function (`*`: all that are not called), and why no trial calls it.
 pub const EXCLUDED: &[(&str, &str, &str)] = &[
-    ("TableReader", "pin", "with the feature bytes: suite corruption damages a pinned entry"),
-    ("ValueRef", "kind", "read from the entry that is compared by cursors"),
+    (
+        "TableReader",
+        "pin",
+        "with the feature bytes: suite corruption damages a pinned entry",
+    ),
+    (
+        "ValueRef",
+        "kind",
+        "read from the entry that is compared by cursors",
+    ),
     ("MemTableOptions", "*", PLAIN),
-    ("MemTableOptionsBuilder", "*", "sets limits and counters that no answer rests on"),
+    (
+        "MemTableOptionsBuilder",
+        "*",
+        "sets limits and counters that no answer rests on",
+    ),
     ("ParanoidOptions", "*", PLAIN),
     ("CappedPrefix", "*", "FixedPrefix asks the same filter"),
     ("Kind", "*", PLAIN),
     ("Protected", "*", PLAIN),
     ("StoredProtection", "*", PLAIN),
-    ("WriteBatch", "*", "the caller's buffer: suite batch and fuzz target batch damage it"),
+    (
+        "WriteBatch",
+        "*",
+        "the caller's buffer: suite batch and fuzz target batch damage it",
+    ),
     ("BatchEntry", "*", "as WriteBatch"),
     ("FlushEntry", "new", PLAIN),
     ("Fragment", "*", OWN),
@@ -178,7 +223,11 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("FragmentIter", "*", OWN),
     ("ChecksumKind", "*", "checksums of blocks: suite checksums"),
     ("BlockChecks", "*", "checksums of blocks: suite trailers"),
-    ("ArenaRecycler", "*", "memory of dropped tables, zeroed: suite set_recycling, surface::room"),
+    (
+        "ArenaRecycler",
+        "*",
+        "memory of dropped tables, zeroed: suite set_recycling, surface::room",
+    ),
     ("MemTableSet", "*", SET),
     ("View", "*", SET),
     ("MergingCursor", "*", SET),
@@ -187,13 +236,21 @@ pub const EXCLUDED: &[(&str, &str, &str)] = &[
     ("FlushJob", "*", SET),
     ("Compaction", "*", SET),
     ("Snapshot", "*", PLAIN),
-    ("FileJournal", "*", "bytes of files: suite file_journal flips all of them"),
+    (
+        "FileJournal",
+        "*",
+        "bytes of files: suite file_journal flips all of them",
+    ),
     ("JournalRecovery", "*", "as FileJournal"),
     ("FileStorage", "*", PLAIN),
     ("SetOptions", "*", PLAIN),
     ("SetOptionsBuilder", "*", PLAIN),
     ("WriteBufferManager", "*", PLAIN),
     ("FlushThread", "*", SET),
-    ("FaultInjector", "*", "breaks the memory that trials look at"),
+    (
+        "FaultInjector",
+        "*",
+        "breaks the memory that trials look at",
+    ),
     ("Piece", "*", "as FaultInjector"),
 ];

@@ -1,4 +1,5 @@
-//! Damage on purpose: a model of a table, a plan of faults, and a trial of everything that a table does after one.
+//! Damage on purpose: a model of a table, a plan of faults, and a trial of everything that a table
+//! does after one.
 //!
 //! ```text
 //!   Shape -> Model (rows, tombstones, probes, expected answers)   once
@@ -8,10 +9,14 @@
 //!   Trial: every call of `calls.rs` on what was parked and on the table; writes, and every read again; freeze, flush,
 //!          scrub, salvage                                         -> Verdict
 //! ```
-//! `Case::turn` chooses patterns of ends, windows, snapshots and means of writing, so that they differ between faults.
-//! Included by path from the campaign, the suite and the fuzz target.
+//! `Case::turn` chooses patterns of ends, windows, snapshots and means of writing, so that they
+//! differ between faults. Included by path from the campaign, the suite and the fuzz target.
 #![allow(dead_code, unreachable_pub, reason = "each user takes what it needs")]
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test that cannot go on panics"
+)]
 
 pub mod plan;
 pub mod reads;
@@ -71,7 +76,11 @@ impl Case {
             }
             table.insert(row.sequence, row.kind, &row.key, &row.value)?;
         }
-        if self.history == History::Noted { look(table, past) } else { Ok(()) }
+        if self.history == History::Noted {
+            look(table, past)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -91,8 +100,14 @@ pub fn run_fault_on(
     table: &MemTable,
     strike: impl FnOnce(&mut FaultInjector<'_>) -> (Area, Kind),
 ) -> Result<(Area, Kind, Verdict), Error> {
-    let case = Case { frozen, history: History::Forgotten, turn: 0 };
-    case.run(model, table, Past::default(), |injector, _| strike(injector))
+    let case = Case {
+        frozen,
+        history: History::Forgotten,
+        turn: 0,
+    };
+    case.run(model, table, Past::default(), |injector, _| {
+        strike(injector)
+    })
 }
 
 /// Makes the table, breaks it, and makes every call on it.
@@ -107,7 +122,8 @@ pub fn run_case(
 }
 
 impl Case {
-    /// Parks cursors before the freeze or after it, freezes, breaks the table, and makes every call on it.
+    /// Parks cursors before the freeze or after it, freezes, breaks the table, and makes every call
+    /// on it.
     fn run(
         self,
         model: &Model,
@@ -117,14 +133,21 @@ impl Case {
     ) -> Result<(Area, Kind, Verdict), Error> {
         let park = || Parked::new(table, model, self.turn / 2);
         let early = self.turn.is_multiple_of(4).then(park).transpose()?;
-        let frozen = if self.frozen == Frozen::Before { Some(table.freeze()?) } else { None };
+        let frozen = if self.frozen == Frozen::Before {
+            Some(table.freeze()?)
+        } else {
+            None
+        };
         if self.history == History::Noted && frozen.is_some() {
             look(table, &mut past)?;
         }
         let parked = early.map_or_else(park, Ok)?;
-        let pulled = frozen.as_ref().map(|frozen| Pulled::new(frozen, model, self.turn)).transpose()?;
-        // SAFETY: this thread alone uses the table, and holds nothing borrowed from its memory: what is parked, and what
-        // was pulled, holds offsets.
+        let pulled = frozen
+            .as_ref()
+            .map(|frozen| Pulled::new(frozen, model, self.turn))
+            .transpose()?;
+        // SAFETY: this thread alone uses the table, and holds nothing borrowed from its memory:
+        // what is parked, and what was pulled, holds offsets.
         #[expect(unsafe_code, reason = "opens the fault injector")]
         let mut injector = unsafe { FaultInjector::open(table) }?;
         let (area, kind) = strike(&mut injector, &past);
@@ -146,7 +169,11 @@ fn reads(trial: &mut Trial<'_>, table: &MemTable, parked: Parked<'_>) {
     let model = trial.model();
     let rows: Vec<&Row> = model.rows.iter().collect();
     trial.parked(parked);
-    let demand = if trial.bounds().must_find { Demand::Finding } else { Demand::Anything };
+    let demand = if trial.bounds().must_find {
+        Demand::Finding
+    } else {
+        Demand::Anything
+    };
     trial.gets(table);
     trial.scrub(table, demand);
     trial.scans(table, &rows);
@@ -205,8 +232,8 @@ pub mod model {
     use paranoid_memtable::filter::FixedPrefix;
     use paranoid_memtable::read::{Base, DeletedBy, Operands};
     use paranoid_memtable::{
-        Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions, ParanoidOptions,
-        ValueRef, WriteBatch,
+        Directory, DuplicatePolicy, Error, Kind, Lookup, MemTable, MemTableOptions,
+        ParanoidOptions, ValueRef, WriteBatch,
     };
 
     use super::plan::Rng;
@@ -228,7 +255,8 @@ pub mod model {
     /// Bytes of prefixes in the filter.
     pub const PREFIX_BYTES: usize = 8;
 
-    /// Two writes at once make as many writer shards as a table with several writers has: their control words are damaged, too.
+    /// Two writes at once make as many writer shards as a table with several writers has: their
+    /// control words are damaged, too.
     fn with_many_homes(table: &MemTable) -> Result<(), Error> {
         let nothing = WriteBatch::new();
         let (mut first, mut second) = (table.prepare(&nothing)?, table.prepare(&nothing)?);
@@ -251,7 +279,11 @@ pub mod model {
 
     impl Size {
         /// The smallest write buffer, and two lines a filter.
-        pub const SMALL: Size = Size { buffer: 64 << 10, filter: 248, values: 1 };
+        pub const SMALL: Size = Size {
+            buffer: 64 << 10,
+            filter: 248,
+            values: 1,
+        };
     }
 
     /// What kind of table a trial runs on.
@@ -298,7 +330,8 @@ pub mod model {
     pub enum Expected {
         Value(u64, Vec<u8>),
         Deleted(u64, DeletedBy),
-        /// Operands, newest first, and the base: a value, deleted (`Some(None)`), or below (`None`).
+        /// Operands, newest first, and the base: a value, deleted (`Some(None)`), or below
+        /// (`None`).
         Merge(Vec<(u64, Vec<u8>)>, Option<Option<Vec<u8>>>),
         NotFound,
     }
@@ -322,7 +355,9 @@ pub mod model {
     }
 
     pub fn order(left: &Row, right: &Row) -> std::cmp::Ordering {
-        left.key.cmp(&right.key).then(right.sequence.cmp(&left.sequence))
+        left.key
+            .cmp(&right.key)
+            .then(right.sequence.cmp(&left.sequence))
     }
 
     fn key_name(number: usize) -> Vec<u8> {
@@ -354,7 +389,12 @@ pub mod model {
                     [0, 3, 24, 61, 100][rng.below(5)] * shape.size.values
                 };
                 let value = (0..len).map(|_| rng.next() as u8).collect();
-                writes.push(Row { key: key_name(group * 2), sequence: 0, kind, value });
+                writes.push(Row {
+                    key: key_name(group * 2),
+                    sequence: 0,
+                    kind,
+                    value,
+                });
             }
             group += 1;
         }
@@ -362,7 +402,12 @@ pub mod model {
             let start = rng.below(group);
             let end = start + 1 + rng.below(group / 6 + 2);
             let (key, value) = (key_name(start * 2 + 1), key_name(end * 2 + 1));
-            writes.push(Row { key, sequence: 0, kind: Kind::RANGE_DELETE, value });
+            writes.push(Row {
+                key,
+                sequence: 0,
+                kind: Kind::RANGE_DELETE,
+                value,
+            });
         }
         rng.shuffle(&mut writes);
         for (i, write) in writes.iter_mut().enumerate() {
@@ -379,10 +424,20 @@ pub mod model {
         let points = writes.iter().filter(|row| row.kind != Kind::RANGE_DELETE);
         for row in points.step_by(3).cloned().collect::<Vec<_>>() {
             for _ in 0..1 + rng.below(3) {
-                let first = writes.iter().position(|write| same_place(write, &row)).unwrap_or(0);
+                let first = writes
+                    .iter()
+                    .position(|write| same_place(write, &row))
+                    .unwrap_or(0);
                 let place = first + 1 + rng.below(writes.len() - first);
                 let value = (0..rng.below(40)).map(|_| rng.next() as u8).collect();
-                writes.insert(place, Row { kind: Kind::PUT, value, ..row.clone() });
+                writes.insert(
+                    place,
+                    Row {
+                        kind: Kind::PUT,
+                        value,
+                        ..row.clone()
+                    },
+                );
             }
         }
     }
@@ -391,10 +446,14 @@ pub mod model {
         left.key == right.key && left.sequence == right.sequence && left.kind != Kind::RANGE_DELETE
     }
 
-    /// Point entries in table order, the last write of each key and sequence number; and the range tombstones.
+    /// Point entries in table order, the last write of each key and sequence number; and the range
+    /// tombstones.
     fn sorted(writes: &[Row]) -> (Vec<Row>, Vec<Row>) {
-        let (mut tombstones, mut rows): (Vec<Row>, Vec<Row>) =
-            writes.iter().rev().cloned().partition(|row| row.kind == Kind::RANGE_DELETE);
+        let (mut tombstones, mut rows): (Vec<Row>, Vec<Row>) = writes
+            .iter()
+            .rev()
+            .cloned()
+            .partition(|row| row.kind == Kind::RANGE_DELETE);
         rows.sort_by(order);
         rows.dedup_by(|later, first| same_place(later, first));
         tombstones.sort_by(order);
@@ -404,21 +463,40 @@ pub mod model {
     impl Model {
         pub fn new(shape: Shape) -> Model {
             let writes = writes_of(&shape);
-            let groups =
-                writes.iter().filter(|row| row.kind != Kind::RANGE_DELETE).map(|row| row.key.clone());
+            let groups = writes
+                .iter()
+                .filter(|row| row.kind != Kind::RANGE_DELETE)
+                .map(|row| row.key.clone());
             let groups = groups.collect::<BTreeSet<_>>().len();
             let probes: Vec<Vec<u8>> = (0..2 * groups).map(key_name).collect();
             let newest = writes.iter().map(|row| row.sequence).max().unwrap_or(0);
-            Model::of(shape, writes, probes, vec![newest / 3, newest * 2 / 3, u64::MAX])
+            Model::of(
+                shape,
+                writes,
+                probes,
+                vec![newest / 3, newest * 2 / 3, u64::MAX],
+            )
         }
 
         fn of(shape: Shape, writes: Vec<Row>, probes: Vec<Vec<u8>>, snapshots: Vec<u64>) -> Model {
             let (rows, tombstones) = sorted(&writes);
             let (expected, resolved) = (Vec::new(), Vec::new());
-            let mut model = Model { shape, writes, rows, tombstones, probes, snapshots, expected, resolved };
+            let mut model = Model {
+                shape,
+                writes,
+                rows,
+                tombstones,
+                probes,
+                snapshots,
+                expected,
+                resolved,
+            };
             for snapshot in model.snapshots.clone() {
-                let answers: Vec<Expected> =
-                    model.probes.iter().map(|key| model.answer(key, snapshot)).collect();
+                let answers: Vec<Expected> = model
+                    .probes
+                    .iter()
+                    .map(|key| model.answer(key, snapshot))
+                    .collect();
                 model.expected.push(answers);
                 model.resolved.push(model.shown(snapshot));
             }
@@ -436,23 +514,38 @@ pub mod model {
 
         /// The largest sequence number.
         pub fn newest(&self) -> u64 {
-            self.writes.iter().map(|row| row.sequence).max().unwrap_or(0)
+            self.writes
+                .iter()
+                .map(|row| row.sequence)
+                .max()
+                .unwrap_or(0)
         }
 
         /// The rows that a scan at one of the snapshots shows.
         pub fn visible(&self, snapshot: usize) -> Vec<&Row> {
-            self.resolved[snapshot].iter().map(|row| &self.rows[*row]).collect()
+            self.resolved[snapshot]
+                .iter()
+                .map(|row| &self.rows[*row])
+                .collect()
         }
 
-        /// The rows that a reader at the newest sequence number or at one of `snapshots` could need: a version is left
-        /// out if a newer one stands between it and every reader. What operands stand on, single deletes, and all below
-        /// one, stays.
+        /// The rows that a reader at the newest sequence number or at one of `snapshots` could
+        /// need: a version is left out if a newer one stands between it and every reader. What
+        /// operands stand on, single deletes, and all below one, stays.
         pub fn needed(&self, snapshots: &[u64]) -> Vec<&Row> {
             let readers: Vec<u64> = snapshots.iter().copied().chain([u64::MAX]).collect();
             let needs = |row: &&Row| {
-                let newer = self.versions(&row.key).iter().take_while(|newer| newer.sequence > row.sequence);
-                let single = newer.clone().chain([*row]).any(|newer| newer.kind == Kind::SINGLE_DELETE);
-                let hides = |newer: &Row, reader: u64| newer.kind != Kind::MERGE && newer.sequence <= reader;
+                let newer = self
+                    .versions(&row.key)
+                    .iter()
+                    .take_while(|newer| newer.sequence > row.sequence);
+                let single = newer
+                    .clone()
+                    .chain([*row])
+                    .any(|newer| newer.kind == Kind::SINGLE_DELETE);
+                let hides = |newer: &Row, reader: u64| {
+                    newer.kind != Kind::MERGE && newer.sequence <= reader
+                };
                 let reads = |reader: &u64| {
                     row.sequence <= *reader && !newer.clone().any(|newer| hides(newer, *reader))
                 };
@@ -465,22 +558,35 @@ pub mod model {
             let covers = |row: &&Row| {
                 row.sequence <= snapshot && row.key.as_slice() <= key && key < row.value.as_slice()
             };
-            self.tombstones.iter().filter(covers).map(|row| row.sequence).max()
+            self.tombstones
+                .iter()
+                .filter(covers)
+                .map(|row| row.sequence)
+                .max()
         }
 
         fn answer(&self, key: &[u8], snapshot: u64) -> Expected {
             let cover = self.cover(key, snapshot);
-            let versions: Vec<&Row> =
-                self.versions(key).iter().filter(|row| row.sequence <= snapshot).collect();
-            let Some(newest) = versions.first().filter(|row| cover.is_none_or(|cover| cover < row.sequence))
+            let versions: Vec<&Row> = self
+                .versions(key)
+                .iter()
+                .filter(|row| row.sequence <= snapshot)
+                .collect();
+            let Some(newest) = versions
+                .first()
+                .filter(|row| cover.is_none_or(|cover| cover < row.sequence))
             else {
-                return cover.map_or(Expected::NotFound, |cover| Expected::Deleted(cover, DeletedBy::Range));
+                return cover.map_or(Expected::NotFound, |cover| {
+                    Expected::Deleted(cover, DeletedBy::Range)
+                });
             };
             match newest.kind {
                 Kind::DELETE => Expected::Deleted(newest.sequence, DeletedBy::Point),
                 Kind::SINGLE_DELETE => Expected::Deleted(newest.sequence, DeletedBy::Single),
                 Kind::MERGE => self.chain(&versions, cover),
-                kind if kind.is_point_delete() => Expected::Deleted(newest.sequence, DeletedBy::Custom(kind)),
+                kind if kind.is_point_delete() => {
+                    Expected::Deleted(newest.sequence, DeletedBy::Custom(kind))
+                }
                 _ => Expected::Value(newest.sequence, newest.value.clone()),
             }
         }
@@ -504,12 +610,19 @@ pub mod model {
         fn shown(&self, snapshot: u64) -> Vec<usize> {
             let mut shown = Vec::new();
             let mut last: Option<&[u8]> = None;
-            for (i, row) in self.rows.iter().enumerate().filter(|(_, row)| row.sequence <= snapshot) {
+            for (i, row) in self
+                .rows
+                .iter()
+                .enumerate()
+                .filter(|(_, row)| row.sequence <= snapshot)
+            {
                 if last == Some(&row.key) {
                     continue;
                 }
                 last = Some(&row.key);
-                let covered = self.cover(&row.key, snapshot).is_some_and(|cover| cover > row.sequence);
+                let covered = self
+                    .cover(&row.key, snapshot)
+                    .is_some_and(|cover| cover > row.sequence);
                 if !covered && !row.kind.is_point_delete() {
                     shown.push(i);
                 }
@@ -522,8 +635,12 @@ pub mod model {
             self.table_watched(|_, _| ())
         }
 
-        /// Makes [`table`](Self::table), and calls `watch` with it before each write, with the write's number.
-        pub fn table_watched(&self, mut watch: impl FnMut(usize, &MemTable)) -> Result<MemTable, Error> {
+        /// Makes [`table`](Self::table), and calls `watch` with it before each write, with the
+        /// write's number.
+        pub fn table_watched(
+            &self,
+            mut watch: impl FnMut(usize, &MemTable),
+        ) -> Result<MemTable, Error> {
             let table = self.empty_table()?;
             for (number, row) in self.writes.iter().enumerate() {
                 watch(number, &table);
@@ -554,14 +671,25 @@ pub mod model {
             if has(&[Accelerators::Filters, Accelerators::All]) {
                 options = options.whole_key_filter(share);
             }
-            if has(&[Accelerators::Filters, Accelerators::Prefixes, Accelerators::All]) {
+            if has(&[
+                Accelerators::Filters,
+                Accelerators::Prefixes,
+                Accelerators::All,
+            ]) {
                 options = options.prefix_filter(FixedPrefix::new(PREFIX_BYTES), share);
             }
             let has_directory = has(&[Accelerators::Directory, Accelerators::All]);
-            options.directory(if has_directory { Directory::On } else { Directory::Off }).build()
+            options
+                .directory(if has_directory {
+                    Directory::On
+                } else {
+                    Directory::Off
+                })
+                .build()
         }
 
-        /// Whether a get looks past the last version of a key: none is visible, or all that are visible are operands.
+        /// Whether a get looks past the last version of a key: none is visible, or all that are
+        /// visible are operands.
         pub fn runs_out(&self, key: &[u8], snapshot: u64) -> bool {
             self.versions(key)
                 .iter()
@@ -578,7 +706,12 @@ pub mod model {
 
         /// The index of an entry among the rows.
         pub fn row(&self, key: &[u8], sequence: u64) -> Option<usize> {
-            let here = |row: &Row| row.key.as_slice().cmp(key).then(sequence.cmp(&row.sequence));
+            let here = |row: &Row| {
+                row.key
+                    .as_slice()
+                    .cmp(key)
+                    .then(sequence.cmp(&row.sequence))
+            };
             self.rows.binary_search_by(here).ok()
         }
 
@@ -588,17 +721,18 @@ pub mod model {
             let own = injector.pieces().iter().filter(|piece| {
                 piece.part == Part::Points
                     && piece.region == Region::Link
-                    && piece
-                        .owner
-                        .as_ref()
-                        .is_some_and(|owner| *owner.key == *row.key && owner.sequence == row.sequence)
+                    && piece.owner.as_ref().is_some_and(|owner| {
+                        *owner.key == *row.key && owner.sequence == row.sequence
+                    })
             });
             own.map(|piece| piece.level + 1).max().unwrap_or(0)
         }
 
         /// The index of a key among the probes.
         pub fn probe(&self, key: &[u8]) -> Option<usize> {
-            self.probes.binary_search_by(|probe| probe.as_slice().cmp(key)).ok()
+            self.probes
+                .binary_search_by(|probe| probe.as_slice().cmp(key))
+                .ok()
         }
     }
 
@@ -616,7 +750,9 @@ pub mod model {
                 };
                 let operands: Result<Vec<_>, Error> = operands
                     .clone()
-                    .map(|operand| operand.map(|operand| (operand.sequence, operand.value.to_vec())))
+                    .map(|operand| {
+                        operand.map(|operand| (operand.sequence, operand.value.to_vec()))
+                    })
                     .collect();
                 Expected::Merge(operands?, base)
             }
@@ -624,7 +760,8 @@ pub mod model {
     }
 }
 
-/// Stretches of memory that are overwritten, cleared, filled or copied, in a table that is made once and put back after each fault.
+/// Stretches of memory that are overwritten, cleared, filled or copied, in a table that is made
+/// once and put back after each fault.
 ///
 /// ```text
 ///   for each number:   strike 8 to 4 096 bytes  ->  gets at every snapshot, and some of the other reads in turn  ->  undo
@@ -658,8 +795,13 @@ pub mod stretch {
         mut report: impl FnMut(u64, Outcome),
     ) -> Result<(), Error> {
         let table = model.table()?;
-        let frozen = if frozen == Frozen::Before { Some(table.freeze()?) } else { None };
-        // SAFETY: this thread alone uses the table, and holds nothing borrowed from it between two reads.
+        let frozen = if frozen == Frozen::Before {
+            Some(table.freeze()?)
+        } else {
+            None
+        };
+        // SAFETY: this thread alone uses the table, and holds nothing borrowed from it between two
+        // reads.
         #[expect(unsafe_code, reason = "opens the fault injector")]
         let mut injector = unsafe { FaultInjector::open(&table) }?;
         let map = Map::of(&injector, &Kind::STRETCHES);
@@ -678,9 +820,15 @@ pub mod stretch {
             let mut verdict = catch_unwind(tried).ok();
             injector.undo();
             if let Some(verdict) = verdict.as_mut().filter(|_| number.is_multiple_of(CONTROL)) {
-                let found = reads(Trial::new(model, Bounds::default(), number), &table, frozen.as_ref());
+                let found = reads(
+                    Trial::new(model, Bounds::default(), number),
+                    &table,
+                    frozen.as_ref(),
+                );
                 if found.detected || found.wrong.is_some() {
-                    verdict.wrong.get_or_insert_with(|| format!("the table that was put back: {found:?}"));
+                    verdict
+                        .wrong
+                        .get_or_insert_with(|| format!("the table that was put back: {found:?}"));
                 }
             }
             report(number, (area, kind, verdict));
@@ -693,10 +841,17 @@ pub mod stretch {
         let changed = injector.changed();
         let harmless = |piece: &usize| Area::of(&injector.pieces()[*piece]).is_accelerator();
         let probes = changed.keys().all(harmless).then(BTreeSet::new);
-        Bounds { probes, ..Bounds::default() }
+        Bounds {
+            probes,
+            ..Bounds::default()
+        }
     }
 
-    fn reads(mut trial: Trial<'_>, table: &MemTable, frozen: Option<&ImmutableMemTable>) -> Verdict {
+    fn reads(
+        mut trial: Trial<'_>,
+        table: &MemTable,
+        frozen: Option<&ImmutableMemTable>,
+    ) -> Verdict {
         let model = trial.model();
         trial.gets(table);
         match trial.turn() % 8 {

@@ -1,5 +1,5 @@
-//! Which faults there are: every bit in turn, and random ones spread evenly over region and kind; and what each may reach: which keys may
-//! answer `Corruption`, and what a scrub must find.
+//! Which faults there are: every bit in turn, and random ones spread evenly over region and kind;
+//! and what each may reach: which keys may answer `Corruption`, and what a scrub must find.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,8 @@ pub enum Kind {
     StaleLine,
     /// A control word and its check, or 64 to 512 aligned bytes of them, copied over others.
     CopyControl,
-    /// Two control words swapped: with their checks, or a word with its own check; or two lines of them.
+    /// Two control words swapped: with their checks, or a word with its own check; or two lines of
+    /// them.
     SwapControl,
     /// A stretch of up to a page, over whatever lies there, overwritten with random bytes.
     StretchNoise,
@@ -45,8 +46,8 @@ pub enum Kind {
     StretchCopy,
     /// Two places at once, each broken in one of the ways above; no lost writes.
     TwoPlaces,
-    /// Two places at once, the first one by a lost write: the witness of a word may be gone with it. Only crashes and
-    /// hangs count.
+    /// Two places at once, the first one by a lost write: the witness of a word may be gone with
+    /// it. Only crashes and hangs count.
     StaleAndAnother,
 }
 
@@ -71,8 +72,12 @@ impl Kind {
         Kind::TwoPlaces,
         Kind::StaleAndAnother,
     ];
-    pub const STRETCHES: [Kind; 4] =
-        [Kind::StretchNoise, Kind::StretchClear, Kind::StretchFill, Kind::StretchCopy];
+    pub const STRETCHES: [Kind; 4] = [
+        Kind::StretchNoise,
+        Kind::StretchClear,
+        Kind::StretchFill,
+        Kind::StretchCopy,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -103,7 +108,10 @@ impl Kind {
 
     /// Whether memory goes back to what it was: then its past has to be known.
     pub fn is_stale(self) -> bool {
-        matches!(self, Kind::StaleWord | Kind::StaleLine | Kind::StaleAndAnother)
+        matches!(
+            self,
+            Kind::StaleWord | Kind::StaleLine | Kind::StaleAndAnother
+        )
     }
 
     /// Whether an area can be broken in this way.
@@ -134,7 +142,11 @@ pub struct Area {
 
 impl Area {
     pub fn of(piece: &paranoid_memtable::fault::Piece) -> Area {
-        Area { part: piece.part, region: piece.region, upper: piece.level > 0 }
+        Area {
+            part: piece.part,
+            region: piece.region,
+            upper: piece.level > 0,
+        }
     }
 
     pub fn name(self) -> String {
@@ -157,7 +169,8 @@ impl Area {
     }
 }
 
-/// Whether bytes are copied from a region and to it: blocks of the control block and of the index have another shape.
+/// Whether bytes are copied from a region and to it: blocks of the control block and of the index
+/// have another shape.
 fn is_copied(part: Part, region: Region) -> bool {
     part != Part::Control && region != Region::TombstoneIndex
 }
@@ -196,7 +209,11 @@ impl Map {
             let fitting = kinds.iter().filter(|kind| kind.fits(*area));
             cells.extend(fitting.map(|kind| (number, *kind)));
         }
-        let visibility: Vec<u64> = injector.pieces().iter().map(|piece| piece.len() as u64).collect();
+        let visibility: Vec<u64> = injector
+            .pieces()
+            .iter()
+            .map(|piece| piece.len() as u64)
+            .collect();
         let turns = (0..visibility.len()).collect();
         Map {
             areas,
@@ -208,8 +225,9 @@ impl Map {
         }
     }
 
-    /// The map for one more table made in the same way. Lines start at multiples of 64 bytes, so that the words of
-    /// filters and index lie elsewhere between entries if the system puts the memory elsewhere.
+    /// The map for one more table made in the same way. Lines start at multiples of 64 bytes, so
+    /// that the words of filters and index lie elsewhere between entries if the system puts the
+    /// memory elsewhere.
     fn for_table(&self, injector: &FaultInjector<'_>) -> Map {
         if !self.areas.iter().any(|(area, _)| area.moves()) {
             return self.clone();
@@ -232,17 +250,23 @@ impl Map {
     #[must_use]
     pub fn only(mut self, wanted: impl Fn(Area) -> bool) -> Map {
         let areas = self.areas.iter().filter(|(area, _)| wanted(*area));
-        self.turns = areas.flat_map(|(_, pieces)| pieces.iter().copied()).collect();
+        self.turns = areas
+            .flat_map(|(_, pieces)| pieces.iter().copied())
+            .collect();
         self.bits = self.bytes(&self.turns) as u64 * 8;
         self
     }
 
     /// Bytes of these pieces.
     pub fn bytes(&self, pieces: &[usize]) -> usize {
-        pieces.iter().map(|piece| self.visibility[*piece] as usize).sum()
+        pieces
+            .iter()
+            .map(|piece| self.visibility[*piece] as usize)
+            .sum()
     }
 
-    /// Flips bit number `bit` of all that are flipped in turn, counted through the pieces. Returns the area.
+    /// Flips bit number `bit` of all that are flipped in turn, counted through the pieces. Returns
+    /// the area.
     pub fn flip_nth(&self, injector: &mut FaultInjector<'_>, mut bit: u64) -> Area {
         let map = self.for_table(injector);
         for number in &map.turns {
@@ -264,7 +288,8 @@ impl Map {
         cell: usize,
         rng: &mut Rng,
     ) -> (Area, Kind) {
-        self.for_table(injector).strike_here(injector, past, cell, rng)
+        self.for_table(injector)
+            .strike_here(injector, past, cell, rng)
     }
 
     /// Breaks something of one cell of the table that the map was made for.
@@ -327,8 +352,13 @@ impl Map {
                 (first..first + LINE_WORDS).for_each(|word| injector.zero_word(word, 0));
             }
             Kind::SwapLinks => {
-                let links = self.areas.iter().filter(|(other, _)| other.is_link() && other.part == area.part);
-                let links: Vec<usize> = links.flat_map(|(_, pieces)| pieces.iter().copied()).collect();
+                let links = self
+                    .areas
+                    .iter()
+                    .filter(|(other, _)| other.is_link() && other.part == area.part);
+                let links: Vec<usize> = links
+                    .flat_map(|(_, pieces)| pieces.iter().copied())
+                    .collect();
                 swap(injector, piece, links[rng.below(links.len())]);
             }
             Kind::SwapEntries => {
@@ -362,8 +392,8 @@ impl Map {
     }
 }
 
-/// Puts back an earlier value of something of an area: of the first piece, from a random one on, that ever had
-/// another value.
+/// Puts back an earlier value of something of an area: of the first piece, from a random one on,
+/// that ever had another value.
 fn lose_write(
     injector: &mut FaultInjector<'_>,
     pieces: &[usize],
@@ -375,7 +405,12 @@ fn lose_write(
         let piece = pieces[(first + ahead) % pieces.len()];
         let words = injector.pieces()[piece].len().div_ceil(8) as u64;
         for word in 0..words {
-            if revert(injector, piece, ((byte % words + word) % words * 8) as usize, turn as usize) {
+            if revert(
+                injector,
+                piece,
+                ((byte % words + word) % words * 8) as usize,
+                turn as usize,
+            ) {
                 return;
             }
         }
@@ -392,7 +427,12 @@ pub fn swap(injector: &mut FaultInjector<'_>, left: usize, right: usize) {
 /// The pieces of each entry, without links and padding, side by side. Its links come before them.
 fn entries(injector: &FaultInjector<'_>) -> Vec<Vec<usize>> {
     let mut entries: Vec<Vec<usize>> = Vec::new();
-    for (number, piece) in injector.pieces().iter().enumerate().filter(|(_, piece)| piece.owner.is_some()) {
+    for (number, piece) in injector
+        .pieces()
+        .iter()
+        .enumerate()
+        .filter(|(_, piece)| piece.owner.is_some())
+    {
         match (piece.region, entries.last_mut()) {
             (Region::Padding, _) => {}
             (Region::Link, Some(last)) if last.is_empty() => {}
@@ -404,9 +444,15 @@ fn entries(injector: &FaultInjector<'_>) -> Vec<Vec<usize>> {
     entries
 }
 
-/// Swaps header, digests, key and value of two entries, as many bytes as the shorter one has. Their links stay.
+/// Swaps header, digests, key and value of two entries, as many bytes as the shorter one has. Their
+/// links stay.
 fn swap_entries(injector: &mut FaultInjector<'_>, left: &[usize], right: &[usize]) {
-    let bytes = |pieces: &[usize]| pieces.iter().flat_map(|piece| injector.bytes(*piece)).collect();
+    let bytes = |pieces: &[usize]| {
+        pieces
+            .iter()
+            .flat_map(|piece| injector.bytes(*piece))
+            .collect()
+    };
     let [from_left, from_right]: [Vec<u8>; 2] = [left, right].map(bytes);
     for (pieces, bytes) in [(left, &from_right), (right, &from_left)] {
         let len = bytes.len().min(from_left.len()).min(from_right.len());
@@ -419,11 +465,14 @@ fn swap_entries(injector: &mut FaultInjector<'_>, left: &[usize], right: &[usize
     }
 }
 
-/// Copies `count` pieces from number `from` on over those from number `to` on, piece by piece, as many bytes as the shorter of
-/// two has, such as a control word with its check over another one.
+/// Copies `count` pieces from number `from` on over those from number `to` on, piece by piece, as
+/// many bytes as the shorter of two has, such as a control word with its check over another one.
 pub fn copy_pieces(injector: &mut FaultInjector<'_>, from: usize, to: usize, count: usize) {
     let len = injector.pieces().len();
-    let sources: Vec<Vec<u8>> = (from..len).take(count).map(|piece| injector.bytes(piece)).collect();
+    let sources: Vec<Vec<u8>> = (from..len)
+        .take(count)
+        .map(|piece| injector.bytes(piece))
+        .collect();
     for (to, bytes) in (to..len).zip(sources) {
         injector.overwrite(to, &bytes);
     }
@@ -432,7 +481,8 @@ pub fn copy_pieces(injector: &mut FaultInjector<'_>, from: usize, to: usize, cou
 /// Bytes of the longest stretch: a page.
 pub const STRETCH_MAX: usize = 4096;
 
-/// Whether a stretch that begins in a part reaches a piece. One that begins elsewhere leaves the control block out.
+/// Whether a stretch that begins in a part reaches a piece. One that begins elsewhere leaves the
+/// control block out.
 fn reaches(injector: &FaultInjector<'_>, from: Part, piece: usize) -> bool {
     from == Part::Control || injector.pieces()[piece].part != Part::Control
 }
@@ -441,12 +491,19 @@ fn reaches(injector: &FaultInjector<'_>, from: Part, piece: usize) -> bool {
 fn strike_stretch(injector: &mut FaultInjector<'_>, piece: usize, kind: Kind, rng: &mut Rng) {
     let octave = 8 << rng.below(10);
     let len = (octave + rng.below(octave)).min(STRETCH_MAX);
-    let (from, part) = (rng.below(injector.pieces()[piece].len()), injector.pieces()[piece].part);
+    let (from, part) = (
+        rng.below(injector.pieces()[piece].len()),
+        injector.pieces()[piece].part,
+    );
     let reached = |other: &usize| reaches(injector, part, *other);
     // Half of what is copied comes from nearby: memory that a move leaves at a wrong place.
     let number = injector.pieces().len();
-    let near = piece.saturating_add_signed(rng.below(1024) as isize - 512).min(number - 1);
-    let source = Some([near, rng.below(number)][rng.below(2)]).filter(reached).unwrap_or(piece);
+    let near = piece
+        .saturating_add_signed(rng.below(1024) as isize - 512)
+        .min(number - 1);
+    let source = Some([near, rng.below(number)][rng.below(2)])
+        .filter(reached)
+        .unwrap_or(piece);
     let bytes: Vec<Option<u8>> = match kind {
         Kind::StretchClear => vec![Some(0); len],
         Kind::StretchFill if rng.below(2) == 0 => {
@@ -454,10 +511,20 @@ fn strike_stretch(injector: &mut FaultInjector<'_>, piece: usize, kind: Kind, rn
         }
         Kind::StretchFill => {
             let word = injector.bytes(source);
-            word.iter().take(8).cycle().take(len).copied().map(Some).collect()
+            word.iter()
+                .take(8)
+                .cycle()
+                .take(len)
+                .copied()
+                .map(Some)
+                .collect()
         }
         Kind::StretchCopy => {
-            let at = if from < injector.pieces()[source].len() { from } else { 0 };
+            let at = if from < injector.pieces()[source].len() {
+                from
+            } else {
+                0
+            };
             bytes_of(injector, (source, at, len), part)
         }
         _ => (0..len).map(|_| Some(rng.next() as u8)).collect(),
@@ -475,7 +542,10 @@ fn bytes_of(
     for (ahead, piece, range) in injector.stretch(piece, from, len) {
         if reaches(injector, part, piece) {
             let found = &injector.bytes(piece)[range];
-            bytes[ahead..].iter_mut().zip(found).for_each(|(slot, byte)| *slot = Some(*byte));
+            bytes[ahead..]
+                .iter_mut()
+                .zip(found)
+                .for_each(|(slot, byte)| *slot = Some(*byte));
         }
     }
     bytes
@@ -491,7 +561,9 @@ fn overwrite_stretch(
     for (ahead, piece, range) in injector.stretch(piece, from, len) {
         if reaches(injector, part, piece) {
             let mut now = injector.bytes(piece)[range.clone()].to_vec();
-            now.iter_mut().zip(&bytes[ahead..]).for_each(|(byte, new)| *byte = new.unwrap_or(*byte));
+            now.iter_mut()
+                .zip(&bytes[ahead..])
+                .for_each(|(byte, new)| *byte = new.unwrap_or(*byte));
             injector.overwrite_from(piece, range.start, &now);
         }
     }
@@ -534,9 +606,11 @@ fn strike_control(injector: &mut FaultInjector<'_>, pieces: &[usize], kind: Kind
 pub struct Bounds {
     /// Probes that may answer `Corruption`; `None`: all.
     pub probes: Option<BTreeSet<usize>>,
-    /// Probes that may answer `Corruption` to lookups, if one flipped bit of an entry is the only change.
+    /// Probes that may answer `Corruption` to lookups, if one flipped bit of an entry is the only
+    /// change.
     pub only: Option<BTreeSet<usize>>,
-    /// Keys right before a damaged entry: a get that looks past their last version may answer `Corruption`.
+    /// Keys right before a damaged entry: a get that looks past their last version may answer
+    /// `Corruption`.
     pub in_front: BTreeSet<usize>,
     /// (key, sequence) of entries whose own bytes were changed; `None`: any.
     pub entries: BTreeSet<(Vec<u8>, u64)>,
@@ -546,8 +620,8 @@ pub struct Bounds {
     pub control: bool,
     /// Places in the model's rows of the entries that were changed: where walks look closely.
     pub focus: BTreeSet<usize>,
-    /// Entries that are damaged together with the links that lead on from them, forward and backward: a walk that was
-    /// parked there ends.
+    /// Entries that are damaged together with the links that lead on from them, forward and
+    /// backward: a walk that was parked there ends.
     pub stranded: [BTreeSet<usize>; 2],
     /// Only one entry's own bytes were changed: a walk meets at most one gap.
     pub lone: bool,
@@ -594,7 +668,10 @@ impl Bounds {
                 bounds.entries.insert((owner.key.to_vec(), owner.sequence));
             }
             if piece.part == Part::Points {
-                let row = piece.owner.as_ref().and_then(|owner| model.row(&owner.key, owner.sequence));
+                let row = piece
+                    .owner
+                    .as_ref()
+                    .and_then(|owner| model.row(&owner.key, owner.sequence));
                 bounds.focus.extend(row);
                 let harm = harms.entry(row).or_default();
                 harm.own |= own;
@@ -611,9 +688,11 @@ impl Bounds {
             bounds.reach(model, injector, &harms, (*row, *harm), &mut probes);
         }
         // Of a stretch over many entries, intact ones between two damaged ones may be out of reach.
-        if let (true, Some(first), Some(last)) =
-            (kind.is_stretch(), probes.first().copied(), probes.last().copied())
-        {
+        if let (true, Some(first), Some(last)) = (
+            kind.is_stretch(),
+            probes.first().copied(),
+            probes.last().copied(),
+        ) {
             probes.extend(first..=last);
         }
         // An intact list of range tombstones answers in place of their index.
@@ -637,8 +716,16 @@ impl Bounds {
     /// Finds the parked walks that cannot go on.
     fn strand(&mut self, harms: &BTreeMap<Option<usize>, Harm>) {
         let harm = |row: Option<usize>| harms.get(&row).copied().unwrap_or_default();
-        for row in harms.iter().filter(|(_, harm)| harm.own).filter_map(|(row, _)| *row) {
-            let (own, before, after) = (harm(Some(row)), harm(row.checked_sub(1)), harm(Some(row + 1)));
+        for row in harms
+            .iter()
+            .filter(|(_, harm)| harm.own)
+            .filter_map(|(row, _)| *row)
+        {
+            let (own, before, after) = (
+                harm(Some(row)),
+                harm(row.checked_sub(1)),
+                harm(Some(row + 1)),
+            );
             if own.next || after.own || after.next {
                 self.stranded[0].insert(row);
             }
@@ -671,11 +758,14 @@ impl Bounds {
             return;
         }
         probes.extend(place.unwrap_or(0)..=place.map_or(1, |place| place + 2));
-        // Upper levels lead to the next intact entry that is tall enough; the way back from there ends at the last
-        // damaged one before it.
+        // Upper levels lead to the next intact entry that is tall enough; the way back from there
+        // ends at the last damaged one before it.
         let levels = harm.link.unwrap_or(0) + 2;
         for next in row.map_or(0, |row| row + 1)..model.rows.len() {
-            if harms.get(&Some(next)).is_some_and(|harm| harm.own || harm.back || harm.next) {
+            if harms
+                .get(&Some(next))
+                .is_some_and(|harm| harm.own || harm.back || harm.next)
+            {
                 let end = model.probe(&model.rows[next].key).unwrap_or(0) + 2;
                 probes.extend(place.unwrap_or(0)..=end);
                 continue;
@@ -692,16 +782,23 @@ impl Bounds {
 
 /// Whether a region is part of an entry that its digests or its header check cover.
 fn is_own(region: Region) -> bool {
-    matches!(region, Region::Header | Region::Key | Region::Value | Region::Digests)
+    matches!(
+        region,
+        Region::Header | Region::Key | Region::Value | Region::Digests
+    )
 }
 
 /// Whether a scrub must report what was done to a piece.
 fn must_find(model: &Model, injector: &FaultInjector<'_>, number: usize, kind: Kind) -> bool {
     let piece = &injector.pieces()[number];
     match piece.region {
-        // The index has words that are not in use yet. A back link is a hint, and its tag is short. No answer rests
-        // on the directory. A scrub looks at the newest copies of watched tombstones, and shards may have older ones.
-        Region::BackLink | Region::TombstoneIndex | Region::WatchedTombstone | Region::Directory => false,
+        // The index has words that are not in use yet. A back link is a hint, and its tag is short.
+        // No answer rests on the directory. A scrub looks at the newest copies of watched
+        // tombstones, and shards may have older ones.
+        Region::BackLink
+        | Region::TombstoneIndex
+        | Region::WatchedTombstone
+        | Region::Directory => false,
         _ if kind == Kind::StaleAndAnother => false,
         // An upper link that leads past newer nodes costs steps; no answer rests on it.
         Region::Link | Region::HeadLink if kind.is_stale() => piece.level == 0,

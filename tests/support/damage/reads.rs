@@ -1,5 +1,6 @@
-//! What a trial does besides gets, scans and seeks: copies, many keys, shared cursors, bounds; ranges that are kept, seek and get new
-//! bounds; and writes in every way of writing, which join the model when they are acknowledged.
+//! What a trial does besides gets, scans and seeks: copies, many keys, shared cursors, bounds;
+//! ranges that are kept, seek and get new bounds; and writes in every way of writing, which join
+//! the model when they are acknowledged.
 
 use std::ops::Bound;
 
@@ -7,8 +8,8 @@ use paranoid_memtable::Range;
 use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::scan::{Handle, Visibility};
 use paranoid_memtable::{
-    BatchWritten, Entry, Error, Inserted, Kind, Lookup, MemTable, OwnedCursor, TableReader, WriteBatch,
-    Writer,
+    BatchWritten, Entry, Error, Inserted, Kind, Lookup, MemTable, OwnedCursor, TableReader,
+    WriteBatch, Writer,
 };
 
 use super::model::{Expected, Row};
@@ -44,11 +45,18 @@ impl Shown for Copied {
 }
 
 fn copied<L: Visibility>(cursor: &OwnedCursor<L>) -> Result<Option<Copied>, Error> {
-    let Some(entry) = cursor.entry()? else { return Ok(None) };
+    let Some(entry) = cursor.entry()? else {
+        return Ok(None);
+    };
     let mut value = Vec::new();
     let refused = entry.value_into(&mut value).err();
     let (key, len) = (entry.user_key().to_vec(), entry.value_len());
-    let row = Row { key, sequence: entry.sequence(), kind: entry.kind(), value };
+    let row = Row {
+        key,
+        sequence: entry.sequence(),
+        kind: entry.kind(),
+        value,
+    };
     Ok(Some(Copied { len, row, refused }))
 }
 
@@ -76,12 +84,19 @@ impl Trial<'_> {
                     Ok(Lookup::Value((sequence, _))) => {
                         matches!(want, Expected::Value(at, value) if *at == sequence && *value == buffer)
                     }
-                    Ok(Lookup::Deleted { sequence, by }) => *want == Expected::Deleted(sequence, by),
+                    Ok(Lookup::Deleted { sequence, by }) => {
+                        *want == Expected::Deleted(sequence, by)
+                    }
                     Ok(Lookup::Merge(())) => matches!(want, Expected::Merge(..)),
                     Ok(Lookup::NotFound) => *want == Expected::NotFound,
                 };
                 if !same {
-                    self.wrong(|| format!("get_into {} at {snapshot}", model.probes[probe].escape_ascii()));
+                    self.wrong(|| {
+                        format!(
+                            "get_into {} at {snapshot}",
+                            model.probes[probe].escape_ascii()
+                        )
+                    });
                 }
             }
         }
@@ -92,7 +107,10 @@ impl Trial<'_> {
         let model = self.model();
         for snapshot in [model.snapshots[0], u64::MAX] {
             for (probe, key) in model.probes.iter().enumerate() {
-                let want = model.versions(key).iter().find(|row| row.sequence <= snapshot);
+                let want = model
+                    .versions(key)
+                    .iter()
+                    .find(|row| row.sequence <= snapshot);
                 match (table.get_entry(key, snapshot), want) {
                     (Err(error), _) => {
                         self.refused(&error, "get_entry");
@@ -113,7 +131,12 @@ impl Trial<'_> {
 
     /// Compares what outlives the borrow of an entry: its parts, and a copy.
     fn kept(&mut self, entry: &Entry<'_>, row: &Row) {
-        let want = (row.key.as_slice(), row.sequence, row.kind, row.value.as_slice());
+        let want = (
+            row.key.as_slice(),
+            row.sequence,
+            row.kind,
+            row.value.as_slice(),
+        );
         let (parts, copy) = (entry.parts(), entry.to_bytes());
         let held = [
             parts.map(|(key, value)| (key, entry.sequence(), entry.kind(), value) == want),
@@ -132,21 +155,26 @@ impl Trial<'_> {
     fn exact_entries(&mut self, table: &TableReader) {
         let model = self.model();
         for row in model.rows.iter().skip(self.turn() as usize % 3).step_by(3) {
-            let Some(probe) = model.probe(&row.key) else { continue };
+            let Some(probe) = model.probe(&row.key) else {
+                continue;
+            };
             for sequence in [row.sequence, row.sequence + 1] {
                 let mut versions = model.versions(&row.key).iter();
                 let want = versions.find(|row| row.sequence == sequence);
                 let found = table.get_entry(&row.key, sequence);
-                match (found.map(|entry| entry.filter(|entry| entry.sequence() == sequence)), want) {
+                match (
+                    found.map(|entry| entry.filter(|entry| entry.sequence() == sequence)),
+                    want,
+                ) {
                     (Err(error), _) => {
                         self.refused(&error, "get_entry");
                         self.uncertain(probe, sequence);
                     }
                     (Ok(Some(entry)), Some(row)) => self.shows(&entry, row, "get_entry"),
                     (Ok(None), None) => {}
-                    (Ok(entry), _) => {
-                        self.wrong(|| format!("get_entry {}@{sequence}: {entry:?}", row.key.escape_ascii()))
-                    }
+                    (Ok(entry), _) => self.wrong(|| {
+                        format!("get_entry {}@{sequence}: {entry:?}", row.key.escape_ascii())
+                    }),
                 }
             }
         }
@@ -162,7 +190,10 @@ impl Trial<'_> {
             if descending {
                 places.reverse();
             }
-            let keys: Vec<&[u8]> = places.iter().map(|probe| model.probes[*probe].as_slice()).collect();
+            let keys: Vec<&[u8]> = places
+                .iter()
+                .map(|probe| model.probes[*probe].as_slice())
+                .collect();
             match self.turn() % 4 {
                 0 => results = table.multi_get(&keys, *snapshot),
                 _ => table.multi_get_into(&keys, *snapshot, &mut results),
@@ -192,7 +223,9 @@ impl Trial<'_> {
         for key in &model.probes {
             match source.cover(table.comparator(), key, model.snapshots[1]) {
                 Err(error) => self.refused(&error, "cover"),
-                Ok(found) if found.map(|cover| cover.sequence) == model.cover(key, model.snapshots[1]) => {}
+                Ok(found)
+                    if found.map(|cover| cover.sequence)
+                        == model.cover(key, model.snapshots[1]) => {}
                 Ok(_) => self.wrong(|| format!("cover of {}", key.escape_ascii())),
             }
         }
@@ -213,10 +246,19 @@ impl Trial<'_> {
     /// One range of each kind, which seeks around every third key.
     pub fn sought_ranges(&mut self, table: &TableReader) {
         let model = self.model();
-        let (mut raw, mut resolved) = (table.range(..).owned(), table.range_at(model.snapshots[1], ..));
+        let (mut raw, mut resolved) = (
+            table.range(..).owned(),
+            table.range_at(model.snapshots[1], ..),
+        );
         let rows: Vec<&Row> = model.rows.iter().collect();
         let shown = model.visible(1);
-        for (probe, key) in model.probes.iter().enumerate().skip(self.turn() as usize % 3).step_by(3) {
+        for (probe, key) in model
+            .probes
+            .iter()
+            .enumerate()
+            .skip(self.turn() as usize % 3)
+            .step_by(3)
+        {
             for seek in [Seek::Front(key), Seek::Back(key)] {
                 self.sought_end(probe, &mut raw, seek, &rows);
                 self.sought_end(probe, &mut resolved, seek, &shown);
@@ -238,13 +280,23 @@ impl Trial<'_> {
             Seek::Front(key) => {
                 range.seek(key);
                 let after = rows.partition_point(|row| row.key.as_slice() < key);
-                self.sought(probe, "seek of a range", range.next_entry(), rows.get(after).copied());
+                self.sought(
+                    probe,
+                    "seek of a range",
+                    range.next_entry(),
+                    rows.get(after).copied(),
+                );
             }
             Seek::Back(key) => {
                 range.seek_for_prev(key);
                 let after = rows.partition_point(|row| row.key.as_slice() <= key);
                 let before = after.checked_sub(1).map(|before| rows[before]);
-                self.sought(probe, "seek_for_prev of a range", range.next_back_entry(), before);
+                self.sought(
+                    probe,
+                    "seek_for_prev of a range",
+                    range.next_back_entry(),
+                    before,
+                );
             }
         }
     }
@@ -254,15 +306,32 @@ impl Trial<'_> {
         let model = self.model();
         let (mut range, mut keys) = (table.range(..), table.range(..).owned().descending());
         for row in model.rows.iter().skip(self.turn() as usize % 3).step_by(3) {
-            let Some(probe) = model.probe(&row.key) else { continue };
+            let Some(probe) = model.probe(&row.key) else {
+                continue;
+            };
             let place = (row.key.as_slice(), row.sequence);
             range.set_version_bounds(place..=place);
-            self.sought(probe, "set_version_bounds", range.next_back_entry(), Some(row));
+            self.sought(
+                probe,
+                "set_version_bounds",
+                range.next_back_entry(),
+                Some(row),
+            );
             range.set_bounds(ALL);
             range.seek_version(&row.key, row.sequence);
-            self.sought(probe, "seek_version of a range", range.next_entry(), Some(row));
+            self.sought(
+                probe,
+                "seek_version of a range",
+                range.next_entry(),
+                Some(row),
+            );
             keys.set_version_bounds(place..=place);
-            self.sought(probe, "set_version_bounds, descending", keys.next_entry(), Some(row));
+            self.sought(
+                probe,
+                "set_version_bounds, descending",
+                keys.next_entry(),
+                Some(row),
+            );
         }
     }
 
@@ -270,12 +339,23 @@ impl Trial<'_> {
     fn sought_keys(&mut self, table: &TableReader) {
         let model = self.model();
         let mut range = table.range(..).descending();
-        for (probe, key) in model.probes.iter().enumerate().skip(self.turn() as usize % 3).step_by(3) {
+        for (probe, key) in model
+            .probes
+            .iter()
+            .enumerate()
+            .skip(self.turn() as usize % 3)
+            .step_by(3)
+        {
             let last = model.rows.iter().rfind(|row| row.key <= *key);
             let newest = last.and_then(|row| model.versions(&row.key).first());
             range.set_bounds(ALL);
             range.seek(key);
-            self.sought(probe, "seek of a descending range", range.next_entry(), newest);
+            self.sought(
+                probe,
+                "seek of a descending range",
+                range.next_entry(),
+                newest,
+            );
         }
     }
 }
@@ -309,7 +389,12 @@ impl<'t> Means<'t> {
     }
 
     fn write(&mut self, row: &Row) -> Result<Inserted, Error> {
-        let Row { key, sequence, kind, value } = row;
+        let Row {
+            key,
+            sequence,
+            kind,
+            value,
+        } = row;
         match (self, *kind) {
             (Means::CallerDigest(table), Kind::PUT) => {
                 let caller_digest = Protected::of(key, value, *kind).with_sequence(*sequence);
@@ -346,8 +431,8 @@ impl<'t> Means<'t> {
 }
 
 impl Trial<'_> {
-    /// Writes between the old entries and with newer versions. Returns what was acknowledged, in the order of
-    /// writing.
+    /// Writes between the old entries and with newer versions. Returns what was acknowledged, in
+    /// the order of writing.
     pub fn writes(&mut self, table: &MemTable) -> Vec<Row> {
         let mut written = Vec::new();
         let mut sequence = self.model().newest() + 1;
@@ -355,7 +440,10 @@ impl Trial<'_> {
         match Means::new(table, turn / 2) {
             Err(error) => self.refused(&error, "try_reserve"),
             Ok(mut means) => {
-                for (number, probe) in (turn % EVERY..self.model().probes.len()).step_by(EVERY).enumerate() {
+                for (number, probe) in (turn % EVERY..self.model().probes.len())
+                    .step_by(EVERY)
+                    .enumerate()
+                {
                     let row = self.row(number + turn, probe, sequence);
                     sequence += 1;
                     match means.write(&row) {
@@ -374,10 +462,27 @@ impl Trial<'_> {
     /// A new version of a key; its kind changes with the number.
     fn row(&self, number: usize, probe: usize, sequence: u64) -> Row {
         let (custom, sized) = (Kind::custom(0), Kind::custom_delete(0));
-        let kinds = [Kind::PUT, Kind::MERGE, Kind::PUT, Kind::DELETE, custom, sized, Kind::SINGLE_DELETE];
+        let kinds = [
+            Kind::PUT,
+            Kind::MERGE,
+            Kind::PUT,
+            Kind::DELETE,
+            custom,
+            sized,
+            Kind::SINGLE_DELETE,
+        ];
         let kind = kinds[number % kinds.len()];
-        let value = if kind.is_point_delete() { Vec::new() } else { sequence.to_le_bytes().to_vec() };
-        Row { key: self.model().probes[probe].clone(), sequence, kind, value }
+        let value = if kind.is_point_delete() {
+            Vec::new()
+        } else {
+            sequence.to_le_bytes().to_vec()
+        };
+        Row {
+            key: self.model().probes[probe].clone(),
+            sequence,
+            kind,
+            value,
+        }
     }
 
     /// Writes keys and sequence numbers that are taken: they are refused, or they replace.
@@ -385,12 +490,18 @@ impl Trial<'_> {
         let model = self.model();
         let replaces = self.replaces();
         for row in model.rows.iter().step_by(EVERY) {
-            let row = Row { kind: Kind::PUT, value: b"again".to_vec(), ..row.clone() };
+            let row = Row {
+                kind: Kind::PUT,
+                value: b"again".to_vec(),
+                ..row.clone()
+            };
             match table.insert(row.sequence, row.kind, &row.key, &row.value) {
                 Err(Error::DuplicateEntry { .. }) if !replaces => {}
                 Ok(inserted) if replaces && inserted.displaced.is_some() => written.push(row),
                 Err(error) => self.refused(&error, "a second write"),
-                Ok(_) => self.wrong(|| format!("a duplicate of {} is taken", row.key.escape_ascii())),
+                Ok(_) => {
+                    self.wrong(|| format!("a duplicate of {} is taken", row.key.escape_ascii()))
+                }
             }
         }
     }
@@ -400,18 +511,25 @@ impl Trial<'_> {
         let from = probes.len() / 2;
         let to = (from + 3).min(probes.len() - 1);
         let (key, value) = (probes[from].clone(), probes[to].clone());
-        let row = Row { key, sequence, kind: Kind::RANGE_DELETE, value };
+        let row = Row {
+            key,
+            sequence,
+            kind: Kind::RANGE_DELETE,
+            value,
+        };
         match means.write(&row) {
             Ok(_) => written.push(row),
             Err(error) => self.refused(&error, "delete_range"),
         }
     }
 
-    /// Batches between the old entries and with newer versions: each is written whole, or up to the entry that its
-    /// error names.
+    /// Batches between the old entries and with newer versions: each is written whole, or up to the
+    /// entry that its error names.
     fn batches(&mut self, table: &MemTable, mut sequence: u64, written: &mut Vec<Row>) {
         let turn = self.turn() as usize;
-        let keys: Vec<usize> = ((turn + 1) % EVERY..self.model().probes.len()).step_by(EVERY).collect();
+        let keys: Vec<usize> = ((turn + 1) % EVERY..self.model().probes.len())
+            .step_by(EVERY)
+            .collect();
         let mut writer = table.writer();
         for (number, keys) in keys.chunks(BATCH).enumerate() {
             let mut batch = WriteBatch::with_protection(8).unwrap();
@@ -436,7 +554,9 @@ impl Trial<'_> {
                 Ok(_) => rows.len(),
                 Err(error) => {
                     self.refused(&error, "write_batch");
-                    let Error::BatchInterrupted { applied, .. } = error else { continue };
+                    let Error::BatchInterrupted { applied, .. } = error else {
+                        continue;
+                    };
                     applied as usize
                 }
             };

@@ -1,5 +1,5 @@
-//! One damaged table: every read on it, each answer compared with the model; what it reports about itself: counts, sizes, marks; and the end
-//! of its life: freeze, flush, scrub, salvage.
+//! One damaged table: every read on it, each answer compared with the model; what it reports about
+//! itself: counts, sizes, marks; and the end of its life: freeze, flush, scrub, salvage.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,8 @@ pub struct Verdict {
     pub answering: BTreeSet<usize>,
     /// Keys that answered `Corruption`, or that a scan left out, beyond what the damage may affect.
     pub beyond: BTreeSet<usize>,
-    /// Keys before a damaged entry for which a read looked past their last version and answered `Corruption`.
+    /// Keys before a damaged entry for which a read looked past their last version and answered
+    /// `Corruption`.
     pub fronts: BTreeSet<usize>,
 }
 
@@ -118,14 +119,36 @@ pub struct Trial<'m> {
 
 impl<'m> Trial<'m> {
     pub fn new(model: &'m Model, bounds: Bounds, turn: u64) -> Self {
-        Trial { model, bounds, turn, verdict: Verdict::default() }
+        Trial {
+            model,
+            bounds,
+            turn,
+            verdict: Verdict::default(),
+        }
     }
 
-    /// Goes on after more was written to the table: with a new model, and with no limits to what the damage affects.
+    /// Goes on after more was written to the table: with a new model, and with no limits to what
+    /// the damage affects.
     pub fn after<'n>(self, model: &'n Model) -> Trial<'n> {
-        let Trial { bounds, turn, verdict, .. } = self;
-        let bounds = Bounds { probes: None, only: None, lone: false, focus: BTreeSet::new(), ..bounds };
-        Trial { model, bounds, turn, verdict }
+        let Trial {
+            bounds,
+            turn,
+            verdict,
+            ..
+        } = self;
+        let bounds = Bounds {
+            probes: None,
+            only: None,
+            lone: false,
+            focus: BTreeSet::new(),
+            ..bounds
+        };
+        Trial {
+            model,
+            bounds,
+            turn,
+            verdict,
+        }
     }
 
     pub fn turn(&self) -> u64 {
@@ -167,7 +190,9 @@ impl<'m> Trial<'m> {
 
     /// Whether the damage may keep a walk from showing this row.
     pub fn may_hide(&self, row: &Row) -> bool {
-        let Some(probe) = self.model.probe(&row.key) else { return true };
+        let Some(probe) = self.model.probe(&row.key) else {
+            return true;
+        };
         self.bounds
             .only
             .as_ref()
@@ -176,7 +201,12 @@ impl<'m> Trial<'m> {
     }
 
     fn key_passed(&mut self, probe: usize) {
-        if self.bounds.probes.as_ref().is_some_and(|allowed| !allowed.contains(&probe)) {
+        if self
+            .bounds
+            .probes
+            .as_ref()
+            .is_some_and(|allowed| !allowed.contains(&probe))
+        {
             self.verdict.beyond.insert(probe);
         }
     }
@@ -213,7 +243,8 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Compares one lookup. `false`: it answered `Corruption`, maybe from inside a chain of operands.
+    /// Compares one lookup. `false`: it answered `Corruption`, maybe from inside a chain of
+    /// operands.
     pub fn compare(
         &mut self,
         probe: usize,
@@ -240,19 +271,30 @@ impl<'m> Trial<'m> {
         let model = self.model;
         for (snapshot, expected) in model.snapshots.iter().zip(&model.expected) {
             for (probe, want) in expected.iter().enumerate() {
-                self.lookup(probe, *snapshot, want, table.get(&model.probes[probe], *snapshot), "get");
+                self.lookup(
+                    probe,
+                    *snapshot,
+                    want,
+                    table.get(&model.probes[probe], *snapshot),
+                    "get",
+                );
             }
         }
     }
 
     /// Compares the entry under a cursor with the row that it should show.
     pub fn shows(&mut self, entry: &impl Shown, row: &Row, what: &str) {
-        let same = entry.key() == row.key && entry.sequence() == row.sequence && entry.kind() == row.kind;
+        let same =
+            entry.key() == row.key && entry.sequence() == row.sequence && entry.kind() == row.kind;
         let same = same && entry.len().is_none_or(|len| len == row.value.len());
         match entry.shown_value() {
             _ if !same => self.wrong(|| {
                 let (key, want) = (entry.key().escape_ascii(), row.key.escape_ascii());
-                format!("{what}: {key}@{}, not {want}@{}", entry.sequence(), row.sequence)
+                format!(
+                    "{what}: {key}@{}, not {want}@{}",
+                    entry.sequence(),
+                    row.sequence
+                )
             }),
             Ok(value) if value == row.value => {}
             Ok(_) => self.wrong(|| format!("{what}: value of {}", row.key.escape_ascii())),
@@ -270,13 +312,31 @@ impl<'m> Trial<'m> {
             self.sought(probe, "seek", moved, model.rows.get(after));
             let shown_after = shown.partition_point(|row| row.key < *key);
             let moved = resolved.seek(key);
-            self.sought(probe, "resolved seek", moved, shown.get(shown_after).copied());
-            let before = model.rows.partition_point(|row| row.key <= *key).checked_sub(1);
+            self.sought(
+                probe,
+                "resolved seek",
+                moved,
+                shown.get(shown_after).copied(),
+            );
+            let before = model
+                .rows
+                .partition_point(|row| row.key <= *key)
+                .checked_sub(1);
             let moved = raw.seek_for_prev(key);
-            self.sought(probe, "seek_for_prev", moved, before.map(|before| &model.rows[before]));
+            self.sought(
+                probe,
+                "seek_for_prev",
+                moved,
+                before.map(|before| &model.rows[before]),
+            );
             let shown_before = shown.partition_point(|row| row.key <= *key).checked_sub(1);
             let moved = resolved.seek_for_prev(key);
-            self.sought(probe, "resolved seek_for_prev", moved, shown_before.map(|place| shown[place]));
+            self.sought(
+                probe,
+                "resolved seek_for_prev",
+                moved,
+                shown_before.map(|place| shown[place]),
+            );
         }
         self.version_seeks(table);
         let all: Vec<&Row> = model.rows.iter().collect();
@@ -292,14 +352,27 @@ impl<'m> Trial<'m> {
         let model = self.model;
         let mut cursor = table.cursor();
         for (probe, key) in model.probes.iter().enumerate() {
-            let before = model.rows.partition_point(|row| row.key < *key).checked_sub(1);
+            let before = model
+                .rows
+                .partition_point(|row| row.key < *key)
+                .checked_sub(1);
             let failed = cursor.seek_before(key).is_err();
             let status = cursor.status();
             if status.is_err() != failed {
-                self.wrong(|| format!("status after seek_before {}: {status:?}", key.escape_ascii()));
+                self.wrong(|| {
+                    format!(
+                        "status after seek_before {}: {status:?}",
+                        key.escape_ascii()
+                    )
+                });
             }
             let moved = status.and_then(|()| cursor.entry());
-            self.sought(probe, "seek_before", moved, before.map(|before| &model.rows[before]));
+            self.sought(
+                probe,
+                "seek_before",
+                moved,
+                before.map(|before| &model.rows[before]),
+            );
         }
     }
 
@@ -307,14 +380,30 @@ impl<'m> Trial<'m> {
     fn narrowed(&mut self, table: &TableReader) {
         let model = self.model;
         let mut cursor = table.cursor();
-        for (probe, key) in model.probes.iter().enumerate().skip(self.turn as usize % 3).step_by(3) {
+        for (probe, key) in model
+            .probes
+            .iter()
+            .enumerate()
+            .skip(self.turn as usize % 3)
+            .step_by(3)
+        {
             let key = key.as_slice();
             let at = model.rows.partition_point(|row| row.key.as_slice() < key);
             let first = model.rows.get(at);
             cursor.set_bounds(key..=key);
-            self.sought(probe, "set_bounds", cursor.first(), first.filter(|row| row.key == key));
+            self.sought(
+                probe,
+                "set_bounds",
+                cursor.first(),
+                first.filter(|row| row.key == key),
+            );
             cursor.set_prefix(key);
-            self.sought(probe, "set_prefix", cursor.first(), first.filter(|row| row.key.starts_with(key)));
+            self.sought(
+                probe,
+                "set_prefix",
+                cursor.first(),
+                first.filter(|row| row.key.starts_with(key)),
+            );
         }
     }
 
@@ -341,8 +430,16 @@ impl<'m> Trial<'m> {
     fn version_seeks(&mut self, table: &TableReader) {
         let model = self.model;
         let mut cursor = table.cursor();
-        for (place, row) in model.rows.iter().enumerate().skip(self.turn as usize % 3).step_by(3) {
-            let Some(probe) = model.probe(&row.key) else { continue };
+        for (place, row) in model
+            .rows
+            .iter()
+            .enumerate()
+            .skip(self.turn as usize % 3)
+            .step_by(3)
+        {
+            let Some(probe) = model.probe(&row.key) else {
+                continue;
+            };
             let moved = cursor.seek_version(&row.key, row.sequence);
             self.sought(probe, "seek_version", moved, Some(row));
             let moved = cursor.seek_version(&row.key, row.sequence + 1);
@@ -364,8 +461,13 @@ impl<'m> Trial<'m> {
         let model = self.model;
         for row in model.rows.iter().skip(self.turn as usize % 3).step_by(3) {
             for sequence in [row.sequence, row.sequence - 1] {
-                let is_before =
-                    |shown: &&Row| shown.key.cmp(&row.key).then(sequence.cmp(&shown.sequence)).is_lt();
+                let is_before = |shown: &&Row| {
+                    shown
+                        .key
+                        .cmp(&row.key)
+                        .then(sequence.cmp(&shown.sequence))
+                        .is_lt()
+                };
                 let mut walk = Walk::between(rows, rows.partition_point(is_before), rows.len());
                 let mut moved = cursor.seek_version(&row.key, sequence);
                 for _ in 0..VERSION_STEPS {
@@ -393,7 +495,11 @@ impl<'m> Trial<'m> {
             (Ok(entry), row) => {
                 let key = &self.model.probes[probe];
                 self.wrong(|| {
-                    format!("{what} {}: {entry:?}, not {:?}", key.escape_ascii(), row.map(|row| row.sequence))
+                    format!(
+                        "{what} {}: {entry:?}, not {:?}",
+                        key.escape_ascii(),
+                        row.map(|row| row.sequence)
+                    )
                 });
             }
         }
@@ -404,10 +510,16 @@ impl Trial<'_> {
     /// Compares counts, which lie outside of the fault model: damage changes none of them.
     pub fn accounts(&mut self, table: &TableReader) {
         let model = self.model();
-        let points = |kinds: fn(Kind) -> bool| model.rows.iter().filter(|row| kinds(row.kind)).count() as u64;
+        let points = |kinds: fn(Kind) -> bool| {
+            model.rows.iter().filter(|row| kinds(row.kind)).count() as u64
+        };
         let tombstones = model.tombstones.len() as u64;
         let displaced = model.writes.len() as u64 - tombstones - model.rows.len() as u64;
-        let bytes = model.rows.iter().chain(&model.tombstones).map(|row| row.key.len() + row.value.len());
+        let bytes = model
+            .rows
+            .iter()
+            .chain(&model.tombstones)
+            .map(|row| row.key.len() + row.value.len());
         let smallest = model.writes.iter().map(|row| row.sequence).min();
         let same = table.len() as u64 == points(|_| true) + tombstones
             && table.is_empty() == model.writes.is_empty()
@@ -453,7 +565,8 @@ impl Trial<'_> {
             Err(error) => self.refused(&error, "fork"),
             Ok(next) => {
                 let written = next.put(1, b"key", b"value").is_ok();
-                let read = matches!(next.get(b"key", 1), Ok(Lookup::Value(value)) if *value == *b"value");
+                let read =
+                    matches!(next.get(b"key", 1), Ok(Lookup::Value(value)) if *value == *b"value");
                 if !(written && read && next.len() == 1 && !next.is_frozen()) {
                     self.wrong(|| "the next table answers wrong".into());
                 }
@@ -479,10 +592,17 @@ struct Collected {
 impl FlushSink for Collected {
     fn entry(&mut self, entry: FlushEntry<'_>) -> Result<(), SinkError> {
         let (key, value) = (entry.user_key.to_vec(), entry.value.to_vec());
-        let own = entry.protection.check(&key, &value, entry.sequence, entry.kind);
+        let own = entry
+            .protection
+            .check(&key, &value, entry.sequence, entry.kind);
         let want = Protected::of(&key, &value, entry.kind).with_sequence(entry.sequence);
         self.torn += usize::from(own != Some(want));
-        self.rows.push(Row { key, sequence: entry.sequence, kind: entry.kind, value });
+        self.rows.push(Row {
+            key,
+            sequence: entry.sequence,
+            kind: entry.kind,
+            value,
+        });
         Ok(())
     }
 
@@ -500,12 +620,16 @@ impl FlushSink for Collected {
 
 /// Pulls one item of a flush into the sink. `false`: it has come to its end.
 fn pull_one(flush: &mut FlushIter<'_>, sink: &mut Collected) -> Result<bool, Error> {
-    let Some(item) = flush.next()? else { return Ok(false) };
+    let Some(item) = flush.next()? else {
+        return Ok(false);
+    };
     let taken = match item {
         FlushItem::Entry(entry) => sink.entry(entry),
         FlushItem::Fragment(fragment) => sink.fragment(fragment),
     };
-    taken.map(|()| true).map_err(|cause| Error::Sink(cause.into()))
+    taken
+        .map(|()| true)
+        .map_err(|cause| Error::Sink(cause.into()))
 }
 
 /// Pulls the rest of a flush into the sink.
@@ -514,15 +638,22 @@ fn pull(flush: &mut FlushIter<'_>, sink: &mut Collected) -> Result<FlushSummary,
     Ok(flush.summary().expect("it came to its end"))
 }
 
-/// Pulls a flush as a merge of several tables does: first entries alone, then range tombstones as they are stored.
+/// Pulls a flush as a merge of several tables does: first entries alone, then range tombstones as
+/// they are stored.
 fn pull_apart(flush: &mut FlushIter<'_>, sink: &mut Collected) -> Result<FlushSummary, Error> {
     while flush.next_entry()?.is_some() {
         let entry = flush.entry().expect("the last step came to one");
-        sink.entry(entry).map_err(|cause| Error::Sink(cause.into()))?;
+        sink.entry(entry)
+            .map_err(|cause| Error::Sink(cause.into()))?;
     }
     flush.end(|start, end, sequence| {
         let (key, value) = (start.to_vec(), end.to_vec());
-        sink.tombstones.push(Row { key, sequence, kind: Kind::RANGE_DELETE, value });
+        sink.tombstones.push(Row {
+            key,
+            sequence,
+            kind: Kind::RANGE_DELETE,
+            value,
+        });
         Ok(())
     })
 }
@@ -537,7 +668,11 @@ const PULLED: usize = 32;
 
 impl<'t> Pulled<'t> {
     /// One flush for every so many-th number of items; the turn says where they begin.
-    pub fn new(frozen: &'t ImmutableMemTable, model: &'t Model, turn: u64) -> Result<Pulled<'t>, Error> {
+    pub fn new(
+        frozen: &'t ImmutableMemTable,
+        model: &'t Model,
+        turn: u64,
+    ) -> Result<Pulled<'t>, Error> {
         let items = model.writes.len() + 1;
         let every = items.div_ceil(PULLED).max(2);
         let mut flushes = Vec::new();
@@ -565,9 +700,14 @@ fn readers(model: &Model, turn: u64) -> &[u64] {
 
 /// The newest of these tombstones over a key that a reader sees.
 fn newest_over(tombstones: &[Row], key: &[u8], reader: u64) -> Option<u64> {
-    let covers =
-        |row: &&Row| row.sequence <= reader && row.key.as_slice() <= key && key < row.value.as_slice();
-    tombstones.iter().filter(covers).map(|row| row.sequence).max()
+    let covers = |row: &&Row| {
+        row.sequence <= reader && row.key.as_slice() <= key && key < row.value.as_slice()
+    };
+    tombstones
+        .iter()
+        .filter(covers)
+        .map(|row| row.sequence)
+        .max()
 }
 
 /// What a scrub must report.
@@ -592,7 +732,8 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// A flush hands out everything, or fails: with all versions kept, and for readers at no, one and two snapshots.
+    /// A flush hands out everything, or fails: with all versions kept, and for readers at no, one
+    /// and two snapshots.
     pub fn flush(&mut self, frozen: &ImmutableMemTable) {
         let model = self.model();
         let rows: Vec<&Row> = model.rows.iter().collect();
@@ -603,16 +744,28 @@ impl<'m> Trial<'m> {
             1 => &[newest / 2],
             _ => &[newest * 3 / 4, newest / 4],
         };
-        self.flush_to(Versions::SeenBy(snapshots), frozen, &model.needed(snapshots));
+        self.flush_to(
+            Versions::SeenBy(snapshots),
+            frozen,
+            &model.needed(snapshots),
+        );
     }
 
     fn flush_to(&mut self, versions: Versions<'_>, frozen: &ImmutableMemTable, want: &[&Row]) {
-        let snapshots = if let Versions::SeenBy(snapshots) = versions { snapshots } else { &[] };
+        let snapshots = if let Versions::SeenBy(snapshots) = versions {
+            snapshots
+        } else {
+            &[]
+        };
         let mut sink = Collected::default();
         let flushed = match self.turn() / 3 % 3 {
             0 => frozen.flush(versions, &mut sink),
-            1 => frozen.flush_iter(versions).and_then(|mut flush| pull_apart(&mut flush, &mut sink)),
-            _ => frozen.flush_iter(versions).and_then(|mut flush| pull(&mut flush, &mut sink)),
+            1 => frozen
+                .flush_iter(versions)
+                .and_then(|mut flush| pull_apart(&mut flush, &mut sink)),
+            _ => frozen
+                .flush_iter(versions)
+                .and_then(|mut flush| pull(&mut flush, &mut sink)),
         };
         match flushed {
             Err(error) => self.refused(&error, "flush"),
@@ -620,14 +773,21 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Pulls the rest of flushes that were begun before the damage: each hands out what is right, up to its end or to
-    /// an error.
+    /// Pulls the rest of flushes that were begun before the damage: each hands out what is right,
+    /// up to its end or to an error.
     pub fn pulled(&mut self, pulled: Pulled<'_>) {
         let model = self.model();
         let snapshots = readers(model, self.turn());
-        let (all, needed) = (model.rows.iter().collect::<Vec<_>>(), model.needed(snapshots));
+        let (all, needed) = (
+            model.rows.iter().collect::<Vec<_>>(),
+            model.needed(snapshots),
+        );
         for (versions, mut flush, mut sink) in pulled.flushes {
-            let want = if versions == Versions::All { &all } else { &needed };
+            let want = if versions == Versions::All {
+                &all
+            } else {
+                &needed
+            };
             let gone = sink.rows.len() + sink.tombstones.len();
             match pull(&mut flush, &mut sink) {
                 Ok(summary) => self.flushed(&sink, &summary, snapshots, want),
@@ -635,14 +795,22 @@ impl<'m> Trial<'m> {
                     self.refused(&error, "a pulled flush");
                     let right = want.iter().copied().take(sink.rows.len());
                     if sink.torn > 0 || !sink.rows.iter().eq(right) {
-                        self.wrong(|| format!("a flush pulled {gone} times hands out other entries"));
+                        self.wrong(|| {
+                            format!("a flush pulled {gone} times hands out other entries")
+                        });
                     }
                 }
             }
         }
     }
 
-    fn flushed(&mut self, sink: &Collected, summary: &FlushSummary, snapshots: &[u64], want: &[&Row]) {
+    fn flushed(
+        &mut self,
+        sink: &Collected,
+        summary: &FlushSummary,
+        snapshots: &[u64],
+        want: &[&Row],
+    ) {
         let model = self.model();
         if !sink.rows.iter().eq(want.iter().copied()) || sink.torn > 0 {
             self.wrong(|| format!("flush at {snapshots:?} hands out other entries"));
@@ -655,7 +823,9 @@ impl<'m> Trial<'m> {
             for reader in snapshots.iter().copied().chain([u64::MAX]) {
                 let found = newest_over(&sink.tombstones, key, reader);
                 if found != model.cover(key, reader) {
-                    self.wrong(|| format!("flushed fragments at {} for {reader}", key.escape_ascii()));
+                    self.wrong(|| {
+                        format!("flushed fragments at {} for {reader}", key.escape_ascii())
+                    });
                 }
             }
         }
@@ -670,27 +840,44 @@ impl<'m> Trial<'m> {
         let mut last = None;
         for salvaged in &salvage.entries {
             let entry = &salvaged.entry;
-            let (key, sequence, tombstone) =
-                (entry.user_key(), entry.sequence(), entry.kind() == Kind::RANGE_DELETE);
+            let (key, sequence, tombstone) = (
+                entry.user_key(),
+                entry.sequence(),
+                entry.kind() == Kind::RANGE_DELETE,
+            );
             let id = (key.to_vec(), Reverse(sequence), tombstone);
-            let row = all.get(&id).and_then(|rows| rows.get(salvaged.revision as usize));
+            let row = all
+                .get(&id)
+                .and_then(|rows| rows.get(salvaged.revision as usize));
             let same = row.is_some_and(|row| {
-                let is_whole =
-                    |value: &[u8]| entry.stored_protection().check(key, value, sequence, row.kind).is_some();
+                let is_whole = |value: &[u8]| {
+                    entry
+                        .stored_protection()
+                        .check(key, value, sequence, row.kind)
+                        .is_some()
+                };
                 row.kind == entry.kind()
-                    && entry.value().is_ok_and(|value| value == row.value && is_whole(value))
+                    && entry
+                        .value()
+                        .is_ok_and(|value| value == row.value && is_whole(value))
             });
             if !same {
                 self.wrong(|| format!("salvage brings back {}@{sequence}", key.escape_ascii()));
             }
-            let place = (key, Reverse(sequence), Reverse(salvaged.revision), tombstone);
+            let place = (
+                key,
+                Reverse(sequence),
+                Reverse(salvaged.revision),
+                tombstone,
+            );
             if last.is_some_and(|last| last >= place) {
                 self.wrong(|| format!("salvage is out of order at {}", key.escape_ascii()));
             }
             last = Some(place);
             found.insert((id, salvaged.revision as usize));
         }
-        let blind = salvage.failure.is_some() || salvage.reach == Reach::Links || self.bounds().control;
+        let blind =
+            salvage.failure.is_some() || salvage.reach == Reach::Links || self.bounds().control;
         for (id, rows) in all {
             for revision in 0..rows.len() {
                 let harmed = self.bounds().entries.contains(&(id.0.clone(), id.1.0));
@@ -721,7 +908,11 @@ type Id = (Vec<u8>, Reverse<u64>, bool);
 fn written(model: &Model) -> BTreeMap<Id, Vec<&Row>> {
     let mut all: BTreeMap<Id, Vec<&Row>> = BTreeMap::new();
     for row in &model.writes {
-        let id = (row.key.clone(), Reverse(row.sequence), row.kind == Kind::RANGE_DELETE);
+        let id = (
+            row.key.clone(),
+            Reverse(row.sequence),
+            row.kind == Kind::RANGE_DELETE,
+        );
         all.entry(id).or_default().push(row);
     }
     all

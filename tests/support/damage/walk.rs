@@ -1,11 +1,12 @@
-//! Walks over a damaged table, from one end or from both, step by step against the rows that they should show.
+//! Walks over a damaged table, from one end or from both, step by step against the rows that they
+//! should show.
 //!
 //! ```text
 //!   rows     a  b  c  d  e  f        an error at an end: it may go on after any number of rows,
 //!            |-from      to-|        each of which must be one that the damage can hide
 //! ```
-//! A walk shows every row once, in order, from either end; it is over where its ends meet, and stays over.
-//! Cursors and ranges that were parked before the damage are asked and moved after it.
+//! A walk shows every row once, in order, from either end; it is over where its ends meet, and
+//! stays over. Cursors and ranges that were parked before the damage are asked and moved after it.
 //!
 //! A walk through keys in descending order may leave out more:
 //!
@@ -15,9 +16,10 @@
 //!                 d@8  d@5  error  c@9  b@7  b@4         c@2 alone damaged: reported before c@9, left out after it
 //!                 d@8  error  d@5  b@7  b@4              met while the first version of d was looked for
 //! ```
-//! A gap is one stretch of the table, and its error comes when the walk reaches its far end. So what is left out is
-//! what comes next, or ends right before the key that was shown last, of the entry that is shown next, or of more of
-//! the same gap. All together, it is no more stretches of the table than errors were reported.
+//! A gap is one stretch of the table, and its error comes when the walk reaches its far end. So
+//! what is left out is what comes next, or ends right before the key that was shown last, of the
+//! entry that is shown next, or of more of the same gap. All together, it is no more stretches of
+//! the table than errors were reported.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -65,7 +67,15 @@ impl<'r> Walk<'r> {
 
     /// A walk under way: its front has shown the rows before `from`, its back those from `to` on.
     pub fn between(rows: &'r [&'r Row], from: usize, to: usize) -> Self {
-        Walk { rows, from, to, gaps: [false; 2], gaps_met: 0, way_on: WayOn::Sure, descent: None }
+        Walk {
+            rows,
+            from,
+            to,
+            gaps: [false; 2],
+            gaps_met: 0,
+            way_on: WayOn::Sure,
+            descent: None,
+        }
     }
 
     /// Marks the walk as parked before the damage.
@@ -77,7 +87,10 @@ impl<'r> Walk<'r> {
     /// A walk through keys in descending order, which has shown the rows before `from`.
     fn descending(model: &Model, rows: &'r [&'r Row], from: usize) -> Self {
         let descent = Some(Descent::after(model, &rows[..from]));
-        Walk { descent, ..Walk::between(rows, from, rows.len()) }
+        Walk {
+            descent,
+            ..Walk::between(rows, from, rows.len())
+        }
     }
 
     /// The most steps of any walk: twice the rows, each after its own error.
@@ -149,7 +162,13 @@ impl<'m> Trial<'m> {
         let gap = walk.gaps != [false; 2];
         for row in &walk.rows[walk.from..walk.to] {
             if !gap && !self.ends_late(walk, row) {
-                self.wrong(|| format!("{what} ends before {}@{}", row.key.escape_ascii(), row.sequence));
+                self.wrong(|| {
+                    format!(
+                        "{what} ends before {}@{}",
+                        row.key.escape_ascii(),
+                        row.sequence
+                    )
+                });
             }
             if !gap || walk.way_on == WayOn::Sure {
                 self.leave_out(walk, row);
@@ -157,7 +176,12 @@ impl<'m> Trial<'m> {
         }
         let stretches = walk.descent.as_ref().map_or(0, Descent::stretches);
         if stretches > walk.gaps_met {
-            self.wrong(|| format!("{what} leaves out {stretches} stretches after {} errors", walk.gaps_met));
+            self.wrong(|| {
+                format!(
+                    "{what} leaves out {stretches} stretches after {} errors",
+                    walk.gaps_met
+                )
+            });
         }
     }
 
@@ -187,19 +211,37 @@ impl<'m> Trial<'m> {
             ended = late.then_some(&row.key);
             self.leave_out(walk, row);
         }
-        self.wrong(|| format!("{what} shows {}@{}", entry.key().escape_ascii(), entry.sequence()));
+        self.wrong(|| {
+            format!(
+                "{what} shows {}@{}",
+                entry.key().escape_ascii(),
+                entry.sequence()
+            )
+        });
     }
 
-    /// Whether a gap that was reported earlier may have been the last versions of a key, from this row on.
+    /// Whether a gap that was reported earlier may have been the last versions of a key, from this
+    /// row on.
     fn ends_late(&self, walk: &Walk<'_>, row: &Row) -> bool {
-        walk.descent.as_ref().is_some_and(|descent| descent.may_end_with(self.model(), row))
+        walk.descent
+            .as_ref()
+            .is_some_and(|descent| descent.may_end_with(self.model(), row))
     }
 
     /// Whether a walk that is parked on this row finds its way on.
     pub fn way_on(&self, row: Option<&Row>) -> WayOn {
         let place = row.and_then(|row| self.model().row(&row.key, row.sequence));
-        let stranded = |place| self.bounds().stranded.iter().any(|places| places.contains(&place));
-        if place.is_some_and(stranded) { WayOn::Unsure } else { WayOn::Sure }
+        let stranded = |place| {
+            self.bounds()
+                .stranded
+                .iter()
+                .any(|places| places.contains(&place))
+        };
+        if place.is_some_and(stranded) {
+            WayOn::Unsure
+        } else {
+            WayOn::Sure
+        }
     }
 
     fn leave_out(&mut self, walk: &mut Walk<'_>, row: &Row) {
@@ -247,7 +289,9 @@ impl<'m> Trial<'m> {
         let last = gone.checked_sub(1).map(|row| rows[row]);
         // The walk goes on from the first version of the key whose versions it shows.
         let first = last.and_then(|row| self.model().versions(&row.key).first());
-        let unsure = [last, first].map(|row| self.way_on(row)).contains(&WayOn::Unsure);
+        let unsure = [last, first]
+            .map(|row| self.way_on(row))
+            .contains(&WayOn::Unsure);
         let walk = walk.parked(if unsure { WayOn::Unsure } else { WayOn::Sure });
         self.walk(what, End::Front, walk, |_| range.next().transpose());
     }
@@ -259,11 +303,16 @@ impl<'m> Trial<'m> {
         rows: &[&Row],
         mut step: impl FnMut(Step) -> Result<Option<E>, Error>,
     ) {
-        self.scan(names[0], End::Front, rows, |n| step(if n == 0 { Step::First } else { Step::Next }));
-        self.scan(names[1], End::Back, rows, |n| step(if n == 0 { Step::Last } else { Step::Prev }));
+        self.scan(names[0], End::Front, rows, |n| {
+            step(if n == 0 { Step::First } else { Step::Next })
+        });
+        self.scan(names[1], End::Back, rows, |n| {
+            step(if n == 0 { Step::Last } else { Step::Prev })
+        });
     }
 
-    /// A walk whose ends take turns: bit n of the pattern, repeated, says which one makes step n (0: the front).
+    /// A walk whose ends take turns: bit n of the pattern, repeated, says which one makes step n
+    /// (0: the front).
     pub fn both_ends<E: Shown>(
         &mut self,
         what: &str,
@@ -274,13 +323,19 @@ impl<'m> Trial<'m> {
         let mut walk = walk;
         let what = || format!("{what}, ends in turns of {pattern:#010b}");
         for number in 0..walk.limit() {
-            let end = if pattern >> (number % 8) & 1 == 0 { End::Front } else { End::Back };
+            let end = if pattern >> (number % 8) & 1 == 0 {
+                End::Front
+            } else {
+                End::Back
+            };
             let item = match end {
                 End::Front => range.next(),
                 End::Back => range.next_back(),
             };
             if !self.meet(&mut walk, end, item.transpose(), &what()) {
-                if self.verdict.wrong.is_none() && (range.next().is_some() || range.next_back().is_some()) {
+                if self.verdict.wrong.is_none()
+                    && (range.next().is_some() || range.next_back().is_some())
+                {
                     self.wrong(|| format!("{} goes on after its end", what()));
                 }
                 return;
@@ -319,9 +374,18 @@ impl<'m> Trial<'m> {
         if model.shape.accelerators == Accelerators::Nothing {
             return;
         }
-        for key in model.probes.iter().filter(|key| key.len() >= PREFIX_BYTES).step_by(PREFIX_EVERY) {
+        for key in model
+            .probes
+            .iter()
+            .filter(|key| key.len() >= PREFIX_BYTES)
+            .step_by(PREFIX_EVERY)
+        {
             let prefix = &key[..PREFIX_BYTES];
-            let rows: Vec<&Row> = model.rows.iter().filter(|row| row.key.starts_with(prefix)).collect();
+            let rows: Vec<&Row> = model
+                .rows
+                .iter()
+                .filter(|row| row.key.starts_with(prefix))
+                .collect();
             let mut cursor = table.cursor().with_prefix(prefix);
             self.there_and_back(["prefix scan", "reverse prefix scan"], &rows, |step| {
                 step.of(&mut cursor)?;
@@ -330,29 +394,59 @@ impl<'m> Trial<'m> {
         }
     }
 
-    /// Ranges from both ends, whole and around the damage: of keys, at a snapshot, of versions; and descending ones.
+    /// Ranges from both ends, whole and around the damage: of keys, at a snapshot, of versions; and
+    /// descending ones.
     pub fn ranges(&mut self, table: &TableReader) {
         let model = self.model();
         let rows: Vec<&Row> = model.rows.iter().collect();
         let number = self.turn() as usize % model.snapshots.len();
         let (snapshot, shown) = (model.snapshots[number], model.visible(number));
-        let whole = Window { start: Bound::Unbounded, end: Bound::Unbounded };
+        let whole = Window {
+            start: Bound::Unbounded,
+            end: Bound::Unbounded,
+        };
         for (window, turn) in [(whole, 0), (self.window(0), 1), (self.window(1), 2)] {
             let bounds = (window.start, window.end);
             let inside = |rows: &[&'m Row]| -> Vec<&'m Row> {
-                rows.iter().copied().filter(|row| window.holds(&row.key)).collect()
+                rows.iter()
+                    .copied()
+                    .filter(|row| window.holds(&row.key))
+                    .collect()
             };
             let (raw, resolved) = (inside(&rows), inside(&shown));
             let patterns = (self.pattern(turn), self.pattern(turn + 3));
             let (raw_walk, walk) = (Walk::new(&raw), Walk::new(&resolved));
             if (self.turn() + turn).is_multiple_of(2) {
                 self.both_ends("range", raw_walk, patterns.0, table.range(bounds));
-                self.both_ends("range_at", walk, patterns.1, table.range_at(snapshot, bounds));
-                self.descends("range_descending", (&raw, 0), table.range(bounds).descending());
+                self.both_ends(
+                    "range_at",
+                    walk,
+                    patterns.1,
+                    table.range_at(snapshot, bounds),
+                );
+                self.descends(
+                    "range_descending",
+                    (&raw, 0),
+                    table.range(bounds).descending(),
+                );
             } else {
-                self.both_ends("owned_range", raw_walk, patterns.0, table.range(bounds).owned());
-                self.both_ends("owned_range_at", walk, patterns.1, table.range_at(snapshot, bounds).owned());
-                self.descends("owned_range_descending", (&raw, 0), table.range(bounds).owned().descending());
+                self.both_ends(
+                    "owned_range",
+                    raw_walk,
+                    patterns.0,
+                    table.range(bounds).owned(),
+                );
+                self.both_ends(
+                    "owned_range_at",
+                    walk,
+                    patterns.1,
+                    table.range_at(snapshot, bounds).owned(),
+                );
+                self.descends(
+                    "owned_range_descending",
+                    (&raw, 0),
+                    table.range(bounds).owned().descending(),
+                );
             }
             self.estimate(table, window, raw.len());
         }
@@ -364,42 +458,81 @@ impl<'m> Trial<'m> {
         (self.turn() * 7 + number) as u8
     }
 
-    /// Some keys around the damage, or, if that is at no key, around a key that changes with the number.
+    /// Some keys around the damage, or, if that is at no key, around a key that changes with the
+    /// number.
     fn window(&self, number: usize) -> Window<'m> {
         let model = self.model();
         let turn = self.turn() as usize + number;
         let last = model.probes.len() - 1;
-        let focus = self.bounds().focus.iter().nth(turn % self.bounds().focus.len().max(1));
-        let middle = focus.and_then(|row| model.probe(&model.rows[*row].key)).unwrap_or(turn % (last + 1));
+        let focus = self
+            .bounds()
+            .focus
+            .iter()
+            .nth(turn % self.bounds().focus.len().max(1));
+        let middle = focus
+            .and_then(|row| model.probe(&model.rows[*row].key))
+            .unwrap_or(turn % (last + 1));
         let start = middle.saturating_sub(turn / 3 % (NEAR + 1));
         let end = (middle + turn / 7 % (NEAR + 1)).min(last);
         let (start, end) = (model.probes[start].as_slice(), model.probes[end].as_slice());
         match turn % 5 {
-            0 | 1 => Window { start: Bound::Included(start), end: Bound::Included(end) },
-            2 => Window { start: Bound::Included(start), end: Bound::Unbounded },
-            3 if start < end => Window { start: Bound::Excluded(start), end: Bound::Excluded(end) },
-            _ => Window { start: Bound::Unbounded, end: Bound::Included(end) },
+            0 | 1 => Window {
+                start: Bound::Included(start),
+                end: Bound::Included(end),
+            },
+            2 => Window {
+                start: Bound::Included(start),
+                end: Bound::Unbounded,
+            },
+            3 if start < end => Window {
+                start: Bound::Excluded(start),
+                end: Bound::Excluded(end),
+            },
+            _ => Window {
+                start: Bound::Unbounded,
+                end: Bound::Included(end),
+            },
         }
     }
 
     /// Entries between two versions: the first and the last one are rows near the damage.
     fn versions(&mut self, table: &TableReader, rows: &[&Row]) {
         let turn = self.turn() as usize;
-        let middle = self.bounds().focus.iter().next().copied().unwrap_or(turn % rows.len());
+        let middle = self
+            .bounds()
+            .focus
+            .iter()
+            .next()
+            .copied()
+            .unwrap_or(turn % rows.len());
         let start = middle.saturating_sub(turn % NEAR);
         let end = (middle + turn / 5 % NEAR).min(rows.len() - 1);
         let place = |row: usize| (rows[row].key.as_slice(), rows[row].sequence);
         let pattern = self.pattern(6);
         if turn.is_multiple_of(2) {
             let range = table.versions(place(start)..=place(end));
-            self.both_ends("range_versions", Walk::new(&rows[start..=end]), pattern, range);
+            self.both_ends(
+                "range_versions",
+                Walk::new(&rows[start..=end]),
+                pattern,
+                range,
+            );
         } else {
             let range = table.versions(place(start)..place(end)).owned();
-            self.both_ends("owned_range_versions", Walk::new(&rows[start..end]), pattern, range);
+            self.both_ends(
+                "owned_range_versions",
+                Walk::new(&rows[start..end]),
+                pattern,
+                range,
+            );
         }
         let bounds = place(start)..=place(end);
         let range = table.versions(bounds).descending();
-        self.descends("range_descending of versions", (&rows[start..=end], 0), range);
+        self.descends(
+            "range_descending of versions",
+            (&rows[start..=end], 0),
+            range,
+        );
     }
 
     /// The range tombstones that each snapshot sees, as fragments.
@@ -413,14 +546,19 @@ impl<'m> Trial<'m> {
                     continue;
                 }
             };
-            if fragments.verify().is_err() || fragments.iter().any(|fragment| fragment.sequences().len() != 1)
+            if fragments.verify().is_err()
+                || fragments
+                    .iter()
+                    .any(|fragment| fragment.sequences().len() != 1)
             {
                 self.wrong(|| format!("range_tombstones at {snapshot}: {fragments:?}"));
             }
             for key in &model.probes {
                 let found = fragments.max_covering_sequence(key, u64::MAX);
                 if found != model.cover(key, snapshot) {
-                    self.wrong(|| format!("range_tombstones over {} at {snapshot}", key.escape_ascii()));
+                    self.wrong(|| {
+                        format!("range_tombstones over {} at {snapshot}", key.escape_ascii())
+                    });
                 }
             }
         }
@@ -431,8 +569,15 @@ impl<'m> Trial<'m> {
         const EXACT: usize = 64;
         match table.approximate_range_stats((window.start, window.end)) {
             Err(error) => self.refused(&error, "approximate_range_stats"),
-            Ok(stats) if entries <= EXACT && !self.replaces() && stats.entries != entries as u64 => {
-                self.wrong(|| format!("approximate_range_stats: {} entries, not {entries}", stats.entries));
+            Ok(stats)
+                if entries <= EXACT && !self.replaces() && stats.entries != entries as u64 =>
+            {
+                self.wrong(|| {
+                    format!(
+                        "approximate_range_stats: {} entries, not {entries}",
+                        stats.entries
+                    )
+                });
             }
             Ok(_) => {}
         }
@@ -446,7 +591,12 @@ impl<'m> Trial<'m> {
         let inside = |row: &&Row| from <= row.key.as_slice() && row.key.as_slice() < to;
         let rows: Vec<&Row> = model.rows.iter().filter(inside).collect();
         let bounded = table.cursor().with_bounds(from..to);
-        self.bounded(["bounded scan", "reverse bounded scan"], bounded, &rows, |cursor| cursor.table_entry());
+        self.bounded(
+            ["bounded scan", "reverse bounded scan"],
+            bounded,
+            &rows,
+            |cursor| cursor.table_entry(),
+        );
         for (number, snapshot) in model.snapshots.iter().enumerate() {
             let rows: Vec<&Row> = model.visible(number).into_iter().filter(inside).collect();
             let bounded = table.cursor_at(*snapshot).with_bounds(from..to);
@@ -472,11 +622,17 @@ impl<'m> Trial<'m> {
 /// Rows in the order of a descending range: keys descend, sequence numbers descend within a key.
 fn descending<'r>(rows: &[&'r Row]) -> Vec<&'r Row> {
     let mut rows = rows.to_vec();
-    rows.sort_by(|left, right| right.key.cmp(&left.key).then(right.sequence.cmp(&left.sequence)));
+    rows.sort_by(|left, right| {
+        right
+            .key
+            .cmp(&left.key)
+            .then(right.sequence.cmp(&left.sequence))
+    });
     rows
 }
 
-/// The rows that a walk through descending keys may still leave out. Numbers are indexes into the model's rows.
+/// The rows that a walk through descending keys may still leave out. Numbers are indexes into the
+/// model's rows.
 #[derive(Debug, Clone, Default)]
 pub struct Descent {
     /// Rows right before which a gap that was reported may lie.
@@ -489,12 +645,18 @@ pub struct Descent {
 impl Descent {
     /// A walk that has shown these rows before the damage.
     pub fn after(model: &Model, shown: &[&Row]) -> Descent {
-        let shown = shown.iter().filter_map(|row| model.row(&row.key, row.sequence)).collect();
-        Descent { shown, ..Descent::default() }
+        let shown = shown
+            .iter()
+            .filter_map(|row| model.row(&row.key, row.sequence))
+            .collect();
+        Descent {
+            shown,
+            ..Descent::default()
+        }
     }
 
-    /// An error was reported. `last` is the row that was shown or left out last, or none was; then `next` is the
-    /// first of the walk.
+    /// An error was reported. `last` is the row that was shown or left out last, or none was; then
+    /// `next` is the first of the walk.
     pub fn reported(&mut self, model: &Model, last: Option<&Row>, next: Option<&Row>) {
         let end = match (last, next) {
             (Some(last), _) => model.rows.partition_point(|row| row.key < last.key),
@@ -586,28 +748,47 @@ impl<'t> Parked<'t> {
             if turn.is_multiple_of(2) {
                 parked.raw.push((place, park(table.cursor(), row)?));
             } else {
-                parked.owned.push((place, park(table.cursor().owned(), row)?));
+                parked
+                    .owned
+                    .push((place, park(table.cursor().owned(), row)?));
             }
         }
         for place in places(shown.len()) {
             let row = shown[place];
             if turn.is_multiple_of(2) {
-                parked.owned_resolved.push((place, park(table.cursor_at(snapshot).owned(), row)?));
+                parked
+                    .owned_resolved
+                    .push((place, park(table.cursor_at(snapshot).owned(), row)?));
             } else {
-                parked.resolved.push((place, park(table.cursor_at(snapshot), row)?));
+                parked
+                    .resolved
+                    .push((place, park(table.cursor_at(snapshot), row)?));
             }
         }
-        // One kind of range a turn, with one end on each place and the other one anywhere, or not moved yet.
+        // One kind of range a turn, with one end on each place and the other one anywhere, or not
+        // moved yet.
         let kind = turn as usize % RANGES;
         let resolved = kind.is_multiple_of(2);
-        let rows = if resolved { shown.len() } else { model.rows.len() };
+        let rows = if resolved {
+            shown.len()
+        } else {
+            model.rows.len()
+        };
         for place in places(rows + 1) {
             let other = turn as usize / RANGES % (rows - place + 1);
-            let ends = [(place, 0), (0, place), (place, other)][(turn as usize / RANGES + place) % 3];
-            parked.ranges.push((ends, ranged(table, snapshot, kind, ends)?));
+            let ends =
+                [(place, 0), (0, place), (place, other)][(turn as usize / RANGES + place) % 3];
+            parked
+                .ranges
+                .push((ends, ranged(table, snapshot, kind, ends)?));
         }
-        for place in places(model.rows.len() + 1).skip(turn as usize % 4).step_by(4) {
-            parked.descending.push((place, descent(table, kind, place)?));
+        for place in places(model.rows.len() + 1)
+            .skip(turn as usize % 4)
+            .step_by(4)
+        {
+            parked
+                .descending
+                .push((place, descent(table, kind, place)?));
         }
         Ok(parked)
     }
@@ -617,7 +798,12 @@ impl<'t> Parked<'t> {
 const RANGES: usize = 6;
 
 /// A range of this kind whose ends have shown so many rows.
-fn ranged(table: &MemTable, snapshot: u64, kind: usize, ends: (usize, usize)) -> Result<Ranged<'_>, Error> {
+fn ranged(
+    table: &MemTable,
+    snapshot: u64,
+    kind: usize,
+    ends: (usize, usize),
+) -> Result<Ranged<'_>, Error> {
     Ok(match kind {
         0 => Ranged::Resolved(moved(table.range_at(snapshot, ..), ends)?),
         1 => Ranged::Raw(moved(table.range(..), ends)?),
@@ -633,11 +819,17 @@ fn ranged(table: &MemTable, snapshot: u64, kind: usize, ends: (usize, usize)) ->
 fn descent(table: &MemTable, kind: usize, shown: usize) -> Result<ParkedDescent<'_>, Error> {
     if kind < RANGES / 2 {
         let mut range = table.range(..).owned().descending();
-        range.by_ref().take(shown).try_for_each(|entry| entry.map(drop))?;
+        range
+            .by_ref()
+            .take(shown)
+            .try_for_each(|entry| entry.map(drop))?;
         return Ok(ParkedDescent::Owned(range));
     }
     let mut range = table.range(..).descending();
-    range.by_ref().take(shown).try_for_each(|entry| entry.map(drop))?;
+    range
+        .by_ref()
+        .take(shown)
+        .try_for_each(|entry| entry.map(drop))?;
     Ok(ParkedDescent::Borrowed(range))
 }
 
@@ -655,7 +847,10 @@ fn moved<H: Handle, L: Visibility>(
     Ok(range)
 }
 
-fn park<H: Handle, L: Visibility>(mut cursor: Cursor<H, L>, row: &Row) -> Result<Cursor<H, L>, Error> {
+fn park<H: Handle, L: Visibility>(
+    mut cursor: Cursor<H, L>,
+    row: &Row,
+) -> Result<Cursor<H, L>, Error> {
     cursor.seek_version(&row.key, row.sequence)?;
     Ok(cursor)
 }
@@ -666,19 +861,28 @@ impl<'m> Trial<'m> {
         let model = self.model();
         let rows: Vec<&Row> = model.rows.iter().collect();
         let shown = model.visible(SNAPSHOT);
-        let Parked { raw, resolved, owned, owned_resolved, ranges, descending } = parked;
-        raw.into_iter().for_each(|(place, cursor)| self.resume("parked cursor", &rows, place, cursor));
+        let Parked {
+            raw,
+            resolved,
+            owned,
+            owned_resolved,
+            ranges,
+            descending,
+        } = parked;
+        raw.into_iter()
+            .for_each(|(place, cursor)| self.resume("parked cursor", &rows, place, cursor));
         owned
             .into_iter()
             .for_each(|(place, cursor)| self.resume("parked owned cursor", &rows, place, cursor));
-        resolved
-            .into_iter()
-            .for_each(|(place, cursor)| self.resume("parked resolved cursor", &shown, place, cursor));
-        owned_resolved
-            .into_iter()
-            .for_each(|(place, cursor)| self.resume("parked owned resolved cursor", &shown, place, cursor));
+        resolved.into_iter().for_each(|(place, cursor)| {
+            self.resume("parked resolved cursor", &shown, place, cursor)
+        });
+        owned_resolved.into_iter().for_each(|(place, cursor)| {
+            self.resume("parked owned resolved cursor", &shown, place, cursor)
+        });
         for ((front, back), range) in ranges {
-            // An end that has not moved yet shows all that is left: the other one stays where the damage may be.
+            // An end that has not moved yet shows all that is left: the other one stays where the
+            // damage may be.
             let pattern = match (front, back) {
                 (_, 0) => 0b1111_1111,
                 (0, _) => 0,
@@ -697,8 +901,12 @@ impl<'m> Trial<'m> {
         }
         for (gone, range) in descending {
             match range {
-                ParkedDescent::Borrowed(range) => self.descends("parked descending", (&rows, gone), range),
-                ParkedDescent::Owned(range) => self.descends("parked owned descending", (&rows, gone), range),
+                ParkedDescent::Borrowed(range) => {
+                    self.descends("parked descending", (&rows, gone), range)
+                }
+                ParkedDescent::Owned(range) => {
+                    self.descends("parked owned descending", (&rows, gone), range)
+                }
             }
         }
     }
@@ -706,12 +914,14 @@ impl<'m> Trial<'m> {
     /// A walk whose ends have shown some rows.
     fn parked_between<'r>(&self, rows: &'r [&'r Row], front: usize, back: usize) -> Walk<'r> {
         let to = rows.len() - back;
-        let ends = [front.checked_sub(1), Some(to)].map(|row| row.and_then(|row| rows.get(row).copied()));
+        let ends =
+            [front.checked_sub(1), Some(to)].map(|row| row.and_then(|row| rows.get(row).copied()));
         let unsure = ends.map(|row| self.way_on(row)).contains(&WayOn::Unsure);
         Walk::between(rows, front, to).parked(if unsure { WayOn::Unsure } else { WayOn::Sure })
     }
 
-    /// A cursor that was parked on a row shows that row or nothing, and then takes some steps either way.
+    /// A cursor that was parked on a row shows that row or nothing, and then takes some steps
+    /// either way.
     fn resume<H: Handle, L: Visibility>(
         &mut self,
         what: &str,
@@ -721,7 +931,9 @@ impl<'m> Trial<'m> {
     ) {
         match cursor.entry() {
             Ok(Some(entry)) => self.shows(&entry, rows[place], what),
-            Ok(None) => self.wrong(|| format!("{what} on {} has no entry", rows[place].key.escape_ascii())),
+            Ok(None) => {
+                self.wrong(|| format!("{what} on {} has no entry", rows[place].key.escape_ascii()))
+            }
             Err(error) => self.refused(&error, what),
         }
         let forward = (self.turn() as usize / 2 + place).is_multiple_of(2);
@@ -732,7 +944,11 @@ impl<'m> Trial<'m> {
         };
         walk = walk.parked(self.way_on(Some(rows[place])));
         for _ in 0..STEPS {
-            let moved = if forward { cursor.next() } else { cursor.prev() };
+            let moved = if forward {
+                cursor.next()
+            } else {
+                cursor.prev()
+            };
             if !self.meet(&mut walk, end, moved, what) {
                 return;
             }

@@ -1,13 +1,15 @@
-//! Flips one bit of a register or a flag at one instruction of one operation, and looks what comes of it: the fault of a
-//! processor, where `fault_campaign` has those of memory.
+//! Flips one bit of a register or a flag at one instruction of one operation, and looks what comes
+//! of it: the fault of a processor, where `fault_campaign` has those of memory.
 //!
-//! A *subject* is a process that makes a table, calls [`ready`], runs one operation inside [`measured`], compares everything that
-//! the table says with a model, and ends with a [`Verdict`] as its exit code. The *tracer* counts the operation's instructions, and
-//! copies the subject by `fork` at each instruction that it has drawn: each copy gets one fault and runs on to its verdict.
+//! A *subject* is a process that makes a table, calls [`ready`], runs one operation inside
+//! [`measured`], compares everything that the table says with a model, and ends with a [`Verdict`]
+//! as its exit code. The *tracer* counts the operation's instructions, and copies the subject by
+//! `fork` at each instruction that it has drawn: each copy gets one fault and runs on to its
+//! verdict.
 //!
-//! The faults are those of RocksDB's `tools/cpu_corruption_injector`: a flag after a comparison, a bit of a register that was
-//! loaded, or is about to be stored ([`Faults::Moves`]); or any bit of any register that an instruction reads or writes
-//! ([`Faults::Any`]).
+//! The faults are those of RocksDB's `tools/cpu_corruption_injector`: a flag after a comparison, a
+//! bit of a register that was loaded, or is about to be stored ([`Faults::Moves`]); or any bit of
+//! any register that an instruction reads or writes ([`Faults::Any`]).
 #![forbid(unsafe_code)]
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -78,7 +80,8 @@ impl Verdict {
 /// Which faults are injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Faults {
-    /// A flag after a comparison, the low byte of a register that a move loads or stores (RocksDB's).
+    /// A flag after a comparison, the low byte of a register that a move loads or stores
+    /// (RocksDB's).
     Moves,
     /// Any bit of any register that an instruction reads or writes.
     Any,
@@ -176,7 +179,8 @@ pub mod model {
     /// A fragment: start, end, and the sequence numbers over it, newest first.
     pub type Fragment = (Vec<u8>, Vec<u8>, Vec<SequenceNumber>);
 
-    /// Entries and fragments in the order in which a flush returns them, a fragment once for each of its numbers.
+    /// Entries and fragments in the order in which a flush returns them, a fragment once for each
+    /// of its numbers.
     pub type Collected = (Vec<Version>, Vec<Deleted>);
 
     /// Which versions of a key, and which numbers of a fragment.
@@ -215,8 +219,15 @@ pub mod model {
 
     impl Model {
         /// Adds a version.
-        pub fn insert(&mut self, user_key: Vec<u8>, sequence: SequenceNumber, kind: Kind, value: Vec<u8>) {
-            self.entries.insert((user_key, Reverse(sequence)), (kind, value));
+        pub fn insert(
+            &mut self,
+            user_key: Vec<u8>,
+            sequence: SequenceNumber,
+            kind: Kind,
+            value: Vec<u8>,
+        ) {
+            self.entries
+                .insert((user_key, Reverse(sequence)), (kind, value));
         }
 
         /// Adds a range delete.
@@ -235,7 +246,8 @@ pub mod model {
         pub fn nth(&self, at: u64) -> (Vec<u8>, SequenceNumber) {
             let at = usize::try_from(at).unwrap_or(0);
             let nth = self.entries.keys().nth(at);
-            nth.map(|(user_key, sequence)| (user_key.clone(), sequence.0)).unwrap_or_default()
+            nth.map(|(user_key, sequence)| (user_key.clone(), sequence.0))
+                .unwrap_or_default()
         }
 
         /// Whether there is a version of a key.
@@ -250,14 +262,22 @@ pub mod model {
         /// Whether one of the last `count` range deletes is over a key.
         #[must_use]
         pub fn is_under_last(&self, count: usize, user_key: &[u8]) -> bool {
-            self.ranges.iter().rev().take(count).any(|range| is_over(range, user_key))
+            self.ranges
+                .iter()
+                .rev()
+                .take(count)
+                .any(|range| is_over(range, user_key))
         }
 
-        /// The range deletes, cut wherever one begins or ends. Fragments that touch differ in their numbers.
+        /// The range deletes, cut wherever one begins or ends. Fragments that touch differ in their
+        /// numbers.
         #[must_use]
         pub fn fragments(&self, numbers: Numbers) -> Vec<Fragment> {
-            let bounds: BTreeSet<&[u8]> =
-                self.ranges.iter().flat_map(|(start, end, _)| [&start[..], &end[..]]).collect();
+            let bounds: BTreeSet<&[u8]> = self
+                .ranges
+                .iter()
+                .flat_map(|(start, end, _)| [&start[..], &end[..]])
+                .collect();
             let mut fragments: Vec<Fragment> = Vec::new();
             for (start, end) in bounds.iter().zip(bounds.iter().skip(1)) {
                 let over = self.ranges.iter().filter(|range| is_over(range, start));
@@ -277,10 +297,18 @@ pub mod model {
 
         /// The value that a read at this number gives.
         pub fn visible(&self, user_key: &[u8], snapshot: SequenceNumber) -> Option<&[u8]> {
-            let newest = self.entries.range((user_key.to_vec(), Reverse(snapshot))..).next();
-            let ((_, Reverse(sequence)), (kind, value)) = newest.filter(|((of, _), _)| of == user_key)?;
+            let newest = self
+                .entries
+                .range((user_key.to_vec(), Reverse(snapshot))..)
+                .next();
+            let ((_, Reverse(sequence)), (kind, value)) =
+                newest.filter(|((of, _), _)| of == user_key)?;
             let over = self.ranges.iter().filter(|range| is_over(range, user_key));
-            let cover = over.map(|(.., at)| *at).filter(|at| *at <= snapshot).max().unwrap_or(0);
+            let cover = over
+                .map(|(.., at)| *at)
+                .filter(|at| *at <= snapshot)
+                .max()
+                .unwrap_or(0);
             (*kind == Kind::PUT && cover < *sequence).then_some(value)
         }
 
@@ -296,9 +324,13 @@ pub mod model {
 
         /// Up to `count` visible entries from `start` on.
         pub fn from(&self, start: &[u8], count: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
-            let shown = self.user_keys().filter(|user_key| *user_key >= start).filter_map(|user_key| {
-                self.visible(user_key, SequenceNumber::MAX).map(|value| (user_key.to_vec(), value.to_vec()))
-            });
+            let shown = self
+                .user_keys()
+                .filter(|user_key| *user_key >= start)
+                .filter_map(|user_key| {
+                    self.visible(user_key, SequenceNumber::MAX)
+                        .map(|value| (user_key.to_vec(), value.to_vec()))
+                });
             shown.take(count).collect()
         }
 
@@ -318,7 +350,10 @@ pub mod model {
             if numbers == Numbers::Newest {
                 entries.dedup_by(|older, newer| older.0 == newer.0);
             }
-            Flushed { entries, fragments: self.fragments(numbers) }
+            Flushed {
+                entries,
+                fragments: self.fragments(numbers),
+            }
         }
 
         /// A sum over all of it, to tell a wrong table from a damaged model.
@@ -383,7 +418,8 @@ pub mod report {
         pub instructions: f64,
         /// Places in one operation that can be spoiled, the mean.
         pub sites: f64,
-        /// What was silent, or hung: source line, how often, and the first as arguments that repeat it.
+        /// What was silent, or hung: source line, how often, and the first as arguments that repeat
+        /// it.
         pub silent: BTreeMap<String, (usize, String)>,
     }
 
@@ -408,10 +444,22 @@ pub mod report {
             for verdict in Verdict::ALL {
                 write!(row, " {} |", self.of(verdict)).unwrap_or_default();
             }
-            write!(row, " {:.2} ({:.2} to {:.2}) |", rate * 100.0, low * 100.0, high * 100.0)
-                .unwrap_or_default();
-            write!(row, " {:.0} | {:.0} | {:.1} |", self.instructions, self.sites, rate * self.sites)
-                .unwrap_or_default();
+            write!(
+                row,
+                " {:.2} ({:.2} to {:.2}) |",
+                rate * 100.0,
+                low * 100.0,
+                high * 100.0
+            )
+            .unwrap_or_default();
+            write!(
+                row,
+                " {:.0} | {:.0} | {:.1} |",
+                self.instructions,
+                self.sites,
+                rate * self.sites
+            )
+            .unwrap_or_default();
             row
         }
 
@@ -436,7 +484,11 @@ pub mod report {
                 "sites",
                 "silent sites",
             ];
-            format!("| {} |\n|{}", columns.join(" | "), "---|".repeat(columns.len()))
+            format!(
+                "| {} |\n|{}",
+                columns.join(" | "),
+                "---|".repeat(columns.len())
+            )
         }
     }
 
@@ -446,7 +498,8 @@ pub mod report {
         let share = hits / trials;
         let scale = 1.0 + Z * Z / trials;
         let middle = (share + Z * Z / (2.0 * trials)) / scale;
-        let half = Z / scale * (share * (1.0 - share) / trials + Z * Z / (4.0 * trials * trials)).sqrt();
+        let half =
+            Z / scale * (share * (1.0 - share) / trials + Z * Z / (4.0 * trials * trials)).sqrt();
         ((middle - half).max(0.0), middle + half)
     }
 
@@ -461,7 +514,8 @@ pub mod report {
         let work = &|job: usize| -> Result<()> {
             stay_on(job)?;
             loop {
-                // Relaxed: the number alone is taken; results pass through the mutex and the end of the thread.
+                // Relaxed: the number alone is taken; results pass through the mutex and the end of
+                // the thread.
                 let table = next.fetch_add(1, Ordering::Relaxed);
                 if table >= tables {
                     return Ok(());
@@ -469,20 +523,35 @@ pub mod report {
                 let seed = campaign.seed + table as u64;
                 let mut arguments = campaign.arguments.clone();
                 arguments.extend([campaign.operation.clone(), seed.to_string()]);
-                let count = campaign.trials_a_table.min(campaign.trials - table * campaign.trials_a_table);
+                let count = campaign
+                    .trials_a_table
+                    .min(campaign.trials - table * campaign.trials_a_table);
                 let amount = (count, campaign.only);
                 let done = round(&program, &arguments, campaign.faults, amount, Random(seed))?;
-                rounds.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((seed, done));
+                rounds
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .push((seed, done));
             }
         };
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..campaign.jobs).map(|job| scope.spawn(move || work(job))).collect();
-            threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
+            let threads: Vec<_> = (0..campaign.jobs)
+                .map(|job| scope.spawn(move || work(job)))
+                .collect();
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
         })?;
-        Ok(outcome(campaign, &rounds.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)))
+        Ok(outcome(
+            campaign,
+            &rounds
+                .into_inner()
+                .unwrap_or_else(std::sync::PoisonError::into_inner),
+        ))
     }
 
-    /// Keeps this thread, and the subjects that it starts, on one processor: a step is two switches between both.
+    /// Keeps this thread, and the subjects that it starts, on one processor: a step is two switches
+    /// between both.
     fn stay_on(job: usize) -> Result<()> {
         let processors = std::thread::available_parallelism()?.get();
         let mut one = CpuSet::new();
@@ -499,13 +568,23 @@ pub mod report {
             for trial in &round.trials {
                 outcome.trials += 1;
                 *outcome.verdicts.entry(trial.verdict).or_default() += 1;
-                if matches!(trial.verdict, Verdict::Silent | Verdict::Lost | Verdict::Hung)
-                    || campaign.only.is_some()
+                if matches!(
+                    trial.verdict,
+                    Verdict::Silent | Verdict::Lost | Verdict::Hung
+                ) || campaign.only.is_some()
                 {
-                    let mut line = format!("{:?}: {}", trial.verdict, sources.line(trial, &round.mappings));
+                    let mut line = format!(
+                        "{:?}: {}",
+                        trial.verdict,
+                        sources.line(trial, &round.mappings)
+                    );
                     if !trial.loops.is_empty() {
-                        write!(line, ", loops in {}", sources.lines(&trial.loops, &round.mappings))
-                            .unwrap_or_default();
+                        write!(
+                            line,
+                            ", loops in {}",
+                            sources.lines(&trial.loops, &round.mappings)
+                        )
+                        .unwrap_or_default();
                     }
                     let repeat = format!(
                         "{} --seed {seed} --only {}: {}",
@@ -528,7 +607,8 @@ pub mod report {
     }
 
     impl Sources {
-        /// The innermost line of the sources that were compiled here: not of a library or the compiler's own.
+        /// The innermost line of the sources that were compiled here: not of a library or the
+        /// compiler's own.
         fn line(&mut self, trial: &Trial, mappings: &[Mapping]) -> String {
             let below = trial.stack.iter().rev().map(|address| address - 1);
             let mut first = None;
@@ -544,16 +624,22 @@ pub mod report {
 
         /// The lines of ours that a copy passed before it was ended, in order.
         fn lines(&mut self, addresses: &[u64], mappings: &[Mapping]) -> String {
-            let lines = addresses.iter().map(|address| self.frame(*address, mappings));
-            let mut ours: Vec<String> = lines.filter(|(_, is_ours)| *is_ours).map(|(line, _)| line).collect();
+            let lines = addresses
+                .iter()
+                .map(|address| self.frame(*address, mappings));
+            let mut ours: Vec<String> = lines
+                .filter(|(_, is_ours)| *is_ours)
+                .map(|(line, _)| line)
+                .collect();
             ours.dedup();
             ours.truncate(LINES_MAX);
             ours.join(" ")
         }
 
         fn frame(&mut self, address: u64, mappings: &[Mapping]) -> (String, bool) {
-            let Some(mapping) =
-                mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&address))
+            let Some(mapping) = mappings
+                .iter()
+                .find(|mapping| (mapping.start..mapping.end).contains(&address))
             else {
                 return (format!("{address:#x}"), false);
             };
@@ -561,20 +647,35 @@ pub mod report {
                 .iter()
                 .find(|of| of.path == mapping.path)
                 .map_or(mapping.start, |of| of.start - of.offset);
-            let loader =
-                self.loaders.entry(mapping.path.clone()).or_insert_with_key(|path| Loader::new(path).ok());
-            let file = mapping.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let Some(loader) = loader else { return (file, false) };
+            let loader = self
+                .loaders
+                .entry(mapping.path.clone())
+                .or_insert_with_key(|path| Loader::new(path).ok());
+            let file = mapping
+                .path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let Some(loader) = loader else {
+                return (file, false);
+            };
             let mut name = file;
             if let Ok(mut frames) = loader.find_frames(address - start) {
                 while let Ok(Some(frame)) = frames.next() {
-                    let Some(location) = frame.location else { continue };
-                    let (path, line) = (location.file.unwrap_or_default(), location.line.unwrap_or_default());
+                    let Some(location) = frame.location else {
+                        continue;
+                    };
+                    let (path, line) = (
+                        location.file.unwrap_or_default(),
+                        location.line.unwrap_or_default(),
+                    );
                     if is_ours(path) {
                         return (format!("{}:{line}", short(path)), true);
                     }
-                    if let Some(function) =
-                        frame.function.and_then(|function| function.demangle().ok().map(String::from))
+                    if let Some(function) = frame
+                        .function
+                        .and_then(|function| function.demangle().ok().map(String::from))
                     {
                         name = function;
                     }
@@ -586,7 +687,9 @@ pub mod report {
 
     fn is_ours(path: &str) -> bool {
         Path::new(path).is_absolute()
-            && !["/rustc/", "/.cargo/", "/rustlib/"].iter().any(|part| path.contains(part))
+            && !["/rustc/", "/.cargo/", "/rustlib/"]
+                .iter()
+                .any(|part| path.contains(part))
     }
 
     /// The path from the package's folder on.

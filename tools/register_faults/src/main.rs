@@ -1,4 +1,5 @@
-//! `register_faults OPERATION..` injects faults of a processor into operations of a table and prints a row for each.
+//! `register_faults OPERATION..` injects faults of a processor into operations of a table and
+//! prints a row for each.
 #![forbid(unsafe_code)]
 
 mod subject;
@@ -11,7 +12,8 @@ use register_faults::Faults;
 
 use crate::subject::Operation;
 
-/// Flips one bit of a register or a flag at one instruction of one operation, and counts what comes of it.
+/// Flips one bit of a register or a flag at one instruction of one operation, and counts what comes
+/// of it.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Operations (all, if none is named).
@@ -59,16 +61,25 @@ fn campaign(_: &Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
 fn campaign(arguments: &Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
     use register_faults::report::{Campaign, Outcome, run};
 
-    let all = || Operation::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    let all = || {
+        Operation::value_variants()
+            .iter()
+            .filter_map(ValueEnum::to_possible_value)
+    };
     let operations = match &arguments.operations[..] {
-        [] => all().map(|operation| operation.get_name().to_string()).collect(),
+        [] => all()
+            .map(|operation| operation.get_name().to_string())
+            .collect(),
         named => named.to_vec(),
     };
     println!("{}", Outcome::heading());
     let mut silent = Vec::new();
     for operation in operations {
         let campaign = Campaign {
-            program: arguments.program.clone().map_or_else(std::env::current_exe, Ok)?,
+            program: arguments
+                .program
+                .clone()
+                .map_or_else(std::env::current_exe, Ok)?,
             arguments: vec!["subject".into()],
             operation: operation.clone(),
             faults: arguments.faults,

@@ -1,4 +1,5 @@
-//! The subject: a table of a thousand entries, one operation on it, and everything that it says afterwards.
+//! The subject: a table of a thousand entries, one operation on it, and everything that it says
+//! afterwards.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,18 +14,21 @@ use paranoid_memtable::integrity::Protected;
 use paranoid_memtable::read::Operands;
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{
-    ChecksumKind, DuplicatePolicy, Entry, Error, ImmutableMemTable, Kind, Lookup, MemTable, MemTableOptions,
-    Result, SequenceNumber, TableReader, ValueRef, WriteBatch,
+    ChecksumKind, DuplicatePolicy, Entry, Error, ImmutableMemTable, Kind, Lookup, MemTable,
+    MemTableOptions, Result, SequenceNumber, TableReader, ValueRef, WriteBatch,
 };
 use paranoid_set::{FileJournal, MemTableSet, RecoveryMode, SetOptions, Storage, StorageFile};
 use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableSource};
-use register_faults::model::{Collected, Deleted, Flushed, Model, Numbers, Random, Version, key, value};
+use register_faults::model::{
+    Collected, Deleted, Flushed, Model, Numbers, Random, Version, key, value,
+};
 use register_faults::{Verdict, measured, ready};
 
 /// User keys of a table; each third has two versions.
 const KEYS: u64 = 300;
 const ENTRIES: u64 = KEYS + KEYS / 3;
-/// One of so many entries is a range delete, of at most `WIDTH_MAX` of the 2^64 keys: together they are over half of the keys.
+/// One of so many entries is a range delete, of at most `WIDTH_MAX` of the 2^64 keys: together they
+/// are over half of the keys.
 const RANGE_EVERY: u64 = 25;
 const WIDTH_MAX: u64 = 3 << 59;
 /// More than the entries and the numbers of fragments of a table.
@@ -83,14 +87,25 @@ struct Subject {
 
 impl Subject {
     fn new(seed: u64, duplicates: DuplicatePolicy) -> Result<Self> {
-        let options = MemTableOptions::builder().write_buffer_size(4 << 20).duplicates(duplicates).seed(seed);
+        let options = MemTableOptions::builder()
+            .write_buffer_size(4 << 20)
+            .duplicates(duplicates)
+            .seed(seed);
         let table = MemTable::new(options.build()?)?;
-        let mut subject = Subject { table, model: Model::default(), random: Random(seed), next: 1 };
+        let mut subject = Subject {
+            table,
+            model: Model::default(),
+            random: Random(seed),
+            next: 1,
+        };
         for at in 0..ENTRIES {
             let sequence = subject.take_number();
             if at % RANGE_EVERY == RANGE_EVERY / 2 {
                 let (start, width) = (subject.random.draw(), 1 + subject.random.below(WIDTH_MAX));
-                let (start, end) = (key(start.min(u64::MAX - width)), key(start.saturating_add(width)));
+                let (start, end) = (
+                    key(start.min(u64::MAX - width)),
+                    key(start.saturating_add(width)),
+                );
                 subject.table.delete_range(sequence, &start, &end)?;
                 subject.model.delete_range(start, end, sequence);
                 continue;
@@ -98,10 +113,14 @@ impl Subject {
             let user_key = key(Random(at % KEYS).draw());
             if at % 17 == 3 {
                 subject.table.delete(sequence, &user_key)?;
-                subject.model.insert(user_key, sequence, Kind::DELETE, Vec::new());
+                subject
+                    .model
+                    .insert(user_key, sequence, Kind::DELETE, Vec::new());
             } else {
                 subject.table.put(sequence, &user_key, value(sequence))?;
-                subject.model.insert(user_key, sequence, Kind::PUT, value(sequence));
+                subject
+                    .model
+                    .insert(user_key, sequence, Kind::PUT, value(sequence));
             }
         }
         Ok(subject)
@@ -123,7 +142,9 @@ impl Subject {
         let (mut batch, mut after) = (WriteBatch::with_protection(8)?, self.model.clone());
         let first = self.next;
         // Distinct keys: a batch that ends in the middle shows each as before or as after.
-        let keys: BTreeSet<Vec<u8>> = std::iter::repeat_with(|| self.draw(len)).take(2 * len).collect();
+        let keys: BTreeSet<Vec<u8>> = std::iter::repeat_with(|| self.draw(len))
+            .take(2 * len)
+            .collect();
         for user_key in keys.into_iter().take(len) {
             let sequence = self.take_number();
             batch.put(&user_key, value(sequence))?;
@@ -135,7 +156,11 @@ impl Subject {
     /// The verdict over a write that is `after` if it returned `Ok`.
     fn judge_write(self, after: Model, outcome: Result<()>) -> Verdict {
         let sum = (self.model.sum(), after.sum());
-        let allowed = Allowed { before: &self.model, after: &after, is_done: outcome.is_ok() };
+        let allowed = Allowed {
+            before: &self.model,
+            after: &after,
+            is_done: outcome.is_ok(),
+        };
         let mut findings = Findings::default();
         findings.inspect(&self.table, &allowed);
         findings.verdict(&outcome, || sum == (self.model.sum(), after.sum()))
@@ -144,9 +169,16 @@ impl Subject {
     /// The verdict over a read that changed nothing, whose answer was right or not.
     fn judge_read(self, answer: Result<bool>) -> Verdict {
         let sum = self.model.sum();
-        let allowed = Allowed { before: &self.model, after: &self.model, is_done: true };
+        let allowed = Allowed {
+            before: &self.model,
+            after: &self.model,
+            is_done: true,
+        };
         let mut findings = Findings::default();
-        findings.answer("the operation", answer.as_ref().map_err(Error::clone).copied());
+        findings.answer(
+            "the operation",
+            answer.as_ref().map_err(Error::clone).copied(),
+        );
         findings.inspect(&self.table, &allowed);
         findings.verdict(&answer, || sum == self.model.sum())
     }
@@ -188,7 +220,10 @@ fn write(
     let (mut user_key, mut sequence) = (subject.draw(1), subject.take_number());
     let table = subject.table.clone();
     if operation == Operation::DeleteRange {
-        let end = user_key.iter().map(|byte| byte.saturating_add(1)).collect::<Vec<u8>>();
+        let end = user_key
+            .iter()
+            .map(|byte| byte.saturating_add(1))
+            .collect::<Vec<u8>>();
         after.delete_range(user_key.clone(), end.clone(), sequence);
         ready()?;
         let outcome = measured(|| table.delete_range(sequence, &user_key, &end));
@@ -254,8 +289,8 @@ fn foreign(error: paranoid_sst::Error) -> Error {
 }
 
 fn to_file(frozen: &ImmutableMemTable, memory: Memory) -> Result<()> {
-    let mut writer =
-        SortedTableWriter::create_in(memory, "table", SortedTableOptions::default()).map_err(foreign)?;
+    let mut writer = SortedTableWriter::create_in(memory, "table", SortedTableOptions::default())
+        .map_err(foreign)?;
     frozen.flush(Versions::All, &mut writer)?;
     writer.finish().map_err(foreign)?;
     Ok(())
@@ -269,10 +304,17 @@ fn of_file(memory: &Memory) -> Result<Flushed> {
     let mut entries = Vec::new();
     cursor.first().map_err(foreign)?;
     while let Some(entry) = cursor.entry() {
-        entries.push((entry.user_key.to_vec(), entry.sequence, entry.kind, entry.value.to_vec()));
+        entries.push((
+            entry.user_key.to_vec(),
+            entry.sequence,
+            entry.kind,
+            entry.value.to_vec(),
+        ));
         cursor.next().map_err(foreign)?;
     }
-    let ranges = table.range_tombstones().map(|(start, end, number)| (start.to_vec(), end.to_vec(), number));
+    let ranges = table
+        .range_tombstones()
+        .map(|(start, end, number)| (start.to_vec(), end.to_vec(), number));
     Ok(Flushed::new((entries, ranges.collect())))
 }
 
@@ -283,10 +325,15 @@ fn read(
     let table = subject.table.clone();
     let keys: Vec<Vec<u8>> = (0..24).map(|_| subject.draw(1)).collect();
     let model = subject.model.clone();
-    let visible = |user_key: &[u8]| model.visible(user_key, SequenceNumber::MAX).map(<[u8]>::to_vec);
+    let visible = |user_key: &[u8]| {
+        model
+            .visible(user_key, SequenceNumber::MAX)
+            .map(<[u8]>::to_vec)
+    };
     let answer = match operation {
         Operation::Get | Operation::GetAbsent => {
-            let is_sought = |at: &u64| model.has(&key(Random(*at).draw())) == (operation == Operation::Get);
+            let is_sought =
+                |at: &u64| model.has(&key(Random(*at).draw())) == (operation == Operation::Get);
             let at = (subject.random.below(KEYS)..).find(is_sought).unwrap_or(0);
             let user_key = key(Random(at).draw());
             ready()?;
@@ -302,7 +349,13 @@ fn read(
             ready()?;
             let found = measured(|| table.multi_get(&keys, SequenceNumber::MAX));
             let found: Result<Vec<_>> = found.into_iter().map(|found| found.map(bytes)).collect();
-            found.map(|found| found == keys.iter().map(|user_key| visible(user_key)).collect::<Vec<_>>())
+            found.map(|found| {
+                found
+                    == keys
+                        .iter()
+                        .map(|user_key| visible(user_key))
+                        .collect::<Vec<_>>()
+            })
         }
         Operation::Cursor => {
             ready()?;
@@ -339,16 +392,33 @@ fn steps(table: &MemTable, start: &[u8], count: usize) -> Result<Vec<(Vec<u8>, V
 /// A write through a set, judged by the set and by what its journal recovers.
 fn set_write(seed: u64) -> std::result::Result<Verdict, Box<dyn std::error::Error + Send + Sync>> {
     let memory = Memory::default();
-    let open =
-        || FileJournal::open_in(Arc::new(memory.clone()), 0, ChecksumKind::Crc32c, RecoveryMode::PointInTime);
+    let open = || {
+        FileJournal::open_in(
+            Arc::new(memory.clone()),
+            0,
+            ChecksumKind::Crc32c,
+            RecoveryMode::PointInTime,
+        )
+    };
     let (journal, _) = open()?;
-    let tables = MemTableOptions::builder().write_buffer_size(4 << 20).seed(seed).build()?;
-    let set = MemTableSet::open(SetOptions::builder().table(tables).journal(Arc::new(journal)).build()?, ())?;
+    let tables = MemTableOptions::builder()
+        .write_buffer_size(4 << 20)
+        .seed(seed)
+        .build()?;
+    let set = MemTableSet::open(
+        SetOptions::builder()
+            .table(tables)
+            .journal(Arc::new(journal))
+            .build()?,
+        (),
+    )?;
     let (mut model, mut random, mut number) = (Model::default(), Random(seed), 0);
     let mut batch_of = |model: &mut Model| -> Result<WriteBatch> {
         let mut batch = WriteBatch::with_protection(8)?;
         let keys: BTreeSet<Vec<u8>> =
-            std::iter::repeat_with(|| key(Random(random.below(KEYS)).draw())).take(8).collect();
+            std::iter::repeat_with(|| key(Random(random.below(KEYS)).draw()))
+                .take(8)
+                .collect();
         for user_key in keys {
             number += 1;
             batch.put(&user_key, value(number))?;
@@ -366,7 +436,11 @@ fn set_write(seed: u64) -> std::result::Result<Verdict, Box<dyn std::error::Erro
     let outcome = measured(|| set.write(&batch));
 
     let sum = (model.sum(), after.sum());
-    let allowed = Allowed { before: &model, after: &after, is_done: outcome.is_ok() };
+    let allowed = Allowed {
+        before: &model,
+        after: &after,
+        is_done: outcome.is_ok(),
+    };
     let mut findings = Findings::default();
     let view = set.view();
     for reader in view.readers() {
@@ -379,7 +453,9 @@ fn set_write(seed: u64) -> std::result::Result<Verdict, Box<dyn std::error::Erro
     });
     match replayed {
         Err(error) => findings.answer("recovery", Err(error)),
-        Ok(replayed) if replayed.cut_bytes > 0 || !replayed.findings.is_empty() => findings.notice(),
+        Ok(replayed) if replayed.cut_bytes > 0 || !replayed.findings.is_empty() => {
+            findings.notice()
+        }
         Ok(_) => findings.inspect(&recovered, &allowed),
     }
     Ok(findings.verdict(&outcome, || sum == (model.sum(), after.sum())))
@@ -387,7 +463,8 @@ fn set_write(seed: u64) -> std::result::Result<Verdict, Box<dyn std::error::Erro
 
 // Asks a table everything and compares the answers with what is allowed.
 
-/// The states that a table may show: after the operation, or also before it if it returned an error.
+/// The states that a table may show: after the operation, or also before it if it returned an
+/// error.
 struct Allowed<'m> {
     before: &'m Model,
     after: &'m Model,
@@ -416,43 +493,71 @@ fn bytes(found: Lookup<ValueRef<'_>, Operands<'_>>) -> Option<Vec<u8>> {
     }
 }
 
-/// Everything that a flush returns. As the next stage of an engine does, it compares its own copies with what it was given: an
-/// entry by its digests, a fragment by its bytes.
+/// Everything that a flush returns. As the next stage of an engine does, it compares its own copies
+/// with what it was given: an entry by its digests, a fragment by its bytes.
 fn collect(frozen: &ImmutableMemTable, versions: Versions<'_>) -> Result<Collected> {
     // Lists that grow would be copied once more.
-    let (mut entries, mut ranges) = (Vec::with_capacity(COPIES_MAX), Vec::with_capacity(COPIES_MAX));
+    let (mut entries, mut ranges) = (
+        Vec::with_capacity(COPIES_MAX),
+        Vec::with_capacity(COPIES_MAX),
+    );
     let mut flush = frozen.flush_iter(versions)?;
     while let Some(item) = flush.next()? {
         let is_copied = match item {
             FlushItem::Entry(entry) => {
-                entries.push((entry.user_key.to_vec(), entry.sequence, entry.kind, entry.value.to_vec()));
-                black_box(&entries).last().is_some_and(|(user_key, sequence, kind, value)| {
-                    entry.protection.check(user_key, value, *sequence, *kind).is_some()
-                })
+                entries.push((
+                    entry.user_key.to_vec(),
+                    entry.sequence,
+                    entry.kind,
+                    entry.value.to_vec(),
+                ));
+                black_box(&entries)
+                    .last()
+                    .is_some_and(|(user_key, sequence, kind, value)| {
+                        entry
+                            .protection
+                            .check(user_key, value, *sequence, *kind)
+                            .is_some()
+                    })
             }
             FlushItem::Fragment(fragment) => {
                 let before = ranges.len();
                 ranges.extend(pieces(&fragment));
-                black_box(&ranges)[before..].iter().cloned().eq(pieces(black_box(&fragment)))
+                black_box(&ranges)[before..]
+                    .iter()
+                    .cloned()
+                    .eq(pieces(black_box(&fragment)))
             }
         };
         if !is_copied {
-            return Err(Error::InvalidArgument("a copy differs from what was flushed".into()));
+            return Err(Error::InvalidArgument(
+                "a copy differs from what was flushed".into(),
+            ));
         }
     }
     // `None` may be what a register that flipped made of an item.
-    flush.summary().ok_or_else(|| Error::InvalidArgument("the flush did not end".into()))?;
+    flush
+        .summary()
+        .ok_or_else(|| Error::InvalidArgument("the flush did not end".into()))?;
     Ok((entries, ranges))
 }
 
 /// A fragment, once for each of its numbers.
 fn pieces<'f>(fragment: &Fragment<'f>) -> impl Iterator<Item = Deleted> + use<'f> {
     let (start, end) = (fragment.start(), fragment.end());
-    fragment.sequences().iter().map(move |sequence| (start.to_vec(), end.to_vec(), *sequence))
+    fragment
+        .sequences()
+        .iter()
+        .map(move |sequence| (start.to_vec(), end.to_vec(), *sequence))
 }
 
 fn version(entry: Entry<'_>) -> Result<Version> {
-    Ok((entry.user_key().to_vec(), entry.sequence(), entry.kind(), entry.value()?.to_vec()))
+    Ok((
+        entry.user_key().to_vec(),
+        entry.sequence(),
+        entry.kind(),
+        entry.value()?.to_vec(),
+    ))
 }
 
 impl Findings {
@@ -482,7 +587,9 @@ impl Findings {
         if table.scrub(|_| {}).check().is_err() {
             self.scrubbed += 1;
         }
-        let flushed = table.freeze().and_then(|frozen| collect(&frozen, Versions::All));
+        let flushed = table
+            .freeze()
+            .and_then(|frozen| collect(&frozen, Versions::All));
         self.answer(
             "flush",
             flushed.map(|flushed| {
@@ -503,21 +610,37 @@ impl Findings {
                 self.answer("multi_get", found.map(|found| is_right(bytes(found))));
             }
         }
-        let visible = |entries: Result<Vec<Version>>| entries.map(|entries| is_visible(&entries, allowed));
+        let visible =
+            |entries: Result<Vec<Version>>| entries.map(|entries| is_visible(&entries, allowed));
         let of = |entry: Result<Entry<'_>>| entry.and_then(version);
-        self.answer("scan", visible(table.range_at(SequenceNumber::MAX, ..).map(of).collect()));
-        let backward: Result<Vec<_>> = table.range_at(SequenceNumber::MAX, ..).rev().map(of).collect();
+        self.answer(
+            "scan",
+            visible(table.range_at(SequenceNumber::MAX, ..).map(of).collect()),
+        );
+        let backward: Result<Vec<_>> = table
+            .range_at(SequenceNumber::MAX, ..)
+            .rev()
+            .map(of)
+            .collect();
         self.answer("scan back", visible(backward.map(reversed)));
         let raw = |entries: Result<Vec<Version>>| entries.map(|entries| is_raw(&entries, allowed));
         self.answer("all versions", raw(table.range(..).map(of).collect()));
         let backward: Result<Vec<_>> = table.range(..).rev().map(of).collect();
         self.answer("all versions, back", raw(backward.map(reversed)));
         self.seeks(table, &keys, allowed);
-        let fragments = table.range_tombstones(SequenceNumber::MAX).map(|fragments| {
-            let of = |it: Fragment<'_>| (it.start().to_vec(), it.end().to_vec(), it.sequences().to_vec());
-            let found: Vec<_> = fragments.iter().map(of).collect();
-            allowed.has(|model| model.fragments(Numbers::Newest) == found)
-        });
+        let fragments = table
+            .range_tombstones(SequenceNumber::MAX)
+            .map(|fragments| {
+                let of = |it: Fragment<'_>| {
+                    (
+                        it.start().to_vec(),
+                        it.end().to_vec(),
+                        it.sequences().to_vec(),
+                    )
+                };
+                let found: Vec<_> = fragments.iter().map(of).collect();
+                allowed.has(|model| model.fragments(Numbers::Newest) == found)
+            });
         self.answer("range tombstones", fragments);
     }
 
@@ -530,7 +653,10 @@ impl Findings {
         {
             self.missing += 1;
         }
-        self.answer("get", found.map(|found| allowed.has(|model| shown(model, user_key) == found)));
+        self.answer(
+            "get",
+            found.map(|found| allowed.has(|model| shown(model, user_key) == found)),
+        );
     }
 
     fn seeks(&mut self, table: &TableReader, keys: &[&[u8]], allowed: &Allowed<'_>) {
@@ -539,7 +665,9 @@ impl Findings {
         }
         for user_key in keys.iter().step_by(7) {
             let mut cursor = table.cursor_at(SequenceNumber::MAX);
-            let found = cursor.seek(user_key).and_then(|entry| entry.map(version).transpose());
+            let found = cursor
+                .seek(user_key)
+                .and_then(|entry| entry.map(version).transpose());
             let is_right = |found: Option<Version>| {
                 let found = found.map(|(user_key, .., value)| (user_key, value));
                 found == allowed.after.from(user_key, 1).pop()
@@ -563,7 +691,9 @@ impl Findings {
 }
 
 fn shown(model: &Model, user_key: &[u8]) -> Option<Vec<u8>> {
-    model.visible(user_key, SequenceNumber::MAX).map(<[u8]>::to_vec)
+    model
+        .visible(user_key, SequenceNumber::MAX)
+        .map(<[u8]>::to_vec)
 }
 
 fn reversed(mut entries: Vec<Version>) -> Vec<Version> {
@@ -573,23 +703,35 @@ fn reversed(mut entries: Vec<Version>) -> Vec<Version> {
 
 /// Whether the entries are those that a scan shows: in order, and for each key one that is allowed.
 fn is_visible(entries: &[Version], allowed: &Allowed<'_>) -> bool {
-    let found: BTreeMap<&[u8], &[u8]> =
-        entries.iter().map(|(key, .., value)| (&key[..], &value[..])).collect();
-    let keys = allowed.before.user_keys().chain(allowed.after.user_keys()).chain(found.keys().copied());
+    let found: BTreeMap<&[u8], &[u8]> = entries
+        .iter()
+        .map(|(key, .., value)| (&key[..], &value[..]))
+        .collect();
+    let keys = allowed
+        .before
+        .user_keys()
+        .chain(allowed.after.user_keys())
+        .chain(found.keys().copied());
     let is_right = |user_key: &[u8]| {
-        allowed.has(|model| model.visible(user_key, SequenceNumber::MAX) == found.get(user_key).copied())
+        allowed.has(|model| {
+            model.visible(user_key, SequenceNumber::MAX) == found.get(user_key).copied()
+        })
     };
     entries.is_sorted_by(|one, next| one.0 < next.0) && keys.into_iter().all(is_right)
 }
 
-/// Whether the entries are all versions: in order, no more than after the operation, no fewer than before it.
+/// Whether the entries are all versions: in order, no more than after the operation, no fewer than
+/// before it.
 fn is_raw(entries: &[Version], allowed: &Allowed<'_>) -> bool {
     if allowed.is_done {
         return entries == allowed.after.versions();
     }
     let has = |of: &[Version], version| of.contains(version);
     let (before, after) = (allowed.before.versions(), allowed.after.versions());
-    entries.iter().all(|entry| has(&before, entry) || has(&after, entry)) && entries.len() >= before.len()
+    entries
+        .iter()
+        .all(|entry| has(&before, entry) || has(&after, entry))
+        && entries.len() >= before.len()
 }
 
 // Files in memory, so that copies of a process do not share them.
@@ -721,7 +863,10 @@ impl paranoid_sst::Storage for Memory {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.files().remove(&name_of(path)).map(drop).ok_or_else(missing)
+        self.files()
+            .remove(&name_of(path))
+            .map(drop)
+            .ok_or_else(missing)
     }
 
     fn sync_directory(&self, _: &Path) -> io::Result<()> {
@@ -729,6 +874,8 @@ impl paranoid_sst::Storage for Memory {
     }
 
     fn open(&self, path: &Path) -> io::Result<TableSource> {
-        Ok(TableSource::memory(Arc::new(self.bytes_of(&name_of(path))?)))
+        Ok(TableSource::memory(Arc::new(
+            self.bytes_of(&name_of(path))?,
+        )))
     }
 }

@@ -1,5 +1,5 @@
-//! Steps through a subject's operation, and copies it where a fault is to be injected: which bit of which register an instruction
-//! can spoil stands at the end.
+//! Steps through a subject's operation, and copies it where a fault is to be injected: which bit of
+//! which register an instruction can spoil stands at the end.
 //!
 //! Every process here is traced by the thread that made it, and ends with its [`Tracee`].
 #![forbid(unsafe_code)]
@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register,
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register,
 };
 use nix::libc::{SYS_fork, user_fpregs_struct, user_regs_struct};
 use nix::sys::personality::{self, Persona};
@@ -31,7 +31,8 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>
 
 /// After this time a copy hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So many instructions of a copy that hangs are named, or so many bytes of its stack are looked through.
+/// So many instructions of a copy that hangs are named, or so many bytes of its stack are looked
+/// through.
 const STEPS_SAMPLED: usize = 2000;
 const STACK_SAMPLED: usize = 8 << 10;
 /// The longest instruction.
@@ -52,8 +53,12 @@ impl Program {
         let bytes = std::fs::read(path)?;
         let file = object::File::parse(&*bytes)?;
         let address = |name: &str| {
-            let symbol = file.symbols().find(|symbol| symbol.name().is_ok_and(|of| of.contains(name)));
-            symbol.map(|symbol| symbol.address()).ok_or(format!("{} has no symbol {name}", path.display()))
+            let symbol = file
+                .symbols()
+                .find(|symbol| symbol.name().is_ok_and(|of| of.contains(name)));
+            symbol
+                .map(|symbol| symbol.address())
+                .ok_or(format!("{} has no symbol {name}", path.display()))
         };
         Ok(Program {
             path: path.canonicalize()?,
@@ -83,7 +88,9 @@ struct Tracee {
 impl Drop for Tracee {
     fn drop(&mut self) {
         if kill(self.pid, Signal::SIGKILL).is_ok() {
-            while matches!(waitpid(self.pid, Some(WaitPidFlag::__WALL)), Ok(status) if !is_end(status)) {}
+            while matches!(waitpid(self.pid, Some(WaitPidFlag::__WALL)), Ok(status) if !is_end(status))
+            {
+            }
         }
     }
 }
@@ -94,7 +101,10 @@ fn is_end(status: WaitStatus) -> bool {
 
 impl Tracee {
     fn of(pid: Pid) -> Result<Tracee> {
-        let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"))?;
+        let memory = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{pid}/mem"))?;
         Ok(Tracee { pid, memory })
     }
 
@@ -102,14 +112,21 @@ impl Tracee {
     fn spawn(program: &Program, arguments: &[String], errors: Stdio) -> Result<Tracee> {
         personality::set(personality::get()? | Persona::ADDR_NO_RANDOMIZE)?;
         let mut command = Command::new(&program.path);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(errors);
         let child = command.spawn()?;
         let pid = Pid::from_raw(child.id().try_into()?);
         match waitpid(pid, None)? {
             WaitStatus::Stopped(_, Signal::SIGSTOP) => {}
             status => return Err(format!("the subject did not become ready: {status:?}").into()),
         }
-        ptrace::setoptions(pid, Options::PTRACE_O_EXITKILL | Options::PTRACE_O_TRACEFORK)?;
+        ptrace::setoptions(
+            pid,
+            Options::PTRACE_O_EXITKILL | Options::PTRACE_O_TRACEFORK,
+        )?;
         Tracee::of(pid)
     }
 
@@ -139,7 +156,8 @@ impl Tracee {
         Ok(ptrace::setregs(self.pid, registers)?)
     }
 
-    /// Lets the process execute one instruction, and says how it stopped. That a copy ended does not count.
+    /// Lets the process execute one instruction, and says how it stopped. That a copy ended does
+    /// not count.
     fn advance(&self) -> Result<WaitStatus> {
         loop {
             ptrace::step(self.pid, None)?;
@@ -158,19 +176,29 @@ impl Tracee {
         }
     }
 
-    /// A copy of the process as it stands: it is made to call `fork` with an instruction that it has somewhere.
+    /// A copy of the process as it stands: it is made to call `fork` with an instruction that it
+    /// has somewhere.
     fn fork(&self, syscall: u64) -> Result<Tracee> {
         let registers = ptrace::getregs(self.pid)?;
-        let call = user_regs_struct { rip: syscall, rax: SYS_fork.cast_unsigned(), ..registers };
+        let call = user_regs_struct {
+            rip: syscall,
+            rax: SYS_fork.cast_unsigned(),
+            ..registers
+        };
         ptrace::setregs(self.pid, call)?;
         match self.advance()? {
             WaitStatus::PtraceEvent(..) => {}
             status => return Err(format!("the subject did not fork: {status:?}").into()),
         }
         let copy = Tracee::of(Pid::from_raw(ptrace::getevent(self.pid)?.try_into()?))?;
-        let WaitStatus::Stopped(..) = copy.wait()? else { return Err("the copy did not stop".into()) };
+        let WaitStatus::Stopped(..) = copy.wait()? else {
+            return Err("the copy did not stop".into());
+        };
         self.step()?;
-        let restored = user_regs_struct { orig_rax: u64::MAX, ..registers };
+        let restored = user_regs_struct {
+            orig_rax: u64::MAX,
+            ..registers
+        };
         ptrace::setregs(self.pid, restored)?;
         ptrace::setregs(copy.pid, restored)?;
         Ok(copy)
@@ -196,8 +224,8 @@ impl Tracee {
         Ok((verdict, Vec::new()))
     }
 
-    /// The addresses of the next instructions of a process that runs; where it waits in a system call, the words of its stack,
-    /// of which some are return addresses.
+    /// The addresses of the next instructions of a process that runs; where it waits in a system
+    /// call, the words of its stack, of which some are return addresses.
     fn sample(&self) -> Result<Vec<u64>> {
         kill(self.pid, Signal::SIGSTOP)?;
         self.wait()?;
@@ -236,8 +264,13 @@ fn mapping(line: &str) -> Option<Mapping> {
 fn syscall_of(tracee: &Tracee, mappings: &[Mapping]) -> Result<u64> {
     for mapping in mappings.iter().filter(|mapping| mapping.is_executable) {
         let mut bytes = vec![0; usize::try_from(mapping.end - mapping.start)?];
-        if tracee.memory.read_exact_at(&mut bytes, mapping.start).is_ok()
-            && let Some(at) = bytes.windows(SYSCALL.len()).position(|pair| pair == SYSCALL)
+        if tracee
+            .memory
+            .read_exact_at(&mut bytes, mapping.start)
+            .is_ok()
+            && let Some(at) = bytes
+                .windows(SYSCALL.len())
+                .position(|pair| pair == SYSCALL)
         {
             return Ok(mapping.start + at as u64);
         }
@@ -260,7 +293,15 @@ struct Walk<'w> {
 impl<'w> Walk<'w> {
     fn new(tracee: &'w Tracee, ends: u64, faults: Faults) -> Result<Self> {
         let address = ptrace::getregs(tracee.pid)?.rip;
-        Ok(Walk { tracee, ends, faults, decoded: HashMap::new(), stack: Vec::new(), index: 0, address })
+        Ok(Walk {
+            tracee,
+            ends,
+            faults,
+            decoded: HashMap::new(),
+            stack: Vec::new(),
+            index: 0,
+            address,
+        })
     }
 
     fn has_ended(&self) -> bool {
@@ -271,7 +312,10 @@ impl<'w> Walk<'w> {
         if !self.decoded.contains_key(&self.address) {
             let mut bytes = [0; INSTRUCTION_LEN];
             let read = self.tracee.memory.read_at(&mut bytes, self.address)?;
-            self.decoded.insert(self.address, Decoded::of(&bytes[..read], self.address, self.faults));
+            self.decoded.insert(
+                self.address,
+                Decoded::of(&bytes[..read], self.address, self.faults),
+            );
         }
         Ok(&self.decoded[&self.address])
     }
@@ -328,7 +372,11 @@ pub(crate) fn round(
     let subject = Tracee::spawn(program, arguments, errors)?;
     let mappings = subject.mappings()?;
     let is_first = |mapping: &&Mapping| mapping.path == program.path && mapping.offset == 0;
-    let base = mappings.iter().find(is_first).ok_or("the program is not mapped")?.start;
+    let base = mappings
+        .iter()
+        .find(is_first)
+        .ok_or("the program is not mapped")?
+        .start;
     subject.run_to(base + program.begins)?;
     let syscall = syscall_of(&subject, &mappings)?;
 
@@ -352,7 +400,11 @@ pub(crate) fn round(
     }
     let mut drawn: Vec<_> = (0..count)
         .map(|number| {
-            (sites[usize::try_from(random.below(sites.len() as u64)).unwrap_or(0)], random.draw(), number)
+            (
+                sites[usize::try_from(random.below(sites.len() as u64)).unwrap_or(0)],
+                random.draw(),
+                number,
+            )
         })
         .filter(|(.., number)| only.is_none_or(|only| only == *number))
         .collect();
@@ -363,7 +415,9 @@ pub(crate) fn round(
         while walk.index < index && !walk.has_ended() {
             walk.step()?;
         }
-        let Some(target) = walk.instruction()?.targets.get(target).copied() else { continue };
+        let Some(target) = walk.instruction()?.targets.get(target).copied() else {
+            continue;
+        };
         let copy = subject.fork(syscall)?;
         if target.when == When::After {
             copy.step()?;
@@ -371,9 +425,21 @@ pub(crate) fn round(
         let what = flip(copy.pid, target, bit)?;
         let (address, stack) = (walk.address, walk.stack.clone());
         let (verdict, loops) = copy.finish()?;
-        trials.push(Trial { number, what, address, stack, verdict, loops });
+        trials.push(Trial {
+            number,
+            what,
+            address,
+            stack,
+            verdict,
+            loops,
+        });
     }
-    Ok(Round { instructions, sites: sites.len() as u64, trials, mappings })
+    Ok(Round {
+        instructions,
+        sites: sites.len() as u64,
+        trials,
+        mappings,
+    })
 }
 
 /// CF, ZF, SF, OF: what a branch reads.
@@ -421,11 +487,16 @@ impl Decoded {
     }
 }
 
-/// RocksDB's rule: a comparison spoils a flag; a move between a register and memory spoils the low byte of the register, or any
-/// bit of a vector register. Moves of the stack and those that only load or store stack slots do not count.
+/// RocksDB's rule: a comparison spoils a flag; a move between a register and memory spoils the low
+/// byte of the register, or any bit of a vector register. Moves of the stack and those that only
+/// load or store stack slots do not count.
 fn of_compare_or_move(instruction: &Instruction) -> Option<Target> {
     if matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test) {
-        return Some(Target { when: When::After, register: Register::None, bits: 0 });
+        return Some(Target {
+            when: When::After,
+            register: Register::None,
+            bits: 0,
+        });
     }
     let name = format!("{:?}", instruction.mnemonic());
     let is_move = name.starts_with("Mov") || name.starts_with("Vmov");
@@ -438,12 +509,23 @@ fn of_compare_or_move(instruction: &Instruction) -> Option<Target> {
         (OpKind::Memory, OpKind::Register) => (instruction.op_register(1), When::Before),
         _ => return None,
     };
-    let bits = if register.is_vector_register() { 128 } else { 8 };
-    is_data(register).then_some(Target { when, register, bits })
+    let bits = if register.is_vector_register() {
+        128
+    } else {
+        8
+    };
+    is_data(register).then_some(Target {
+        when,
+        register,
+        bits,
+    })
 }
 
 fn is_stack_slot(instruction: &Instruction) -> bool {
-    let is_frame = matches!(instruction.memory_base().full_register(), Register::RSP | Register::RBP);
+    let is_frame = matches!(
+        instruction.memory_base().full_register(),
+        Register::RSP | Register::RBP
+    );
     is_frame && instruction.memory_index() == Register::None
 }
 
@@ -457,7 +539,10 @@ fn is_data(register: Register) -> bool {
 /// Every register that the instruction reads or writes, the instruction pointer apart.
 fn of_any(instruction: &Instruction) -> Vec<Target> {
     let mut targets = Vec::new();
-    for used in InstructionInfoFactory::new().info(instruction).used_registers() {
+    for used in InstructionInfoFactory::new()
+        .info(instruction)
+        .used_registers()
+    {
         let register = used.register();
         let is_vector = register.is_vector_register() && register.full_register().number() < 16;
         if !register.full_register().is_gpr64() && !is_vector {
@@ -465,20 +550,36 @@ fn of_any(instruction: &Instruction) -> Vec<Target> {
         }
         let bits = u32::try_from(register.size() * 8).unwrap_or(64).min(128);
         let access = used.access();
-        if matches!(access, OpAccess::Read | OpAccess::ReadWrite | OpAccess::CondRead) {
-            targets.push(Target { when: When::Before, register, bits });
+        if matches!(
+            access,
+            OpAccess::Read | OpAccess::ReadWrite | OpAccess::CondRead
+        ) {
+            targets.push(Target {
+                when: When::Before,
+                register,
+                bits,
+            });
         }
         if matches!(access, OpAccess::Write | OpAccess::ReadWrite) {
-            targets.push(Target { when: When::After, register, bits });
+            targets.push(Target {
+                when: When::After,
+                register,
+                bits,
+            });
         }
     }
     if instruction.rflags_modified() != 0 {
-        targets.push(Target { when: When::After, register: Register::None, bits: 0 });
+        targets.push(Target {
+            when: When::After,
+            register: Register::None,
+            bits: 0,
+        });
     }
     targets
 }
 
-/// Flips a bit of `target` in a process that stands still; `draw` chooses it. What was flipped, in words.
+/// Flips a bit of `target` in a process that stands still; `draw` chooses it. What was flipped, in
+/// words.
 fn flip(pid: Pid, target: Target, draw: u64) -> nix::Result<String> {
     let below = |bound: u32| u32::try_from(draw % u64::from(bound.max(1))).unwrap_or(0);
     if target.register == Register::None {
@@ -496,7 +597,10 @@ fn flip(pid: Pid, target: Target, draw: u64) -> nix::Result<String> {
         ptrace::setregset::<regset::NT_PRFPREG>(pid, vectors)?;
     } else {
         let mut registers = ptrace::getregs(pid)?;
-        let high = matches!(target.register, Register::AH | Register::BH | Register::CH | Register::DH);
+        let high = matches!(
+            target.register,
+            Register::AH | Register::BH | Register::CH | Register::DH
+        );
         if let Some(word) = word_of(&mut registers, target.register.full_register()) {
             *word ^= 1 << (bit + if high { 8 } else { 0 });
         }

@@ -9,6 +9,9 @@ fn main() {
         inserter.insert(word.into_bytes(), sequence, b"value".to_vec());
     }
     let found = table.get_entry::<[u8]>(b"word".as_slice()).is_some();
-    let bytes: usize = table.range::<_, [u8]>(..).map(|entry| entry.key().len()).sum();
+    let bytes: usize = table
+        .range::<_, [u8]>(..)
+        .map(|entry| entry.key().len())
+        .sum();
     println!("{found} {bytes}");
 }

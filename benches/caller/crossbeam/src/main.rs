@@ -1,4 +1,5 @@
-//! Calls put, get and range of a crossbeam-skiplist as engines use it: keys with sequence numbers, newest first.
+//! Calls put, get and range of a crossbeam-skiplist as engines use it: keys with sequence numbers,
+//! newest first.
 
 use std::cmp::Reverse;
 
@@ -11,6 +12,9 @@ fn main() {
     }
     let newest = table.range((b"word".to_vec(), Reverse(u64::MAX))..).next();
     let found = newest.is_some_and(|entry| entry.key().0 == b"word");
-    let bytes: usize = table.range::<(Vec<u8>, Reverse<u64>), _>(..).map(|entry| entry.key().0.len()).sum();
+    let bytes: usize = table
+        .range::<(Vec<u8>, Reverse<u64>), _>(..)
+        .map(|entry| entry.key().0.len())
+        .sum();
     println!("{found} {bytes}");
 }

@@ -1,4 +1,5 @@
-//! One call of each kind, each from a function of its own, in a table with a few entries. `tools/moves` follows them.
+//! One call of each kind, each from a function of its own, in a table with a few entries.
+//! `tools/moves` follows them.
 use paranoid_memtable::{MemTable, MemTableOptions, WriteBatch};
 use paranoid_set::{MemTableSet, SetOptions};
 

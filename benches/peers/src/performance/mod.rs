@@ -1,4 +1,5 @@
-//! Writes performance.md and its plots into benches/records: published figures beside those of the newest records.
+//! Writes performance.md and its plots into benches/records: published figures beside those of the
+//! newest records.
 //!
 //! Nothing is measured here. What no record holds is marked as not measured. Explanations are in
 //! performance-notes.md beside it, which is written by hand.
@@ -34,9 +35,13 @@ pub struct Records {
 
 impl Records {
     fn read(folder: &Path) -> anyhow::Result<Records> {
-        let mut paths: Vec<PathBuf> =
-            std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<_>>()?;
-        paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+        let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<anyhow::Result<_>>()?;
+        paths.retain(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "json")
+        });
         paths.sort();
         paths.reverse();
         // Records of other programs have this form, too.
@@ -44,9 +49,15 @@ impl Records {
         peers.retain(|kept| kept.record.program == "peers");
         let mut sets: Vec<Kept<Record>> = kept(&paths)?;
         sets.retain(|kept| kept.record.program == "set");
-        let newest = sets.first().map(|kept| kept.record.environment.date.clone());
+        let newest = sets
+            .first()
+            .map(|kept| kept.record.environment.date.clone());
         sets.retain(|kept| Some(&kept.record.environment.date) == newest.as_ref());
-        Ok(Records { peers, published: kept(&paths)?, sets })
+        Ok(Records {
+            peers,
+            published: kept(&paths)?,
+            sets,
+        })
     }
 
     /// The newest record of all rivals and rows: the one that was given no name.
@@ -59,7 +70,8 @@ impl Records {
         let usual = self.usual();
         self.peers.iter().rev().filter(move |kept| {
             usual.is_some_and(|usual| {
-                usual.stem != kept.stem && usual.record.environment.date <= kept.record.environment.date
+                usual.stem != kept.stem
+                    && usual.record.environment.date <= kept.record.environment.date
             })
         })
     }
@@ -71,7 +83,11 @@ fn kept<R: DeserializeOwned>(paths: &[PathBuf]) -> anyhow::Result<Vec<Kept<R>>> 
     for path in paths {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         if let Ok(record) = serde_json::from_str(&text) {
-            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let stem = path
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             all.push(Kept { stem, record });
         }
     }
@@ -163,7 +179,11 @@ pub fn origin(stem: &str, environment: &measure::Environment) -> String {
 fn peers(page: &mut String, kept: &Kept<Record>) -> std::fmt::Result {
     let Kept { stem, record } = kept;
     writeln!(page, "{}", origin(stem, &record.environment))?;
-    writeln!(page, "RocksDB's own `MemTable`: `{}`.", record.environment.cxx_flags)?;
+    writeln!(
+        page,
+        "RocksDB's own `MemTable`: `{}`.",
+        record.environment.cxx_flags
+    )?;
     for section in &record.sections {
         ratios(page, record, section)?;
         record::render_budgets(page, &record.candidates, section)?;
@@ -184,9 +204,16 @@ fn ratios(page: &mut String, record: &Record, section: &Section) -> std::fmt::Re
 
 /// Every row in which a rival is faster at the same protection, or at 8 where it has none.
 fn losses(page: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
-    writeln!(page, "\n### {} entries: where rivals are faster at protection 8\n", section.entries)?;
+    writeln!(
+        page,
+        "\n### {} entries: where rivals are faster at protection 8\n",
+        section.entries
+    )?;
     writeln!(page, "Why: performance-notes.md.\n")?;
-    writeln!(page, "| work | rival | times as fast as this crate |\n|---|---|---|")?;
+    writeln!(
+        page,
+        "| work | rival | times as fast as this crate |\n|---|---|---|"
+    )?;
     for row in &section.rows {
         for (name, candidates) in PAIRS {
             let speed = section.speed(&record.candidates, &row.name, candidates[1], OURS[1]);
@@ -219,7 +246,12 @@ const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 300.0;
 
 fn curves(records: &Records) -> Vec<Plot> {
-    vec![size(records), threads(records), tombstones(records), protection(records)]
+    vec![
+        size(records),
+        threads(records),
+        tombstones(records),
+        protection(records),
+    ]
 }
 
 /// A plot of curves over common labels; at least two labels make a plot.
@@ -237,12 +269,25 @@ fn plot(
         }
     }
     if labels.len() < 2 {
-        return Plot { title, file, svg: None, source: missing.to_owned() };
+        return Plot {
+            title,
+            file,
+            svg: None,
+            source: missing.to_owned(),
+        };
     }
     let mut names: Vec<&str> = sources.to_vec();
     names.dedup();
-    let source = format!("Nanoseconds of an operation, medians. Records: {}.", names.join(", "));
-    Plot { title, file, svg: Some(svg(title, &labels, &curves)), source }
+    let source = format!(
+        "Nanoseconds of an operation, medians. Records: {}.",
+        names.join(", ")
+    );
+    Plot {
+        title,
+        file,
+        svg: Some(svg(title, &labels, &curves)),
+        source,
+    }
 }
 
 fn svg(title: &str, labels: &[String], curves: &[Curve]) -> String {
@@ -254,7 +299,11 @@ fn svg(title: &str, labels: &[String], curves: &[Curve]) -> String {
 
 /// Labels evenly spaced, times on a logarithmic scale of whole powers of two.
 fn draw(text: &mut String, title: &str, labels: &[String], curves: &[Curve]) -> std::fmt::Result {
-    let times = || curves.iter().flat_map(|(_, points)| points.iter().map(|(_, time)| time.max(1.0)));
+    let times = || {
+        curves
+            .iter()
+            .flat_map(|(_, points)| points.iter().map(|(_, time)| time.max(1.0)))
+    };
     let low = times().fold(f64::MAX, f64::min).log2().floor();
     let high = times().fold(1.0, f64::max).log2().ceil().max(low + 1.0);
     let y = |time: f64| TOP + HEIGHT - (time.max(1.0).log2() - low) / (high - low) * HEIGHT;
@@ -268,13 +317,22 @@ fn draw(text: &mut String, title: &str, labels: &[String], curves: &[Curve]) -> 
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">"
     )?;
     writeln!(text, "<style>{}</style>", record::STYLE)?;
-    writeln!(text, "<rect class=\"page\" width=\"{width}\" height=\"{height}\"/>")?;
-    writeln!(text, "<text x=\"10\" y=\"20\" font-size=\"14\">{title}, ns</text>")?;
+    writeln!(
+        text,
+        "<rect class=\"page\" width=\"{width}\" height=\"{height}\"/>"
+    )?;
+    writeln!(
+        text,
+        "<text x=\"10\" y=\"20\" font-size=\"14\">{title}, ns</text>"
+    )?;
     let mut power = low;
     while power <= high {
         let (time, right) = (power.exp2(), LEFT + WIDTH);
         let at = y(time);
-        writeln!(text, "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\" class=\"grid\"/>")?;
+        writeln!(
+            text,
+            "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\" class=\"grid\"/>"
+        )?;
         writeln!(
             text,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{time:.0}</text>",
@@ -285,12 +343,17 @@ fn draw(text: &mut String, title: &str, labels: &[String], curves: &[Curve]) -> 
     }
     for label in labels {
         let (at, below) = (x(label), TOP + HEIGHT + 20.0);
-        writeln!(text, "<text x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{label}</text>")?;
+        writeln!(
+            text,
+            "<text x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{label}</text>"
+        )?;
     }
     for (number, (name, points)) in curves.iter().enumerate() {
         let colour = record::colour(name);
-        let path: Vec<String> =
-            points.iter().map(|(label, time)| format!("{:.1},{:.1}", x(label), y(*time))).collect();
+        let path: Vec<String> = points
+            .iter()
+            .map(|(label, time)| format!("{:.1},{:.1}", x(label), y(*time)))
+            .collect();
         writeln!(
             text,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
@@ -305,19 +368,37 @@ fn draw(text: &mut String, title: &str, labels: &[String], curves: &[Curve]) -> 
             )?;
         }
         let (at, down) = (LEFT + WIDTH + 12.0, TOP + 12.0 + 18.0 * number as f64);
-        writeln!(text, "<circle cx=\"{at}\" cy=\"{down}\" r=\"4\" fill=\"{colour}\"/>")?;
-        writeln!(text, "<text x=\"{:.1}\" y=\"{:.1}\">{name}</text>", at + 10.0, down + 4.0)?;
+        writeln!(
+            text,
+            "<circle cx=\"{at}\" cy=\"{down}\" r=\"4\" fill=\"{colour}\"/>"
+        )?;
+        writeln!(
+            text,
+            "<text x=\"{:.1}\" y=\"{:.1}\">{name}</text>",
+            at + 10.0,
+            down + 4.0
+        )?;
     }
     writeln!(text, "</svg>")
 }
 
-const CANDIDATES: [&str; 6] =
-    ["ours-8", "rocksdb-8", "crossbeam-skiplist", "artmap", "masstree", "btreemap-rwlock"];
+const CANDIDATES: [&str; 6] = [
+    "ours-8",
+    "rocksdb-8",
+    "crossbeam-skiplist",
+    "artmap",
+    "masstree",
+    "btreemap-rwlock",
+];
 
-/// Records with default keys and values since the newest whole one, oldest first, so that newer ones replace older ones.
+/// Records with default keys and values since the newest whole one, oldest first, so that newer
+/// ones replace older ones.
 fn usual(records: &Records) -> impl Iterator<Item = &Kept<Record>> {
     let whole = records.usual();
-    records.others().chain(whole).filter(|kept| (kept.record.keys, kept.record.values) == (16, 100))
+    records
+        .others()
+        .chain(whole)
+        .filter(|kept| (kept.record.keys, kept.record.values) == (16, 100))
 }
 
 fn size(records: &Records) -> Plot {
@@ -328,7 +409,9 @@ fn size(records: &Records) -> Plot {
         for section in &kept.record.sections {
             for candidate in CANDIDATES {
                 if let Some(time) = section.time(&kept.record.candidates, "get hit", candidate) {
-                    points.retain(|(entries, name, _)| (*entries, *name) != (section.entries, candidate));
+                    points.retain(|(entries, name, _)| {
+                        (*entries, *name) != (section.entries, candidate)
+                    });
                     points.push((section.entries, candidate, time));
                 }
             }
@@ -355,8 +438,16 @@ fn threads(records: &Records) -> Plot {
     ];
     let title = "Insert at random against the number of threads, 250000 entries";
     let at = |section: &&Section| section.entries == ALONG_THREADS;
-    let section = records.usual().and_then(|kept| kept.record.sections.iter().find(at));
-    along(records, section, &rows, &CANDIDATES, (title, "performance-threads.svg"))
+    let section = records
+        .usual()
+        .and_then(|kept| kept.record.sections.iter().find(at));
+    along(
+        records,
+        section,
+        &rows,
+        &CANDIDATES,
+        (title, "performance-threads.svg"),
+    )
 }
 
 /// Times along rows of one section.
@@ -373,11 +464,21 @@ fn along(
     };
     let curve = |candidate: &&str| {
         let point = |(label, row): &(&str, &str)| {
-            Some(((*label).to_owned(), section.time(&kept.record.candidates, row, candidate)?))
+            Some((
+                (*label).to_owned(),
+                section.time(&kept.record.candidates, row, candidate)?,
+            ))
         };
-        ((**candidate).to_owned(), rows.iter().filter_map(point).collect::<Vec<_>>())
+        (
+            (**candidate).to_owned(),
+            rows.iter().filter_map(point).collect::<Vec<_>>(),
+        )
     };
-    let curves = candidates.iter().map(curve).filter(|(_, points)| !points.is_empty()).collect();
+    let curves = candidates
+        .iter()
+        .map(curve)
+        .filter(|(_, points)| !points.is_empty())
+        .collect();
     plot(title, file, curves, &[&kept.stem], missing)
 }
 
@@ -386,7 +487,8 @@ fn by_candidate(mut points: Vec<(u64, &str, f64)>) -> Vec<Curve> {
     points.sort_by_key(|(number, ..)| *number);
     let of = |candidate: &str| {
         let mine = points.iter().filter(|(_, name, _)| *name == candidate);
-        mine.map(|(number, _, time)| (number.to_string(), *time)).collect::<Vec<_>>()
+        mine.map(|(number, _, time)| (number.to_string(), *time))
+            .collect::<Vec<_>>()
     };
     CANDIDATES
         .iter()
@@ -402,17 +504,27 @@ fn tombstones(records: &Records) -> Plot {
         ("10000", "get hit, 10000 range tombstones"),
         ("10000, frozen", "get hit, 10000 range tombstones, frozen"),
     ];
-    let section = records.usual().and_then(|kept| kept.record.sections.first());
-    let names = ("Get hit against the number of range tombstones", "performance-tombstones.svg");
+    let section = records
+        .usual()
+        .and_then(|kept| kept.record.sections.first());
+    let names = (
+        "Get hit against the number of range tombstones",
+        "performance-tombstones.svg",
+    );
     along(records, section, &rows, &["ours-8", "rocksdb-8"], names)
 }
 
 fn protection(records: &Records) -> Plot {
-    let (title, file) =
-        ("readrandom with checksum on seek against protection bytes", "performance-protection.svg");
+    let (title, file) = (
+        "readrandom with checksum on seek against protection bytes",
+        "performance-protection.svg",
+    );
     let missing = "no record holds the command lines of #13902";
     let has = |kept: &&Kept<crate::published::Published>| {
-        kept.record.commands.iter().any(|measured| measured.change == "13902")
+        kept.record
+            .commands
+            .iter()
+            .any(|measured| measured.change == "13902")
     };
     let Some(kept) = records.published.iter().find(has) else {
         return plot(title, file, Vec::new(), &[], missing);
@@ -423,14 +535,29 @@ fn protection(records: &Records) -> Plot {
             let mut points = Vec::new();
             for bytes in ["0", "1", "2", "4", "8"] {
                 let word = format!("memtable_protection_bytes_per_key={bytes}");
-                let mut with = if bytes == "0" { Vec::new() } else { vec![word.as_str()] };
-                let mut without = if bytes == "0" { vec!["memtable_protection"] } else { Vec::new() };
+                let mut with = if bytes == "0" {
+                    Vec::new()
+                } else {
+                    vec![word.as_str()]
+                };
+                let mut without = if bytes == "0" {
+                    vec!["memtable_protection"]
+                } else {
+                    Vec::new()
+                };
                 if size == "100" {
                     without.push("value_size")
                 } else {
                     with.push("value_size=1000")
                 }
-                let micros = figure(&kept.record, candidate, "13902", "readrandom", &with, &without);
+                let micros = figure(
+                    &kept.record,
+                    candidate,
+                    "13902",
+                    "readrandom",
+                    &with,
+                    &without,
+                );
                 points.extend(micros.map(|micros| (bytes.to_owned(), micros * 1e3)));
             }
             if !points.is_empty() {

@@ -34,11 +34,16 @@ pub struct Fresh {
 impl Table for Fresh {
     fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
         let once = move |_| {
-            let table = self.candidate.table(self.room).expect("memory for a small table");
+            let table = self
+                .candidate
+                .table(self.room)
+                .expect("memory for a small table");
             let task = table.prepare(work).expect("work of every table");
             task()
         };
-        Some(Box::new(move || (0..self.times).map(once).fold(0, u64::wrapping_add)))
+        Some(Box::new(move || {
+            (0..self.times).map(once).fold(0, u64::wrapping_add)
+        }))
     }
 
     fn counted(&self) -> Option<u64> {
@@ -62,7 +67,10 @@ pub struct Room {
     pub shape: Shape,
     pub entries: u64,
     /// Threads that insert at the same time.
-    #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "only RocksDB must be told"))]
+    #[cfg_attr(
+        not(feature = "rocksdb"),
+        expect(dead_code, reason = "only RocksDB must be told")
+    )]
     pub threads: usize,
 }
 
@@ -75,7 +83,8 @@ impl Room {
     /// The size of an arena that does not grow: it touches only what it uses.
     pub fn arena(self) -> usize {
         // At most 4 GiB, the most that such arenas can address, which fits on targets of 64 bits.
-        usize::try_from(self.bytes(512).clamp(16 << 20, u64::from(u32::MAX) - 64)).unwrap_or(usize::MAX)
+        usize::try_from(self.bytes(512).clamp(16 << 20, u64::from(u32::MAX) - 64))
+            .unwrap_or(usize::MAX)
     }
 
     fn bytes(self, overhead: u64) -> u64 {
@@ -93,15 +102,27 @@ pub struct Checks {
 
 impl Checks {
     const fn bytes(protection: u8) -> Checks {
-        Checks { protection, on_seek: false, order: false }
+        Checks {
+            protection,
+            on_seek: false,
+            order: false,
+        }
     }
 
     const fn on_seek() -> Checks {
-        Checks { protection: 8, on_seek: true, order: false }
+        Checks {
+            protection: 8,
+            on_seek: true,
+            order: false,
+        }
     }
 
     const fn order() -> Checks {
-        Checks { protection: 8, on_seek: false, order: true }
+        Checks {
+            protection: 8,
+            on_seek: false,
+            order: true,
+        }
     }
 }
 
@@ -117,7 +138,10 @@ pub enum Accelerator {
 
 /// Options of RocksDB's table besides its checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "candidates of RocksDB only"))]
+#[cfg_attr(
+    not(feature = "rocksdb"),
+    expect(dead_code, reason = "candidates of RocksDB only")
+)]
 pub enum Extra {
     Nothing,
     /// A Bloom filter of whole keys, 0.015 of the write buffer.
@@ -130,7 +154,10 @@ pub enum Extra {
 
 /// A candidate: a table with its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "candidates of RocksDB only"))]
+#[cfg_attr(
+    not(feature = "rocksdb"),
+    expect(dead_code, reason = "candidates of RocksDB only")
+)]
 pub enum Candidate {
     Ours(Checks, Accelerator),
     RocksDb(Checks, Extra),
@@ -257,13 +284,19 @@ pub(super) struct Ours {
 const INTACT: &str = "intact memory";
 
 impl Ours {
-    pub(super) fn new(checks: Checks, accelerator: Accelerator, room: Room) -> anyhow::Result<Ours> {
+    pub(super) fn new(
+        checks: Checks,
+        accelerator: Accelerator,
+        room: Room,
+    ) -> anyhow::Result<Ours> {
         let paranoid = ParanoidOptions::builder()
             .protection_bytes(checks.protection)
             .checksum_on_seek(checks.on_seek)
             .order_checks(checks.order)
             .build()?;
-        let options = MemTableOptions::builder().write_buffer_size(room.write_buffer()).paranoid(paranoid);
+        let options = MemTableOptions::builder()
+            .write_buffer_size(room.write_buffer())
+            .paranoid(paranoid);
         let options = match accelerator {
             Accelerator::Nothing => options,
             Accelerator::Filter => options.whole_key_filter(0.015),
@@ -315,7 +348,9 @@ impl Ours {
     fn write(&self, batches: &[(u64, WriteBatch)]) -> u64 {
         let mut writer = self.table.writer();
         batches.iter().fold(0, |count, (sequence, batch)| {
-            writer.write_batch(*sequence, batch).expect("room for the batch");
+            writer
+                .write_batch(*sequence, batch)
+                .expect("room for the batch");
             count + batch.len() as u64
         })
     }
@@ -343,7 +378,9 @@ impl Ours {
         for key in keys.iter() {
             let mut moved = cursor.seek(key);
             for _ in 0..=steps {
-                let Some(entry) = moved.expect(INTACT) else { break };
+                let Some(entry) = moved.expect(INTACT) else {
+                    break;
+                };
                 hash = fold(hash, entry.value().expect(INTACT));
                 moved = cursor.next();
             }
@@ -359,7 +396,9 @@ impl Ours {
             Way::Backward => cursor.seek_for_prev(key),
         };
         for _ in 0..steps {
-            let Some(entry) = moved.expect(INTACT) else { break };
+            let Some(entry) = moved.expect(INTACT) else {
+                break;
+            };
             hash = fold(hash, entry.value().expect(INTACT));
             moved = match way {
                 Way::Forward => cursor.next(),
@@ -371,17 +410,26 @@ impl Ours {
 
     fn mix(&self, entries: &Entries, keys: &Keys) -> u64 {
         let mut writer = self.table.writer();
-        entries.iter().zip(keys.iter()).fold(0, |hash, ((sequence, key, value), asked)| {
-            put(&mut writer, sequence, key, value);
-            get(self.reader(), asked, hash)
-        })
+        entries
+            .iter()
+            .zip(keys.iter())
+            .fold(0, |hash, ((sequence, key, value), asked)| {
+                put(&mut writer, sequence, key, value);
+                get(self.reader(), asked, hash)
+            })
     }
 
     fn delete_ranges(&self, ranges: &Ranges) -> u64 {
         let mut asked = ranges.gets.as_ref().map(Keys::iter);
-        let pieces = ranges.starts.iter().zip(ranges.ends.iter()).zip(&ranges.sequences);
+        let pieces = ranges
+            .starts
+            .iter()
+            .zip(ranges.ends.iter())
+            .zip(&ranges.sequences);
         pieces.fold(0, |hash, ((start, end), sequence)| {
-            self.table.delete_range(*sequence, start, end).expect("room for the range");
+            self.table
+                .delete_range(*sequence, start, end)
+                .expect("room for the range");
             match asked.as_mut().and_then(Iterator::next) {
                 Some(key) => get(self.reader(), key, hash),
                 None => hash,
@@ -392,7 +440,9 @@ impl Ours {
 
 #[inline]
 fn put(writer: &mut Writer, sequence: u64, key: &[u8], value: &[u8]) {
-    writer.put(sequence, key, value).expect("room for the entry");
+    writer
+        .put(sequence, key, value)
+        .expect("room for the entry");
 }
 
 #[inline]
@@ -412,7 +462,9 @@ fn checksum(kind: u8, blocks: &Keys, passes: usize) -> u64 {
     let kind = ChecksumKind::try_from(kind).expect("a known kind");
     (0..passes).fold(0u64, |sum, _| {
         let blocks = std::hint::black_box(blocks);
-        blocks.iter().fold(sum, |sum, block| sum.wrapping_add(u64::from(kind.checksum(block))))
+        blocks.iter().fold(sum, |sum, block| {
+            sum.wrapping_add(u64::from(kind.checksum(block)))
+        })
     })
 }
 
@@ -441,7 +493,9 @@ impl Table for Ours {
             Work::Scan(key, steps, way) => Box::new(move || self.scan(&key.bytes, steps, way)),
             Work::Mix(entries, keys) => Box::new(|| self.mix(entries, keys)),
             Work::DeleteRanges(ranges) => Box::new(|| self.delete_ranges(ranges)),
-            Work::Checksum(kind, blocks, passes) => Box::new(move || checksum(kind, blocks, passes)),
+            Work::Checksum(kind, blocks, passes) => {
+                Box::new(move || checksum(kind, blocks, passes))
+            }
         })
     }
 

@@ -31,12 +31,15 @@ impl<M: Ordered> Table for Plain<M> {
             }),
             Work::Get(keys) | Work::MultiGet(keys, _) => Box::new(|| map.get_all(keys.iter(), 0)),
             Work::Seek(keys, steps) => Box::new(move || {
-                keys.iter().fold(0, |hash, key| map.walk(key, steps + 1, Way::Forward, hash))
+                keys.iter()
+                    .fold(0, |hash, key| map.walk(key, steps + 1, Way::Forward, hash))
             }),
             Work::Scan(key, steps, way) => Box::new(move || map.walk(&key.bytes, steps, way, 0)),
             Work::Mix(entries, keys) => Box::new(|| {
                 let (mut hash, mut asked) = (0, keys.iter());
-                map.put_all(entries, || hash = map.get_all(asked.next().into_iter(), hash));
+                map.put_all(entries, || {
+                    hash = map.get_all(asked.next().into_iter(), hash)
+                });
                 hash
             }),
             Work::DeleteRanges(_) | Work::Checksum(..) => return None,
@@ -48,10 +51,11 @@ impl<M: Ordered> Table for Plain<M> {
     }
 }
 
-/// crossbeam-skiplist, as engines wrap it: the map owns keys and values, (key ascending, sequence number descending).
+/// crossbeam-skiplist, as engines wrap it: the map owns keys and values, (key ascending, sequence
+/// number descending).
 ///
-/// Copies of keys and values are timed, as an engine copies what its caller lends it. The keys of searches are made
-/// before the time begins.
+/// Copies of keys and values are timed, as an engine copies what its caller lends it. The keys of
+/// searches are made before the time begins.
 pub mod crossbeam {
     use std::cmp::Reverse;
     use std::ops::Bound;
@@ -112,7 +116,9 @@ pub mod crossbeam {
     impl Table for Owning {
         fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
             Some(match work {
-                Work::Insert(entries) | Work::InsertBatches(entries, _) => Box::new(|| insert(self, entries)),
+                Work::Insert(entries) | Work::InsertBatches(entries, _) => {
+                    Box::new(|| insert(self, entries))
+                }
                 Work::Get(keys) | Work::MultiGet(keys, _) => {
                     let probes = probes(keys);
                     Box::new(move || probes.iter().fold(0, |hash, probe| get(self, probe, hash)))
@@ -122,7 +128,9 @@ pub mod crossbeam {
                     Box::new(move || {
                         probes.iter().fold(0, |hash, probe| {
                             let after = self.range((Bound::Included(probe), Bound::Unbounded));
-                            after.take(steps + 1).fold(hash, |hash, entry| fold(hash, entry.value()))
+                            after
+                                .take(steps + 1)
+                                .fold(hash, |hash, entry| fold(hash, entry.value()))
                         })
                     })
                 }
@@ -130,10 +138,13 @@ pub mod crossbeam {
                 Work::Mix(entries, keys) => {
                     let probes = probes(keys);
                     Box::new(move || {
-                        entries.iter().zip(&probes).fold(0, |hash, ((sequence, key, value), probe)| {
-                            self.insert((key.to_vec(), Reverse(sequence)), value.to_vec());
-                            get(self, probe, hash)
-                        })
+                        entries.iter().zip(&probes).fold(
+                            0,
+                            |hash, ((sequence, key, value), probe)| {
+                                self.insert((key.to_vec(), Reverse(sequence)), value.to_vec());
+                                get(self, probe, hash)
+                            },
+                        )
                     })
                 }
                 Work::DeleteRanges(_) | Work::Checksum(..) => return None,
@@ -146,7 +157,8 @@ pub mod crossbeam {
     }
 }
 
-/// A `BTreeMap` behind a lock: one lock per insert, get and seek; one for a whole scan and for a whole batch.
+/// A `BTreeMap` behind a lock: one lock per insert, get and seek; one for a whole scan and for a
+/// whole batch.
 pub mod btree {
     use std::cmp::Reverse;
     use std::collections::BTreeMap;
@@ -177,7 +189,10 @@ pub mod btree {
 
         fn put(&self, sequence: u64, key: &[u8], value: &[u8]) {
             let (position, value) = ((key.to_vec(), Reverse(sequence)), value.to_vec());
-            self.0.write().unwrap_or_else(PoisonError::into_inner).insert(position, value);
+            self.0
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(position, value);
         }
 
         fn insert_batches(&self, entries: &Entries, batch: usize) -> u64 {
@@ -217,14 +232,20 @@ pub mod btree {
         fn prepare<'a>(&'a self, work: Work<'a>) -> Option<Task<'a>> {
             Some(match work {
                 Work::Insert(entries) => Box::new(|| {
-                    entries.iter().for_each(|(sequence, key, value)| self.put(sequence, key, value));
+                    entries
+                        .iter()
+                        .for_each(|(sequence, key, value)| self.put(sequence, key, value));
                     entries.count() as u64
                 }),
-                Work::InsertBatches(entries, batch) => Box::new(move || self.insert_batches(entries, batch)),
+                Work::InsertBatches(entries, batch) => {
+                    Box::new(move || self.insert_batches(entries, batch))
+                }
                 Work::Get(keys) => {
                     let probes = probes(keys);
                     Box::new(move || {
-                        probes.iter().fold(0, |hash, probe| self.read(|map| get(map, probe, hash)))
+                        probes
+                            .iter()
+                            .fold(0, |hash, probe| self.read(|map| get(map, probe, hash)))
                     })
                 }
                 Work::MultiGet(keys, batch) => {
@@ -237,7 +258,9 @@ pub mod btree {
                         probes.iter().fold(0, |hash, probe| {
                             self.read(|map| {
                                 let after = map.range((Bound::Included(probe), Bound::Unbounded));
-                                after.take(steps + 1).fold(hash, |hash, (_, value)| fold(hash, value))
+                                after
+                                    .take(steps + 1)
+                                    .fold(hash, |hash, (_, value)| fold(hash, value))
                             })
                         })
                     })
@@ -246,10 +269,13 @@ pub mod btree {
                 Work::Mix(entries, keys) => {
                     let probes = probes(keys);
                     Box::new(move || {
-                        entries.iter().zip(&probes).fold(0, |hash, ((sequence, key, value), probe)| {
-                            self.put(sequence, key, value);
-                            self.read(|map| get(map, probe, hash))
-                        })
+                        entries.iter().zip(&probes).fold(
+                            0,
+                            |hash, ((sequence, key, value), probe)| {
+                                self.put(sequence, key, value);
+                                self.read(|map| get(map, probe, hash))
+                            },
+                        )
                     })
                 }
                 Work::DeleteRanges(_) | Work::Checksum(..) => return None,
@@ -279,7 +305,8 @@ pub mod arenaskiplist {
         fn put_all(&self, entries: &Entries, mut after: impl FnMut()) {
             let mut inserter = Inserter::new();
             for (sequence, key, value) in entries.iter() {
-                if let Err(error) = self.insert_with_version_and_inserter(key, sequence, value, &mut inserter)
+                if let Err(error) =
+                    self.insert_with_version_and_inserter(key, sequence, value, &mut inserter)
                 {
                     panic!("arenaskiplist: {error:?}");
                 }
@@ -333,7 +360,8 @@ pub mod skl {
     pub fn table(room: Room) -> anyhow::Result<Plain<List>> {
         let capacity = u32::try_from(room.arena())?;
         let list = Builder::new().with_capacity(capacity).alloc::<List>();
-        list.map(Plain).map_err(|error| anyhow::anyhow!("skl: {error}"))
+        list.map(Plain)
+            .map_err(|error| anyhow::anyhow!("skl: {error}"))
     }
 
     impl Ordered for List {
@@ -358,8 +386,13 @@ pub mod skl {
             let from = self.range::<[u8], _>(u64::MAX, (Included(key), Unbounded));
             let until = self.range::<[u8], _>(u64::MAX, (Unbounded, Included(key)));
             match way {
-                Way::Forward => from.take(steps).fold(hash, |hash, entry| fold(hash, &entry.value())),
-                Way::Backward => until.rev().take(steps).fold(hash, |hash, entry| fold(hash, &entry.value())),
+                Way::Forward => from
+                    .take(steps)
+                    .fold(hash, |hash, entry| fold(hash, &entry.value())),
+                Way::Backward => until
+                    .rev()
+                    .take(steps)
+                    .fold(hash, |hash, entry| fold(hash, &entry.value())),
             }
         }
 
@@ -371,8 +404,9 @@ pub mod skl {
 
 /// artmap's versioned map over an arena of fixed size: an adaptive radix tree.
 ///
-/// As an engine uses it, with keys and values of any length: it keeps those on the heap. And with arrays of fixed size inside the
-/// arena, which suits it best, and which a table of keys of any length cannot use.
+/// As an engine uses it, with keys and values of any length: it keeps those on the heap. And with
+/// arrays of fixed size inside the arena, which suits it best, and which a table of keys of any
+/// length cannot use.
 pub mod artmap {
     use std::borrow::Borrow;
     use std::ops::Bound::{Included, Unbounded};
@@ -396,22 +430,34 @@ pub mod artmap {
 
     impl<const N: usize> Kept for [u8; N] {
         fn of(bytes: &[u8]) -> Self {
-            *bytes.first_chunk().expect("lengths were chosen by the sizes")
+            *bytes
+                .first_chunk()
+                .expect("lengths were chosen by the sizes")
         }
     }
 
     pub fn of_any_length(room: Room) -> Box<dyn Table> {
-        Box::new(Plain(ArenaVersionedArtMap::<Vec<u8>, Vec<u8>>::with_capacity(room.arena())))
+        Box::new(Plain(
+            ArenaVersionedArtMap::<Vec<u8>, Vec<u8>>::with_capacity(room.arena()),
+        ))
     }
 
     pub fn of_arrays(room: Room) -> anyhow::Result<Box<dyn Table>> {
         fn with_key<const K: usize>(room: Room) -> anyhow::Result<Box<dyn Table>> {
             let capacity = room.arena();
             Ok(match room.shape.value_len {
-                8 => Box::new(Plain(ArenaVersionedArtMap::<[u8; K], [u8; 8]>::with_capacity(capacity))),
-                100 => Box::new(Plain(ArenaVersionedArtMap::<[u8; K], [u8; 100]>::with_capacity(capacity))),
-                1000 => Box::new(Plain(ArenaVersionedArtMap::<[u8; K], [u8; 1000]>::with_capacity(capacity))),
-                other => anyhow::bail!("values of {other} bytes: artmap's are built for 8, 100 and 1000"),
+                8 => Box::new(Plain(
+                    ArenaVersionedArtMap::<[u8; K], [u8; 8]>::with_capacity(capacity),
+                )),
+                100 => Box::new(Plain(
+                    ArenaVersionedArtMap::<[u8; K], [u8; 100]>::with_capacity(capacity),
+                )),
+                1000 => Box::new(Plain(
+                    ArenaVersionedArtMap::<[u8; K], [u8; 1000]>::with_capacity(capacity),
+                )),
+                other => {
+                    anyhow::bail!("values of {other} bytes: artmap's are built for 8, 100 and 1000")
+                }
             })
         }
         match room.shape.key {
@@ -451,24 +497,31 @@ pub mod artmap {
             match way {
                 Way::Forward => {
                     let after = self.range::<_, [u8]>((Included(key), Unbounded));
-                    after.take(steps).fold(hash, |hash, entry| folded(hash, entry.value()))
+                    after
+                        .take(steps)
+                        .fold(hash, |hash, entry| folded(hash, entry.value()))
                 }
                 Way::Backward => {
                     let before = self.range::<_, [u8]>((Unbounded, Included(key)));
-                    before.rev().take(steps).fold(hash, |hash, entry| folded(hash, entry.value()))
+                    before
+                        .rev()
+                        .take(steps)
+                        .fold(hash, |hash, entry| folded(hash, entry.value()))
                 }
             }
         }
 
         /// What is on the heap is not counted.
         fn counted(&self) -> Option<u64> {
-            let heap = size_of::<K>() == size_of::<Vec<u8>>() && size_of::<V>() == size_of::<Vec<u8>>();
+            let heap =
+                size_of::<K>() == size_of::<Vec<u8>>() && size_of::<V>() == size_of::<Vec<u8>>();
             (!heap).then(|| self.arena().size() as u64)
         }
     }
 }
 
-/// masstree: a trie of B+ trees over eight bytes of a key each. It keeps one value of a key, on the heap, without a number.
+/// masstree: a trie of B+ trees over eight bytes of a key each. It keeps one value of a key, on the
+/// heap, without a number.
 pub mod masstree {
     use masstree::{MassTree15, RangeBound};
 
@@ -512,7 +565,8 @@ pub mod masstree {
     }
 }
 
-/// ferntree: a B+ tree with optimistic locks. It keeps one value of a key, on the heap, without a number.
+/// ferntree: a B+ tree with optimistic locks. It keeps one value of a key, on the heap, without a
+/// number.
 pub mod ferntree {
     use super::Ordered;
     use crate::work::{Entries, Way, fold};
@@ -529,7 +583,10 @@ pub mod ferntree {
 
         #[inline]
         fn get_all<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, hash: u64) -> u64 {
-            keys.fold(hash, |hash, key| self.lookup(key, |value| fold(hash, value)).unwrap_or(hash + 1))
+            keys.fold(hash, |hash, key| {
+                self.lookup(key, |value| fold(hash, value))
+                    .unwrap_or(hash + 1)
+            })
         }
 
         fn walk(&self, key: &[u8], steps: usize, way: Way, mut hash: u64) -> u64 {

@@ -1,5 +1,6 @@
-//! The memtable of lsm-tree by itself, and fjall as a whole: one program for the engine as published and for the one with our table.
-//! Prints rows `name<tab>number`; the row `read` is a hash of everything that was read.
+//! The memtable of lsm-tree by itself, and fjall as a whole: one program for the engine as
+//! published and for the one with our table. Prints rows `name<tab>number`; the row `read` is a
+//! hash of everything that was read.
 
 #[path = "../../../measure.rs"]
 mod measure;
@@ -43,16 +44,30 @@ const TABLES: u64 = 5_000;
 /// What tables take, each kind in a process of its own: memory that was freed is no measure.
 fn memory() -> Result<()> {
     let rows = [
-        ("small values", "memory of an entry, key of 16 and value of 8, bytes"),
-        ("values", "memory of an entry, key of 16 and value of 100, bytes"),
-        ("versions", "memory of a new version of one of 16 keys, bytes"),
-        ("replaced", "memory of a write that replaces one at its number, bytes"),
+        (
+            "small values",
+            "memory of an entry, key of 16 and value of 8, bytes",
+        ),
+        (
+            "values",
+            "memory of an entry, key of 16 and value of 100, bytes",
+        ),
+        (
+            "versions",
+            "memory of a new version of one of 16 keys, bytes",
+        ),
+        (
+            "replaced",
+            "memory of a write that replaces one at its number, bytes",
+        ),
         ("tables of 0", "memory of an empty table, bytes"),
         ("tables of 1", "memory of a table of 1 entry, bytes"),
         ("tables of 10", "memory of a table of 10 entries, bytes"),
     ];
     for (holding, name) in rows {
-        let child = std::process::Command::new(std::env::current_exe()?).arg(holding).output()?;
+        let child = std::process::Command::new(std::env::current_exe()?)
+            .arg(holding)
+            .output()?;
         row(name, String::from_utf8(child.stdout)?.trim().parse()?);
     }
     Ok(())
@@ -91,7 +106,10 @@ fn small_tables(read: &mut Read) {
             read.0.write_usize(filled(id, entries).len());
         }
         let nanos = begun.elapsed().as_nanos() as f64 / TABLES as f64;
-        row(&format!("table of {entries} entries: made, filled and dropped, ns"), nanos);
+        row(
+            &format!("table of {entries} entries: made, filled and dropped, ns"),
+            nanos,
+        );
     }
 }
 
@@ -115,24 +133,38 @@ fn latency(read: &mut Read) {
     let mut random = Random(1);
     for _ in 0..LARGE {
         let key = key(random.below(LARGE));
-        read.note(times.of(|| table.get(&key, SeqNo::MAX)).map(|found| found.value));
+        read.note(
+            times
+                .of(|| table.get(&key, SeqNo::MAX))
+                .map(|found| found.value),
+        );
     }
     times.rows("memtable: get");
     for _ in 0..LARGE {
         let key = key(LARGE + random.below(LARGE));
-        read.note(times.of(|| table.get(&key, SeqNo::MAX)).map(|found| found.value));
+        read.note(
+            times
+                .of(|| table.get(&key, SeqNo::MAX))
+                .map(|found| found.value),
+        );
     }
     times.rows("memtable: get of an absent key");
     let begun = Instant::now();
     for item in table.iter() {
         read.0.write(black_box(&item.value));
     }
-    row("memtable: scan, ns an entry", begun.elapsed().as_nanos() as f64 / LARGE as f64);
+    row(
+        "memtable: scan, ns an entry",
+        begun.elapsed().as_nanos() as f64 / LARGE as f64,
+    );
 }
 
 /// A few keys written again and again: with new numbers, and by a transaction with one.
 fn overwrites(read: &mut Read) {
-    for (name, step) in [("new versions of 16 keys", 1), ("16 keys replaced at one number", 0)] {
+    for (name, step) in [
+        ("new versions of 16 keys", 1),
+        ("16 keys replaced at one number", 0),
+    ] {
         let table = Memtable::new(0);
         let mut times = Times::default();
         for at in 0..LARGE {
@@ -142,27 +174,43 @@ fn overwrites(read: &mut Read) {
         times.rows(&format!("{name}: insert"));
         for at in 0..LARGE {
             let key = key(at % FEW);
-            read.note(times.of(|| table.get(&key, SeqNo::MAX)).map(|found| found.value));
+            read.note(
+                times
+                    .of(|| table.get(&key, SeqNo::MAX))
+                    .map(|found| found.value),
+            );
         }
         times.rows(&format!("{name}: get"));
     }
 }
 
-/// fjall with its journal, its threads and a cache that holds everything: writes only, reads only (YCSB C), half and half (A).
+/// fjall with its journal, its threads and a cache that holds everything: writes only, reads only
+/// (YCSB C), half and half (A).
 fn database(read: &mut Read) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let database = Database::builder(folder.path()).cache_size(512 << 20).open()?;
+    let database = Database::builder(folder.path())
+        .cache_size(512 << 20)
+        .open()?;
     let small = database.keyspace("small", KeyspaceCreateOptions::default)?;
     for at in 0..KEYS / 4 {
         small.insert(key(at), value(at, 0, 100))?;
     }
-    ycsb(&small, "fjall: reads only, all in the memtable", KEYS / 4, 0, read)?;
+    ycsb(
+        &small,
+        "fjall: reads only, all in the memtable",
+        KEYS / 4,
+        0,
+        read,
+    )?;
     let large = database.keyspace("large", KeyspaceCreateOptions::default)?;
     let begun = Instant::now();
     for at in 0..KEYS {
         large.insert(key(at), value(at, 0, 100))?;
     }
-    row("fjall: writes only, ns", begun.elapsed().as_nanos() as f64 / KEYS as f64);
+    row(
+        "fjall: writes only, ns",
+        begun.elapsed().as_nanos() as f64 / KEYS as f64,
+    );
     ycsb(&large, "fjall: reads only, most in tables", KEYS, 0, read)?;
     ycsb(&large, "fjall: half reads, half writes", KEYS, 50, read)
 }
@@ -180,7 +228,10 @@ fn ycsb(keyspace: &Keyspace, name: &str, keys: u64, writes: u64, read: &mut Read
             read.note(keyspace.get(key)?);
         }
     }
-    row(&format!("{name}, ns"), begun.elapsed().as_nanos() as f64 / OPERATIONS as f64);
+    row(
+        &format!("{name}, ns"),
+        begun.elapsed().as_nanos() as f64 / OPERATIONS as f64,
+    );
     Ok(())
 }
 
@@ -192,19 +243,28 @@ impl Times {
     fn of<T>(&mut self, call: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let answer = black_box(call());
-        self.0.push(begun.elapsed().as_nanos().try_into().unwrap_or(u32::MAX));
+        self.0
+            .push(begun.elapsed().as_nanos().try_into().unwrap_or(u32::MAX));
         answer
     }
 
     fn rows(&mut self, name: &str) {
         self.0.sort_unstable();
         for percent in [50, 99] {
-            row(&format!("{name}, ns, p{percent}"), f64::from(self.0[self.0.len() * percent / 100]));
+            row(
+                &format!("{name}, ns, p{percent}"),
+                f64::from(self.0[self.0.len() * percent / 100]),
+            );
         }
         self.0.clear();
     }
 }
 
 fn entry(at: u64, seqno: SeqNo, value_len: usize) -> InternalValue {
-    InternalValue::from_components(key(at), value(at, seqno, value_len), seqno, ValueType::Value)
+    InternalValue::from_components(
+        key(at),
+        value(at, seqno, value_len),
+        seqno,
+        ValueType::Value,
+    )
 }

@@ -1,5 +1,5 @@
-//! slatedb over a local object store: one program for the engine as published and for the one with our table.
-//! Prints rows `name<tab>number`; the row `read` is a hash of everything that was read.
+//! slatedb over a local object store: one program for the engine as published and for the one with
+//! our table. Prints rows `name<tab>number`; the row `read` is a hash of everything that was read.
 
 #[path = "../../../measure.rs"]
 mod measure;
@@ -53,10 +53,18 @@ async fn memtable(read: &mut Read) -> Result<()> {
     Ok(db.close().await?)
 }
 
-/// The default settings with small tables: write-ahead log, flushes and compactions go to the object store.
+/// The default settings with small tables: write-ahead log, flushes and compactions go to the
+/// object store.
 async fn database(read: &mut Read) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let db = open(folder.path(), Settings { l0_sst_size_bytes: 16 << 20, ..Settings::default() }).await?;
+    let db = open(
+        folder.path(),
+        Settings {
+            l0_sst_size_bytes: 16 << 20,
+            ..Settings::default()
+        },
+    )
+    .await?;
     write(&db, "database: writes only", KEYS).await?;
     ycsb(&db, "database: reads only", KEYS, 0, read).await?;
     ycsb(&db, "database: half reads, half writes", KEYS, 50, read).await?;
@@ -65,7 +73,10 @@ async fn database(read: &mut Read) -> Result<()> {
 
 async fn open(folder: &std::path::Path, settings: Settings) -> Result<Db> {
     let store = Arc::new(LocalFileSystem::new_with_prefix(folder)?);
-    Ok(Db::builder("db", store).with_settings(settings).build().await?)
+    Ok(Db::builder("db", store)
+        .with_settings(settings)
+        .build()
+        .await?)
 }
 
 async fn write(db: &Db, name: &str, keys: u64) -> Result<()> {
@@ -73,7 +84,10 @@ async fn write(db: &Db, name: &str, keys: u64) -> Result<()> {
     for at in 0..keys {
         db.put(key(at), value(at, 0, 100)).await?;
     }
-    row(&format!("{name}, ns"), begun.elapsed().as_nanos() as f64 / keys as f64);
+    row(
+        &format!("{name}, ns"),
+        begun.elapsed().as_nanos() as f64 / keys as f64,
+    );
     Ok(())
 }
 
@@ -88,7 +102,10 @@ async fn scans(db: &Db, read: &mut Read) -> Result<()> {
             read.note(scan.next().await?.map(|entry| entry.value));
         }
     }
-    row("memtable: scan of 100, ns an entry", begun.elapsed().as_nanos() as f64 / (SCANS * 100) as f64);
+    row(
+        "memtable: scan of 100, ns an entry",
+        begun.elapsed().as_nanos() as f64 / (SCANS * 100) as f64,
+    );
     Ok(())
 }
 
@@ -105,6 +122,9 @@ async fn ycsb(db: &Db, name: &str, keys: u64, writes: u64, read: &mut Read) -> R
             read.note(db.get(key).await?);
         }
     }
-    row(&format!("{name}, ns"), begun.elapsed().as_nanos() as f64 / OPERATIONS as f64);
+    row(
+        &format!("{name}, ns"),
+        begun.elapsed().as_nanos() as f64 / OPERATIONS as f64,
+    );
     Ok(())
 }
