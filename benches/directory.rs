@@ -269,6 +269,22 @@ fn page(record: &Record) -> String {
     page
 }
 
+/// A section for each order of filling.
+fn orders(entries: u64, rounds: usize) -> [Section; 6] {
+    let in_order: Vec<u64> = (0..entries).collect();
+    let descending: Vec<u64> = (0..entries).rev().collect();
+    let random = shuffled(entries, 1);
+    let of = |title: &str, order: &[u64], key: fn(u64) -> Key| section(title, order, key, rounds);
+    [
+        of("Dense keys, filled at random", &random, dense),
+        of("Spread keys, filled at random", &random, spread),
+        of("Dense keys, filled in order", &in_order, dense),
+        of("Dense keys, filled in descending order", &descending, dense),
+        of("64 keys, many versions of each", &random, hot),
+        of("One key, many versions", &in_order, single),
+    ]
+}
+
 fn main() {
     let words: Vec<String> = std::env::args()
         .skip(1)
@@ -285,40 +301,7 @@ fn main() {
     let rounds = if small { 1 } else { ROUNDS };
     let mut sections = Vec::new();
     for entries in sizes {
-        let in_order: Vec<u64> = (0..entries).collect();
-        let descending: Vec<u64> = (0..entries).rev().collect();
-        let random = shuffled(entries, 1);
-        sections.push(section(
-            "Dense keys, filled at random",
-            &random,
-            dense,
-            rounds,
-        ));
-        sections.push(section(
-            "Spread keys, filled at random",
-            &random,
-            spread,
-            rounds,
-        ));
-        sections.push(section(
-            "Dense keys, filled in order",
-            &in_order,
-            dense,
-            rounds,
-        ));
-        sections.push(section(
-            "Dense keys, filled in descending order",
-            &descending,
-            dense,
-            rounds,
-        ));
-        sections.push(section(
-            "64 keys, many versions of each",
-            &random,
-            hot,
-            rounds,
-        ));
-        sections.push(section("One key, many versions", &in_order, single, rounds));
+        sections.extend(orders(entries, rounds));
     }
     let record = Record {
         program: "directory".into(),

@@ -280,6 +280,11 @@ fn print_costs(entries: u64, protection: u8) {
             ),
         ],
     );
+    print_covered(entries, protection, filtered);
+    print_inserts(entries, protection);
+}
+
+fn print_covered(entries: u64, protection: u8, filtered: &MemTable) {
     let covered = [1u64, 100, 1000].map(|count| {
         let table = fill(
             plain(entries, protection).whole_key_filter(filter_share(entries)),
@@ -306,6 +311,9 @@ fn print_costs(entries: u64, protection: u8) {
             ("1000", Box::new(tombstones(thousand))),
         ],
     );
+}
+
+fn print_inserts(entries: u64, protection: u8) {
     let start = |builder| fill(builder, entries);
     let (single, batched) = (
         start(plain(entries, protection)),

@@ -106,6 +106,32 @@ fn main() -> ExitCode {
     }
 }
 
+fn filled_in_order(entries: u32, slices: Slices) -> Vec<Row> {
+    let (filled, row) = fill(
+        "insert in order",
+        entries,
+        Order::Ascending,
+        Inputs::Owned,
+        slices,
+    );
+    let mut rows = vec![row];
+    rows.push(scans(
+        "scan forward, filled in order",
+        &filled,
+        entries,
+        Way::Forward,
+        slices,
+    ));
+    rows.push(scans(
+        "scan backward, filled in order",
+        &filled,
+        entries,
+        Way::Backward,
+        slices,
+    ));
+    rows
+}
+
 /// All the work at one size.
 fn section(entries: u32, slices: Slices) -> Section {
     let mut rows = vec![empties(slices)];
@@ -113,30 +139,7 @@ fn section(entries: u32, slices: Slices) -> Section {
         let name = format!("insert {name}, rivals copy their input");
         rows.push(fill(&name, entries, order, Inputs::Borrowed, slices).1);
     }
-    {
-        let (filled, row) = fill(
-            "insert in order",
-            entries,
-            Order::Ascending,
-            Inputs::Owned,
-            slices,
-        );
-        rows.push(row);
-        rows.push(scans(
-            "scan forward, filled in order",
-            &filled,
-            entries,
-            Way::Forward,
-            slices,
-        ));
-        rows.push(scans(
-            "scan backward, filled in order",
-            &filled,
-            entries,
-            Way::Backward,
-            slices,
-        ));
-    }
+    rows.extend(filled_in_order(entries, slices));
     let (filled, row) = fill(
         "insert at random",
         entries,

@@ -802,6 +802,7 @@ fn ask(
 fn drive(comparator: KeyComparator, seed: u64, len: u64, queries: u64) {
     let mut rng = Rng(seed << 32);
     let (spans, style, space) = draw(&comparator, &mut rng, len);
+    let keys = (style, space);
     let index = LiveIndex::new(Secret::from_seed(seed));
     assert_eq!(index.len(), Ok(0));
     let steps = queries / len.max(1) + 1;
@@ -821,24 +822,10 @@ fn drive(comparator: KeyComparator, seed: u64, len: u64, queries: u64) {
         }
         assert_eq!(index.len().unwrap() as usize, count + 1);
         for _ in 0..steps {
-            question(
-                &comparator,
-                &index,
-                &spans[..=count],
-                &mut rng,
-                (style, space),
-                seed,
-            );
+            question(&comparator, &index, &spans[..=count], &mut rng, keys, seed);
         }
         if rng.below(8) == 0 {
-            together(
-                &comparator,
-                &index,
-                &spans[..=count],
-                &mut rng,
-                (style, space),
-                seed,
-            );
+            together(&comparator, &index, &spans[..=count], &mut rng, keys, seed);
         }
     }
     index.finish(&comparator);
@@ -846,9 +833,9 @@ fn drive(comparator: KeyComparator, seed: u64, len: u64, queries: u64) {
         panic!("seed {seed}: {corruption}")
     });
     for _ in 0..queries {
-        question(&comparator, &index, &spans, &mut rng, (style, space), seed);
+        question(&comparator, &index, &spans, &mut rng, keys, seed);
     }
-    together(&comparator, &index, &spans, &mut rng, (style, space), seed);
+    together(&comparator, &index, &spans, &mut rng, keys, seed);
     let mut run = CoveringRun::default();
     let newest = spans.iter().max_by_key(|span| span.2).unwrap();
     let found = index
@@ -863,14 +850,7 @@ fn drive(comparator: KeyComparator, seed: u64, len: u64, queries: u64) {
     );
     let finished = at_once(&comparator, seed, &spans);
     for _ in 0..queries {
-        question(
-            &comparator,
-            &finished,
-            &spans,
-            &mut rng,
-            (style, space),
-            seed,
-        );
+        question(&comparator, &finished, &spans, &mut rng, keys, seed);
     }
     fragments(
         &comparator,

@@ -706,6 +706,10 @@ mod sets {
         show!(out, "Compaction", &job.items().unwrap());
         show!(out, "FlushJob", &job);
         show!(out, "SalvageSummary", &SalvageSummary::default());
+        journals(out);
+    }
+
+    fn journals(out: &mut Outputs) {
         let torn = [("000001.journal".to_string(), b"torn".to_vec())].into();
         let disk = Arc::new(SimDisk::with_files(torn, 1, Plan::default()));
         let opened = FileJournal::open_in(

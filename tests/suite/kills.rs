@@ -534,6 +534,29 @@ mod losses {
         panic!("the store takes no writes any more: {last}, {text}");
     }
 
+    /// Sends lines of all writers, and returns how many of them the store refused.
+    fn write_lines(store: &mut Store, verifier: &mut Verifier, want: &str, text: &str) -> u64 {
+        let mut refused = 0;
+        for line in 0..60 {
+            let number = line % WRITERS;
+            let mut lines = BTreeMap::new();
+            if verifier.writers[number].sent.is_none() {
+                verifier.send(store, number, &mut lines);
+                let answer = store
+                    .answer()
+                    .unwrap_or_else(|| panic!("the store ended, {text}"));
+                if answer.1.starts_with("error: ") {
+                    let is_read_only = answer.1.contains("read-only");
+                    assert!(want == "room" || !is_read_only, "{}, {text}", answer.1);
+                    refused += 1;
+                } else {
+                    verifier.acknowledge(answer, &mut lines);
+                }
+            }
+        }
+        refused
+    }
+
     /// For a moment a disk is full, or the process has no file descriptor left. The same process
     /// takes writes again afterwards, has what it acknowledged, and so has the next one. Too few
     /// descriptors make no set read-only.
@@ -574,23 +597,7 @@ mod losses {
             );
             // Else it needed more calls to open.
             if store.try_scan().is_some() {
-                for line in 0..60 {
-                    let number = line % WRITERS;
-                    let mut lines = BTreeMap::new();
-                    if verifier.writers[number].sent.is_none() {
-                        verifier.send(&mut store, number, &mut lines);
-                        let answer = store
-                            .answer()
-                            .unwrap_or_else(|| panic!("the store ended, {text}"));
-                        if answer.1.starts_with("error: ") {
-                            let is_read_only = answer.1.contains("read-only");
-                            assert!(want == "room" || !is_read_only, "{}, {text}", answer.1);
-                            refused += 1;
-                        } else {
-                            verifier.acknowledge(answer, &mut lines);
-                        }
-                    }
-                }
+                refused += write_lines(&mut store, &mut verifier, want, &text);
                 refused += write_until_taken(&mut store, &text);
                 let mut rows = store.scan();
                 rows.remove("probe");

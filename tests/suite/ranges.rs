@@ -755,34 +755,36 @@ fn met_from_behind<T>(
     assert!(errors <= 1, "{what}: one gap, {errors} errors");
 }
 
+/// Sequence numbers up to 5 are shown, later ones hidden.
+#[cfg(feature = "fault-injection")]
+const HIDDEN_AND_SHOWN: [&[(&str, u64)]; 3] = [
+    &[("aa", 1), ("bb", 2), ("cc", 9), ("dd", 3)],
+    &[
+        ("aa", 1),
+        ("bb", 9),
+        ("bb", 2),
+        ("cc", 9),
+        ("cc", 8),
+        ("dd", 3),
+    ],
+    &[
+        ("aa", 9),
+        ("aa", 1),
+        ("bb", 2),
+        ("bb", 1),
+        ("cc", 3),
+        ("cc", 2),
+    ],
+];
+
 /// Both ends have shown all rows, and two pieces of an entry are damaged, of a hidden one too: one
 /// end reports it, and the other one does not report it again.
 #[cfg(feature = "fault-injection")]
 #[test]
 fn damage_between_the_ends_is_reported_once() {
     let _watchdog = Watchdog::new("ranges::damage_between_the_ends_is_reported_once", 0);
-    // Sequence numbers up to 5 are shown, later ones hidden.
-    let tables: [&[(&str, u64)]; 3] = [
-        &[("aa", 1), ("bb", 2), ("cc", 9), ("dd", 3)],
-        &[
-            ("aa", 1),
-            ("bb", 9),
-            ("bb", 2),
-            ("cc", 9),
-            ("cc", 8),
-            ("dd", 3),
-        ],
-        &[
-            ("aa", 9),
-            ("aa", 1),
-            ("bb", 2),
-            ("bb", 1),
-            ("cc", 3),
-            ("cc", 2),
-        ],
-    ];
     let mut most = 0;
-    for rows in tables {
+    for rows in HIDDEN_AND_SHOWN {
         let table = MemTable::new(MemTableOptions::builder().seed(5).build().unwrap()).unwrap();
         for (key, sequence) in rows {
             table.put(*sequence, key.as_bytes(), b"value").unwrap();

@@ -557,6 +557,20 @@ fn is_storage_full(error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::StorageFull)
 }
 
+/// The set of a journal on this disk, with its batches replayed.
+fn open_on(disk: Arc<SimDisk>, last: u64, base: History) -> MemTableSet<History> {
+    let mode = RecoveryMode::TolerateCorruptedTailRecords;
+    let (journal, recovery) = FileJournal::open_in(disk, last, ChecksumKind::Xxh3, mode).unwrap();
+    let options = SetOptions::builder()
+        .first_table(journal.next_table())
+        .last_sequence(last);
+    let set = MemTableSet::open(options.journal(Arc::new(journal)).build().unwrap(), base).unwrap();
+    recovery
+        .replay(|_, batch| set.replay(&batch).map(drop))
+        .unwrap();
+    set
+}
+
 /// A disk without space stops the set, and refuses flushes. What was acknowledged is read,
 /// recovered and flushed, and with space another set goes on.
 #[test]
@@ -565,21 +579,7 @@ fn a_full_disk_is_an_error_and_no_loss() {
     let mut refused = 0;
     for capacity in (200..3000).step_by(71) {
         let disk = Arc::new(SimDisk::new(1, Plan::default()));
-        let open = |disk: Arc<SimDisk>, last, base| {
-            let mode = RecoveryMode::TolerateCorruptedTailRecords;
-            let (journal, recovery) =
-                FileJournal::open_in(disk, last, ChecksumKind::Xxh3, mode).unwrap();
-            let options = SetOptions::builder()
-                .first_table(journal.next_table())
-                .last_sequence(last);
-            let set = MemTableSet::open(options.journal(Arc::new(journal)).build().unwrap(), base)
-                .unwrap();
-            recovery
-                .replay(|_, batch| set.replay(&batch).map(drop))
-                .unwrap();
-            set
-        };
-        let set = open(disk.clone(), 0, History::default());
+        let set = open_on(disk.clone(), 0, History::default());
         disk.set_plan(Plan {
             capacity: Some(capacity),
             ..Plan::default()
@@ -629,14 +629,14 @@ fn a_full_disk_is_an_error_and_no_loss() {
         disk.set_plan(Plan::default());
         // The journal as a recovery finds it: no flush was installed.
         let copy = Arc::new(SimDisk::with_files(disk.files(), 1, Plan::default()));
-        check(&open(copy, 0, History::default()), &acknowledged[..kept]);
+        check(&open_on(copy, 0, History::default()), &acknowledged[..kept]);
         set.switch().unwrap();
         let (last, job) = (set.snapshot().sequence(), set.begin_flush().unwrap());
         job.into_iter().for_each(flush_into);
         let base = History::clone(set.view().base());
         assert!(set.view().sequence() == last && acknowledged.len() as u64 == last);
         drop(set);
-        let set = open(disk, last, base);
+        let set = open_on(disk, last, base);
         set.write_with(&put(b"after", b""), Durability::Synced)
             .unwrap();
         check(&set, &acknowledged);

@@ -548,10 +548,9 @@ mod set_flush_thread {
             scope(|threads| {
                 let waits = threads.spawn(|| set.flush_and_wait());
                 yield_now();
-                if installs {
-                    flush(&set, job).unwrap()
-                } else {
-                    drop(job)
+                match installs {
+                    true => flush(&set, job).unwrap(),
+                    false => drop(job),
                 }
                 assert_eq!(waits.join().unwrap().is_ok(), installs);
             });

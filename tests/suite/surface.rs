@@ -730,6 +730,7 @@ mod room {
         let _watchdog = Watchdog::new(test, 0);
         for shape in ["in order", "nested", "long keys", "anywhere"] {
             for limit in [64 << 10, 256 << 10, 1 << 20, 4 << 20] {
+                let what = format!("{shape} under {limit}");
                 let table = table(bare().write_buffer_size(64 << 10).hard_limit(limit));
                 let (start, end) = range_of(shape, 1);
                 table.delete_range(1, &start, &end).unwrap();
@@ -744,10 +745,7 @@ mod room {
                     let (before, remaining) = (table.allocated_bytes(), table.remaining());
                     match table.delete_range(number, &start, &end) {
                         Ok(_) => {
-                            assert!(
-                                table.allocated_bytes() <= limit + own,
-                                "{shape} under {limit}: {number}"
-                            );
+                            assert!(table.allocated_bytes() <= limit + own, "{what}: {number}");
                             assert!(table.allocated_bytes() + table.remaining() <= limit + own);
                         }
                         Err(Error::MemTableFull {
@@ -786,19 +784,14 @@ mod room {
                     table.put(number, number.to_be_bytes(), [7; 8]).unwrap();
                 }
                 table.maintain();
-                assert!(
-                    table.allocated_bytes() <= limit + own + 4096,
-                    "{shape} under {limit}"
-                );
+                let most = limit + own + 4096;
+                assert!(table.allocated_bytes() <= most, "{what}");
                 table.freeze().unwrap();
-                let (frozen, most) = (table.allocated_bytes(), limit + own + 4096);
-                assert!(
-                    frozen <= most,
-                    "{shape} under {limit}: {frozen} once frozen"
-                );
+                let frozen = table.allocated_bytes();
+                assert!(frozen <= most, "{what}: {frozen} once frozen");
                 assert!(
                     frozen > most / 4,
-                    "{shape} under {limit}: {frozen}, so much is never used"
+                    "{what}: {frozen}, too much is never used"
                 );
             }
         }

@@ -1060,7 +1060,7 @@ mod refused {
     }
 
     #[test]
-    fn orderings_leftovers_and_long_files_are_refused() {
+    fn orderings_without_a_reason_or_a_row_are_refused() {
         let exchange = "A.compare_exchange(\n1,\n2,\nOrdering::AcqRel,\nOrdering::Acquire)";
         let explained =
             format!("// ORDERING: pairs with g,\n// which\n// is\n// long\nlet x = B;\n{exchange}");
@@ -1085,23 +1085,17 @@ mod refused {
             (&explained, 0, ""),
         ];
         judged(rules::orderings, "src/a.rs", &texts);
+        let text = "fn f() {\nOrdering::Acquire\n}\nOrdering::Relaxed";
+        let both = Source::parse("src/a.rs", text);
         for (row, lacks) in [
             ("| `a.rs` | `f` -> `g` | 1 |", 0),
             ("| `a.rs` | `g` | 1 |", 1),
             ("| `b.rs` | `f` | 1 |", 2),
         ] {
-            let source = Source::parse(
-                "src/a.rs",
-                "fn f() {\nOrdering::Acquire\n}\nOrdering::Relaxed",
-            );
-            let found = rules::ordering_row(&source, row);
+            let found = rules::ordering_row(&both, row);
             assert_eq!(found.len(), lacks, "{row}: {found:?}");
         }
         let relaxed = Source::parse("src/a.rs", "Ordering::Relaxed\nOrdering::Relaxed");
-        let both = Source::parse(
-            "src/a.rs",
-            "fn f() {\nOrdering::Acquire\n}\nOrdering::Relaxed",
-        );
         for (row, is_refused) in [
             ("| only Relaxed | `b.rs` 1, `a.rs` 2 | 3 |", false),
             ("| only Relaxed | `b.rs` 2, `a.rs` 12 | 14 |", true),
@@ -1132,6 +1126,10 @@ mod refused {
             "a.rs",
             "name `f`",
         );
+    }
+
+    #[test]
+    fn leftovers_and_long_files_are_refused() {
         let code = "fn f() {}\n// words\n".repeat(1_100);
         let tests = format!(
             "#[cfg(test)]\nmod tests {{\n{}}}",

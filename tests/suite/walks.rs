@@ -368,6 +368,10 @@ fn a_parked_range_verifies_again() {
             }
             let pattern = (seed + 41 * number as u64) & 0xff;
             for stops in 0..rows.len() {
+                let wrong = |injector: &FaultInjector<'_>, text: &str| {
+                    let piece = &injector.pieces()[piece];
+                    fail(&setup, piece, bit, stops, pattern, text, test, seed)
+                };
                 let mut allowed = Allowed::default();
                 let mut strike = |injector: &mut FaultInjector<'_>, step: usize| {
                     if step == stops {
@@ -404,31 +408,10 @@ fn a_parked_range_verifies_again() {
                         check(&came, (&rows, Told::InPlace), Some(snapshot), &mut injector)
                     });
                     injector.undo();
-                    resolved.unwrap_or_else(|text| {
-                        fail(
-                            &setup,
-                            &injector.pieces()[piece],
-                            bit,
-                            stops,
-                            pattern,
-                            &text,
-                            test,
-                            seed,
-                        )
-                    });
+                    resolved.unwrap_or_else(|text| wrong(&injector, &text));
                 }
-                verdict.and(one_way).and(turned).unwrap_or_else(|text| {
-                    fail(
-                        &setup,
-                        &injector.pieces()[piece],
-                        bit,
-                        stops,
-                        pattern,
-                        &text,
-                        test,
-                        seed,
-                    )
-                });
+                let verdicts = verdict.and(one_way).and(turned);
+                verdicts.unwrap_or_else(|text| wrong(&injector, &text));
             }
         }
     }

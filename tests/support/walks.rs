@@ -581,18 +581,10 @@ pub mod ends {
             };
         let no_pause = |_| ();
         let count = rows.len();
-        told(
-            "range",
-            None,
-            &rows,
-            both_ends(table.range(bounds), pattern, count, no_pause),
-        )?;
-        told(
-            "owned_range",
-            None,
-            &rows,
-            both_ends(table.range(bounds).owned(), pattern, count, no_pause),
-        )?;
+        let came = both_ends(table.range(bounds), pattern, count, no_pause);
+        told("range", None, &rows, came)?;
+        let came = both_ends(table.range(bounds).owned(), pattern, count, no_pause);
+        told("owned_range", None, &rows, came)?;
         let versions = (version_bound(start, 0), version_bound(end, 1));
         let came = both_ends(table.versions(versions), pattern, count, no_pause);
         told("range_versions", None, &rows, came)?;
@@ -603,12 +595,8 @@ pub mod ends {
         down.sort_by(|a, b| b.key.cmp(&a.key).then(b.sequence.cmp(&a.sequence)));
         told("range_descending", None, &down, descending)?;
         let descending = table.versions(versions).owned().descending();
-        told(
-            "owned_range_descending",
-            None,
-            &down,
-            one_end(descending, count, no_pause),
-        )?;
+        let came = one_end(descending, count, no_pause);
+        told("owned_range_descending", None, &down, came)?;
         for step in [Step::Next, Step::Prev] {
             let cursor = table.cursor().with_bounds(bounds);
             told("a cursor", None, &rows, scan(cursor, step, count))?;
@@ -619,18 +607,15 @@ pub mod ends {
             let mut rows = model.resolved(*snapshot);
             rows.retain(|row| inside::<Bytewise>(row, start, end));
             let (at, all) = (Some(*snapshot), count);
+            let range = table.range_at(*snapshot, bounds);
             told(
                 "range_at",
                 at,
                 &rows,
-                both_ends(table.range_at(*snapshot, bounds), pattern, all, no_pause),
+                both_ends(range, pattern, all, no_pause),
             )?;
-            let came = both_ends(
-                table.range_at(*snapshot, bounds).owned(),
-                pattern,
-                all,
-                no_pause,
-            );
+            let range = table.range_at(*snapshot, bounds).owned();
+            let came = both_ends(range, pattern, all, no_pause);
             told("owned_range_at", at, &rows, came)?;
             for step in [Step::Next, Step::Prev] {
                 let cursor = table.cursor_at(*snapshot).with_bounds(bounds);

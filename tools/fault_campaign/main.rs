@@ -391,8 +391,8 @@ fn fewer_bytes(options: &Options, count: u64) -> Vec<Plan> {
         .collect()
 }
 
-/// Adds stages for the regions and kinds that have fewer random faults than the options ask for.
-fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
+/// How many random faults of each kind the stages have for each area.
+fn planned(options: &Options, stages: &[Stage]) -> BTreeMap<(Area, Kind), u64> {
     let mut had: BTreeMap<(Area, Kind), u64> = BTreeMap::new();
     let full =
         |stage: &&Stage| stage.mode == Mode::Random && stage.shape.protection == options.protection;
@@ -403,6 +403,11 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
             *had.entry((stage.map.areas[*area].0, *kind)).or_default() += more;
         }
     }
+    had
+}
+
+/// Adds stages for the regions and kinds that have fewer random faults than the options ask for.
+fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
     let accelerators = if options.accelerators.contains(&true) {
         Accelerators::Filters
     } else {
@@ -418,7 +423,7 @@ fn top_up(options: &Options, stages: &mut Vec<Stage>) -> Result<(), Error> {
         order_checks: options.order_checks,
         count: 0,
     };
-    let mut missing: BTreeMap<(Area, Kind), u64> = had
+    let mut missing: BTreeMap<(Area, Kind), u64> = planned(options, stages)
         .into_iter()
         .filter(|(_, had)| *had < options.floor)
         .map(|(cell, had)| (cell, options.floor - had))

@@ -905,12 +905,6 @@ pub(crate) mod public {
 
     /// All that is public in these files.
     pub(crate) fn public(sources: &[Source]) -> Public {
-        let is_facade = |source: &&Source| {
-            source.path.ends_with("src/lib.rs")
-                || source.path.starts_with("src/")
-                    && source.path.ends_with("/mod.rs")
-                    && source.path.matches('/').count() == 2
-        };
         let paths = listing::paths(&sources.iter().filter(is_facade).collect::<Vec<_>>());
         let exported: BTreeSet<String> = paths.iter().map(|path| name_of(path)).collect();
         let mut public = Public {
@@ -920,12 +914,8 @@ pub(crate) mod public {
         let (mut macros, mut uses) = (BTreeMap::<String, Vec<String>>::new(), vec![]);
         for source in sources {
             let mut within = None;
-            for (line, code) in source
-                .code
-                .iter()
-                .enumerate()
-                .filter(|(line, _)| !source.is_test[*line])
-            {
+            let lines = source.code.iter().enumerate();
+            for (line, code) in lines.filter(|(line, _)| !source.is_test[*line]) {
                 if code.starts_with("impl") || code.starts_with("macro_rules!") {
                     let end = (line..source.code.len())
                         .find(|at| source.code[*at].contains('{'))
@@ -977,17 +967,21 @@ pub(crate) mod public {
             }
         }
         for (name, called) in uses {
-            public.listing.extend(
-                macros
-                    .contains_key(called)
-                    .then(|| format!("{name}: {called}!")),
-            );
-            let functions = macros.get(called).into_iter().flatten();
-            public
-                .calls
-                .extend(functions.map(|function| (name.clone(), function.clone())));
+            if let Some(functions) = macros.get(called) {
+                public.listing.insert(format!("{name}: {called}!"));
+                let calls = functions.iter().map(|it| (name.clone(), it.clone()));
+                public.calls.extend(calls);
+            }
         }
         public
+    }
+
+    /// Whether a file decides which paths are public.
+    fn is_facade(source: &&Source) -> bool {
+        source.path.ends_with("src/lib.rs")
+            || source.path.starts_with("src/")
+                && source.path.ends_with("/mod.rs")
+                && source.path.matches('/').count() == 2
     }
 
     /// Types without an example, and a share of functions with one that is too small.
