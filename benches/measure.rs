@@ -169,7 +169,7 @@ impl Record {
     /// # Errors
     /// Those of the file system.
     pub fn save(&self, stem: &str, page: &str) -> std::io::Result<PathBuf> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/records");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("records");
         std::fs::create_dir_all(&folder)?;
         std::fs::write(
             folder.join(format!("{stem}.json")),
