@@ -5,8 +5,7 @@
 //! best of many rounds counts; read its ratios. Then Criterion, one candidate after the other. A
 //! hash of the results is printed; all candidates of a kind must have one hash. Starts are spread
 //! over all alignments of a cache line.
-//! `cargo bench -p paranoid-memtable-benches --features records --bench checksum`; kept results:
-//! `benches/records/checksum.txt`.
+//! `cargo bench -p paranoid-memtable-benches --features records --bench checksum`.
 
 #![allow(
     missing_docs,

@@ -38,7 +38,7 @@ const MASK_DELTA: u32 = 0xa282_ead8;
 const LAST_BYTE_FACTOR: u32 = 0x6b90_83d9;
 
 /// Longest input, in bytes, for the inlined XXH3. Longer ones are faster with the vector code,
-/// which is dispatched at run time: `benches/records/checksum.txt`.
+/// which is dispatched at run time: the bench `checksum` compares them.
 const XXH3_INLINE_LEN_MAX: usize = 128;
 
 /// A kind of block checksum. Files store its number; options and text use its name.

@@ -12,15 +12,15 @@
 //! same work, and what counts is the median over the rounds of the ratio inside a round. One thread
 //! is timed by its own processor time, several at once, at the largest size, by the clock.
 //! `cargo run --release -- published` runs the command lines that were published with five changes
-//! of RocksDB through the example db_bench, `cargo run -- performance` writes
-//! benches/records/performance.md from the newest records.
+//! of RocksDB through the example db_bench, `cargo run -- picture` draws the README's picture of the
+//! newest record.
 //! `cargo run --release --features rocksdb -- tables` writes and reads table files beside RocksDB
 //! (see `tables`). `cargo run --release -- tails` times each insert by itself (see `tails`),
 //! `-- set` measures a set (see `set`), `-- writes` counts shared stores (see `writes`). New memory
 //! is warm (see `work::Ballast`). All tables must come to the same hash of what they read.
 //! `PARANOID_BENCH_SMOKE=1` only shows that it runs.
 
-mod performance;
+mod picture;
 mod published;
 mod record;
 mod rivals;
@@ -97,8 +97,8 @@ enum Command {
     Set(set::Arguments),
     /// Counts which cache lines several threads write, under valgrind.
     Writes(writes::Arguments),
-    /// Writes benches/records/performance.md from the newest records.
-    Performance,
+    /// Draws the README's picture of the newest record.
+    Picture,
     /// Is the subject of `tools/register_faults`: an operation on RocksDB's table, and a seed.
     #[cfg(feature = "rocksdb")]
     Subject { operation: String, seed: u64 },
@@ -175,7 +175,7 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Tails(arguments)) => return tails::run(arguments),
         Some(Command::Set(arguments)) => return set::run(arguments),
         Some(Command::Writes(arguments)) => return writes::run(arguments),
-        Some(Command::Performance) => return performance::write(),
+        Some(Command::Picture) => return picture::write(),
         #[cfg(feature = "rocksdb")]
         Some(Command::Subject { operation, seed }) => subject::run(operation, *seed)?.exit(),
         None => {}

@@ -142,7 +142,7 @@ fn in_short(text: &mut String, record: &Record, section: &Section) -> std::fmt::
         .iter()
         .map(|row| row.name.as_str())
         .filter(|row| row.ends_with(" threads"));
-    let rows = SHOWN.iter().map(|(row, _)| *row).chain(of_threads);
+    let rows = SHOWN.into_iter().chain(of_threads);
     for row in rows.filter(|row| time(row, "ours-8").is_some()) {
         let ours = OURS[..2]
             .iter()
@@ -165,7 +165,7 @@ fn in_short(text: &mut String, record: &Record, section: &Section) -> std::fmt::
 }
 
 /// Every measured row of a section against every rival.
-pub fn ratios(text: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
+fn ratios(text: &mut String, record: &Record, section: &Section) -> std::fmt::Result {
     writeln!(
         text,
         "Medians over the rounds, at protection 0 / 8 / 8 with checksums on seek, RocksDB set likewise; in brackets the quartiles at"
@@ -492,31 +492,22 @@ const RIVALS: [(&str, &str, &str); 8] = [
     ),
 ];
 /// Colours of light pages and of dark ones.
-pub const STYLE: &str = "text{fill:#1f2328}.page{fill:#fff}.lost{fill:#f3f4f6}.grid{stroke:#d8dbe0}.one{stroke:#1f2328}
+const STYLE: &str = "text{fill:#1f2328}.page{fill:#fff}.lost{fill:#f3f4f6}.grid{stroke:#d8dbe0}.one{stroke:#1f2328}
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.page{fill:#0d1117}.lost{fill:#1a212b}.grid{stroke:#313945}.one{stroke:#e6edf3}}";
 
-/// The kinds of work that the README shows, by row and by what a stranger calls it.
-const SHOWN: [(&str, &str); 10] = [
-    (IN_ORDER, "put, keys in order"),
-    (AT_RANDOM, "put, keys at random"),
-    (BATCHES, "put, batches, at random"),
-    (HIT, "get, key is there"),
-    (MISS, "get, key is absent"),
-    (MULTI, "get of 24 keys at once"),
-    (SEEK, "seek, then 10 entries"),
-    (FORWARD_ORDER, "scan, put in order"),
-    (FORWARD_RANDOM, "scan, put at random"),
-    (BACKWARD_RANDOM, "scan back, put at random"),
+/// The kinds of work that the README shows.
+const SHOWN: [&str; 10] = [
+    IN_ORDER,
+    AT_RANDOM,
+    BATCHES,
+    HIT,
+    MISS,
+    MULTI,
+    SEEK,
+    FORWARD_ORDER,
+    FORWARD_RANDOM,
+    BACKWARD_RANDOM,
 ];
-
-/// The colour of a candidate, the same in every picture: of a rival, or of this crate.
-pub fn colour(candidate: &str) -> &'static str {
-    let pairs = PAIRS.iter().zip(RIVALS);
-    let of_rival = pairs
-        .into_iter()
-        .find(|((rival, _), _)| candidate.to_lowercase().starts_with(rival));
-    of_rival.map_or("#d62728", |(_, (_, colour, _))| colour)
-}
 
 /// Where a ratio stands on a scale that ends at this power of two.
 fn x(ratio: f64, high: f64) -> f64 {
@@ -545,11 +536,11 @@ pub fn all_dots(candidates: &[String], section: &Section, stem: &str) -> String 
         .rows
         .iter()
         .filter(has_rival)
-        .map(|row| (row.name.as_str(), row.name.as_str()));
+        .map(|row| row.name.as_str());
     dots(candidates, section, &rows.collect::<Vec<_>>(), stem)
 }
 
-fn dots(candidates: &[String], section: &Section, rows: &[(&str, &str)], stem: &str) -> String {
+fn dots(candidates: &[String], section: &Section, rows: &[&str], stem: &str) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = render_dots(&mut text, candidates, section, rows, stem);
@@ -560,12 +551,12 @@ fn render_dots(
     text: &mut String,
     candidates: &[String],
     section: &Section,
-    rows: &[(&str, &str)],
+    rows: &[&str],
     stem: &str,
 ) -> std::fmt::Result {
     let bottom = TOP + LINE * rows.len() as f64;
     // Long names of rows begin further to the left.
-    let longest = rows.iter().map(|(_, label)| label.len()).max().unwrap_or(0);
+    let longest = rows.iter().map(|row| row.len()).max().unwrap_or(0);
     let left = (LEFT - 24.0 - 7.7 * longest as f64).min(0.0);
     let (width, height) = (LEFT + WIDTH + 30.0 - left, bottom + 46.0);
     writeln!(
@@ -589,16 +580,16 @@ fn render_dots(
     let speed = |row: &str, rival: &str| Some(section.speed(candidates, row, rival, "ours-8")?[1]);
     let all = rows
         .iter()
-        .flat_map(|(row, _)| PAIRS.iter().filter_map(|(_, rivals)| speed(row, rivals[1])));
+        .flat_map(|row| PAIRS.iter().filter_map(|(_, rivals)| speed(row, rivals[1])));
     let high = all
         .map(|speed| speed.log2().ceil())
         .fold(HIGH_LEAST, f64::max);
     scale(text, bottom, high)?;
-    for ((row, label), line) in rows.iter().zip(0..) {
+    for (row, line) in rows.iter().zip(0..) {
         let y = TOP + LINE * (f64::from(line) + 0.5);
         writeln!(
             text,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{label}</text>",
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{row}</text>",
             LEFT - 14.0,
             y + 5.0
         )?;
@@ -613,7 +604,7 @@ fn render_dots(
             )?;
             writeln!(
                 text,
-                "<title>{label}: {median:.2} times as fast as {name}</title></path>"
+                "<title>{row}: {median:.2} times as fast as {name}</title></path>"
             )?;
         }
     }

@@ -303,7 +303,7 @@ pub(crate) fn check_picture(picture: &str, records: &Records) -> Vec<String> {
         line.is_some_and(|line| line.contains(&format!("({stated})")))
     };
     let wrong = dots.filter(|(row, stated)| !is_there(row, stated));
-    let advice = "run `cargo run -- performance` in benches/peers";
+    let advice = "run `cargo run -- picture` in benches/peers";
     wrong
         .map(|(row, stated)| {
             format!("docs/pictures/speed.svg: {row}: {stated} is in no record; {advice}")
