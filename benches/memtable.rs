@@ -32,20 +32,19 @@ const BLOCK: [u8; 4096] = [7; 4096];
 type Work = fn(&dyn Subject, u32, &[u32]) -> Done;
 
 const READS: [(&str, Work); 6] = [
-    ("get present", |table, _, asked| {
-        table.get(asked, Presence::Hit)
-    }),
-    ("get absent", |table, _, asked| {
+    ("get hit", |table, _, asked| table.get(asked, Presence::Hit)),
+    ("get miss", |table, _, asked| {
         table.get(asked, Presence::Miss)
     }),
     ("multi_get of 24", |table, _, asked| table.multi_get(asked)),
-    ("seek and 10 steps", |table, _, asked| table.seek(asked)),
-    ("scan forward", |table, _, asked| {
+    ("seek + next 10", |table, _, asked| table.seek(asked)),
+    ("scan forward, filled at random", |table, _, asked| {
         table.scan(asked[0] / 2, asked.len(), Way::Forward)
     }),
-    ("scan backward", |table, entries, asked| {
-        table.scan(entries - 1 - asked[0] / 2, asked.len(), Way::Backward)
-    }),
+    (
+        "scan backward, filled at random",
+        |table, entries, asked| table.scan(entries - 1 - asked[0] / 2, asked.len(), Way::Backward),
+    ),
 ];
 
 /// The time of so many operations, in pieces for which entries are drawn beforehand.
@@ -81,8 +80,8 @@ fn group<'c>(criterion: &'c mut Criterion, name: &str) -> BenchmarkGroup<'c, Wal
 /// Puts into empty tables, whose memory the system has not backed yet.
 fn puts(criterion: &mut Criterion, entries: u32) {
     for (order, name) in [
-        (Order::Ascending, "put in order"),
-        (Order::Random, "put at random"),
+        (Order::Ascending, "insert in order"),
+        (Order::Random, "insert at random"),
     ] {
         let all = rivals::order(entries, order, SEED);
         let mut group = group(criterion, name);
@@ -129,7 +128,7 @@ fn reads(criterion: &mut Criterion, entries: u32) {
 /// Gets of present keys over range tombstones, which the rivals do not have.
 fn range_tombstones(criterion: &mut Criterion, entries: u32) {
     let order = rivals::order(entries, Order::Random, SEED);
-    let mut group = group(criterion, "get over range tombstones");
+    let mut group = group(criterion, "get hit, range tombstones");
     for tombstones in [0, 10, RANGE_TOMBSTONES] {
         let table = MemTable::default();
         Subject::insert(&table, &order, &Barrier::new(1), Inputs::Owned);
@@ -145,7 +144,7 @@ fn range_tombstones(criterion: &mut Criterion, entries: u32) {
                 .delete_range(number, &start, &end)
                 .expect("room for a range");
         }
-        group.bench_function(format!("{tombstones} of them"), |bencher| {
+        group.bench_function(format!("{tombstones} range tombstones"), |bencher| {
             bencher.iter_custom(|count| timed(&table, entries, READS[0].1, count));
         });
     }
