@@ -1,4 +1,4 @@
-//! Keeps the house in order: layers, unsafe code, the atomics seam, ordering notes, words,
+//! Keeps the house in order: layers, unsafe code, the atomics seam, ordering notes, links, figures,
 //! examples, lengths.
 //!
 //! Reads the sources as text that rustfmt has laid out. Run it alone with
@@ -8,6 +8,7 @@
 #[allow(unreachable_pub, reason = "the campaign's table, shared by path")]
 mod damage_calls;
 mod figures;
+mod links;
 mod rules;
 
 use std::fs;
@@ -164,8 +165,7 @@ fn invariants_have_one_name_each() {
     report(rules::invariants(&sources(&["src", "set/src", "sst/src"])));
 }
 
-/// SAFETY.md names each operation that orders anything, by file and function, and counts the others
-/// by file.
+/// SAFETY.md names each operation that orders anything, by file and function.
 #[test]
 fn the_safety_table_is_complete() {
     let (safety, sources) = (read("SAFETY.md"), sources(&LIBRARIES));
@@ -232,7 +232,8 @@ fn public_items_have_examples() {
     ))));
 }
 
-/// Who reads a document in the published package finds what it links to.
+/// A reader of a document finds what it links to: in the published package, on a forge, and in the
+/// rustdoc.
 #[test]
 fn links_hold_in_the_package() {
     let documents = [
@@ -244,7 +245,11 @@ fn links_hold_in_the_package() {
     let links = documents
         .iter()
         .flat_map(|(path, text)| links::check(&root(), path, text));
-    report(links);
+    let (library, pages) = (read("src/lib.rs"), texts(&["docs"], ".md"));
+    let of_pages = pages
+        .iter()
+        .flat_map(|(path, text)| links::check_page(&library, path, text));
+    report(links.chain(of_pages));
     let manifest = read("Cargo.toml");
     let is_packaged = |folder: &str| manifest.contains(&format!("\"{folder}/**\""));
     report(subjects::gone(
@@ -338,22 +343,6 @@ fn the_public_api_is_the_one_that_is_written_down() {
     );
 }
 
-/// Documents and code use the field's terms.
-#[test]
-fn words_are_the_fields() {
-    let (code, documents) = (
-        texts(&ALL, ".rs"),
-        texts(&["docs", "set", "sst", "benches"], ".md"),
-    );
-    report(
-        code.iter()
-            .chain(&documents)
-            .chain(&atop())
-            .flat_map(|(path, text)| names::retired(path, text)),
-    );
-    report(sources(&ALL).iter().flat_map(names::retired_names));
-}
-
 /// Weight is a budget. `tools/weight` prints the table, and what a caller pays to compile it.
 #[test]
 fn nothing_is_heavier_than_its_limit() {
@@ -427,83 +416,6 @@ mod subjects {
     }
 }
 
-/// Links of documents lead to files, inside the package that the document comes in.
-mod links {
-    use std::path::{Component, Path, PathBuf};
-
-    /// What `include` of the library's manifest takes; `paranoid-set` and `paranoid-sst` take
-    /// `src`, `examples` and their READMEs.
-    pub(crate) const PACKAGED: [&str; 3] = ["src", "examples", "docs"];
-
-    /// Folders of packages whose documents link inside them.
-    pub(crate) const PACKAGES: [&str; 2] = ["set/", "sst/"];
-
-    /// A path without `..`, or `None` if it leads out of the repository.
-    fn plain(path: &Path) -> Option<PathBuf> {
-        let mut plain = PathBuf::new();
-        for part in path.components() {
-            match part {
-                Component::ParentDir if !plain.pop() => return None,
-                Component::ParentDir | Component::CurDir => {}
-                part => plain.push(part),
-            }
-        }
-        Some(plain)
-    }
-
-    /// Whether cargo packages a file together with the library's documents: no folder above it has
-    /// a manifest of its own.
-    fn is_packaged(root: &Path, path: &Path) -> bool {
-        let above = path
-            .ancestors()
-            .skip(1)
-            .filter(|folder| !folder.as_os_str().is_empty());
-        let is_other = above
-            .into_iter()
-            .any(|folder| root.join(folder).join("Cargo.toml").exists());
-        let is_atop = path
-            .parent()
-            .is_some_and(|folder| folder.as_os_str().is_empty())
-            && !root.join(path).is_dir();
-        !is_other && (is_atop || PACKAGED.iter().any(|folder| path.starts_with(folder)))
-    }
-
-    /// Where the links of a document lead that begin with no scheme and are no paths of Rust, and
-    /// their lines.
-    fn targets(text: &str) -> impl Iterator<Item = (usize, &str)> {
-        let lines = (1..).zip(text.lines());
-        lines
-            .flat_map(|(number, line)| line.split("](").skip(1).map(move |rest| (number, rest)))
-            .filter_map(|(number, rest)| {
-                let target = rest.split_once(')')?.0.split('#').next()?;
-                (!target.is_empty() && !target.contains("::") && !target.contains("://"))
-                    .then_some((number, target))
-            })
-    }
-
-    /// Broken links of one document, and those that lead out of its package.
-    pub(crate) fn check(root: &Path, path: &str, text: &str) -> Vec<String> {
-        let folder = Path::new(path).parent().unwrap_or(Path::new(""));
-        let broken = targets(text).filter_map(|(line, target)| {
-            let leads = plain(&folder.join(target)).filter(|leads| root.join(leads).exists());
-            let Some(leads) = leads else {
-                return Some(format!("{path}:{line}: {target} does not exist"));
-            };
-            let own = PACKAGES.iter().find(|folder| path.starts_with(*folder));
-            // A record is in no package: all that it links to has to exist.
-            let is_record = path.starts_with("benches/records/");
-            let is_inside = own.map_or_else(
-                || is_record || is_packaged(root, &leads),
-                |own| leads.starts_with(own),
-            );
-            let advice =
-                "is not in the package; name it in words, or link to where it is published";
-            (!is_inside).then(|| format!("{path}:{line}: {target} {advice}"))
-        });
-        broken.collect()
-    }
-}
-
 /// Planted bugs: each patch of tests/mutants names its tests and applies to the sources as they
 /// are.
 mod mutants {
@@ -551,114 +463,6 @@ mod mutants {
         }
         findings.extend(file.is_none().then(|| format!("{path}: changes nothing")));
         findings
-    }
-}
-
-/// The field's terms: words that this crate once used for them are refused.
-mod names {
-    use super::source::{Source, words};
-
-    /// Refused everywhere. Spelled in halves, so that a search for them does not find this file.
-    pub(crate) const RETIRED: [&str; 9] = [
-        concat!("le", "ns"),
-        concat!("sky", "line"),
-        concat!("cro", "wn"),
-        concat!("gli", "de"),
-        concat!("sco", "ut"),
-        concat!("ai", "ds"),
-        concat!("hur", "dle"),
-        concat!("la", "nes"),
-        concat!("sto", "rey"),
-    ];
-
-    /// Refused in the names of types, functions, modules and files.
-    pub(crate) const RETIRED_NAMES: [&str; 9] = [
-        "edge", "forest", "hole", "promise", "guarded", "raise", "door", "roll", "proof",
-    ];
-
-    /// Refused as the whole name of a module or file.
-    pub(crate) const RETIRED_FILES: [&str; 6] = [
-        "probe",
-        "cover",
-        "decide",
-        "splice",
-        "stripes",
-        "invariants",
-    ];
-
-    /// How records of former days were made, and are still read.
-    const FORMER: [&str; 2] = [concat!("alias = \"la", "nes\""), concat!("--la", "nes ")];
-
-    /// What declares a name.
-    const DECLARES: [&str; 7] = ["fn", "struct", "enum", "trait", "type", "mod", "union"];
-
-    /// The words of a name or of prose, in lower case.
-    fn parts(text: &str) -> Vec<String> {
-        let mut spaced = String::new();
-        for c in text.chars() {
-            spaced.extend(c.is_uppercase().then_some(' '));
-            spaced.extend(if c.is_alphabetic() {
-                c.to_lowercase().next()
-            } else {
-                Some(' ')
-            });
-        }
-        spaced.split_whitespace().map(str::to_owned).collect()
-    }
-
-    /// The first part that is in the list, or is the plural of one that is.
-    fn found(list: &[&str], text: &str) -> Option<String> {
-        let is_listed = |word: &String| {
-            list.iter()
-                .any(|old| word == old || word.strip_suffix('s') == Some(old))
-        };
-        parts(text).into_iter().find(is_listed)
-    }
-
-    /// Retired words in a text, line by line.
-    pub(crate) fn retired(path: &str, text: &str) -> Vec<String> {
-        let lines = text
-            .lines()
-            .zip(1..)
-            .filter(|(line, _)| !FORMER.iter().any(|old| line.contains(old)));
-        let found = lines.filter_map(|(line, number)| Some((number, found(&RETIRED, line)?)));
-        found
-            .map(|(line, word)| {
-                format!("{path}:{line}: {word}; use the term of ARCHITECTURE.md's glossary")
-            })
-            .collect()
-    }
-
-    /// Retired words in the names that a file declares, and in its own.
-    pub(crate) fn retired_names(source: &Source) -> Vec<String> {
-        let file = source
-            .path
-            .rsplit('/')
-            .next()
-            .unwrap_or_default()
-            .trim_end_matches(".rs");
-        let declared = source.code.iter().enumerate().flat_map(|(line, code)| {
-            let words: Vec<&str> = words(code).map(|(_, word)| word).collect();
-            let pairs: Vec<(usize, &str, &str)> = words
-                .windows(2)
-                .map(|pair| (line, pair[0], pair[1]))
-                .collect();
-            pairs
-                .into_iter()
-                .filter(|(_, keyword, _)| DECLARES.contains(keyword))
-        });
-        let names = declared
-            .map(|(line, keyword, name)| (line, keyword == "mod", name))
-            .chain([(1, true, file)]);
-        let found = names.filter_map(|(line, is_file, name)| {
-            let whole = is_file && RETIRED_FILES.contains(&name);
-            let word = found(&RETIRED_NAMES, name).or(whole.then(|| name.into()))?;
-            Some(format!(
-                "{}:{line}: {name}: {word}; use the term of ARCHITECTURE.md's glossary",
-                source.path
-            ))
-        });
-        found.collect()
     }
 }
 
@@ -824,7 +628,7 @@ mod weight {
 /// The checks can fail: each rule gets a violation, and text that keeps it.
 mod refused {
     use super::source::Source;
-    use super::{layers, names, public, rules, subjects};
+    use super::{layers, public, rules, subjects};
 
     #[track_caller]
     fn refused(findings: &[String], place: &str, word: &str) {
@@ -1035,18 +839,9 @@ mod refused {
             Source::parse("src/b.rs", "Ordering::Relaxed"),
         ];
         for (row, path) in [
-            (
-                "| `a.rs` | `f` -> `g` | 1 |\n| only Relaxed | `b.rs` 1 | 1 |",
-                "",
-            ),
-            (
-                "| `a.rs` | `f` -> `g` | 1 |\n| only Relaxed | `b.rs` 1, `c.rs` 1 | 2 |",
-                "c.rs",
-            ),
-            (
-                "| `a.rs` | `f` -> `g` | 1 |\n| `b.rs` | `f` | 1 |\n| only Relaxed | 0 |",
-                "b.rs",
-            ),
+            ("| `a.rs` | `f` -> `g` |", ""),
+            ("| `a.rs` | `f` -> `g` |\n| `b.rs` | `f` |", "b.rs"),
+            ("| `c.rs` | `f` |", "c.rs"),
         ] {
             let found = rules::rows_without_orderings(
                 &format!("| `x.rs` | no ordering |\n\n## Orderings\n\n{row}"),
@@ -1088,30 +883,16 @@ mod refused {
         let text = "fn f() {\nOrdering::Acquire\n}\nOrdering::Relaxed";
         let both = Source::parse("src/a.rs", text);
         for (row, lacks) in [
-            ("| `a.rs` | `f` -> `g` | 1 |", 0),
-            ("| `a.rs` | `g` | 1 |", 1),
-            ("| `b.rs` | `f` | 1 |", 2),
+            ("| `a.rs` | `f` -> `g` |", 0),
+            ("| `a.rs` | `g` |", 1),
+            ("| `b.rs` | `f` |", 1),
         ] {
             let found = rules::ordering_row(&both, row);
             assert_eq!(found.len(), lacks, "{row}: {found:?}");
         }
-        let relaxed = Source::parse("src/a.rs", "Ordering::Relaxed\nOrdering::Relaxed");
-        for (row, is_refused) in [
-            ("| only Relaxed | `b.rs` 1, `a.rs` 2 | 3 |", false),
-            ("| only Relaxed | `b.rs` 2, `a.rs` 12 | 14 |", true),
-            ("| only Relaxed | `b/a.rs` 2 | 2 |", true),
-            ("`a.rs` 2", true),
-        ] {
-            assert_eq!(
-                !rules::ordering_row(&relaxed, row).is_empty(),
-                is_refused,
-                "{row}"
-            );
-        }
         for (text, is_refused) in [
             ("| `src/b/a.rs` | `f` |", false),
-            ("\n| only Relaxed | `b/a.rs` 1, `a.rs` 2 |", false),
-            ("\n| only Relaxed | `a.rs` 2, `b/c.rs` 1 |", true),
+            ("\n| `a.rs` | `b/c.rs` |", true),
             ("\n| `b/a.rs` | `a/a.rs` |", true),
         ] {
             let found = rules::stale_files("SAFETY.md", text, &["src/b/a.rs"]);
@@ -1121,11 +902,6 @@ mod refused {
                 assert_eq!(found, [""; 0])
             }
         }
-        refused(
-            &rules::ordering_row(&both, "| only Relaxed | `a.rs` 1 | 1 |"),
-            "a.rs",
-            "name `f`",
-        );
     }
 
     #[test]
@@ -1215,34 +991,7 @@ mod refused {
     }
 
     #[test]
-    fn retired_words_and_doubled_invariants_are_refused() {
-        for word in names::RETIRED {
-            refused(
-                &names::retired("a.md", &format!("\nthe {word} of it")),
-                "a.md:2",
-                word,
-            );
-        }
-        assert!(names::retired("src/a.rs", "a silent list of flames").is_empty());
-        for name in names::RETIRED_NAMES {
-            judged(
-                names::retired_names,
-                "src/a.rs",
-                &[(&format!("fn barn_{name}s() {{}}"), 1, name)],
-            );
-        }
-        for name in names::RETIRED_FILES {
-            judged(
-                names::retired_names,
-                &format!("src/{name}.rs"),
-                &[("", 1, name)],
-            );
-        }
-        judged(
-            names::retired_names,
-            "src/a.rs",
-            &[("let door = adoration();", 0, "")],
-        );
+    fn doubled_and_unknown_invariants_are_refused() {
         let head = "//! * ARENA-1: chunks do not move.\n";
         let run = |texts: [&str; 2]| {
             rules::invariants(&texts.map(|text| Source::parse("src/a.rs", text)))

@@ -234,36 +234,20 @@ pub(crate) fn orderings(source: &Source) -> Vec<String> {
     findings
 }
 
-/// How the row begins that lists the files with Relaxed only.
-const ONLY_RELAXED: &str = "| only Relaxed | ";
-
-/// What SAFETY.md lacks of a file's orderings. Its row names each function with an Acquire or a
-/// Release, and ends with the count of the Relaxed ones. A file with Relaxed only is listed with
-/// its count in the row for those instead. Models and tests need no row for what they order.
+/// What SAFETY.md lacks of a file's orderings: its row names each function with an Acquire or a
+/// Release. Models and tests need no row for what they order.
 pub(crate) fn ordering_row(source: &Source, safety: &str) -> Vec<String> {
-    let (mut ordered, mut relaxed, mut function) = (BTreeSet::new(), 0, "?");
+    let (mut ordered, mut function) = (BTreeSet::new(), "?");
     let path = source.path.trim_start_matches("src/");
     for line in &source.code {
         let declared = line
             .split_once("fn ")
             .and_then(|(_, name)| words(name).next());
         function = declared.map_or(function, |(_, name)| name);
-        relaxed += line.matches("Ordering::Relaxed").count();
         let orders = ORDERINGS[1..]
             .iter()
             .any(|name| line.contains(&format!("Ordering::{name}")));
         ordered.extend((orders && !is_for_tests(path)).then_some(function));
-    }
-    if ordered.is_empty() && relaxed == 0 {
-        return vec![];
-    }
-    let listed = format!("`{path}` {relaxed}");
-    let only = safety
-        .lines()
-        .filter_map(|line| line.strip_prefix(ONLY_RELAXED));
-    let mut files = only.flat_map(|row| row.split([',', '|'])).map(str::trim);
-    if ordered.is_empty() && files.any(|file| file == listed) {
-        return vec![];
     }
     let begin = format!("| `{path}` | ");
     let row = safety
@@ -273,45 +257,31 @@ pub(crate) fn ordering_row(source: &Source, safety: &str) -> Vec<String> {
     let missing = ordered
         .iter()
         .filter(|name| !row.contains(&format!("{name}`")));
-    let missing = missing.map(|name| format!("name `{name}` and its partner in the row {begin}.."));
-    let counted = row.ends_with(&format!("| {relaxed} |"));
-    let instead = if ordered.is_empty() {
-        format!(", or write {listed} into the row {ONLY_RELAXED}..")
-    } else {
-        "".into()
-    };
-    let count = (!counted).then(|| format!("end the row {begin}.. with | {relaxed} |{instead}"));
-    missing.chain(count).collect()
+    missing
+        .map(|name| format!("name `{name}` and its partner in the row {begin}.."))
+        .collect()
 }
 
-/// Rows of SAFETY.md's orderings whose file orders nothing any more, and files of its last row
-/// without Relaxed.
+/// Rows of SAFETY.md's orderings whose file orders nothing any more.
 pub(crate) fn rows_without_orderings(safety: &str, sources: &[Source]) -> Vec<String> {
-    let has = |path: &str, orderings: &[&str]| {
+    let orders = |path: &str| {
         let source = sources
             .iter()
             .find(|source| source.path.trim_start_matches("src/") == path);
         let text = source.map(Source::text).unwrap_or_default();
-        orderings
+        ORDERINGS[1..]
             .iter()
             .any(|name| text.contains(&format!("Ordering::{name}")))
     };
     let (_, table) = safety.split_once("## Orderings").unwrap_or_default();
     let rows = table.lines().filter_map(|row| {
         let (path, _) = row.strip_prefix("| `")?.split_once('`')?;
-        (!has(path, &ORDERINGS[1..])).then_some(path)
+        (!orders(path)).then_some(path)
     });
-    let only = table
-        .lines()
-        .filter_map(|row| row.strip_prefix(ONLY_RELAXED));
-    let listed = only.flat_map(|row| row.split('`').skip(1).step_by(2));
-    rows.chain(listed.filter(|path| !has(path, &ORDERINGS[..1])))
-        .map(|path| {
-            format!(
-                "SAFETY.md, orderings: `{path}` has none that its row could list: remove it there"
-            )
-        })
-        .collect()
+    rows.map(|path| {
+        format!("SAFETY.md, orderings: `{path}` has none that its row could list: remove it there")
+    })
+    .collect()
 }
 
 /// The Rust files that a text names in backticks, by the end of their path, and that are not among
