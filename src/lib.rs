@@ -138,24 +138,32 @@ pub mod guide {
     //! - [`misuse`]: what does not compile, and the correct form of it
     #![forbid(unsafe_code)]
 
+    // Each page defines the labels of its links as files, for readers on a forge. The definitions
+    // here come first, so they count in the rustdoc.
+
+    /// [compaction]: crate::guide::compaction
     #[doc = include_str!("../docs/commit-protocol.md")]
     pub mod commit_protocol {}
 
     #[doc = include_str!("../docs/compaction.md")]
     pub mod compaction {}
 
+    /// [performance]: crate::guide::performance
     #[doc = include_str!("../docs/options.md")]
     pub mod options {}
 
+    /// [ended]: crate::guide::commit_protocol
     #[doc = include_str!("../docs/errors.md")]
     pub mod errors {}
 
+    /// [options]: crate::guide::options
     #[doc = include_str!("../docs/fault-model.md")]
     pub mod fault_model {}
 
     #[doc = include_str!("../docs/performance.md")]
     pub mod performance {}
 
+    /// [performance]: crate::guide::performance
     #[doc = include_str!("../docs/migrating.md")]
     pub mod migrating {}
 
