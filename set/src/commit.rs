@@ -2,7 +2,7 @@
 //! become visible in the order of their numbers.
 //!
 //! ```text
-//!   prepare    every check that does not depend on other writes, bytes counted, the encoding copied       no lock
+//!   prepare    every check that does not depend on other writes, bytes counted, the journal's copy made   no lock
 //!   number     space in the active table and the numbers: without a journal inside a gate        lock of the gate
 //!              or space in this table or the next one, Journal::append, the numbers              commit mutex, short
 //!   apply      entries into the table; Journal::write or sync by one thread for all that wait    no lock
@@ -127,11 +127,11 @@ pub(crate) struct Commit<B> {
 }
 
 /// What a commit needs beside the batch that passed all checks which do not depend on other writes.
-struct Request {
+struct Request<'j> {
     /// The most bytes that the batch takes; 0 without entries.
     bytes: u64,
-    /// The journal's record, without its first number.
-    encoded: Option<Vec<u8>>,
+    /// What the journal gets.
+    encoded: Option<Encoded<'j>>,
     /// The first number of a replay.
     replayed: Option<SequenceNumber>,
     durability: Durability,
@@ -193,20 +193,18 @@ impl<B> Shared<B> {
         replayed: Option<SequenceNumber>,
     ) -> Result<SequenceNumber> {
         let durability = self.durability(options)?;
-        let encoded = (durability != Durability::None).then(|| {
-            let mut copy = COPY.try_with(Cell::take).unwrap_or_default();
-            batch.as_bytes().clone_into(&mut copy);
-            copy
-        });
+        let encoded = match self.journal() {
+            Some(journal) if durability != Durability::None => {
+                Some(Encoded::copy(batch.as_bytes(), journal))
+            }
+            _ => None,
+        };
         // Every check that does not depend on other writes (COMMIT-1). Used where it lies: it is
         // large.
         let mut prepared = self.model.prepare(batch);
         let prepared = prepared.as_mut().map_err(|error| error.clone())?;
-        // The batch agrees with its digests, and the journal gets what it was when it did.
-        if let Some(copy) = &encoded
-            && copy != batch.as_bytes()
-        {
-            return Err(first_difference(batch.as_bytes(), copy).into());
+        if let Some(copy) = &encoded {
+            copy.compare(batch.as_bytes())?;
         }
         let bytes = prepared.bytes();
         if bytes > self.table_room {
@@ -235,9 +233,8 @@ impl<B> Shared<B> {
         };
         // A batch with numbers has ended: a listener may wait for all of them.
         self.reports.deliver();
-        if let Some(copy) = request.encoded.filter(|copy| copy.capacity() <= KEPT_MAX) {
-            // No thread local is there while a thread ends.
-            let _ = COPY.try_with(|kept| kept.set(copy));
+        if let Some(copy) = request.encoded {
+            copy.keep();
         }
         written
     }
@@ -331,7 +328,7 @@ impl<B> Shared<B> {
     fn commit_inside_opened_gate(
         &self,
         batch: &mut PreparedBatch<'_>,
-        request: &Request,
+        request: &Request<'_>,
     ) -> Option<Result<SequenceNumber>> {
         if request.replayed.is_some() {
             None
@@ -346,7 +343,7 @@ impl<B> Shared<B> {
     fn try_commit(
         &self,
         batch: &mut PreparedBatch<'_>,
-        request: &mut Request,
+        request: &mut Request<'_>,
     ) -> Result<SequenceNumber> {
         let mut commit = self.commit.lock();
         if commit.are_gates_open {
@@ -438,7 +435,7 @@ impl<B> Shared<B> {
 
     /// Commits a batch without records. It takes no number; a write or a sync that it asks for
     /// covers earlier batches.
-    fn commit_nothing(&self, request: &Request) -> Result<SequenceNumber> {
+    fn commit_nothing(&self, request: &Request<'_>) -> Result<SequenceNumber> {
         self.admit(&self.commit.lock())?;
         let last = self.logged.appended();
         let waited = self.wait_for_journal(
@@ -453,7 +450,7 @@ impl<B> Shared<B> {
     }
 
     /// Waits until the journal has numbers up to `last`, as the durability of the batch says.
-    fn wait_for_journal(&self, request: &Request, batch: Taken) -> Result<()> {
+    fn wait_for_journal(&self, request: &Request<'_>, batch: Taken) -> Result<()> {
         let Some(journal) = self.journal() else {
             return Ok(());
         };
@@ -503,17 +500,15 @@ impl<B> Shared<B> {
     fn number(
         &self,
         commit: &mut Commit<B>,
-        request: &mut Request,
+        request: &mut Request<'_>,
         Taken { first, last }: Taken,
     ) -> Result<()> {
-        if let (Some(encoded), Some(journal)) = (&mut request.encoded, self.journal()) {
-            if let Some(number) = encoded.first_chunk_mut::<8>() {
-                *number = first.to_le_bytes();
-            }
-            self.heed(commit, journal.append(encoded))?;
+        if let Some(encoded) = &mut request.encoded {
+            let len = encoded.bytes.len();
+            self.heed(commit, encoded.append(first))?;
             self.logged.note_appended(last);
-            commit.logged += encoded.len() as u64;
-            commit.unwritten += encoded.len();
+            commit.logged += len as u64;
+            commit.unwritten += len;
             if commit.unwritten >= UNWRITTEN_MAX {
                 commit.unwritten = 0;
                 request.durability = request.durability.max(Durability::Buffered);
@@ -729,6 +724,60 @@ impl<B> Commit<B> {
             cause,
             tables: self.count_tables(),
             waited: Duration::ZERO,
+        }
+    }
+}
+
+/// The journal's copy of a batch: what the batch was when it agreed with its digests.
+struct Encoded<'j> {
+    journal: &'j dyn Journal,
+    bytes: Vec<u8>,
+    checksum: u32,
+}
+
+impl<'j> Encoded<'j> {
+    /// Copies a batch, into memory that the thread has.
+    #[inline(never)]
+    fn copy(batch: &[u8], journal: &'j dyn Journal) -> Self {
+        let mut bytes = COPY.try_with(Cell::take).unwrap_or_default();
+        batch.clone_into(&mut bytes);
+        let checksum = journal.checksum(batch);
+        Encoded {
+            journal,
+            bytes,
+            checksum,
+        }
+    }
+
+    /// Compares the copy with the batch, which agrees with its digests, and its checksum with the
+    /// copy.
+    #[inline(never)]
+    fn compare(&self, batch: &[u8]) -> Result<()> {
+        if self.bytes != batch {
+            return Err(first_difference(batch, &self.bytes).into());
+        }
+        let [expected, found] = [self.checksum, self.journal.checksum(&self.bytes)].map(u64::from);
+        if expected == found {
+            Ok(())
+        } else {
+            Err(Corruption::new(Place::Encoding, 0, expected, found).into())
+        }
+    }
+
+    /// Appends the batch under its first number.
+    fn append(&mut self, first: SequenceNumber) -> Result<()> {
+        if let Some(number) = self.bytes.first_chunk_mut::<8>() {
+            *number = first.to_le_bytes();
+        }
+        self.journal.append_checked(&mut self.bytes, self.checksum)
+    }
+
+    /// Keeps the memory for the next batch of this thread.
+    #[inline(never)]
+    fn keep(self) {
+        if self.bytes.capacity() <= KEPT_MAX {
+            // No thread local is there while a thread ends.
+            let _ = COPY.try_with(|kept| kept.set(self.bytes));
         }
     }
 }

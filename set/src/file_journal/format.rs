@@ -5,13 +5,13 @@
 //!   header   twice, each followed by zeros: magic (8) version (1) checksum kind (1) 0 (2) base (4) table (8)
 //!            previous table (8) and its length (8) | last sequence number before (8) | checksum of all that (4)
 //!   record   head | payload | kind (1) checksum (4) | filler, where a sector would have less than 8 bytes of a record
-//!   head     mark (2) payload length (8) durable (8) | kind (1) checksum (4)
+//!   head     mark (2) payload length (8) durable (8) sequence number (8) | kind (1) checksum (4)
 //! ```
 //! * JOURNAL-FORMAT-1: every checksum of a record depends on the file's base, which is another one
 //!   per file, and on the place in the file: a record that was moved, or is left over from another
 //!   file, does not verify.
 //! * JOURNAL-FORMAT-2: a length is believed only after the head that has it verified.
-//! * JOURNAL-FORMAT-3: `durable` bytes of the file were durable when the record was appended; it is
+//! * JOURNAL-FORMAT-3: `durable` bytes of the file were durable when the record was written; it is
 //!   0 until all earlier files and the names of all files were durable as well.
 //! * JOURNAL-FORMAT-4: records are stored under a mask: each byte XORed with one of eight that the
 //!   base gives, up to its place. So no value that does not know the base makes 8 bytes zero, and a
@@ -21,19 +21,18 @@
 //!   without a checksum is damage. A change of the form raises the version and keeps place, length
 //!   and checksum of the copies.
 //!
-//! A record's payload is an encoded batch. All offsets are those of the file. Pure functions over
-//! slices; any thread.
+//! A record's payload is an encoded batch without its sequence number. All offsets are those of the
+//! file. Pure functions over slices; any thread.
 
 #![forbid(unsafe_code)]
 
-use std::hint::black_box;
 use std::num::NonZeroU32;
 
 use paranoid_memtable::integrity::{BlockChecks, Place};
 use paranoid_memtable::{ChecksumKind, Corruption, Error, Result, SequenceNumber};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pmjournl");
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 /// What a device writes as a whole, or not at all.
 const SECTOR: usize = 512;
@@ -53,8 +52,13 @@ const FILLER: u8 = 0x5a;
 const TRAILER_LEN: usize = 5;
 /// The kind of every record.
 const BATCH: u8 = 1;
-const FIELDS_LEN: usize = 18;
+const LEN_AT: usize = 2;
+const DURABLE_AT: usize = 10;
+const SEQUENCE_AT: usize = 18;
+const FIELDS_LEN: usize = SEQUENCE_AT + SEQUENCE_LEN;
 const HEAD_LEN: usize = FIELDS_LEN + TRAILER_LEN;
+/// Bytes of the sequence number at the beginning of an encoded batch.
+pub(super) const SEQUENCE_LEN: usize = 8;
 
 /// A place in a journal: a table's file, and a byte offset in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -219,49 +223,49 @@ pub(super) fn difference(offset: u64, expected: &[u8], found: &[u8]) -> Corrupti
     report(offset + at as u64, byte(expected), byte(found))
 }
 
-/// Appends a record with this payload to `out`, as it will lie in the file at an offset, with how
-/// much of the file was synced before. Returns the checksum of these bytes. O(length).
-///
-/// It is encoded twice and compared: one that a processor got wrong would be acknowledged, and the
-/// next recovery would take it for a torn tail.
-///
-/// # Errors
-/// `Corruption` if the two differ, three times.
+/// What a record holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Content<'b> {
+    pub(super) sequence: SequenceNumber,
+    /// An encoded batch, without its sequence number.
+    pub(super) payload: &'b [u8],
+    /// Of the payload, as [`checksum_of`] computes it.
+    pub(super) checksum: u32,
+}
+
+/// The checksum of a payload, without its place. O(length).
+pub(super) fn checksum_of(payload: &[u8], kind: ChecksumKind) -> u32 {
+    let [_, checksum @ ..] = BlockChecks::new(kind).trailer(payload, BATCH, 0);
+    u32::from_le_bytes(checksum)
+}
+
+/// Appends a record to `out`, as it will lie in the file at an offset of which so many bytes were
+/// synced before. O(length).
+#[inline(never)]
 pub(super) fn encode(
     out: &mut Vec<u8>,
     checks: &BlockChecks,
-    payload: &[u8],
     offset: u64,
     durable: u64,
-) -> Result<u32> {
-    let (start, mut damage) = (out.len(), report(offset, 0, 0));
-    for _ in 0..3 {
-        encode_once(out, checks, payload, offset, durable);
-        let end = out.len();
-        encode_once(out, checks, black_box(payload), offset, durable);
-        let (first, second) = out[start..].split_at(end - start);
-        if first == second {
-            let checksum = QUEUE_CHECKSUM.checksum(second);
-            out.truncate(end);
-            return Ok(checksum);
-        }
-        damage = difference(offset, first, second);
-        out.truncate(start);
-    }
-    Err(damage.into())
-}
-
-#[inline(never)]
-fn encode_once(out: &mut Vec<u8>, checks: &BlockChecks, payload: &[u8], offset: u64, durable: u64) {
-    let start = out.len();
-    out.extend(MARK);
-    out.extend((payload.len() as u64).to_le_bytes());
-    out.extend(durable.to_le_bytes());
-    out.extend(checks.trailer(&out[start..], BATCH, offset));
+    content: Content<'_>,
+) {
+    let (start, payload) = (out.len(), content.payload);
+    let mut head = [0; HEAD_LEN];
+    head[..LEN_AT].copy_from_slice(&MARK);
+    head[LEN_AT..DURABLE_AT].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+    head[DURABLE_AT..SEQUENCE_AT].copy_from_slice(&durable.to_le_bytes());
+    head[SEQUENCE_AT..FIELDS_LEN].copy_from_slice(&content.sequence.to_le_bytes());
+    let trailer = checks.trailer(&head[..FIELDS_LEN], BATCH, offset);
+    head[FIELDS_LEN..].copy_from_slice(&trailer);
+    let modifier = checks.modifier(offset + HEAD_LEN as u64);
+    let [a, b, c, d] = content.checksum.wrapping_add(modifier).to_le_bytes();
+    out.reserve(HEAD_LEN + payload.len() + TRAILER_LEN + PART_MIN);
+    out.extend_from_slice(&head);
     out.extend_from_slice(payload);
-    out.extend(checks.trailer(payload, BATCH, offset + HEAD_LEN as u64));
+    out.extend_from_slice(&[BATCH, a, b, c, d]);
     let end = usize::try_from(offset % SECTOR as u64).unwrap_or_default() + out.len() - start;
-    out.resize(out.len() + filled(end) - end, FILLER);
+    let filler = filled(end) - end;
+    out.extend_from_slice(&[FILLER; PART_MIN][..filler]);
     mask(&mut out[start..], offset, checks);
 }
 
@@ -306,39 +310,69 @@ pub(super) struct Stream {
 /// A record that verified.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record<'s> {
-    pub(super) durable: u64,
+    head: &'s [u8; HEAD_LEN],
     /// Where it begins and ends.
     pub(super) at: usize,
     pub(super) end: usize,
-    pub(super) payload: &'s [u8],
+    payload: &'s [u8],
     trailer: [u8; TRAILER_LEN],
 }
 
 impl Record<'_> {
-    /// The offset in the file of a byte of the payload.
-    pub(super) fn offset_of(&self, byte: u64) -> u64 {
-        (self.at + HEAD_LEN) as u64 + byte
+    /// How much of the file was durable when the record was written.
+    pub(super) fn durable(&self) -> u64 {
+        word(self.head, DURABLE_AT)
     }
 
-    /// The first eight bytes of the payload: a batch's sequence number.
+    /// The first number of the batch.
     pub(super) fn sequence(&self) -> SequenceNumber {
-        word(self.payload, 0)
+        word(self.head, SEQUENCE_AT)
     }
 
-    /// Whether a copy of the payload has the record's checksum.
-    pub(super) fn verify(&self, copy: &[u8], checks: &BlockChecks) -> Result<(), Corruption> {
-        let computed = as_number(&checks.trailer(copy, BATCH, self.offset_of(0)));
-        let stored = as_number(&self.trailer);
-        if computed == stored {
-            Ok(())
-        } else {
-            Err(report(0, computed, stored))
-        }
+    /// The encoded batch.
+    pub(super) fn batch(&self) -> Vec<u8> {
+        [&self.head[SEQUENCE_AT..FIELDS_LEN], self.payload].concat()
+    }
+
+    /// The offset in the file of a byte of the batch.
+    pub(super) fn offset_of(&self, byte: u64) -> u64 {
+        (self.at + HEAD_LEN - SEQUENCE_LEN) as u64 + byte
+    }
+
+    /// Whether a copy of the batch has the record's checksums.
+    pub(super) fn verify(&self, batch: &[u8], checks: &BlockChecks) -> Result<(), Corruption> {
+        let Some((sequence, payload)) = batch.split_first_chunk::<SEQUENCE_LEN>() else {
+            return Err(report(0, SEQUENCE_LEN as u64, batch.len() as u64));
+        };
+        let mut head = *self.head;
+        head[SEQUENCE_AT..FIELDS_LEN].copy_from_slice(sequence);
+        let (fields, trailer) = head.split_at(FIELDS_LEN);
+        compare(checks, fields, trailer, self.at)?;
+        self.verify_payload(payload, checks)
+    }
+
+    fn verify_payload(&self, payload: &[u8], checks: &BlockChecks) -> Result<(), Corruption> {
+        compare(checks, payload, &self.trailer, self.at + HEAD_LEN)
+    }
+}
+
+/// Whether a trailer is the one of these bytes, which lie at an offset.
+fn compare(
+    checks: &BlockChecks,
+    bytes: &[u8],
+    trailer: &[u8],
+    at: usize,
+) -> Result<(), Corruption> {
+    let computed = checks.trailer(bytes, BATCH, at as u64);
+    if computed == trailer {
+        Ok(())
+    } else {
+        Err(report(0, as_number(&computed), as_number(trailer)))
     }
 }
 
 /// The kind of a trailer, and its checksum.
-fn as_number(trailer: &[u8; TRAILER_LEN]) -> u64 {
+fn as_number(trailer: &[u8]) -> u64 {
     trailer
         .iter()
         .rfold(0, |number, byte| number << 8 | u64::from(*byte))
@@ -359,28 +393,27 @@ impl Stream {
         self.bytes.len()
     }
 
-    /// What a head says that verifies: how many bytes were durable, and where the record ends,
-    /// without its filler.
-    fn read_head(&self, at: usize) -> Option<(u64, usize)> {
+    /// A head that verifies, and where its record ends, without its filler.
+    fn read_head(&self, at: usize) -> Option<(&[u8; HEAD_LEN], usize)> {
         let stored = self.bytes.get(at..)?.first_chunk::<HEAD_LEN>()?;
         // Most places of a scan end here.
-        if stored[..2] != MARK {
+        if stored[..LEN_AT] != MARK {
             return None;
         }
         let (fields, trailer) = stored.split_last_chunk::<TRAILER_LEN>()?;
         if self.checks.trailer(fields, BATCH, at as u64) != *trailer {
             return None;
         }
-        let len = usize::try_from(word(fields, 2)).ok()?;
+        let len = usize::try_from(word(fields, LEN_AT)).ok()?;
         let end = len
             .checked_add(at + HEAD_LEN + TRAILER_LEN)
             .filter(|end| *end < usize::MAX / 4)?;
-        Some((word(fields, 10), end))
+        Some((stored, end))
     }
 
     /// The record at a place, if one verifies there.
     pub(super) fn read_record(&self, at: usize) -> Option<Record<'_>> {
-        let (durable, body_end) = self.read_head(at)?;
+        let (head, body_end) = self.read_head(at)?;
         let end = filled(body_end);
         let filler = self.bytes.get(body_end..end)?;
         let (payload, trailer) = self
@@ -388,14 +421,14 @@ impl Stream {
             .get(at + HEAD_LEN..body_end)?
             .split_last_chunk::<TRAILER_LEN>()?;
         let record = Record {
-            durable,
+            head,
             at,
             end,
             payload,
             trailer: *trailer,
         };
         let is_sound = filler.iter().all(|byte| *byte == FILLER)
-            && record.verify(payload, &self.checks).is_ok();
+            && record.verify_payload(payload, &self.checks).is_ok();
         is_sound.then_some(record)
     }
 
@@ -468,9 +501,6 @@ impl Stream {
     }
 }
 
-/// The checksum of a record between its copy and its write.
-pub(super) const QUEUE_CHECKSUM: ChecksumKind = ChecksumKind::Xxh3;
-
 const SUFFIX: &str = ".journal";
 
 /// The name of a table's file.
@@ -504,7 +534,12 @@ mod tests {
             FileHeader::new(ChecksumKind::Crc32c, seed.wrapping_mul(0x9e37_79b9), 1).checks;
         let mut file = vec![0; at];
         let payload = &vec![0; len];
-        encode(&mut file, &checks, payload, at as u64, 0).expect("a record");
+        let content = Content {
+            sequence: 0,
+            payload,
+            checksum: checksum_of(payload, checks.kind()),
+        };
+        encode(&mut file, &checks, at as u64, 0, content);
         let stream = Stream::new(file.clone(), checks);
         let read = stream.read_record(at).expect("a record");
         assert_eq!((read.payload, read.end), (payload.as_slice(), file.len()));

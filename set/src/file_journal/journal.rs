@@ -1,8 +1,8 @@
 //! The journal that comes with the crate: one file of encoded batches per table, in one directory.
 //!
 //! ```text
-//!   append        copies the record into the queue                        no system call
-//!   write         one write of the queue at the end of the file           waits for no device
+//!   append        puts the batch into the queue                           no system call, no copy
+//!   write         encodes the queue; one write at the end of the file     waits for no device
 //!   switch(7)     write; create 000007.journal with its header            waits for no device
 //!   sync          write; older files that are not durable, this one, the directory, in this order
 //! ```
@@ -19,9 +19,8 @@
 //! * FILE-JOURNAL-5: after a sync of the directory that failed, another one proves nothing about
 //!   names of before, unless there is a new name: a sync that needs names begins the file of the
 //!   notes anew.
-//! * FILE-JOURNAL-6: records are written in the order of the appends, and each as it was copied:
-//!   what is about to be written has the checksums of the copies. No file is begun before all is
-//!   written that belongs to earlier ones.
+//! * FILE-JOURNAL-6: records are written in the order of the appends, and each as it was appended
+//!   (QUEUE-1). No file is begun before all is written that belongs to earlier ones.
 //! * FILE-JOURNAL-7: no file is removed before the recovery of what was there at the opening has
 //!   ended well, and all that it delivered is flushed, by the sequence numbers. Files that are
 //!   newer stay with them: each header names the file before.
@@ -46,8 +45,9 @@ use paranoid_memtable::sibling::{Mutex, MutexGuard};
 use paranoid_memtable::{ChecksumKind, Error, Result, SequenceNumber, shown};
 
 use crate::file_journal::format::{
-    At, FileHeader, HEADER_LEN, QUEUE_CHECKSUM, encode, name_of, report, table_of, word,
+    At, FileHeader, HEADER_LEN, SEQUENCE_LEN, checksum_of, name_of, table_of, word,
 };
+use crate::file_journal::queue::Queue;
 use crate::file_journal::recovery::{Evidence, JournalRecovery, Note, Recovered, RecoveryMode};
 use crate::file_journal::storage::{
     FileStorage, Storage, StorageFile, name_copy, remove_if_there, write_copy,
@@ -57,9 +57,6 @@ use crate::file_journal::storage::{
 const BATCH_HEADER_LEN: usize = 12;
 const COUNT_AT: usize = 8;
 
-/// Largest buffer for records that is kept between writes.
-const QUEUE_LEN_MAX: usize = 1 << 20;
-
 /// Most files that are not durable.
 const OPEN_FILES_MAX: usize = 16;
 
@@ -68,9 +65,8 @@ const OPEN_FILES_MAX: usize = 16;
 struct OpenFile {
     header: FileHeader,
     file: Arc<dyn StorageFile>,
-    /// Bytes that count, with those that are queued, without them, and those of them that are
-    /// durable together with the file's name and all that comes before them.
-    end: u64,
+    /// Bytes that count, and those of them that are durable together with the file's name and all
+    /// that comes before them.
     written: u64,
     durable: u64,
 }
@@ -86,39 +82,6 @@ impl OpenFile {
 
     fn name(&self) -> String {
         name_of(self.header.table)
-    }
-}
-
-/// Records that are to be written, all to the newest file.
-#[derive(Debug, Default)]
-struct Queue {
-    bytes: Vec<u8>,
-    /// The length of each record, and its checksum.
-    checks: Vec<(usize, u32)>,
-    /// What `State` had when the queue was taken.
-    last_sequence: SequenceNumber,
-}
-
-impl Queue {
-    /// Compares what was copied with its checksums (FILE-JOURNAL-6).
-    fn verify(&self) -> Result<()> {
-        let mut rest = self.bytes.as_slice();
-        for (len, expected) in &self.checks {
-            let (record, later) = rest.split_at(*len);
-            let found = QUEUE_CHECKSUM.checksum(record);
-            if found != *expected {
-                let at = self.bytes.len() - rest.len();
-                return Err(report(at as u64, (*expected).into(), found.into()).into());
-            }
-            rest = later;
-        }
-        Ok(())
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.bytes.shrink_to(QUEUE_LEN_MAX);
-        self.checks.clear();
     }
 }
 
@@ -148,24 +111,6 @@ impl State {
     #[cold]
     fn failed(&mut self, error: Error) -> Error {
         self.failure.get_or_insert(Error::read_only(error)).clone()
-    }
-
-    /// Queues a record. After a call that failed `ReadOnly`: what was appended before may be lost
-    /// in a crash.
-    fn append(&mut self, payload: &[u8]) -> Result<()> {
-        self.working()?;
-        let Some(newest) = self.files.last_mut() else {
-            return Err(Error::InvalidArgument(
-                "a journal takes batches after its first `switch`".into(),
-            ));
-        };
-        let start = self.queue.bytes.len();
-        let (checks, durable) = (&newest.header.checks, newest.durable);
-        let checksum = encode(&mut self.queue.bytes, checks, payload, newest.end, durable)?;
-        let len = self.queue.bytes.len() - start;
-        self.queue.checks.push((len, checksum));
-        newest.end += len as u64;
-        Ok(())
     }
 
     /// Notes that all these files are durable as far as they were written.
@@ -398,32 +343,27 @@ impl FileJournal {
     /// Writes what was queued before this call, by one write, and locks the state.
     fn write_queue(&self, taken: &mut Queue) -> Result<MutexGuard<'_, State>> {
         let mut state = self.state.lock();
-        if !taken.bytes.is_empty() {
+        if !taken.is_empty() {
             // Unless the last write failed, it panicked.
             return Err(state.failed(Error::WriterPanicked));
         }
         state.working()?;
         std::mem::swap(taken, &mut state.queue);
         taken.last_sequence = state.last_sequence;
-        if let Some(newest) = state
-            .files
-            .last()
-            .filter(|_| !taken.bytes.is_empty())
-            .cloned()
-        {
+        if let Some(newest) = state.files.last().filter(|_| !taken.is_empty()).cloned() {
             drop(state);
             // Appends go on meanwhile.
-            let append = || {
-                newest
-                    .file
-                    .append(&taken.bytes)
-                    .map_err(Error::io("append to", &newest.name()))
-            };
-            let written = taken.verify().and_then(|()| append());
+            let written = taken
+                .encode(&newest.header.checks, newest.written, newest.durable)
+                .and_then(|bytes| {
+                    let appended = newest.file.append(bytes);
+                    appended.map_err(Error::io("append to", &newest.name()))?;
+                    Ok(bytes.len() as u64)
+                });
             state = self.state.lock();
-            written.map_err(|error| state.failed(error))?;
+            let len = written.map_err(|error| state.failed(error))?;
             if let Some(newest) = state.files.last_mut() {
-                newest.written += taken.bytes.len() as u64;
+                newest.written += len;
             }
             state.written_sequence = taken.last_sequence;
             taken.clear();
@@ -455,14 +395,21 @@ impl Drop for FileJournal {
 
 impl Journal for FileJournal {
     fn append(&self, batch: &[u8]) -> Result<()> {
-        if batch.len() < BATCH_HEADER_LEN {
+        self.append_checked(&mut batch.to_vec(), Journal::checksum(self, batch))
+    }
+
+    fn checksum(&self, batch: &[u8]) -> u32 {
+        checksum_of(batch.get(SEQUENCE_LEN..).unwrap_or_default(), self.checksum)
+    }
+
+    fn append_checked(&self, batch: &mut Vec<u8>, checksum: u32) -> Result<()> {
+        let Some(count) = batch.get(COUNT_AT..BATCH_HEADER_LEN) else {
             return Err(Error::InvalidArgument(format!(
                 "{} bytes are no batch",
                 batch.len()
             )));
-        }
-        let sequence = word(batch, 0);
-        let is_empty = batch.get(COUNT_AT..BATCH_HEADER_LEN) == Some(&[0; 4]);
+        };
+        let (sequence, is_empty) = (word(batch, 0), count == [0; 4]);
         let mut state = self.state.lock();
         let last = state.last_sequence;
         if sequence <= last {
@@ -470,7 +417,13 @@ impl Journal for FileJournal {
                 "batch {sequence} after batch {last}"
             )));
         }
-        state.append(batch)?;
+        state.working()?;
+        if state.files.is_empty() {
+            return Err(Error::InvalidArgument(
+                "a journal takes batches after its first `switch`".into(),
+            ));
+        }
+        state.queue.push(batch, sequence, checksum);
         if !is_empty {
             state.last_sequence = sequence;
         }
@@ -509,7 +462,7 @@ impl Journal for FileJournal {
         }
         let mut taken = self.writing.lock();
         let mut state = self.write_queue(&mut taken)?;
-        while !state.queue.bytes.is_empty() {
+        while !state.queue.is_empty() {
             drop(state);
             state = self.write_queue(&mut taken)?;
         }
@@ -528,12 +481,10 @@ impl Journal for FileJournal {
         let name = name_of(table);
         let file = write_copy(&*self.storage, &name, &header.to_bytes())?.into();
         name_copy(&*self.storage, &name).map_err(|error| state.failed(error))?;
-        let end = HEADER_LEN as u64;
         state.files.push(OpenFile {
             header,
             file,
-            end,
-            written: end,
+            written: HEADER_LEN as u64,
             durable: 0,
         });
         state.next_table = table + 1;
@@ -601,8 +552,13 @@ mod tests {
         append(1);
         journal.write().unwrap();
         (2..=4).for_each(append);
-        let at = journal.state.lock().queue.bytes.len() / 2;
-        journal.state.lock().queue.bytes[at] ^= 4;
+        let mut batch = WriteBatch::new();
+        batch.put(b"key", b"damage").unwrap();
+        batch.set_sequence(5);
+        let checksum = Journal::checksum(&journal, batch.as_bytes());
+        let mut damaged = batch.as_bytes().to_vec();
+        damaged[20] ^= 4;
+        journal.append_checked(&mut damaged, checksum).unwrap();
         for _ in 0..2 {
             assert!(journal.write().unwrap_err().corruption().is_some());
         }
@@ -677,6 +633,26 @@ pub trait Journal: Send + Sync {
     /// then on. [`Error::ReadOnly`] makes the set read-only as well: what was appended before may
     /// be lost in a crash.
     fn append(&self, batch: &[u8]) -> Result<(), Error>;
+
+    /// A checksum over an encoded batch without its first eight bytes, the sequence number. The set
+    /// calls this without any lock, and passes the checksum on to
+    /// [`append_checked`](Self::append_checked). 0 for a journal that needs none. O(length).
+    fn checksum(&self, batch: &[u8]) -> u32 {
+        let _ = batch;
+        0
+    }
+
+    /// Takes the encoded batch as [`append`](Self::append) does, with its
+    /// [`checksum`](Self::checksum). The journal may keep the batch's memory and leave other memory
+    /// of any contents in its place, and then copies nothing under the set's commit mutex. The
+    /// method calls `append` by itself.
+    ///
+    /// # Errors
+    /// Those of `append`; `batch` is as it was then.
+    fn append_checked(&self, batch: &mut Vec<u8>, checksum: u32) -> Result<(), Error> {
+        let _ = checksum;
+        self.append(batch)
+    }
 
     /// Puts all that was appended before this call where the end of the process does not lose it,
     /// in the order of the appends. `switch` and `sync` do so first. The method does nothing by

@@ -6,6 +6,7 @@ pub(crate) mod storage;
 pub(crate) mod format;
 pub(crate) mod scan;
 pub(crate) mod recovery;
+pub(crate) mod queue;
 pub(crate) mod journal;
 
 pub use journal::FileJournal;

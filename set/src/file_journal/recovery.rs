@@ -505,7 +505,7 @@ impl JournalRecovery {
             return Ok(None);
         }
         let verify = |copy: &[u8]| Ok(record.verify(copy, checks)?);
-        let mut batch = WriteBatch::from_verified(record.payload.to_vec(), verify);
+        let mut batch = WriteBatch::from_verified(record.batch(), verify);
         if let Err(Error::Corruption(report)) = &mut batch {
             report.offset = record.offset_of(report.offset);
         }

@@ -188,7 +188,7 @@ impl ScannedFile {
                 }
             };
             self.goes_on |= self.bad.is_some();
-            self.durable = self.durable.max(record.durable);
+            self.durable = self.durable.max(record.durable());
             self.last_batch = self.last_batch.max(record.sequence());
         }
     }

@@ -475,7 +475,7 @@ fn files_of_another_version_are_not_supported() {
     // A later version keeps place, length and checksum of the header's copies.
     let mut later = four_batches()["000001.journal"].clone();
     for copy in [0, SECTOR / 2] {
-        later[copy + 8] = 5;
+        later[copy + 8] = 6;
         let checksum = ChecksumKind::Xxh3
             .checksum(&later[copy..copy + 48])
             .to_le_bytes();

@@ -1,0 +1,182 @@
+//! Batches between their append and their write.
+//!
+//! ```text
+//!   append   the batch's memory changes hands; its number and its checksum are noted beside it      no copy
+//!   encode   every record from what was noted, one after the other; then again from what the batches
+//!            are by then, and compared                                                        no lock
+//! ```
+//! * QUEUE-1: what is written is what was appended. Of two encodings the first one has the numbers and
+//!   the checksums that were noted, the second one those that its batch has: a bit that flipped in
+//!   between, or that a processor got wrong, makes them differ.
+//!
+//! One thread at a time.
+
+#![forbid(unsafe_code)]
+
+use std::hint::black_box;
+
+use paranoid_memtable::integrity::BlockChecks;
+use paranoid_memtable::{Result, SequenceNumber};
+
+use crate::file_journal::format::{Content, SEQUENCE_LEN, checksum_of, difference, encode, word};
+
+/// Bytes of memory that are kept between writes, of batches and of their encodings.
+const KEPT_MAX: usize = 1 << 20;
+
+/// A batch that was appended.
+#[derive(Debug, Default)]
+struct Queued {
+    batch: Vec<u8>,
+    sequence: SequenceNumber,
+    checksum: u32,
+}
+
+impl Queued {
+    fn payload(&self) -> &[u8] {
+        self.batch.get(SEQUENCE_LEN..).unwrap_or_default()
+    }
+}
+
+/// Batches that are to be written, all to one file.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// The first `len` of them wait; the others have memory for more.
+    batches: Vec<Queued>,
+    len: usize,
+    bytes: Vec<u8>,
+    again: Vec<u8>,
+    /// The largest sequence number of a batch with entries, once the queue was taken.
+    pub(super) last_sequence: SequenceNumber,
+}
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds a batch, and leaves other memory in its place. O(1).
+    pub(super) fn push(&mut self, batch: &mut Vec<u8>, sequence: SequenceNumber, checksum: u32) {
+        if self.len == self.batches.len() {
+            self.batches.push(Queued::default());
+        }
+        let queued = &mut self.batches[self.len];
+        std::mem::swap(&mut queued.batch, batch);
+        (queued.sequence, queued.checksum) = (sequence, checksum);
+        self.len += 1;
+    }
+
+    /// The records of all batches, as they will lie in the file from an offset on. O(bytes).
+    ///
+    /// # Errors
+    /// `Corruption` if two encodings differ, three times (QUEUE-1).
+    pub(super) fn encode(
+        &mut self,
+        checks: &BlockChecks,
+        offset: u64,
+        durable: u64,
+    ) -> Result<&[u8]> {
+        let mut encoded = self.encode_once(checks, offset, durable);
+        for _ in 0..2 {
+            if encoded.is_ok() {
+                break;
+            }
+            encoded = self.encode_once(checks, offset, durable);
+        }
+        encoded.map(|()| self.bytes.as_slice())
+    }
+
+    fn encode_once(&mut self, checks: &BlockChecks, offset: u64, durable: u64) -> Result<()> {
+        let Queue {
+            batches,
+            len,
+            bytes,
+            again,
+            ..
+        } = self;
+        let batches = &batches[..*len];
+        bytes.clear();
+        for queued in batches {
+            let noted = Content {
+                sequence: queued.sequence,
+                payload: queued.payload(),
+                checksum: queued.checksum,
+            };
+            encode(bytes, checks, offset + bytes.len() as u64, durable, noted);
+        }
+        let mut rest = bytes.as_slice();
+        for queued in batches {
+            let at = offset + (bytes.len() - rest.len()) as u64;
+            let payload = black_box(queued.payload());
+            let found = Content {
+                sequence: word(&queued.batch, 0),
+                payload,
+                checksum: checksum_of(payload, checks.kind()),
+            };
+            again.clear();
+            encode(again, checks, at, durable, found);
+            match rest.split_at_checked(again.len()) {
+                Some((record, later)) if record == again.as_slice() => rest = later,
+                _ => return Err(difference(at, again, rest).into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the batches, and keeps memory for the next ones.
+    pub(super) fn clear(&mut self) {
+        let mut kept = 0;
+        for queued in &mut self.batches[..self.len] {
+            kept += queued.batch.capacity();
+            if kept > KEPT_MAX {
+                queued.batch = Vec::new();
+            }
+        }
+        self.len = 0;
+        for bytes in [&mut self.bytes, &mut self.again] {
+            bytes.clear();
+            bytes.shrink_to(KEPT_MAX);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use paranoid_memtable::ChecksumKind;
+
+    /// Every bit of each batch, of its number and of its checksum (QUEUE-1).
+    #[test]
+    fn every_bit_that_flips_in_the_queue_is_found() {
+        let checks = BlockChecks::with_context(ChecksumKind::Crc32c, NonZeroU32::MIN);
+        let mut queue = Queue::default();
+        for sequence in [3, 9] {
+            let mut batch = [u64::to_le_bytes(sequence).as_slice(), b"payload"].concat();
+            let checksum = checksum_of(&batch[SEQUENCE_LEN..], checks.kind());
+            queue.push(&mut batch, sequence, checksum);
+        }
+        let whole = queue.encode(&checks, 512, 0).unwrap().to_vec();
+        for index in 0..2 {
+            let bits = queue.batches[index].batch.len() * 8;
+            for bit in 0..bits + 64 + 32 {
+                let flip = |queue: &mut Queue| {
+                    let queued = &mut queue.batches[index];
+                    match bit.checked_sub(bits) {
+                        None => queued.batch[bit / 8] ^= 1 << (bit % 8),
+                        Some(bit @ ..64) => queued.sequence ^= 1 << bit,
+                        Some(bit) => queued.checksum ^= 1 << (bit - 64),
+                    }
+                };
+                flip(&mut queue);
+                let found = queue.encode(&checks, 512, 0).map(<[u8]>::len);
+                assert!(
+                    found.is_err_and(|error| error.corruption().is_some()),
+                    "{index}, {bit}"
+                );
+                flip(&mut queue);
+            }
+        }
+        assert_eq!(queue.encode(&checks, 512, 0).unwrap(), whole);
+    }
+}
