@@ -80,7 +80,6 @@ fn an_empty_table_stays_small() {
                 && table.range(..).next().is_none()
                 && table.scrub(|_| ()).entries == 0
         );
-        table.maintain();
         assert_eq!(table.freeze().unwrap().len(), 0);
     };
     used(&table(8));

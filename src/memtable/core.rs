@@ -28,7 +28,7 @@ use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::range_tombstones::RangeTombstones;
 use crate::memtable::parts::writer_shards::{Hidden, Inside, Totals, WriterShards};
 use crate::memtable::skiplist::inserter::make_heads;
-use crate::memtable::skiplist::list::{DuplicatePolicy, Upkeep};
+use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::search::{List, Search};
 use crate::sync::{AtomicU64, Mutex};
 use crate::tombstone::live::{CoveringRun, Question};
@@ -42,7 +42,6 @@ pub(crate) struct Core {
     pub(crate) arena: Arena,
     /// The list of point entries.
     pub(crate) points: List,
-    upkeep: Upkeep,
     pub(crate) tombstones: RangeTombstones,
     pub(crate) shards: WriterShards,
     /// Filters, statistics.
@@ -76,7 +75,6 @@ impl Core {
             } else {
                 points
             },
-            upkeep: Upkeep::default(),
             tombstones: RangeTombstones::new(&options, secret),
             shards: WriterShards::new(secret),
             accelerators: Accelerators::default(),
@@ -214,14 +212,6 @@ impl Core {
                 remaining: self.arena.room.remaining_bytes(),
             },
             other => other,
-        }
-    }
-
-    /// Looks at some pages of the directory, if there is one, and renews it if it is broken.
-    pub(crate) fn maintain_directory(&self) {
-        if let Ok(search) = self.point_search() {
-            self.upkeep
-                .inspect_and_renew(&search, &mut || self.shards.wait_out_writers());
         }
     }
 

@@ -457,34 +457,6 @@ impl MemTable {
         self.core().bytes_once_frozen()
     }
 
-    /// Does background work, so that inserts need not: merges the tombstone index, looks at some
-    /// pages of the directory, and on Linux 5.14 and later has the system back arena memory ahead
-    /// of writers. It backs huge pages of 2 MiB: as much again as writers were given so far, at
-    /// most 8 MiB, and none for a table of less than 2 MiB. A directory that is found damaged is
-    /// built anew, once per table, in O(entries). Meant to be called by a background thread, about
-    /// every millisecond. Reads and writes never wait for it.
-    ///
-    /// ```
-    /// use paranoid_memtable::{Lookup, MemTable};
-    /// let table = MemTable::default();
-    /// for sequence in 1..=100 {
-    ///     table.delete_range(sequence, b"a", b"b")?;
-    /// }
-    /// table.maintain();
-    /// assert!(matches!(table.get(b"apple", 50)?, Lookup::Deleted { sequence: 50, .. }));
-    /// # Ok::<(), paranoid_memtable::Error>(())
-    /// ```
-    pub fn maintain(&self) {
-        if !self.is_frozen() {
-            self.core().arena.back_ahead();
-            self.core().maintain_directory();
-        }
-        self.core()
-            .tombstones
-            .live
-            .maintain(&self.core().comparator);
-    }
-
     /// Makes `should_flush` return true from now on.
     ///
     /// ```
@@ -557,8 +529,7 @@ impl TableReader {
     /// as far as they were given to writers, who take up to 256 KiB at a time, but at most a
     /// quarter of what they have; see [`used_bytes`](Self::used_bytes). `should_flush` counts what
     /// writers were given, the side structures, what a freeze will add, and the table itself; the
-    /// hard limit does so but for the table itself. Memory that
-    /// [`maintain`](crate::MemTable::maintain) backs ahead counts once writers take it.
+    /// hard limit does so but for the table itself.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         self.core().allocated_bytes()

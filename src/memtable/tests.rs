@@ -191,19 +191,9 @@ fn flipped_bits_of_the_directory_cost_steps() {
             "{nodes} nodes per get after {flips} flipped bits"
         );
     }
-    // Each call looks at some pages; one that finds damage builds the directory anew.
-    for _ in 0..100 {
-        table.maintain();
-    }
-    let renewed = nodes_per_get(&table, &keys);
-    println!("built anew: {renewed:.2}");
-    assert!(
-        renewed < 2.0 * intact + 1.0,
-        "{renewed} nodes per get, {intact} before the damage"
-    );
 }
 
-/// Memory that the system backs ahead of writers: it stays within its limits, and changes no byte.
+/// Memory that the system backs for a reservation: it stays within its limits.
 ///
 /// `/proc/self/pagemap` tells which pages are resident. Where the system cannot back memory ahead
 /// (Linux before 5.14) only the upper limits are tested.
@@ -213,19 +203,16 @@ fn flipped_bits_of_the_directory_cost_steps() {
     clippy::cast_possible_truncation,
     reason = "a test that cannot go on panics"
 )]
-mod backed_ahead {
+mod backed {
     use std::fs::File;
     use std::io::{Read, Seek, SeekFrom};
 
     use crate::memtable::arena::layout::ControlWord;
     use crate::memtable::options::MemTableOptions;
-    use crate::memtable::read::get::Lookup;
     use crate::memtable::table::MemTable;
-    use crate::sync::{AtomicU64, Ordering};
 
     const PAGE: u64 = 4096;
     const HUGE_PAGE: u64 = 2 << 20;
-    const AHEAD_MAX: u64 = 8 << 20;
 
     fn table(write_buffer_size: u64) -> MemTable {
         MemTable::new(
@@ -260,84 +247,8 @@ mod backed_ahead {
         map.advise(memmap2::Advice::PopulateWrite).is_ok()
     }
 
-    fn fill(table: &MemTable, from: u64, bytes: u64) -> u64 {
-        let (until, mut next) = (table.stats().data_bytes + bytes, from);
-        while table.stats().data_bytes < until {
-            table
-                .put(next, next.to_be_bytes(), [next as u8; 1000])
-                .unwrap();
-            next += 1;
-        }
-        next
-    }
-
     fn whole(bytes: u64) -> u64 {
         bytes.next_multiple_of(HUGE_PAGE)
-    }
-
-    #[test]
-    fn maintain_backs_no_more_than_the_table_holds() {
-        let table = table(256 << 20);
-        let mut next = fill(&table, 1, 50_000);
-        let small = resident(&table, 1);
-        table.maintain();
-        assert_eq!(resident(&table, 1), small, "a small table stays as it is");
-        for megabytes in [1, 2, 3, 10, 20] {
-            next = fill(&table, next, megabytes << 20);
-            let handed = table.core().arena.room.handed_bytes();
-            let (allocated, used) = (table.allocated_bytes(), table.used_bytes());
-            let before = resident(&table, 1);
-            table.maintain();
-            table.maintain();
-            let (after, ahead) = (resident(&table, 1), handed.min(AHEAD_MAX));
-            assert!(
-                after <= whole(handed + ahead),
-                "{after} of {handed} and {ahead}"
-            );
-            assert!(after >= before);
-            if is_supported() && handed >= HUGE_PAGE {
-                assert!(
-                    after + HUGE_PAGE > handed + ahead,
-                    "{after} of {handed} and {ahead}"
-                );
-            }
-            // Memory that is only backed does not count as allocated.
-            assert_eq!(
-                (table.allocated_bytes(), table.used_bytes()),
-                (allocated, used)
-            );
-        }
-        table.freeze().unwrap();
-        let frozen = resident(&table, 1);
-        fill_is_refused(&table, next);
-        table.maintain();
-        assert_eq!(
-            resident(&table, 1),
-            frozen,
-            "a frozen table needs nothing ahead"
-        );
-    }
-
-    fn fill_is_refused(table: &MemTable, sequence: u64) {
-        assert!(table.put(sequence, b"late", b"").is_err());
-    }
-
-    #[test]
-    fn nothing_beyond_the_chunk_is_backed() {
-        let table = table(4 << 20);
-        fill(&table, 1, 7 << 19);
-        assert_eq!(
-            table
-                .core()
-                .arena
-                .control
-                .get(ControlWord::base(2))
-                .unwrap(),
-            0
-        );
-        table.maintain();
-        // The mapping is 2 MiB larger, to be aligned.
-        assert!(resident(&table, 1) <= 4 << 20);
     }
 
     #[test]
@@ -359,51 +270,8 @@ mod backed_ahead {
         assert!(table.try_reserve(u64::MAX).is_err());
         assert!(table.try_reserve(0).is_ok());
     }
-
-    #[test]
-    fn writers_may_be_at_work_where_memory_is_backed() {
-        let table = table(16 << 20);
-        let (over, each) = (AtomicU64::new(0), 12_000u64);
-        std::thread::scope(|scope| {
-            let table = &table;
-            // ORDERING: Relaxed: only ends the loop.
-            let maintain = || {
-                while over.load(Ordering::Relaxed) == 0 {
-                    table.maintain()
-                }
-            };
-            let _ = [scope.spawn(maintain), scope.spawn(maintain)];
-            let writers = [0, 1, 2].map(|writer| {
-                scope.spawn(move || {
-                    for n in (writer * each + 1)..=(writer + 1) * each {
-                        table.put(n, n.to_be_bytes(), [n as u8; 900]).unwrap();
-                    }
-                })
-            });
-            let ended = writers.map(std::thread::ScopedJoinHandle::join);
-            // ORDERING: Relaxed: only ends the loop.
-            over.store(1, Ordering::Relaxed);
-            assert!(ended.into_iter().all(|end| end.is_ok()));
-        });
-        // The table outgrew its first large chunk.
-        assert!(
-            table
-                .core()
-                .arena
-                .control
-                .get(ControlWord::base(2))
-                .unwrap()
-                != 0
-        );
-        assert!(table.scrub(|_| ()).findings.is_empty());
-        for n in 1..=3 * each {
-            let Lookup::Value(value) = table.get(n.to_be_bytes(), u64::MAX).unwrap() else {
-                panic!("{n}")
-            };
-            assert!(*value == [n as u8; 900], "{n}");
-        }
-    }
 }
+
 /// Lost writes: any one word, or any one line of 64 bytes, of the arena goes back to any value that
 /// it held before. No read gives a wrong answer, and no scan leaves an entry out without an error.
 ///

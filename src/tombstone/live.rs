@@ -221,9 +221,9 @@ impl LiveIndex {
             .map_or(0, |tree| fixed + tree.log.allocated_bytes())
     }
 
-    /// Merges everything that can be merged, step by step, unless another thread is merging. Meant
-    /// for a background thread.
-    pub(crate) fn maintain(&self, comparator: &KeyComparator) {
+    /// Merges everything that can be merged, step by step, unless another thread is merging.
+    #[cfg(test)]
+    pub(crate) fn merge_all(&self, comparator: &KeyComparator) {
         let Some(tree) = self.tree.get() else { return };
         while let Some(mut merger) = self.merger.try_lock() {
             if self.step(tree, comparator, &mut merger).is_none() {

@@ -60,7 +60,7 @@ fn loom_node_is_published_whole() {
         index.append(&BYTEWISE, b"c", b"e", 9).unwrap();
         let merger = {
             let index = index.clone();
-            spawn(move || index.maintain(&BYTEWISE))
+            spawn(move || index.merge_all(&BYTEWISE))
         };
         let reader = spawn(move || {
             assert_eq!(

@@ -602,7 +602,7 @@ mod threads {
                         let high = expected(seed, &most, number, snapshot);
                         assert!(low <= found && found <= high, "PARANOID_SEED={seed} key {number} at {snapshot}: {low:?} <= {found:?} <= {high:?}");
                         if reader == 0 && rng.below(50) == 0 {
-                            index.maintain(&BYTEWISE);
+                            index.merge_all(&BYTEWISE);
                         }
                     }
                 });
@@ -816,7 +816,7 @@ fn drive(comparator: KeyComparator, seed: u64, len: u64, queries: u64) {
             _ => index.insert(&comparator, &span.0, &span.1, span.2).unwrap(),
         }
         match rng.below(300) {
-            0 => index.maintain(&comparator),
+            0 => index.merge_all(&comparator),
             1 if lazy == 2 => index.finish(&comparator),
             _ => {}
         }

@@ -569,7 +569,6 @@ mod scrub_and_freeze {
                 );
                 table.delete_range(number + 1, start, end).unwrap();
             }
-            table.maintain();
             if is_frozen {
                 table.freeze().unwrap();
             }
@@ -814,7 +813,6 @@ mod slow_freeze {
                 live < TOMBSTONES / 2,
                 "{live} comparisons: a walk over the tombstones, not the live index"
             );
-            table.maintain();
             assert!(!freezer.is_finished(), "it stands at the gate");
             assert_eq!(
                 table.allocated_bytes(),

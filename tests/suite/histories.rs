@@ -957,7 +957,7 @@ mod stores {
         /// Now and then the table is frozen, and a frozen one is flushed.
         fn upkeep(&self, clock: &Clock, rng: &mut Rng, calls: &mut Vec<Recorded<Call>>) {
             if self.freezes == Freezes::Never || !rng.one_in(6) {
-                return self.table.maintain();
+                return;
             }
             let mut frozen = None;
             calls.push(clock.record(|| {

@@ -208,10 +208,6 @@ mod comparators {
                 .map(|_| ())
         }),
         ("scrub", Sort::Other, scrub),
-        ("maintain", Sort::Other, |table| {
-            table.maintain();
-            Ok(())
-        }),
         ("freeze", Sort::Other, |table| table.freeze().map(|_| ())),
         ("flush", Sort::Other, flush),
         ("salvage", Sort::Other, |table| {
@@ -250,7 +246,6 @@ mod comparators {
                 table.stats().largest_sequence,
                 format!("{table:?}"),
             );
-            table.maintain();
             Ok(())
         }),
     ];

@@ -783,7 +783,6 @@ mod room {
                 if table.can_fit(Kind::PUT, 8, 8) {
                     table.put(number, number.to_be_bytes(), [7; 8]).unwrap();
                 }
-                table.maintain();
                 let most = limit + own + 4096;
                 assert!(table.allocated_bytes() <= most, "{what}");
                 table.freeze().unwrap();

@@ -722,9 +722,6 @@ mod span_threads {
                     rng.below(newest + 1)
                 },
             );
-            if rng.one_in(3) {
-                table.maintain();
-            }
             if last_round {
                 return;
             }

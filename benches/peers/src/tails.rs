@@ -9,19 +9,17 @@
 //! time, other processes are not; interrupts are, and so is what a host takes. What these amount to
 //! is the candidate `nothing`: a loop without memory, about as long as an insert, timed in the same
 //! way. What the clock itself takes (the median of two readings in a row) is subtracted. In the
-//! candidates `+maintain` a thread calls `maintain` every half millisecond, in `+reserve` all space
-//! is reserved before the first insert; neither is in the time. `ours-8+recycled` is a table in the
-//! memory of one that was filled and dropped before, and that another thread has zeroed; its page
-//! faults and system time are those of both. Memory by itself comes last (see `pages`). `set` is a
-//! set that switches tables of 8 MiB and flushes them in a thread, each in fresh memory; in
-//! `set+recycled` they use memory of flushed ones again. Its batches of one entry are made outside
-//! of the time.
+//! candidate `+reserve` all space is reserved before the first insert, outside of the time.
+//! `ours-8+recycled` is a table in the memory of one that was filled and dropped before, and that
+//! another thread has zeroed; its page faults and system time are those of both. Memory by itself
+//! comes last (see `pages`). `set` is a set that switches tables of 8 MiB and flushes them in a
+//! thread, each in fresh memory; in `set+recycled` they use memory of flushed ones again. Its
+//! batches of one entry are made outside of the time.
 
 use std::fmt::Write;
 use std::hint::black_box;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -52,7 +50,7 @@ pub struct Arguments {
         long,
         alias = "lanes",
         value_delimiter = ',',
-        default_value = "nothing,ours-8,ours-8+maintain,ours-8+reserve,ours-0,rocksdb-8,rocksdb-0,crossbeam-skiplist,artmap"
+        default_value = "nothing,ours-8,ours-8+reserve,ours-0,rocksdb-8,rocksdb-0,crossbeam-skiplist,artmap"
     )]
     candidates: Vec<String>,
     /// Day of the record; without one nothing is written.
@@ -100,8 +98,6 @@ const SHAPE: Shape = Shape {
     key: KeyShape::Bytes16,
     value_len: 100,
 };
-/// How long the thread of `+maintain` sleeps between two calls.
-const MAINTAIN_EVERY: Duration = Duration::from_micros(500);
 /// The quantiles, in thousandths of a percent.
 const QUANTILES: [(&str, usize); 5] = [
     ("p50", 50_000),
@@ -242,7 +238,6 @@ fn filled(name: &str) -> anyhow::Result<Filled> {
     }
     let (candidate, ahead) = match name.split_once('+') {
         None => (name, Ahead::Nothing),
-        Some((candidate, "maintain")) => (candidate, Ahead::Maintain),
         Some((candidate, "reserve")) => (candidate, Ahead::Reserve),
         Some(_) => anyhow::bail!("no candidate {name}"),
     };
@@ -361,28 +356,16 @@ fn time_inserts(
         entries: numbers.len() as u64,
         threads: 1,
     })?;
-    if ahead == Ahead::Reserve {
-        table.ahead(ahead);
+    table.ahead(ahead);
+    for (at, (number, span)) in numbers.iter().zip(spans).enumerate() {
+        let one = shape.entries(&[*number], 1 + at as u64);
+        let Some(task) = table.prepare(Work::Insert(&one)) else {
+            break;
+        };
+        let started = thread_time();
+        std::hint::black_box(task());
+        *span = nanoseconds(started, thread_time());
     }
-    let over = AtomicBool::new(ahead != Ahead::Maintain);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                table.ahead(ahead);
-                std::thread::sleep(MAINTAIN_EVERY);
-            }
-        });
-        for (at, (number, span)) in numbers.iter().zip(spans).enumerate() {
-            let one = shape.entries(&[*number], 1 + at as u64);
-            let Some(task) = table.prepare(Work::Insert(&one)) else {
-                break;
-            };
-            let started = thread_time();
-            std::hint::black_box(task());
-            *span = nanoseconds(started, thread_time());
-        }
-        over.store(true, Ordering::Relaxed);
-    });
     Ok(())
 }
 

@@ -373,17 +373,6 @@ impl Arena {
         Ok(Chunk::There)
     }
 
-    /// Has the system back memory of the newest chunk ahead of writers; called by a background
-    /// thread, so that inserts do not wait for page faults. See `memory.rs`.
-    pub(crate) fn back_ahead(&self) {
-        let last = self.owners.lock().last().and_then(Memory::mapping).cloned();
-        if let Some(mapping) = last {
-            // ORDERING: Relaxed: a hint where writers are.
-            let used = self.used[mapping.chunk].load(Ordering::Relaxed);
-            mapping.back_ahead((used as usize).saturating_mul(UNIT));
-        }
-    }
-
     /// Has the system back units that were reserved.
     pub(crate) fn back(&self, units: Range<u32>) -> Result<(), Corruption> {
         let (chunk, bytes) = bytes_in_chunk(units, self.control.shape()?.shift());

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   a mapping    | 4 KiB pages | huge page | huge page | huge page | huge page |  ...      2 MiB each
-//!                |=== written, or handed out ====|--- backed ahead ----|   not touched
+//!                |=== written, or handed out ====|--- reserved, backed -|   not touched
 //! ```
 //! Chunks start zeroed and at a cache line. Large ones are aligned to 2 MiB and, after their first
 //! 2 MiB, advised for huge pages: random reads gain 15 to 40 % from them, and a table that stays
 //! small does not pay 2 MiB for one entry.
 //!
 //! The system backs a page when it is first touched, and the insert that touches it waits, unless
-//! the page was backed ahead. Backing changes no byte, so writers may be at work in these pages.
-//! Linux supports it from 5.14 on; elsewhere it does nothing, and inserts wait.
+//! the page was reserved, and so backed before. Backing changes no byte, so writers may be at work
+//! in these pages. Linux supports it from 5.14 on; elsewhere it does nothing, and inserts wait.
 
 #![forbid(unsafe_code)]
 
@@ -31,8 +31,6 @@ const LINE: usize = 64;
 const MAPPED_MIN: usize = 256 << 10;
 /// Miri has no mappings without a reserve, so all are on the heap there.
 const MAP_FROM: usize = if cfg!(miri) { usize::MAX } else { MAPPED_MIN };
-/// Most bytes that are backed ahead of writers.
-const AHEAD_MAX: usize = 4 * HUGE_PAGE;
 
 /// The owner of a chunk's memory, dropped with the arena.
 pub(crate) enum Memory {
@@ -49,9 +47,8 @@ pub(crate) struct Mapping {
     pub(crate) chunk: usize,
     start: usize,
     bytes: usize,
-    /// Number of bytes from its start that are backed, or were for an earlier arena. A thread that
-    /// backs memory holds the lock.
-    ahead: Mutex<usize>,
+    /// Number of bytes from its start that the system backed for an earlier arena.
+    backed: usize,
 }
 
 impl Memory {
@@ -85,7 +82,7 @@ impl Memory {
                 chunk,
                 start,
                 bytes,
-                ahead: Mutex::new(0),
+                backed: 0,
             }
             .lend(chunk),
         )
@@ -112,13 +109,9 @@ impl Mapping {
     /// How many bytes the system backs, if writers have taken the first `used` ones: whole huge
     /// pages, because it gives those where it can.
     pub(crate) fn count_backed(&mut self, used: usize) -> u64 {
-        let mut done = self.ahead.lock();
-        *done = used
-            .min(self.bytes)
-            .next_multiple_of(HUGE_PAGE)
-            .min(self.bytes)
-            .max(*done);
-        *done as u64
+        let whole = used.min(self.bytes).next_multiple_of(HUGE_PAGE);
+        self.backed = whole.min(self.bytes).max(self.backed);
+        self.backed as u64
     }
 
     /// Zeroes the first `used` bytes of the chunk.
@@ -136,30 +129,6 @@ impl Mapping {
             from = to;
         }
     }
-
-    /// Backs bytes ahead of writers, who have taken the first `used` ones. Returns at once if
-    /// another thread is in it.
-    pub(crate) fn back_ahead(&self, used: usize) {
-        if let Some(mut done) = self.ahead.try_lock() {
-            let wanted = wanted_ahead(used.min(self.bytes), *done);
-            self.back(wanted.clone());
-            *done = wanted.end;
-        }
-    }
-}
-
-/// The bytes to back next, if writers have taken `used` bytes and the first `done` ones have been
-/// backed: whole huge pages, as much as is used and at most [`AHEAD_MAX`]. Nothing for a table that
-/// fits one page.
-fn wanted_ahead(used: usize, done: usize) -> Range<usize> {
-    let ahead = if used < HUGE_PAGE {
-        0
-    } else {
-        used.min(AHEAD_MAX)
-    };
-    let whole = |bytes: usize| bytes - bytes % HUGE_PAGE;
-    let end = whole(used + ahead).max(done);
-    whole(used).max(done).min(end)..end
 }
 
 /// Asks for huge pages. A refusal costs speed, nothing else.
@@ -348,59 +317,5 @@ pub(crate) fn hand_on(
                     .saturating_mul(UNIT),
             );
         }
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    /// A writer that takes `step` bytes at a time, and `maintain` before every `every`th time.
-    fn walk(step: usize, every: usize) {
-        let (mut used, mut done) = (0, 0);
-        for at in 0..(64 << 20) / step {
-            if at % every == 0 {
-                let wanted = wanted_ahead(used, done);
-                let ahead = wanted.end.saturating_sub(used);
-                assert!(
-                    wanted.end == done || ahead <= used.min(AHEAD_MAX),
-                    "{used}: {wanted:?}"
-                );
-                assert!(wanted.is_empty() || used >= HUGE_PAGE, "{used}: {wanted:?}");
-                assert!(
-                    wanted.end >= done && wanted.start >= done.min(wanted.end),
-                    "{used}: {wanted:?}, {done}"
-                );
-                assert!(wanted.len() <= AHEAD_MAX + HUGE_PAGE, "{used}: {wanted:?}");
-                // No page between the writers and the end is skipped.
-                assert!(wanted.start <= done.max(used), "{used}: {wanted:?}, {done}");
-                done = wanted.end;
-                assert!(
-                    used < HUGE_PAGE || done >= used - used % HUGE_PAGE + HUGE_PAGE,
-                    "{used}: {done}"
-                );
-                assert!(wanted_ahead(used, done).is_empty(), "{used}: at once again");
-            }
-            used += step;
-        }
-    }
-
-    #[test]
-    fn what_is_wanted_ahead_is_bounded_and_leaves_nothing_out() {
-        for step in [512, 64 << 10, 256 << 10, (2 << 20) - 64, 2 << 20, 5 << 20] {
-            for every in [1, 3, 40] {
-                walk(step, every);
-            }
-        }
-        assert!(
-            [0, 1, HUGE_PAGE - 1]
-                .into_iter()
-                .all(|used| wanted_ahead(used, 0).is_empty())
-        );
-        assert_eq!(wanted_ahead(HUGE_PAGE, 0), HUGE_PAGE..2 * HUGE_PAGE);
-        assert_eq!(
-            wanted_ahead(100 * HUGE_PAGE + 1, 0),
-            100 * HUGE_PAGE..104 * HUGE_PAGE
-        );
     }
 }

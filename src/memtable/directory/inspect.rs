@@ -1,4 +1,4 @@
-//! Looks for damage in the pages of the directory: for scrubs, and for upkeep.
+//! Looks for damage in the pages of the directory, for scrubs.
 //!
 //! ```text
 //!   page     its tag, the pages beside it, the bytes that it leaves out
@@ -24,10 +24,6 @@ use crate::memtable::arena::node::{Node, bytes_of};
 use crate::memtable::directory::page::{
     CODED, FREE, Kind, Page, Pages, SLOTS, START, Shares, Slot, WORDS, kept_after,
 };
-
-/// How often all writers are waited for before a lock bit counts as damaged: the page may be locked
-/// by the next one.
-const WAITS_FOR_LOCK: u32 = 4;
 
 /// Where a page stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,18 +88,6 @@ impl<'a> Pages<'_, 'a> {
             PageState::Damaged(_) if self.inspect_once(at) != seen => PageState::Busy,
             _ => seen,
         }
-    }
-
-    /// Whether a page stays locked, by one lock word, while all writers are waited for, again and
-    /// again.
-    pub(crate) fn stays_locked(&self, at: PageAt, wait_out_writers: &mut impl FnMut()) -> bool {
-        let lock = || Page::open(self.view, at.page).and_then(|page| page.held());
-        let held = lock();
-        held.is_some()
-            && (0..WAITS_FOR_LOCK).all(|_| {
-                wait_out_writers();
-                lock() == held
-            })
     }
 
     fn inspect_once(&self, at: PageAt) -> PageState {

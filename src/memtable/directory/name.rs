@@ -189,14 +189,6 @@ impl<'a> Pages<'_, 'a> {
         self.page_at(new.level, new.target)
     }
 
-    /// Forgets all pages: the next name begins anew.
-    pub(crate) fn forget(&self) {
-        if let Some(word) = self.view.word(self.root) {
-            // ORDERING: Relaxed: no page is named.
-            word.store(0, Ordering::Relaxed);
-        }
-    }
-
     /// Whether a root was set once, and its word is damaged.
     pub(crate) fn is_lost(&self) -> bool {
         self.root().is_none() && self.root_word().is_some_and(|word| word != 0)

@@ -369,12 +369,6 @@ impl<'a> Page<'a> {
         (word & LOCKED == 0).then_some((word, (word & COUNT) as usize))
     }
 
-    /// The lock word while somebody holds the lock.
-    pub(super) fn held(&self) -> Option<u64> {
-        let word = self.load(LOCK);
-        (word & LOCKED != 0).then_some(word)
-    }
-
     /// Whether a page of this kind stands here, by its tag (PAGE-1).
     #[inline(always)]
     pub(super) fn is(&self, view: &View<'a>, kind: Kind) -> bool {

@@ -32,18 +32,14 @@ use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Kvo, Protected};
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::{KeyComparator, KeyEquality, SequenceNumber, Target};
-use crate::memtable::arena::arena::{SubChunk, View};
+use crate::memtable::arena::arena::View;
 use crate::memtable::arena::encode::{Built, Fields};
-use crate::memtable::arena::layout::{HEADER, HEIGHT_MAX, Head, PAD_UNITS_MAX, ROOT, UNIT};
+use crate::memtable::arena::layout::{HEIGHT_MAX, Head, PAD_UNITS_MAX, ROOT, UNIT};
 use crate::memtable::arena::node::{Node, Verified, misplaced, node_units};
 use crate::memtable::arena::witness::EndKeys;
-use crate::memtable::directory::inspect::{PageAt, PageState};
-use crate::memtable::directory::name::{NAMED_EVERY, Named};
-use crate::memtable::directory::page::LeafSlot;
 use crate::memtable::skiplist::inserter::{Inserter, NodeSpace, Tower};
-use crate::memtable::skiplist::read_ahead::NEAR_UNITS;
 use crate::memtable::skiplist::search::{Bracket, List, Search, Splice, Trail};
-use crate::sync::{AtomicU32, Mutex, Ordering};
+use crate::sync::{AtomicU32, Ordering};
 
 /// How often an insert that loses its race searches again. Other writers would have to link as many
 /// entries at its place: only a fault comes here.
@@ -550,104 +546,4 @@ impl<'a> Search<'a> {
 #[inline(always)]
 fn next_revision(displaced: Option<&Verified<'_>>) -> u32 {
     displaced.map_or(0, |old| old.node().revision().saturating_add(1))
-}
-
-// Keeps the directory in repair.
-//
-// ```text
-//   look     a few pages per call, on from where the last call ended
-//   renew    all pages are forgotten; then every node of level 0 is named as new ones are
-// ```
-// * UPKEEP-1: a directory is renewed once at most, so its pages take twice their memory at most.
-//   One that breaks again stays as it is: it costs steps.
-// * UPKEEP-2: while it is renewed, searches of what is not named yet go by the towers, and writers
-//   name what they write.
-//
-// Any thread, beside readers and writers. A look is O(1); renewing is O(entries), once per table.
-
-/// Pages that one call looks at: some 2500 nodes.
-const PAGES_PER_CALL: usize = 64;
-
-/// What upkeep remembers between its calls.
-#[derive(Debug, Default)]
-pub(crate) struct Upkeep {
-    /// The page to look at next; without one, the root.
-    next: Mutex<Option<PageAt>>,
-    /// 1: it was renewed.
-    renewed: AtomicU32,
-}
-
-impl Upkeep {
-    /// Looks at some pages, and renews the directory if one is broken. If a page is busy, it may
-    /// wait for all writers at work.
-    pub(crate) fn inspect_and_renew(
-        &self,
-        search: &Search<'_>,
-        wait_out_writers: &mut impl FnMut(),
-    ) {
-        if search.directory == 0 {
-            return;
-        }
-        // ORDERING: Relaxed: one of several callers wins; nothing is read through it.
-        if self.meets_damage(search, wait_out_writers)
-            && self.renewed.swap(1, Ordering::Relaxed) == 0
-        {
-            search.renew_directory();
-        }
-    }
-
-    fn meets_damage(&self, search: &Search<'_>, wait_out_writers: &mut impl FnMut()) -> bool {
-        let directory = search.directory();
-        let mut at = (*self.next.lock()).or_else(|| directory.first());
-        let mut broken = directory.is_lost();
-        for _ in 0..PAGES_PER_CALL {
-            let Some(here) = at.filter(|_| !broken) else {
-                break;
-            };
-            match directory.inspect(here) {
-                PageState::Sound => {}
-                PageState::Busy => broken = directory.stays_locked(here, wait_out_writers),
-                PageState::Damaged(_) => broken = true,
-            }
-            at = directory.after(here);
-        }
-        *self.next.lock() = at.filter(|_| !broken);
-        broken
-    }
-}
-
-impl Search<'_> {
-    /// Builds the directory anew from level 0.
-    #[cold]
-    fn renew_directory(&self) {
-        let directory = self.directory();
-        let (mut slab, mut guess, mut at, mut run) =
-            (SubChunk::default(), LeafSlot::NONE, self.sentinel, 0);
-        directory.forget();
-        for _ in 0..self.view.arena().room.handed_bytes() / HEADER as u64 {
-            let Some(node) = self.next_intact(at) else {
-                return;
-            };
-            let beside = node.offset().abs_diff(at) <= NEAR_UNITS;
-            (at, run) = (node.offset(), if beside { run + 1 } else { 0 });
-            if run % NAMED_EVERY == 0
-                && let Named::In(named) =
-                    directory.name(&mut slab, guess, at, &node.position(self.comparator))
-            {
-                guess = named;
-            }
-        }
-    }
-
-    /// The next node that is intact.
-    fn next_intact(&self, at: u32) -> Option<Node<'_>> {
-        match self.next_or_gap(at) {
-            Ok(entry) => entry.map(|entry| *entry.node()),
-            Err(gap) => self
-                .verified(gap.after)
-                .ok()
-                .flatten()
-                .map(|entry| *entry.node()),
-        }
-    }
 }

@@ -19,7 +19,7 @@ use crate::memtable::skiplist::search::{Gap, Search};
 use crate::prefetch::prefetch_lines;
 
 /// Neighbours at most this far apart, in arena units, were probably written one after the other.
-pub(super) const NEAR_UNITS: u32 = 128;
+const NEAR_UNITS: u32 = 128;
 /// Such neighbours are prefetched this many bytes ahead, farther than the processor does by itself.
 const NEAR_AHEAD: usize = 2048;
 /// Lines that a writer reaches in a few entries are this many bytes ahead.

@@ -150,7 +150,7 @@ impl PreparedBatch<'_> {
 ///
 /// It counts as a write that is running: a freeze of the table waits for it. So keep it for a short
 /// time. A thread that has one may write to the table and read it, but its `freeze` is
-/// `InvalidArgument`; it must not call `maintain` or `scrub`, which wait for other threads' writes.
+/// `InvalidArgument`; it must not call `scrub`, which waits for other threads' writes.
 /// It stays on its thread.
 ///
 /// ```

@@ -35,7 +35,7 @@ pub(super) fn insert(index: &LiveIndex, spans: &[Span]) {
     for (start, end, sequence) in spans {
         index.insert(&BYTEWISE, start, end, *sequence).unwrap();
     }
-    index.maintain(&BYTEWISE);
+    index.merge_all(&BYTEWISE);
 }
 
 fn case(seed: u64, len: u64, common: &str) -> Case {
@@ -175,7 +175,7 @@ fn damaged_nodes_are_not_merged() {
 /// MERGE-3: a block with a damaged record gets no node, and those after it do.
 #[test]
 fn damaged_records_are_not_painted() {
-    for finish in [LiveIndex::maintain, LiveIndex::finish] {
+    for finish in [LiveIndex::merge_all, LiveIndex::finish] {
         let (index, spans) = (LiveIndex::new(Secret::from_seed(1)), spans(1, 40, ""));
         for (start, end, sequence) in &spans {
             index.append(&BYTEWISE, start, end, *sequence).unwrap();

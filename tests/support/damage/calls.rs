@@ -41,7 +41,6 @@ pub const CALLED: &[(&str, &[&str])] = &[
         &[
             "should_flush",
             "bytes_once_frozen",
-            "maintain",
             "mark_for_flush",
             "new",
             "fork",

@@ -556,7 +556,6 @@ impl Trial<'_> {
         {
             self.wrong(|| "the table's marks changed".into());
         }
-        table.maintain();
     }
 
     /// The next table is new, and none of the damage is in it.

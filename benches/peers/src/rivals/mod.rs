@@ -55,8 +55,6 @@ impl Table for Fresh {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
     Nothing,
-    /// A background thread calls `maintain` meanwhile.
-    Maintain,
     /// All space is reserved before.
     Reserve,
 }
@@ -472,7 +470,6 @@ impl Table for Ours {
     fn ahead(&self, ahead: Ahead) {
         match ahead {
             Ahead::Nothing => {}
-            Ahead::Maintain => self.table.maintain(),
             Ahead::Reserve => drop(self.table.try_reserve(self.bytes)),
         }
     }
