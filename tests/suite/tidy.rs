@@ -502,7 +502,7 @@ mod weight {
 
     /// Most Rust files of the programs that measure and damage tables: `benches/` and `tools/`
     /// together.
-    pub(crate) const PROGRAMS_MAX: u64 = 47;
+    pub(crate) const PROGRAMS_MAX: u64 = 56;
 
     /// Most lines of the list of public items.
     pub(crate) const PUBLIC_MAX: u64 = 630;

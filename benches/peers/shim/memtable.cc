@@ -316,8 +316,8 @@ uint64_t peers_scan(void* from, const uint8_t* key, size_t key_len, size_t steps
   return hash;
 }
 
-// A put, then a get.
-uint64_t peers_mix(void* from, const PeersEntries* entries, const uint8_t* keys) {
+// After each put, so many gets.
+uint64_t peers_mix(void* from, const PeersEntries* entries, const uint8_t* keys, size_t gets) {
   Peer* peer = static_cast<Peer*>(from);
   ReadOptions read;
   MemTablePostProcessInfo info;
@@ -325,15 +325,17 @@ uint64_t peers_mix(void* from, const PeersEntries* entries, const uint8_t* keys)
   uint64_t hash = 0;
   for (size_t at = 0; at < entries->count; ++at) {
     AddOne(peer, *entries, at, false, &info);
-    hash = GetOne(peer, read, At(keys, entries->key_len, at), &value, hash);
+    for (size_t get = 0; get < gets; ++get) {
+      hash = GetOne(peer, read, At(keys, entries->key_len, at * gets + get), &value, hash);
+    }
   }
   if (peer->concurrent) peer->table->BatchPostProcess(info);
   return hash;
 }
 
-// Range deletes of [starts[i], ends[i]); after each, a get if there are keys.
+// Range deletes of [starts[i], ends[i]); after each, so many gets.
 uint64_t peers_delete_ranges(void* from, const uint8_t* starts, const uint8_t* ends, const uint64_t* sequences,
-                             const uint8_t* keys, size_t key_len, size_t count) {
+                             const uint8_t* keys, size_t gets, size_t key_len, size_t count) {
   Peer* peer = static_cast<Peer*>(from);
   ReadOptions read;
   std::string value;
@@ -341,7 +343,9 @@ uint64_t peers_delete_ranges(void* from, const uint8_t* starts, const uint8_t* e
   for (size_t at = 0; at < count; ++at) {
     Expect("DeleteRange", peer->table->Add(sequences[at], kTypeRangeDeletion, At(starts, key_len, at),
                                            At(ends, key_len, at), nullptr));
-    if (keys != nullptr) hash = GetOne(peer, read, At(keys, key_len, at), &value, hash);
+    for (size_t get = 0; get < gets; ++get) {
+      hash = GetOne(peer, read, At(keys, key_len, at * gets + get), &value, hash);
+    }
   }
   return hash;
 }

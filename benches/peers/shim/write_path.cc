@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "rocksdb/db.h"
@@ -22,6 +24,18 @@ void Demand(const Status& status, const char* what) {
     fprintf(stderr, "%s: %s\n", what, status.ToString().c_str());
     abort();
   }
+}
+
+Slice Part(const uint8_t* bytes, size_t len, size_t at) {
+  return Slice(reinterpret_cast<const char*>(bytes) + at * len, len);
+}
+
+// As the Rust side folds a value of at least 8 bytes.
+uint64_t Folded(uint64_t hash, const std::string& value) {
+  uint64_t first, last;
+  std::memcpy(&first, value.data(), 8);
+  std::memcpy(&last, value.data() + value.size() - 8, 8);
+  return (hash << 7 | hash >> 57) ^ first ^ (last << 32 | last >> 32);
 }
 
 struct Written {
@@ -55,9 +69,7 @@ void* peers_path_batches(const uint8_t* keys, size_t key_len, const uint8_t* val
   for (size_t from = 0; from < count; from += batch) {
     auto made = std::make_unique<WriteBatch>(0, 0, protection, 0);
     for (size_t at = from; at < std::min(from + batch, count); at++) {
-      Demand(made->Put(Slice(reinterpret_cast<const char*>(keys + at * key_len), key_len),
-                       Slice(reinterpret_cast<const char*>(values + at * value_len), value_len)),
-             "put");
+      Demand(made->Put(Part(keys, key_len, at), Part(values, value_len, at)), "put");
     }
     written->batches.push_back(std::move(made));
   }
@@ -73,6 +85,36 @@ void peers_path_write(void* db, void* batches, uint8_t logged) {
   for (const auto& batch : static_cast<Written*>(batches)->batches) {
     Demand(static_cast<DB*>(db)->Write(options, batch.get()), "write");
   }
+}
+
+// Batches of so many entries, each made in the memory of the one before it and then written. `log`: 0 none, 1 each write
+// is in the log's file before it returns, 2 it is synced.
+void peers_path_put(void* db, const uint8_t* keys, size_t key_len, const uint8_t* values, size_t value_len,
+                    size_t count, size_t batch, uint8_t protection, uint8_t log) {
+  WriteOptions options;
+  options.disableWAL = log == 0;
+  options.sync = log == 2;
+  WriteBatch made(0, 0, protection, 0);
+  for (size_t from = 0; from < count; from += batch) {
+    made.Clear();
+    for (size_t at = from; at < std::min(from + batch, count); at++) {
+      Demand(made.Put(Part(keys, key_len, at), Part(values, value_len, at)), "put");
+    }
+    Demand(static_cast<DB*>(db)->Write(options, &made), "write");
+  }
+}
+
+// The hash of the newest values of `count` keys; an absent one adds 1.
+uint64_t peers_path_get(void* db, const uint8_t* keys, size_t key_len, size_t count) {
+  ReadOptions options;
+  std::string value;
+  uint64_t hash = 0;
+  for (size_t at = 0; at < count; at++) {
+    const Status status = static_cast<DB*>(db)->Get(options, Part(keys, key_len, at), &value);
+    if (!status.IsNotFound()) Demand(status, "get");
+    hash = status.ok() ? Folded(hash, value) : hash + 1;
+  }
+  return hash;
 }
 
 }  // extern "C"

@@ -16,8 +16,9 @@
 //! newest record.
 //! `cargo run --release --features rocksdb -- tables` writes and reads table files beside RocksDB
 //! (see `tables`). `cargo run --release -- tails` times each insert by itself (see `tails`),
-//! `-- set` measures a set (see `set`), `-- writes` counts shared stores (see `writes`). New memory
-//! is warm (see `work::Ballast`). All tables must come to the same hash of what they read.
+//! `-- set` measures a set (see `set`), `-- threads` tables and sets at 1 to 16 threads (see
+//! `threads`), `-- writes` counts shared stores (see `writes`). New memory is warm (see
+//! `work::Ballast`). All tables must come to the same hash of what they read.
 //! `PARANOID_BENCH_SMOKE=1` only shows that it runs.
 
 mod picture;
@@ -33,6 +34,7 @@ mod subject;
 #[cfg(feature = "rocksdb")]
 mod tables;
 mod tails;
+mod threads;
 mod work;
 mod writes;
 
@@ -97,6 +99,8 @@ enum Command {
     Set(set::Arguments),
     /// Counts which cache lines several threads write, under valgrind.
     Writes(writes::Arguments),
+    /// Tables and sets at 1 to 16 threads: rates, sleeps, processor time.
+    Threads(threads::Arguments),
     /// Draws the README's picture of the newest record.
     Picture,
     /// Is the subject of `tools/register_faults`: an operation on RocksDB's table, and a seed.
@@ -175,6 +179,7 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Tails(arguments)) => return tails::run(arguments),
         Some(Command::Set(arguments)) => return set::run(arguments),
         Some(Command::Writes(arguments)) => return writes::run(arguments),
+        Some(Command::Threads(arguments)) => return threads::run(arguments),
         Some(Command::Picture) => return picture::write(),
         #[cfg(feature = "rocksdb")]
         Some(Command::Subject { operation, seed }) => subject::run(operation, *seed)?.exit(),

@@ -492,7 +492,7 @@ const RIVALS: [(&str, &str, &str); 8] = [
     ),
 ];
 /// Colours of light pages and of dark ones.
-const STYLE: &str = "text{fill:#1f2328}.page{fill:#fff}.lost{fill:#f3f4f6}.grid{stroke:#d8dbe0}.one{stroke:#1f2328}
+pub const STYLE: &str = "text{fill:#1f2328}.page{fill:#fff}.lost{fill:#f3f4f6}.grid{stroke:#d8dbe0}.one{stroke:#1f2328}
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.page{fill:#0d1117}.lost{fill:#1a212b}.grid{stroke:#313945}.one{stroke:#e6edf3}}";
 
 /// The kinds of work that the README shows.

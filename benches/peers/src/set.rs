@@ -517,14 +517,13 @@ fn times(text: &mut String, record: &Record, section: &Section) -> std::fmt::Res
 
 /// What is compared: plain tables, a set, and RocksDB's database.
 mod candidates {
-    use std::path::PathBuf;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
 
     use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions, WriteBatch};
     use paranoid_set::{Durability, FileJournal, MemTableSet, SetOptions, View};
 
     use crate::rivals::Room;
+    use crate::threads::Folder;
     use crate::work::{Entries, Keys, fold};
 
     /// One slice of work of one thread.
@@ -543,31 +542,6 @@ mod candidates {
         fn task<'a>(&'a self, work: Work<'a>) -> Task<'a>;
         /// Puts entries into a table of their own, which newer ones follow.
         fn fill(&self, older: &Entries, newer: &Entries);
-    }
-
-    /// A folder that is removed when this is dropped.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(candidate: Candidate) -> anyhow::Result<Folder> {
-            static LAST: AtomicU64 = AtomicU64::new(0);
-            let number = LAST.fetch_add(1, Ordering::Relaxed);
-            let name = format!(
-                "paranoid-peers-{}-{}-{number}",
-                std::process::id(),
-                candidate.name()
-            );
-            let folder = std::env::temp_dir().join(name);
-            std::fs::create_dir_all(&folder)?;
-            Ok(Folder(folder))
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            // What is left of a folder below the system's own for temporary files does no harm.
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
     }
 
     /// A kind of store.
@@ -703,8 +677,8 @@ mod candidates {
                     })
                 }
                 Kind::Journal | Kind::Queued => {
-                    let folder = Folder::new(self)?;
-                    let (journal, _) = FileJournal::open(&folder.0, 0)?;
+                    let folder = Folder::new(&std::env::temp_dir(), &self.name())?;
+                    let (journal, _) = FileJournal::open(folder.path(), 0)?;
                     let options = SetOptions::builder()
                         .table(options)
                         .journal(Arc::new(journal));
@@ -716,8 +690,8 @@ mod candidates {
                     })
                 }
                 Kind::Fjall => {
-                    let folder = Folder::new(self)?;
-                    let database = fjall::Database::builder(&folder.0).open()?;
+                    let folder = Folder::new(&std::env::temp_dir(), &self.name())?;
+                    let database = fjall::Database::builder(folder.path()).open()?;
                     let options = || {
                         fjall::KeyspaceCreateOptions::default()
                             .max_memtable_size(room.write_buffer())

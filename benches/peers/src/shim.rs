@@ -67,13 +67,19 @@ pub mod memtable {
             steps: usize,
             backward: u8,
         ) -> u64;
-        fn peers_mix(peer: *mut c_void, entries: *const PeersEntries, keys: *const u8) -> u64;
+        fn peers_mix(
+            peer: *mut c_void,
+            entries: *const PeersEntries,
+            keys: *const u8,
+            gets: usize,
+        ) -> u64;
         fn peers_delete_ranges(
             peer: *mut c_void,
             starts: *const u8,
             ends: *const u8,
             sequences: *const u64,
             keys: *const u8,
+            gets: usize,
             key_len: usize,
             count: usize,
         ) -> u64;
@@ -301,10 +307,9 @@ pub mod memtable {
         }
 
         fn mix(&self, entries: &Entries, keys: &Keys) -> u64 {
-            assert_eq!(keys.count(), entries.count());
-            let flat = flat(entries);
-            // SAFETY: as for inserts; there is a key for each entry.
-            unsafe { peers_mix(self.peer, &raw const flat, keys.bytes.as_ptr()) }
+            let (flat, gets) = (flat(entries), keys.share(entries.count()));
+            // SAFETY: as for inserts; there are `gets` keys for each entry.
+            unsafe { peers_mix(self.peer, &raw const flat, keys.bytes.as_ptr(), gets) }
         }
 
         fn delete_ranges(&self, ranges: &Ranges) -> u64 {
@@ -314,13 +319,8 @@ pub mod memtable {
                 .map_or(std::ptr::null(), |keys| keys.bytes.as_ptr());
             let count = ranges.sequences.len();
             assert!(ranges.starts.count() == count && ranges.ends.count() == count);
-            assert!(
-                ranges
-                    .gets
-                    .as_ref()
-                    .is_none_or(|keys| keys.count() == count)
-            );
-            // SAFETY: all arrays hold `count` items, as asserted.
+            let gets = ranges.gets.as_ref().map_or(0, |keys| keys.share(count));
+            // SAFETY: all arrays hold `count` items, as asserted, and `gets` keys for each of them.
             unsafe {
                 peers_delete_ranges(
                     self.peer,
@@ -328,6 +328,7 @@ pub mod memtable {
                     ranges.ends.bytes.as_ptr(),
                     ranges.sequences.as_ptr(),
                     keys,
+                    gets,
                     ranges.starts.len,
                     count,
                 )
@@ -395,7 +396,7 @@ pub mod write_path {
     use std::os::unix::ffi::OsStrExt;
     use std::path::{Path, PathBuf};
 
-    use crate::work::Entries;
+    use crate::work::{Entries, Keys};
 
     unsafe extern "C" {
         fn peers_path_open(
@@ -415,6 +416,28 @@ pub mod write_path {
         ) -> *mut c_void;
         fn peers_path_batches_free(batches: *mut c_void);
         fn peers_path_write(db: *mut c_void, batches: *mut c_void, logged: u8);
+        fn peers_path_put(
+            db: *mut c_void,
+            keys: *const u8,
+            key_len: usize,
+            values: *const u8,
+            value_len: usize,
+            count: usize,
+            batch: usize,
+            protection: u8,
+            log: u8,
+        );
+        fn peers_path_get(db: *mut c_void, keys: *const u8, key_len: usize, count: usize) -> u64;
+    }
+
+    /// What a write waits for.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[repr(u8)]
+    pub enum Log {
+        Off,
+        /// The log's file has it, without a sync.
+        Written,
+        Synced,
     }
 
     /// A database in a folder of its own, which is removed with it.
@@ -472,6 +495,32 @@ pub mod write_path {
         pub fn write(&self, batches: &Batches) {
             // SAFETY: both were made by the shim and are alive.
             unsafe { peers_path_write(self.db, batches.0, u8::from(self.is_logged)) }
+        }
+
+        /// Writes batches of so many entries, each of which is made just before.
+        pub fn put(&self, entries: &Entries, batch: usize, log: Log) {
+            let (keys, values) = (&entries.keys, &entries.values);
+            // SAFETY: the arrays hold `count` keys and values of the stated lengths and live
+            // through the call.
+            unsafe {
+                peers_path_put(
+                    self.db,
+                    keys.bytes.as_ptr(),
+                    keys.len,
+                    values.as_ptr(),
+                    entries.value_len,
+                    entries.count(),
+                    batch,
+                    self.protection,
+                    log as u8,
+                )
+            }
+        }
+
+        /// The hash of the newest values.
+        pub fn get(&self, keys: &Keys) -> u64 {
+            // SAFETY: the array holds `count` keys of this length and lives through the call.
+            unsafe { peers_path_get(self.db, keys.bytes.as_ptr(), keys.len, keys.count()) }
         }
     }
 

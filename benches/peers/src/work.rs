@@ -96,12 +96,19 @@ impl Keys {
         self.bytes.chunks_exact(self.len)
     }
 
-    #[cfg_attr(
-        not(feature = "rocksdb"),
-        expect(dead_code, reason = "asked by the shim's side only")
-    )]
     pub fn count(&self) -> usize {
         self.bytes.len() / self.len
+    }
+
+    /// How many keys each of so many operations gets: all of them, in equal shares.
+    pub fn share(&self, operations: usize) -> usize {
+        let share = self.count() / operations.max(1);
+        assert_eq!(
+            share * operations,
+            self.count(),
+            "a share for each operation"
+        );
+        share
     }
 }
 
@@ -130,7 +137,7 @@ impl Entries {
     }
 }
 
-/// Range deletes, with a get after each if there are keys.
+/// Range deletes. If there are keys, gets of an equal share of them follow each.
 #[derive(Debug, Default, Clone)]
 pub struct Ranges {
     pub starts: Keys,
@@ -151,7 +158,7 @@ pub enum Work<'w> {
     Seek(&'w Keys, usize),
     /// A scan of so many entries from the only key on.
     Scan(&'w Keys, usize, Way),
-    /// A put, then a get.
+    /// After each put, gets of an equal share of the keys.
     Mix(&'w Entries, &'w Keys),
     DeleteRanges(&'w Ranges),
     /// The kind's number in file footers; blocks of one length; how often all of them are hashed.

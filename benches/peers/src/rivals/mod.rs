@@ -152,10 +152,6 @@ pub enum Extra {
 
 /// A candidate: a table with its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "rocksdb"),
-    expect(dead_code, reason = "candidates of RocksDB only")
-)]
 pub enum Candidate {
     Ours(Checks, Accelerator),
     RocksDb(Checks, Extra),
@@ -271,7 +267,7 @@ impl Candidate {
 // This crate's table, with options.
 
 #[derive(Debug)]
-pub(super) struct Ours {
+pub struct Ours {
     table: MemTable,
     protection: u8,
     /// The most bytes that all entries take.
@@ -282,11 +278,7 @@ pub(super) struct Ours {
 const INTACT: &str = "intact memory";
 
 impl Ours {
-    pub(super) fn new(
-        checks: Checks,
-        accelerator: Accelerator,
-        room: Room,
-    ) -> anyhow::Result<Ours> {
+    pub fn new(checks: Checks, accelerator: Accelerator, room: Room) -> anyhow::Result<Ours> {
         let paranoid = ParanoidOptions::builder()
             .protection_bytes(checks.protection)
             .checksum_on_seek(checks.on_seek)
@@ -310,6 +302,16 @@ impl Ours {
         })
     }
 
+    pub fn table(&self) -> &MemTable {
+        &self.table
+    }
+
+    /// Folds what a key has into a hash.
+    #[inline]
+    pub fn get_one(&self, key: &[u8], hash: u64) -> u64 {
+        get(self.reader(), key, hash)
+    }
+
     fn reader(&self) -> &TableReader {
         match &self.frozen {
             Some(frozen) => frozen,
@@ -326,7 +328,7 @@ impl Ours {
     }
 
     /// Batches with their first sequence numbers; with callers' digests if the table has digests.
-    fn batches(&self, entries: &Entries, batch: usize) -> Vec<(u64, WriteBatch)> {
+    pub fn batches(&self, entries: &Entries, batch: usize) -> Vec<(u64, WriteBatch)> {
         let digest_bytes = if self.protection == 0 { 0 } else { 8 };
         let mut made: Vec<(u64, WriteBatch)> = Vec::new();
         for (at, (sequence, key, value)) in entries.iter().enumerate() {
@@ -408,17 +410,18 @@ impl Ours {
 
     fn mix(&self, entries: &Entries, keys: &Keys) -> u64 {
         let mut writer = self.table.writer();
-        entries
-            .iter()
-            .zip(keys.iter())
-            .fold(0, |hash, ((sequence, key, value), asked)| {
-                put(&mut writer, sequence, key, value);
-                get(self.reader(), asked, hash)
-            })
+        let (mut asked, share) = (keys.iter(), keys.share(entries.count()));
+        entries.iter().fold(0, |hash, (sequence, key, value)| {
+            put(&mut writer, sequence, key, value);
+            let asked = asked.by_ref().take(share);
+            asked.fold(hash, |hash, key| get(self.reader(), key, hash))
+        })
     }
 
     fn delete_ranges(&self, ranges: &Ranges) -> u64 {
-        let mut asked = ranges.gets.as_ref().map(Keys::iter);
+        let deletes = ranges.sequences.len();
+        let share = ranges.gets.as_ref().map_or(0, |keys| keys.share(deletes));
+        let mut asked = ranges.gets.iter().flat_map(Keys::iter);
         let pieces = ranges
             .starts
             .iter()
@@ -428,10 +431,8 @@ impl Ours {
             self.table
                 .delete_range(*sequence, start, end)
                 .expect("room for the range");
-            match asked.as_mut().and_then(Iterator::next) {
-                Some(key) => get(self.reader(), key, hash),
-                None => hash,
-            }
+            let asked = asked.by_ref().take(share);
+            asked.fold(hash, |hash, key| get(self.reader(), key, hash))
         })
     }
 }

@@ -37,8 +37,9 @@ impl<M: Ordered> Table for Plain<M> {
             Work::Scan(key, steps, way) => Box::new(move || map.walk(&key.bytes, steps, way, 0)),
             Work::Mix(entries, keys) => Box::new(|| {
                 let (mut hash, mut asked) = (0, keys.iter());
+                let share = keys.share(entries.count());
                 map.put_all(entries, || {
-                    hash = map.get_all(asked.next().into_iter(), hash)
+                    hash = map.get_all(asked.by_ref().take(share), hash)
                 });
                 hash
             }),
@@ -136,13 +137,15 @@ pub mod crossbeam {
                 }
                 Work::Scan(key, steps, way) => Box::new(move || scan(self, &key.bytes, steps, way)),
                 Work::Mix(entries, keys) => {
-                    let probes = probes(keys);
+                    let (probes, share) = (probes(keys), keys.share(entries.count()));
                     Box::new(move || {
-                        entries.iter().zip(&probes).fold(
+                        entries.iter().zip(probes.chunks(share)).fold(
                             0,
-                            |hash, ((sequence, key, value), probe)| {
+                            |hash, ((sequence, key, value), probes)| {
                                 self.insert((key.to_vec(), Reverse(sequence)), value.to_vec());
-                                get(self, probe, hash)
+                                probes
+                                    .iter()
+                                    .fold(hash, |hash, probe| get(self, probe, hash))
                             },
                         )
                     })
@@ -267,13 +270,15 @@ pub mod btree {
                 }
                 Work::Scan(key, steps, way) => Box::new(move || self.scan(key, steps, way)),
                 Work::Mix(entries, keys) => {
-                    let probes = probes(keys);
+                    let (probes, share) = (probes(keys), keys.share(entries.count()));
                     Box::new(move || {
-                        entries.iter().zip(&probes).fold(
+                        entries.iter().zip(probes.chunks(share)).fold(
                             0,
-                            |hash, ((sequence, key, value), probe)| {
+                            |hash, ((sequence, key, value), probes)| {
                                 self.put(sequence, key, value);
-                                self.read(|map| get(map, probe, hash))
+                                probes.iter().fold(hash, |hash, probe| {
+                                    self.read(|map| get(map, probe, hash))
+                                })
                             },
                         )
                     })
