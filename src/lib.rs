@@ -201,7 +201,8 @@ pub use memtable::write::writer::{Displaced, Inserted};
 
 /// Entries that are written together, in RocksDB's encoding.
 pub mod batch {
-    pub use crate::memtable::batch::batch::{BatchEntry, RangeOrder};
+    pub use crate::memtable::batch::batch::RangeOrder;
+    pub use crate::memtable::batch::reader::BatchEntry;
     pub use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
 }
 
@@ -215,20 +216,20 @@ pub mod read {
 /// Cursors and ranges: their types, how they hold their table, and which entries they show.
 pub mod scan {
     pub use crate::memtable::scan::bounds::KeyRange;
-    pub use crate::memtable::scan::cursor::{Borrowed, Handle, Owned};
-    pub use crate::memtable::scan::cursor::{Cover, SortedSource, SourceKey, SourceMove};
-    pub use crate::memtable::scan::range::RangeStats;
+    pub use crate::memtable::scan::estimate::RangeStats;
+    pub use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
+    pub use crate::memtable::scan::source::{Cover, SortedSource, SourceKey, SourceMove};
     pub use crate::memtable::scan::visibility::{AtSnapshot, Raw, Visibility};
 }
 
 /// Prefix extractors, for filters of key prefixes.
 pub mod filter {
-    pub use crate::memtable::options::{CappedPrefix, FixedPrefix, PrefixExtractor};
+    pub use crate::memtable::extractor::{CappedPrefix, FixedPrefix, PrefixExtractor};
 }
 
 /// The reports of a scrub and of a salvage.
 pub mod repair {
-    pub use crate::memtable::lifecycle::scrub::{Reach, Salvage, Salvaged};
+    pub use crate::memtable::lifecycle::salvage::{Reach, Salvage, Salvaged};
     pub use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport};
 }
 
@@ -257,7 +258,7 @@ pub mod sibling {
 #[cfg_attr(docsrs, doc(cfg(feature = "fault-injection")))]
 pub mod fault {
     pub use crate::memtable::fault::FaultInjector;
-    pub use crate::memtable::piece::Past;
+    pub use crate::memtable::past::Past;
     pub use crate::memtable::piece::{Owner, Part, Piece, Region};
 }
 

@@ -57,9 +57,11 @@ use crate::gates::{GATES, Gates};
 use crate::journal_turns::Logged;
 use crate::options::{Durability, Reports, SEQUENCE_MAX, SetEvent, SetOptions, WriteOptions};
 use crate::publication::{Publication, Taken};
+use crate::snapshots::Registry;
 use crate::swapped::{Pointers, Swapped};
-use crate::tables::{Registry, Slot, Tables};
-use crate::write_buffer_manager::{Membership, Phase, Stall, ThreadState};
+use crate::tables::{Slot, Tables};
+use crate::thread_state::ThreadState;
+use crate::write_buffer_manager::{Membership, Phase, Stall};
 
 /// The table is asked whether it is full each time that batches took this share of its write
 /// buffer.

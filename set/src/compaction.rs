@@ -51,7 +51,8 @@ use paranoid_memtable::{
     Comparator, Corruption, ImmutableMemTable, Kind, Result, SequenceNumber, shown,
 };
 
-use crate::merging_cursor::{MergeOperator, apply, leads_on};
+use crate::merge_operator::{MergeOperator, apply};
+use crate::merging_source::leads_on;
 use crate::tables::Slot;
 
 /// A copy of an entry.

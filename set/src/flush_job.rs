@@ -38,7 +38,8 @@ use crate::commit::Shared;
 use crate::compaction::{Compaction, Ended};
 use crate::options::SetEvent;
 use crate::tables::{Slot, Tables};
-use crate::write_buffer_manager::{FlushEnd, Membership, ThreadState};
+use crate::thread_state::ThreadState;
+use crate::write_buffer_manager::{FlushEnd, Membership};
 
 /// A flush of the oldest immutable tables, merged. Dropped without [`install`](Self::install) it
 /// changes nothing. Made by [`begin_flush`](crate::MemTableSet::begin_flush). When it is dropped or

@@ -237,6 +237,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod file_journal;
+pub(crate) mod thread_state;
 pub(crate) mod write_buffer_manager;
 pub(crate) mod options;
 pub(crate) mod sleepers;
@@ -245,6 +246,10 @@ pub(crate) mod swapped;
 pub(crate) mod gates;
 pub(crate) mod journal_turns;
 pub(crate) mod tables;
+pub(crate) mod snapshots;
+pub(crate) mod merge_operator;
+pub(crate) mod merged_entry;
+pub(crate) mod merging_source;
 pub(crate) mod merging_cursor;
 pub(crate) mod view;
 pub(crate) mod level_source;
@@ -263,9 +268,11 @@ pub use file_journal::{
 };
 pub use flush_job::{FlushJob, FlushThread, SalvageSummary};
 pub use level_source::LevelSource;
-pub use merging_cursor::{MergeOperator, MergedEntry, MergingCursor};
+pub use merge_operator::MergeOperator;
+pub use merged_entry::MergedEntry;
+pub use merging_cursor::MergingCursor;
 pub use options::{Durability, Listener, SetEvent, SetOptions, SetOptionsBuilder, WriteOptions};
+pub use snapshots::Snapshot;
 pub use table_set::{MemTableSet, SetStats};
-pub use tables::Snapshot;
 pub use view::View;
 pub use write_buffer_manager::{WriteBufferManager, WriteBufferStats};

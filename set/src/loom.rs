@@ -16,12 +16,12 @@ use crate::gates::Gates;
 use crate::journal_turns::Logged;
 use crate::options::{Durability, SetOptions};
 use crate::publication::{Publication, Taken};
+use crate::snapshots::Registry;
 use crate::swapped::{Pointers, Swapped};
-use crate::tables::{LastNumber, Registry};
+use crate::tables::LastNumber;
+use crate::thread_state::ThreadState;
 use crate::view::read_at;
-use crate::write_buffer_manager::{
-    Buffers, FlushEnd, FlushWait, Membership, Phase, Stall, ThreadState,
-};
+use crate::write_buffer_manager::{Buffers, FlushEnd, FlushWait, Membership, Phase, Stall};
 
 /// Red for `swaps_shard_by_shard`.
 #[test]

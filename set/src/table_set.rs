@@ -19,9 +19,10 @@ use paranoid_memtable::{Error, Kind, Result, SequenceNumber, StallCause, WriteBa
 use crate::commit::{KEPT_MAX, Shared};
 use crate::flush_job::{FlushJob, FlushThread, replace_base};
 use crate::options::{Durability, SetOptions, WriteOptions};
-use crate::tables::Snapshot;
+use crate::snapshots::Snapshot;
+use crate::thread_state::ThreadState;
 use crate::view::{View, read_at};
-use crate::write_buffer_manager::{FlushWait, Stall, ThreadState};
+use crate::write_buffer_manager::{FlushWait, Stall};
 
 thread_local!(static BATCH: Cell<Option<WriteBatch>> = const { Cell::new(None) });
 

@@ -20,7 +20,9 @@ use paranoid_memtable::read::{Base, Operand, Operands};
 use paranoid_memtable::scan::SortedSource;
 use paranoid_memtable::{Kind, Lookup, Result, SequenceNumber, TableReader, ValueRef, shown};
 
-use crate::merging_cursor::{MergedEntry, MergingCursor, Source};
+use crate::merged_entry::MergedEntry;
+use crate::merging_cursor::MergingCursor;
+use crate::merging_source::Source;
 use crate::publication::Publication;
 use crate::swapped::Loaded;
 use crate::tables::{LastNumber, Tables};

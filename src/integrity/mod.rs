@@ -6,8 +6,9 @@
 pub(crate) mod digest;
 pub(crate) mod control_word;
 pub(crate) mod checksum_kind;
+pub(crate) mod block_checks;
 pub(crate) mod options;
 
-pub use self::checksum_kind::BlockChecks;
 pub use self::digest::{Kvo, Kvos, Protected, StoredProtection};
 pub use crate::error::Place;
+pub use crate::integrity::block_checks::BlockChecks;

@@ -45,7 +45,8 @@ use crate::memtable::arena::node::{Lengths, entry_end, key_at};
 use crate::memtable::core::Core;
 use crate::memtable::debug::shown;
 use crate::memtable::parts::watches::Watch;
-use crate::memtable::piece::{Fresh, LINE, Owner, Part, Past, Piece, Region, WORD};
+use crate::memtable::past::{Fresh, LINE, Past, WORD};
+use crate::memtable::piece::{Owner, Part, Piece, Region};
 use crate::memtable::table::TableReader;
 use crate::sync::{AtomicU64, Ordering};
 

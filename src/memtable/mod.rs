@@ -4,6 +4,7 @@ pub(crate) mod arena;
 pub(crate) mod directory;
 pub(crate) mod skiplist;
 pub(crate) mod batch;
+pub(crate) mod extractor;
 pub(crate) mod options;
 pub(crate) mod lookup;
 pub(crate) mod parts;
@@ -16,6 +17,8 @@ pub(crate) mod table;
 pub(crate) mod debug;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub(crate) mod piece;
+#[cfg(all(feature = "fault-injection", not(loom)))]
+pub(crate) mod past;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub(crate) mod fault;
 #[cfg(all(test, not(loom)))]

@@ -22,7 +22,8 @@ use crate::memtable::arena::layout::{ControlWord, entry_bytes_max};
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::core::Core;
 use crate::memtable::lifecycle::flush::{FlushIter, FlushSink, FlushSummary, Versions, flush};
-use crate::memtable::lifecycle::scrub::{Salvage, ScrubProgress, ScrubReport, salvage, scrub};
+use crate::memtable::lifecycle::salvage::{Salvage, salvage};
+use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport, scrub};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::writer_shards::WriterShard;
 use crate::memtable::read::entry::Entry;
@@ -31,10 +32,12 @@ use crate::memtable::read::get::pin;
 use crate::memtable::read::get::{Lookup, Operands, ValueRef, get, get_entry, get_into};
 use crate::memtable::read::multi_get::multi_get;
 use crate::memtable::scan::bounds::{KeyRange, scan_bounds, version_bounds};
-use crate::memtable::scan::cursor::{
-    Borrowed, Cursor, SortedSource, TableSource, range_tombstones,
-};
-use crate::memtable::scan::range::{Range, RangeStats, approximate_range_stats};
+use crate::memtable::scan::cursor::Cursor;
+use crate::memtable::scan::estimate::{RangeStats, approximate_range_stats};
+use crate::memtable::scan::handle::Borrowed;
+use crate::memtable::scan::range::Range;
+use crate::memtable::scan::source::{SortedSource, TableSource};
+use crate::memtable::scan::tombstones::range_tombstones;
 use crate::memtable::scan::visibility::{AtSnapshot, Visible};
 use crate::memtable::write::write_batch::{BatchWritten, PreparedBatch, ReservedBatch, Take};
 use crate::memtable::write::write_batch::{prepare, reserve, write_batch};

@@ -17,8 +17,8 @@ use crate::block_cursor::BlockCursor;
 use crate::coding::BlockHandle;
 use crate::error::{BlockKind, Damage, Result};
 use crate::internal_key::{DATA_KINDS, SEQUENCE_MAX, kind_of, sequence_of, split};
-use crate::storage::BlockBytes;
 use crate::table::SortedTable;
+use crate::table_source::BlockBytes;
 
 /// An entry of a table file, verified with its block. Borrows the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,11 +15,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use paranoid_memtable::SequenceNumber;
 
-use crate::block_builder::{BlockBuilder, IndexBuilder, IndexForm, ValueForm};
+use crate::block_builder::{BlockBuilder, ValueForm};
 use crate::coding::{BlockHandle, TRAILER_LEN, put_handle};
 use crate::compression::RAW;
 use crate::error::{BlockKind, Error, Result};
 use crate::footer::Footer;
+use crate::index_builder::{IndexBuilder, IndexForm};
 use crate::options::{ColumnFamily, Compression};
 use crate::properties::{self, Properties};
 use crate::storage::Storage;

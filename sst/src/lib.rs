@@ -87,6 +87,7 @@
 
 mod block_builder;
 mod block_cursor;
+mod chain;
 mod coding;
 mod compression;
 mod cursor;
@@ -94,32 +95,40 @@ mod error;
 mod filter;
 mod finish;
 mod footer;
+mod get;
+mod index_builder;
 mod ingest;
 mod internal_key;
+mod limits;
+mod new_file;
 mod options;
 mod properties;
+mod separator;
 mod sorted_source;
 mod storage;
 mod table;
 mod table_file;
+mod table_source;
 mod tombstones;
 mod verify;
 mod writer;
+mod xxph3;
 
 pub use coding::BlockHandle;
 pub use cursor::{TableCursor, TableEntry};
 pub use error::{BlockKind, Corruption, Error, Result};
 pub use finish::Written;
 pub use footer::Footer;
-pub use ingest::{Limits, limits};
+pub use get::MergeOperands;
 pub use ingest::{MergeOperator, ingestible, ingestible_in};
+pub use limits::{Limits, limits};
 pub use options::{
     ColumnFamily, Compression, IndexShortening, SortedTableOptions, SortedTableOptionsBuilder,
 };
 pub use properties::Properties;
 pub use storage::{Disk, Storage, StorageFile};
-pub use storage::{SharedMemory, TableSource};
-pub use table::{MergeOperands, SortedTable};
+pub use table::SortedTable;
+pub use table_source::{SharedMemory, TableSource};
 pub use verify::VerifyReport;
 pub use writer::SortedTableWriter;
 

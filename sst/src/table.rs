@@ -17,10 +17,9 @@ use std::iter::FusedIterator;
 use std::path::Path;
 use std::sync::Arc;
 
-use paranoid_memtable::read::{Base, DeletedBy};
-use paranoid_memtable::{Kind, Lookup, SequenceNumber};
+use paranoid_memtable::{Kind, SequenceNumber};
 
-use crate::block_builder::{IndexForm, ValueForm};
+use crate::block_builder::ValueForm;
 use crate::block_cursor::BlockCursor;
 use crate::coding::{BlockHandle, take_handle};
 use crate::cursor::TableCursor;
@@ -29,10 +28,12 @@ use crate::finish::{
     DICTIONARY, FILTER, FILTERS, INDEX, OLD_PROPERTIES, PROPERTIES, RANGE_DELETIONS,
 };
 use crate::footer::Footer;
+use crate::index_builder::IndexForm;
 use crate::internal_key::{SEQUENCE_MAX, TAIL_LEN, foreign_name, sequence_of};
 use crate::properties::Properties;
-use crate::storage::{BlockBytes, Disk, Storage, TableSource};
+use crate::storage::{Disk, Storage};
 use crate::table_file::{TableFile, report};
+use crate::table_source::{BlockBytes, TableSource};
 use crate::tombstones::Tombstones;
 use crate::{compression, filter, properties, tombstones};
 
@@ -448,128 +449,5 @@ impl Inner {
         self.base
             .fetch(BlockKind::Index, self.index_handle)
             .map(|_| ())
-    }
-}
-
-// Gets: what a table says about a key at a snapshot.
-//
-// Range deletions are asked before the filter: they may delete a key that the filter denies. Any
-// thread.
-
-/// The merge operands that a table has of a key, newest first, each with its sequence number, and
-/// what they stand on.
-///
-/// ```
-/// use paranoid_memtable::{Kind, Lookup};
-/// use paranoid_memtable::read::Base;
-/// use paranoid_sst::{MergeOperands, SortedTable, SortedTableOptions, SortedTableWriter};
-/// # let folder = tempfile::tempdir().unwrap();
-/// # let path = folder.path().join("1.sst");
-/// let mut writer = SortedTableWriter::create(&path, SortedTableOptions::default())?;
-/// writer.add(b"count", 5, Kind::MERGE, b"+2")?;
-/// writer.add(b"count", 4, Kind::MERGE, b"+1")?;
-/// writer.add(b"gone", 3, Kind::DELETE, b"")?;
-/// writer.finish()?;
-///
-/// let table = SortedTable::open(&path)?;
-/// let Lookup::Merge(MergeOperands { operands, base }) = table.get(b"count", 9)? else { panic!() };
-/// assert_eq!(operands, [(5, b"+2".to_vec()), (4, b"+1".to_vec())]);
-/// assert_eq!(base, Base::Below);                      // what they stand on is in an older table
-/// assert!(matches!(table.get(b"gone", 9)?, Lookup::Deleted { sequence: 3, .. }));
-/// assert_eq!(table.get(b"gone", 2)?, Lookup::NotFound);
-/// # Ok::<(), paranoid_sst::Error>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MergeOperands {
-    /// The operands, each with its sequence number.
-    pub operands: Vec<(SequenceNumber, Vec<u8>)>,
-    /// What is below the last one.
-    pub base: Base<Vec<u8>>,
-}
-
-/// What a table says about a key: a copy of the value with its sequence number, or copies of merge
-/// operands.
-type Found = Lookup<(SequenceNumber, Vec<u8>), MergeOperands>;
-
-impl SortedTable {
-    /// What the table says about `user_key` to a reader at `snapshot`, with copies of the value or
-    /// the operands: range deletions first, then the filter, which answers most absent keys, then
-    /// the newest entry up to the snapshot. O(log blocks), and one block read and verified, more
-    /// only where merge operands go on in the next one. Any thread.
-    ///
-    /// # Errors
-    /// `Corruption` with file, offset and block; `Io`; `NotSupported`, with number and name, for an
-    /// entry of a kind that is not read (blob index, wide columns, Pebble's own kinds).
-    pub fn get(&self, user_key: impl AsRef<[u8]>, snapshot: SequenceNumber) -> Result<Found> {
-        self.find(user_key.as_ref(), snapshot)
-    }
-
-    fn find(&self, user_key: &[u8], snapshot: SequenceNumber) -> Result<Found> {
-        let covering = self.covering_tombstone(user_key, snapshot)?;
-        let none = match covering {
-            Some(sequence) => Lookup::Deleted {
-                sequence,
-                by: DeletedBy::Range,
-            },
-            None => Lookup::NotFound,
-        };
-        if !self.may_hold(user_key) {
-            return Ok(none);
-        }
-        let mut cursor = self.cursor();
-        // Entries of other keys may be of any kind.
-        cursor.find(user_key, snapshot)?;
-        let mut operands = vec![];
-        while let Some(entry) = cursor.stored().filter(|entry| entry.user_key == user_key) {
-            // In an ingested file range deletions have the sequence number of the entries and
-            // delete none of them.
-            if covering.is_some_and(|covering| covering > entry.sequence) {
-                break;
-            }
-            let (sequence, value) = (entry.sequence, || entry.value.to_vec());
-            let deleted = |by| Lookup::Deleted { sequence, by };
-            return Ok(match entry.kind {
-                Kind::MERGE => {
-                    operands.push((sequence, value()));
-                    cursor.step()?;
-                    continue;
-                }
-                Kind::PUT if operands.is_empty() => Lookup::Value((sequence, value())),
-                Kind::PUT => Lookup::Merge(MergeOperands {
-                    operands,
-                    base: Base::Value(value()),
-                }),
-                Kind::DELETE => answer(operands, Base::Deleted, deleted(DeletedBy::Point)),
-                Kind::SINGLE_DELETE => answer(operands, Base::Deleted, deleted(DeletedBy::Single)),
-                kind => return Err(self.inner.not_read(kind)),
-            });
-        }
-        let base = if covering.is_some() {
-            Base::Deleted
-        } else {
-            Base::Below
-        };
-        Ok(answer(operands, base, none))
-    }
-
-    /// Looks up each of `keys`, in their order, as [`get`](Self::get) does. Damage under one key
-    /// fails no other.
-    pub fn multi_get<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-        snapshot: SequenceNumber,
-    ) -> Vec<Result<Found>> {
-        keys.iter()
-            .map(|key| self.find(key.as_ref(), snapshot))
-            .collect()
-    }
-}
-
-/// `alone` without operands, else the operands on `base`.
-fn answer(operands: Vec<(SequenceNumber, Vec<u8>)>, base: Base<Vec<u8>>, alone: Found) -> Found {
-    if operands.is_empty() {
-        alone
-    } else {
-        Lookup::Merge(MergeOperands { operands, base })
     }
 }

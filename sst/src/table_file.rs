@@ -20,7 +20,7 @@ use crate::compression::{Refusal, decompress};
 use crate::error::{BlockKind, Corruption, Damage, Error, Result};
 use crate::footer::{Footer, LEVELDB_VERSION};
 use crate::properties::Properties;
-use crate::storage::{BlockBytes, TableSource};
+use crate::table_source::{BlockBytes, TableSource};
 
 /// An open file, and what its footer says.
 #[derive(Debug)]

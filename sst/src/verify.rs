@@ -15,14 +15,14 @@
 use paranoid_memtable::SequenceNumber;
 use paranoid_memtable::integrity::Protected;
 
-use crate::block_builder::same_user_key;
 use crate::block_cursor::{BlockCursor, RestartCheck};
 use crate::coding::{BlockHandle, TRAILER_LEN};
 use crate::error::{BlockKind, Damage, Error, Result};
 use crate::internal_key::{DATA_KINDS, TAIL_LEN, kind_of, sequence_of, split, user_key};
-use crate::storage::BlockBytes;
+use crate::separator::same_user_key;
 use crate::table::SortedTable;
 use crate::table_file::report;
+use crate::table_source::BlockBytes;
 use crate::{internal_key, properties};
 
 /// What a whole pass over a file found in order: [`SortedTable::verify`] makes it. Sizes are bytes

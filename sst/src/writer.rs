@@ -13,12 +13,9 @@
 //!
 //! One owner. Dropped before `finish`, it leaves nothing.
 
-use std::ffi::OsString;
-use std::io;
-use std::io::Write;
 use std::num::NonZeroU32;
 use std::ops::Bound;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError};
@@ -26,17 +23,19 @@ use paranoid_memtable::integrity::{BlockChecks, StoredProtection};
 use paranoid_memtable::tombstone::Fragment;
 use paranoid_memtable::{Kind, SequenceNumber};
 
-use crate::block_builder::{BlockBuilder, IndexBuilder, ValueForm};
-use crate::block_cursor::{BlockCursor, RestartCheck};
+use crate::block_builder::{BlockBuilder, ValueForm};
+use crate::chain::compare;
 use crate::coding::BlockHandle;
 use crate::compression::{PORTABLE_VERSION, Refusal, decompress};
 use crate::error::{BlockKind, Damage, Error, Result};
 use crate::filter::FilterBuilder;
-use crate::ingest::{EntryName, limits};
+use crate::index_builder::IndexBuilder;
 use crate::internal_key;
-use crate::internal_key::{TAIL_LEN, kind_of, pack, sequence_of, split};
+use crate::internal_key::pack;
+use crate::limits::{EntryName, limits};
+use crate::new_file::NewFile;
 use crate::options::{Compression, SortedTableOptions};
-use crate::storage::{Disk, Storage, StorageFile, TableSource, directory_of};
+use crate::storage::{Disk, Storage};
 
 /// What a file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -458,239 +457,5 @@ impl<S: Storage> FlushSink for SortedTableWriter<S> {
             self.add_range(fragment.start(), fragment.end(), sequence)?;
         }
         Ok(())
-    }
-}
-
-// A file that gets its name only once it is whole and synced.
-//
-// ```text
-//   create NAME.N.tmp -> append.. -> seal: sync, close -> publish: rename to NAME, sync the directory
-//                 `-> dropped before: the temporary file is removed
-// ```
-// * SST-NEW-FILE-1: under the final name there is nothing, or all bytes that were appended, at
-//   every moment and after every crash.
-// * SST-NEW-FILE-2: an error of `sync` or of the directory's sync is final: nothing is tried again.
-//
-// One owner.
-
-/// Bytes that are buffered before a write to the file.
-const BUFFER_LEN: usize = 256 << 10;
-
-/// Number of temporary names that are tried.
-const NAMES_MAX: u32 = 1000;
-
-/// The file in the making.
-#[derive(Debug)]
-pub(crate) struct NewFile<S: Storage> {
-    storage: S,
-    /// The name that it will have.
-    pub(crate) name: PathBuf,
-    temporary: PathBuf,
-    file: Option<S::File>,
-    buffer: Vec<u8>,
-    /// Where the next byte goes.
-    pub(crate) offset: u64,
-    published: bool,
-}
-
-impl<S: Storage> NewFile<S> {
-    pub(crate) fn create(storage: S, name: &Path) -> Result<Self> {
-        refuse_existing(&storage, name)?;
-        for number in 0..NAMES_MAX {
-            let mut temporary = OsString::from(name);
-            temporary.push(format!(".{number}.tmp"));
-            let temporary = PathBuf::from(temporary);
-            match storage.create_new(&temporary) {
-                Ok(file) => {
-                    return Ok(NewFile {
-                        storage,
-                        name: name.to_path_buf(),
-                        temporary,
-                        file: Some(file),
-                        buffer: Vec::with_capacity(BUFFER_LEN),
-                        offset: 0,
-                        published: false,
-                    });
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(Error::io("create", &temporary)(error)),
-            }
-        }
-        let full = io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "too many leftovers that end in .tmp",
-        );
-        Err(Error::io("create", name)(full))
-    }
-
-    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.buffer.extend_from_slice(bytes);
-        self.offset += bytes.len() as u64;
-        if self.buffer.len() >= BUFFER_LEN {
-            self.flush()
-        } else {
-            Ok(())
-        }
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        let Some(file) = &mut self.file else {
-            return Ok(());
-        };
-        let written = file.write_all(&self.buffer).and_then(|()| file.flush());
-        self.buffer.clear();
-        written.map_err(Error::io("write", &self.temporary))
-    }
-
-    /// Ends the file: what was appended survives a crash.
-    pub(crate) fn seal(&mut self) -> Result<()> {
-        self.flush()?;
-        let Some(mut file) = self.file.take() else {
-            return Ok(());
-        };
-        file.sync().map_err(Error::io("sync", &self.temporary))
-    }
-
-    /// The sealed file, to be read.
-    pub(crate) fn read_back(&self) -> Result<TableSource> {
-        self.storage
-            .open(&self.temporary)
-            .map_err(Error::io("open", &self.temporary))
-    }
-
-    /// Gives the sealed file its name (SST-NEW-FILE-1). If that fails there is no file of either
-    /// name, as far as the storage lets one remove it.
-    pub(crate) fn publish(mut self) -> Result<PathBuf> {
-        refuse_existing(&self.storage, &self.name)?;
-        self.storage
-            .rename(&self.temporary, &self.name)
-            .map_err(Error::io("rename", &self.temporary))?;
-        self.published = true;
-        let directory = directory_of(&self.name);
-        if let Err(error) = self.storage.sync_directory(&directory) {
-            let _ = self.storage.remove(&self.name);
-            return Err(Error::io("sync", &directory)(error));
-        }
-        Ok(self.name.clone())
-    }
-}
-
-impl<S: Storage> Drop for NewFile<S> {
-    fn drop(&mut self) {
-        drop(self.file.take());
-        if !self.published {
-            // A leftover is harmless: its name says what it is.
-            let _ = self.storage.remove(&self.temporary);
-        }
-    }
-}
-
-fn refuse_existing(storage: &impl Storage, name: &Path) -> Result<()> {
-    if storage.exists(name).map_err(Error::io("look for", name))? {
-        let exists = io::Error::new(io::ErrorKind::AlreadyExists, "the file exists");
-        return Err(Error::io("create", name)(exists));
-    }
-    Ok(())
-}
-
-// The chain of trust: entries of a finished block against the digests that their table stored.
-//
-// ```text
-//   caller's digest -> table digest -> [stored digests of the flush entry] -> entries decoded from the block
-//                                            block checksum, computed before -> the same bytes, written, read back
-// ```
-// * SST-CHAIN-1: the checksum is computed before the entries are compared. A flip before it is
-//   found by the comparison, a flip after it by the checksum; there is no moment between the two.
-// * SST-CHAIN-2: what is compared is decoded from the bytes that are written, decompressed if they
-//   are compressed.
-//
-// Pure functions; any thread.
-
-/// Compares each entry of a block with its stored digest. Returns the sum of their digests.
-pub(crate) fn compare(block: &[u8], digests: &[StoredProtection]) -> Result<u64, Damage> {
-    let mut cursor = BlockCursor::new(block, ValueForm::Plain, TAIL_LEN)?;
-    let mut sum = 0u64;
-    let mut restarts = RestartCheck::default();
-    let mut more = cursor.first()?;
-    for stored in digests {
-        if !more {
-            return Err(Damage("fewer entries than were added"));
-        }
-        let (user_key, packed) = split(cursor.key()).ok_or(Damage("a short key"))?;
-        let digest = stored.check(
-            user_key,
-            cursor.value(),
-            sequence_of(packed),
-            kind_of(packed),
-        );
-        let Some(digest) = digest else {
-            return Err(Damage(
-                "an entry that is not the one whose digests its table stored",
-            ));
-        };
-        restarts.meet(&cursor)?;
-        sum = sum.wrapping_add(digest.to_bits());
-        more = cursor.advance()?;
-    }
-    if more {
-        return Err(Damage("more entries than were added"));
-    }
-    if block.last().is_none_or(|last| last >> 4 != 0) {
-        return Err(Damage("flags that nobody set"));
-    }
-    restarts.end(&cursor).map(|()| sum)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::block_builder::BlockBuilder;
-    use crate::internal_key::pack;
-    use paranoid_memtable::Kind;
-
-    /// Each bit of a finished block in turn, before its checksum is computed: the comparison alone
-    /// finds it.
-    #[test]
-    fn every_bit_of_a_block_is_compared() {
-        let mut block = BlockBuilder::new(3, ValueForm::Plain);
-        let mut digests = vec![];
-        for number in 0..11u64 {
-            let (user_key, value) = (
-                format!("user{number:03}"),
-                [number.to_le_bytes(); 3].concat(),
-            );
-            let kind = if number % 4 == 0 {
-                Kind::MERGE
-            } else {
-                Kind::PUT
-            };
-            let key = [
-                user_key.as_bytes(),
-                &pack(90 - number, kind.as_u8()).to_le_bytes(),
-            ]
-            .concat();
-            block.add(&key, &value);
-            digests.push(StoredProtection::of(
-                user_key.as_bytes(),
-                &value,
-                90 - number,
-                kind,
-            ));
-        }
-        let mut block = block.finish().to_vec();
-        let clean = compare(&block, &digests).unwrap();
-        for bit in 0..8 * block.len() {
-            block[bit / 8] ^= 1 << (bit % 8);
-            assert!(
-                compare(&block, &digests).is_err(),
-                "bit {bit} of {}",
-                8 * block.len()
-            );
-            block[bit / 8] ^= 1 << (bit % 8);
-        }
-        assert_eq!(compare(&block, &digests), Ok(clean));
-        assert!(compare(&block, &digests[..10]).is_err());
-        digests.push(digests[0]);
-        assert!(compare(&block, &digests).is_err());
     }
 }

@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod encoding;
+pub(crate) mod admit;
 #[expect(
     clippy::module_inception,
     reason = "the room is named after what it is for"
 )]
+pub(crate) mod reader;
 pub(crate) mod batch;

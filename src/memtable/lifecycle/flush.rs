@@ -36,7 +36,7 @@ use crate::memtable::arena::node::misplaced;
 use crate::memtable::core::Core;
 use crate::memtable::parts::writer_shards::{Hidden, Totals};
 use crate::memtable::read::entry::copy_verified;
-use crate::memtable::scan::cursor::{each_tombstone, next_of};
+use crate::memtable::scan::tombstones::{each_tombstone, next_of};
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::Search;
 use crate::tombstone::fragmenter::{FragmentIter, Fragmenter, span_digest};

@@ -4,3 +4,4 @@
 
 pub(crate) mod flush;
 pub(crate) mod scrub;
+pub(crate) mod salvage;

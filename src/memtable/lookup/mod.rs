@@ -3,4 +3,5 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod lines;
+pub(crate) mod filter;
 pub(crate) mod accelerators;

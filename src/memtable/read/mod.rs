@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod entry;
+pub(crate) mod newest;
 pub(crate) mod get;
 pub(crate) mod multi_get;

@@ -22,7 +22,7 @@ use crate::error::Result;
 use crate::key::{SequenceNumber, Side, Target};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::core::Core;
-use crate::memtable::lookup::accelerators::Bits;
+use crate::memtable::lookup::filter::Bits;
 use crate::memtable::read::get::{Lookup, Operands, ValueRef, answer, deletion, deletion_by, get};
 use crate::memtable::skiplist::search::{Search, find_many};
 

@@ -5,5 +5,9 @@
 pub(crate) mod bounds;
 pub(crate) mod visibility;
 pub(crate) mod walk;
+pub(crate) mod handle;
 pub(crate) mod cursor;
+pub(crate) mod tombstones;
+pub(crate) mod source;
 pub(crate) mod range;
+pub(crate) mod estimate;

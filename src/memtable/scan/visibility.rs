@@ -28,7 +28,7 @@ use crate::error::{Corruption, Place};
 use crate::key::{Direction, KeyEquality, SequenceNumber, Side, Target};
 use crate::memtable::arena::node::{Parked, Verified, bytes_of};
 use crate::memtable::core::Core;
-use crate::memtable::read::get::newest;
+use crate::memtable::read::newest::newest;
 use crate::memtable::scan::bounds::ScanBounds;
 use crate::memtable::skiplist::search::{Gap, Search};
 use crate::tombstone::live::{CoveringRun, Question};

@@ -17,7 +17,7 @@ use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{ControlWord, KEY_LEN_MAX, VALUE_LEN_MAX};
-use crate::memtable::batch::encoding::{Limits, admit_lengths};
+use crate::memtable::batch::admit::{Limits, admit_lengths};
 use crate::memtable::core::Core;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShard};

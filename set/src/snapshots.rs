@@ -1,0 +1,110 @@
+//! Snapshots: which sequence numbers somebody still wants to read at.
+//!
+//! * SNAPSHOT-1: a snapshot reads the visible number and is registered under one lock. So whoever
+//!   takes the list under that lock knows: every snapshot that is not in it is at least as new as
+//!   what was visible then.
+//!
+//! Any thread. A snapshot pins no memory.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::publication::Publication;
+use paranoid_memtable::sibling::Mutex;
+use paranoid_memtable::{Result, SequenceNumber, shown};
+
+/// The snapshots of one set, and what is visible.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    pub(crate) publication: Publication,
+    /// How many snapshots there are of each number.
+    live: Mutex<BTreeMap<SequenceNumber, u64>>,
+}
+
+impl Registry {
+    pub(crate) fn new(publication: Publication) -> Self {
+        Registry {
+            publication,
+            live: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// A snapshot of what is visible (SNAPSHOT-1).
+    pub(crate) fn register(self: &Arc<Self>) -> Snapshot {
+        let mut live = self.live.lock();
+        let sequence = self.publication.visible();
+        *live.entry(sequence).or_default() += 1;
+        drop(live);
+        Snapshot {
+            registry: Arc::clone(self),
+            sequence,
+        }
+    }
+
+    /// The numbers of all snapshots, ascending, once `last` is visible. Snapshots that are
+    /// registered later see `last`.
+    ///
+    /// # Errors
+    /// `ReadOnly` if `last` never will be visible.
+    pub(crate) fn numbers_after(&self, last: SequenceNumber) -> Result<Vec<SequenceNumber>> {
+        self.publication.wait_for(last)?;
+        Ok(self.numbers())
+    }
+
+    /// The numbers of all snapshots, ascending.
+    pub(crate) fn numbers(&self) -> Vec<SequenceNumber> {
+        self.live.lock().keys().copied().collect()
+    }
+}
+
+/// What was visible in a set at one moment. Reads at it see the same until it is dropped, whatever
+/// is written and flushed meanwhile: a flush keeps the versions that it needs. It pins no memory.
+/// Made by [`MemTableSet::snapshot`](crate::MemTableSet::snapshot).
+///
+/// ```
+/// use paranoid_memtable::{Lookup, WriteBatch};
+/// use paranoid_set::{MemTableSet, SetOptions, Snapshot};
+/// # fn main() -> Result<(), paranoid_memtable::Error> {
+/// let set = MemTableSet::open(SetOptions::default(), ())?;
+/// let before: Snapshot = set.snapshot();
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"k", b"v")?;
+/// assert_eq!((before.sequence(), set.write(&batch)?), (0, 1));
+/// assert!(matches!(set.view_at(&before)?.get(b"k")?, Lookup::NotFound));
+/// # Ok(()) }
+/// ```
+pub struct Snapshot {
+    pub(crate) registry: Arc<Registry>,
+    sequence: SequenceNumber,
+}
+
+impl Snapshot {
+    /// The last sequence number that reads at this snapshot see.
+    ///
+    /// ```
+    /// use paranoid_set::{MemTableSet, SetOptions};
+    /// let set = MemTableSet::open(SetOptions::default(), ())?;
+    /// assert_eq!(set.snapshot().sequence(), 0);
+    /// # Ok::<(), paranoid_memtable::Error>(())
+    /// ```
+    #[must_use]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+}
+
+shown! { "Snapshot": impl [] Snapshot, |snapshot| { "sequence": snapshot.sequence } }
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        let mut live = self.registry.live.lock();
+        if let Some(count) = live.get_mut(&self.sequence) {
+            *count -= 1;
+            if *count == 0 {
+                live.remove(&self.sequence);
+            }
+        }
+    }
+}

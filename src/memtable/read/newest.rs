@@ -1,0 +1,80 @@
+//! Finds the newest visible entry of a key: asks the filter, then the list.
+//!
+//! ```text
+//!   K(key) -> filter "absent" ------------------> no entry
+//!               | perhaps
+//!             list, certified ------------------> entry or none
+//! ```
+//! * FIND-ENTRY-1: what is found here is the newest visible entry as stored. The caller asks range
+//!   tombstones, whatever the filter answered.
+//! * FIND-ENTRY-2: a key is in the filter before its entry is published.
+//!
+//! Any thread; lock-free.
+
+#![forbid(unsafe_code)]
+
+use crate::error::Result;
+use crate::key::{SequenceNumber, Target};
+use crate::memtable::arena::node::Verified;
+use crate::memtable::core::Core;
+use crate::memtable::skiplist::search::{Gap, Search};
+
+/// The newest entry of `key` at or below `snapshot`, as stored (FIND-ENTRY-1).
+#[inline(never)]
+pub(crate) fn locate<'a>(
+    core: &Core,
+    search: &Search<'a>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Option<Verified<'a>>> {
+    if core.accelerators.has_filters() && core.accelerators.lacks(&search.view, key) {
+        return Ok(None);
+    }
+    Ok(newest(core, search, key, snapshot)?)
+}
+
+/// The newest entry of `key` at or below `snapshot`, as stored.
+#[inline]
+pub(crate) fn newest<'a>(
+    core: &Core,
+    search: &Search<'a>,
+    key: &[u8],
+    snapshot: SequenceNumber,
+) -> Result<Option<Verified<'a>>, Gap> {
+    let target = Target::new(&core.comparator, key, snapshot);
+    let after = search
+        .find_at_or_after(&target)
+        .or_else(|gap| past_gap(core, search, gap, key))?;
+    Ok(after.filter(|entry| core.comparator.are_equal(entry.key(), key)))
+}
+
+/// The entry after a gap, if no damaged entry in the gap can have this key.
+#[cold]
+fn past_gap<'a>(
+    core: &Core,
+    search: &Search<'a>,
+    gap: Gap,
+    key: &[u8],
+) -> Result<Option<Verified<'a>>, Gap> {
+    search.past_gap(gap, |damaged, _| !core.comparator.are_equal(damaged, key))
+}
+
+/// The next older version of a key, with replaced entries skipped.
+pub(crate) fn older<'a>(
+    core: &Core,
+    search: &Search<'a>,
+    entry: &Verified<'a>,
+) -> Result<Option<Verified<'a>>> {
+    let mut at = entry.offset();
+    loop {
+        let next = search
+            .next_or_gap(at)
+            .or_else(|gap| past_gap(core, search, gap, entry.key()))?;
+        let next = next.filter(|next| core.comparator.are_equal(next.key(), entry.key()));
+        let is_replaced = |next: &Verified<'_>| next.node().sequence() == entry.node().sequence();
+        match next {
+            Some(next) if core.replaces() && is_replaced(&next) => at = next.offset(),
+            next => return Ok(next),
+        }
+    }
+}
