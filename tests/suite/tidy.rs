@@ -483,9 +483,9 @@ mod weight {
 
     /// Most code lines and files of a package's sources, by folder.
     pub(crate) const LIMITS: [(&str, u64, u64); 3] = [
-        ("src/", 19_800, 82),
-        ("set/src/", 6_170, 25),
-        ("sst/src/", 4_540, 22),
+        ("src/", 19_800, 120),
+        ("set/src/", 6_170, 32),
+        ("sst/src/", 4_540, 30),
     ];
 
     /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.

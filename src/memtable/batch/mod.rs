@@ -4,9 +4,9 @@
 
 pub(crate) mod encoding;
 pub(crate) mod admit;
+pub(crate) mod reader;
 #[expect(
     clippy::module_inception,
     reason = "the room is named after what it is for"
 )]
-pub(crate) mod reader;
 pub(crate) mod batch;
