@@ -194,10 +194,10 @@ pub use memtable::read::get::{Lookup, ValueRef};
 pub use memtable::scan::cursor::{Cursor, OwnedCursor};
 pub use memtable::scan::range::{OwnedRange, Range};
 pub use memtable::skiplist::list::DuplicatePolicy;
-pub use memtable::table::Writer;
 pub use memtable::table::{ImmutableMemTable, MemTable, TableReader};
 pub use memtable::write::write_batch::BatchWritten;
 pub use memtable::write::writer::{Displaced, Inserted};
+pub use memtable::writer::Writer;
 
 /// Entries that are written together, in RocksDB's encoding.
 pub mod batch {
@@ -210,7 +210,7 @@ pub mod batch {
 pub mod read {
     pub use crate::memtable::read::entry::EntryBytes;
     pub use crate::memtable::read::get::{Base, DeletedBy, Operand, Operands, PinnedValue};
-    pub use crate::memtable::table::Stats;
+    pub use crate::memtable::stats::Stats;
 }
 
 /// Cursors and ranges: their types, how they hold their table, and which entries they show.

@@ -55,7 +55,8 @@ use paranoid_memtable::{
 use crate::file_journal::journal::Journal;
 use crate::gates::{GATES, Gates};
 use crate::journal_turns::Logged;
-use crate::options::{Durability, Reports, SEQUENCE_MAX, SetEvent, SetOptions, WriteOptions};
+use crate::listener::{Reports, SetEvent};
+use crate::options::{Durability, SEQUENCE_MAX, SetOptions, WriteOptions};
 use crate::publication::{Publication, Taken};
 use crate::snapshots::Registry;
 use crate::swapped::{Pointers, Swapped};

@@ -239,6 +239,7 @@
 pub(crate) mod file_journal;
 pub(crate) mod thread_state;
 pub(crate) mod write_buffer_manager;
+pub(crate) mod listener;
 pub(crate) mod options;
 pub(crate) mod sleepers;
 pub(crate) mod publication;
@@ -255,7 +256,10 @@ pub(crate) mod view;
 pub(crate) mod level_source;
 pub(crate) mod commit;
 pub(crate) mod compaction;
+pub(crate) mod salvage;
 pub(crate) mod flush_job;
+pub(crate) mod flush_thread;
+pub(crate) mod stats;
 pub(crate) mod table_set;
 #[cfg(all(test, loom))]
 mod loom;
@@ -266,13 +270,17 @@ pub use file_journal::{
     FileJournal, FileStorage, FindingReason, JournalFinding, JournalRecovery, RecoveryMode,
     Replayed, Storage, StorageFile,
 };
-pub use flush_job::{FlushJob, FlushThread, SalvageSummary};
+pub use flush_job::FlushJob;
+pub use flush_thread::FlushThread;
 pub use level_source::LevelSource;
+pub use listener::{Listener, SetEvent};
 pub use merge_operator::MergeOperator;
 pub use merged_entry::MergedEntry;
 pub use merging_cursor::MergingCursor;
-pub use options::{Durability, Listener, SetEvent, SetOptions, SetOptionsBuilder, WriteOptions};
+pub use options::{Durability, SetOptions, SetOptionsBuilder, WriteOptions};
+pub use salvage::SalvageSummary;
 pub use snapshots::Snapshot;
-pub use table_set::{MemTableSet, SetStats};
+pub use stats::SetStats;
+pub use table_set::MemTableSet;
 pub use view::View;
 pub use write_buffer_manager::{WriteBufferManager, WriteBufferStats};

@@ -17,9 +17,11 @@ use paranoid_memtable::batch::RangeOrder;
 use paranoid_memtable::{Error, Kind, Result, SequenceNumber, StallCause, WriteBatch, shown};
 
 use crate::commit::{KEPT_MAX, Shared};
-use crate::flush_job::{FlushJob, FlushThread, replace_base};
+use crate::flush_job::{FlushJob, replace_base};
+use crate::flush_thread::FlushThread;
 use crate::options::{Durability, SetOptions, WriteOptions};
 use crate::snapshots::Snapshot;
+use crate::stats::SetStats;
 use crate::thread_state::ThreadState;
 use crate::view::{View, read_at};
 use crate::write_buffer_manager::{FlushWait, Stall};
@@ -563,41 +565,4 @@ shown! {
     "MemTableSet": impl [B] MemTableSet<B>, |set| {
         "visible": set.shared.registry.publication.visible()
     }
-}
-
-// Counts and numbers of a set.
-//
-// Any thread; the counts are exact while nothing is written.
-
-/// Counts and numbers of a set: see [`MemTableSet::stats`](crate::MemTableSet::stats).
-///
-/// ```
-/// use paranoid_set::{MemTableSet, SetOptions, SetStats};
-/// let set = MemTableSet::open(SetOptions::default(), ())?;
-/// let stats: SetStats = set.stats();
-/// assert_eq!((stats.tables, stats.entries, stats.snapshots), (1, 0, 0));
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SetStats {
-    /// The last visible sequence number.
-    pub visible: SequenceNumber,
-    /// Number of tables that are not flushed, the active one included.
-    pub tables: u64,
-    /// Number of entries in them.
-    pub entries: u64,
-    /// Bytes of memory allocated to them.
-    pub allocated_bytes: u64,
-    /// Bytes of memory of flushed tables that views, cursors, jobs or pinned values still hold.
-    pub pinned_bytes: u64,
-    /// How long the first of these tables has been held since it was flushed: a view or cursor that
-    /// somebody forgot.
-    pub pinned_for: Option<Duration>,
-    /// Bytes of memory of flushed tables that the set keeps for the next ones:
-    /// [`recycled_arenas`](crate::SetOptionsBuilder::recycled_arenas).
-    pub recycled_bytes: u64,
-    /// Number of different sequence numbers at which there are
-    /// [snapshots](crate::MemTableSet::snapshots).
-    pub snapshots: u64,
 }

@@ -31,8 +31,9 @@ use crate::memtable::scan::range::Range;
 use crate::memtable::scan::source::{Cover, SourceKey, SourceMove};
 use crate::memtable::scan::visibility::Visibility;
 use crate::memtable::scan::walk::Walk;
-use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader, Writer};
+use crate::memtable::table::{ImmutableMemTable, MemTable, TableReader};
 use crate::memtable::write::write_batch::{PreparedBatch, ReservedBatch};
+use crate::memtable::writer::Writer;
 use crate::tombstone::fragmenter::{FragmentIter, Fragmenter};
 use crate::tombstone::fragments::{Fragment, Fragments};
 

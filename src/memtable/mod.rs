@@ -13,6 +13,8 @@ pub(crate) mod read;
 pub(crate) mod write;
 pub(crate) mod scan;
 pub(crate) mod lifecycle;
+pub(crate) mod stats;
+pub(crate) mod writer;
 pub(crate) mod table;
 pub(crate) mod debug;
 #[cfg(all(feature = "fault-injection", not(loom)))]

@@ -15,17 +15,17 @@ use std::any::Any;
 use std::ops::{Deref, RangeBounds};
 use std::sync::Arc;
 
-use crate::error::{Error, Result, trace};
+use crate::error::Result;
 use crate::integrity::digest::{Kvos, Protected};
 use crate::key::{Comparator, KeyComparator, Kind, SequenceNumber};
-use crate::memtable::arena::layout::{ControlWord, entry_bytes_max};
+use crate::memtable::arena::layout::entry_bytes_max;
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::core::Core;
 use crate::memtable::lifecycle::flush::{FlushIter, FlushSink, FlushSummary, Versions, flush};
+use crate::memtable::lifecycle::freeze::freeze;
 use crate::memtable::lifecycle::salvage::{Salvage, salvage};
 use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport, scrub};
 use crate::memtable::options::MemTableOptions;
-use crate::memtable::parts::writer_shards::WriterShard;
 use crate::memtable::read::entry::Entry;
 #[cfg(feature = "bytes")]
 use crate::memtable::read::get::pin;
@@ -39,9 +39,11 @@ use crate::memtable::scan::range::Range;
 use crate::memtable::scan::source::{SortedSource, TableSource};
 use crate::memtable::scan::tombstones::range_tombstones;
 use crate::memtable::scan::visibility::{AtSnapshot, Visible};
+use crate::memtable::stats::Stats;
 use crate::memtable::write::write_batch::{BatchWritten, PreparedBatch, ReservedBatch, Take};
 use crate::memtable::write::write_batch::{prepare, reserve, write_batch};
 use crate::memtable::write::writer::{Inserted, insert, insert_parts, writes};
+use crate::memtable::writer::Writer;
 use crate::sync::Ordering;
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::node::Load;
@@ -1073,113 +1075,5 @@ impl ImmutableMemTable {
     /// ```
     pub fn salvage(&self) -> Salvage<'_> {
         salvage(self.core())
-    }
-}
-
-// Freeze: ends writing, seals the sums, and builds the structures of a frozen table.
-//
-// ```text
-//   shards closed, one after the other; writers inside have left -> sums sealed -> FROZEN set
-//     -> the tombstone index is rebuilt from the verified list
-// ```
-// Reads that are running finish with the structures that they hold. Any number of threads may
-// freeze at once.
-
-/// Ends writing. Idempotent.
-pub(crate) fn freeze(core: &Core) -> Result<()> {
-    core.shards.freeze()?;
-    // All writers have left, so the sums are exact, and a second thread computes equal ones.
-    let totals = core.shards.totals();
-    let is_first = core.sealed.set(totals).is_ok();
-    // Set before keys are compared, so that a comparator that panics leaves a frozen table.
-    core.shards
-        .while_registry_is_held(|| core.arena.control.set(ControlWord::FROZEN, 1));
-    core.tombstones.freeze(core.ground());
-    if is_first {
-        trace::frozen(totals.entries, totals.range_deletes, totals.data_bytes);
-    }
-    Ok(core.check_control()?)
-}
-
-// The writer of one thread: a share in the table, and a writer shard that no other thread uses.
-//
-// A writer belongs to one thread at a time; any number of writers may write to a table at once.
-
-/// What a table holds, as [`stats`](TableReader::stats) counts it.
-///
-/// ```
-/// use paranoid_memtable::MemTable;
-/// let table = MemTable::default();
-/// table.delete(1, b"k")?;
-/// assert_eq!((table.stats().deletes, table.stats().smallest_sequence), (1, Some(1)));
-/// # Ok::<(), paranoid_memtable::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Point tombstones among the entries: deletes, single deletes, and custom kinds that count as
-    /// deletes.
-    pub deletes: u64,
-    /// Range tombstones among the entries.
-    pub range_deletes: u64,
-    /// Entries that another one replaced (policy `Replace`).
-    pub displaced: u64,
-    /// Bytes of keys and values, without those of replaced entries.
-    pub data_bytes: u64,
-    /// Smallest sequence number of all entries.
-    pub smallest_sequence: Option<SequenceNumber>,
-    /// Largest sequence number of all entries.
-    pub largest_sequence: Option<SequenceNumber>,
-}
-
-/// A writer for one thread, with a splice, a sub-chunk and counters of its own: inserts in
-/// ascending order take O(1). Keeps the table alive.
-///
-/// ```
-/// use paranoid_memtable::{MemTable, MemTableOptions};
-/// # fn main() -> Result<(), paranoid_memtable::Error> {
-/// let table = MemTable::new(MemTableOptions::default())?;
-/// let mut writer = table.writer();
-/// std::thread::spawn(move || writer.put(1, b"k", b"v")).join().unwrap()?;
-/// assert_eq!(table.len(), 1);
-/// # Ok(()) }
-/// ```
-#[must_use]
-pub struct Writer {
-    pub(crate) core: Arc<Core>,
-    pub(crate) shard: Arc<WriterShard>,
-}
-
-impl Writer {
-    pub(crate) fn new(core: &Arc<Core>) -> Self {
-        Writer {
-            shard: Arc::clone(core.shards.lease()),
-            core: Arc::clone(core),
-        }
-    }
-
-    /// A writer with `bytes` of arena space reserved.
-    pub(crate) fn reserving(core: &Arc<Core>, bytes: u64) -> Result<Self> {
-        // The control word is not used here, because a damaged one counts as frozen; the shard's
-        // gate decides.
-        if core.sealed.get().is_some() {
-            return Err(Error::Frozen);
-        }
-        let writer = Writer::new(core);
-        let mut entered = core.shards.enter(&writer.shard).ok_or(Error::Frozen)?;
-        core.arena
-            .reserve(&mut entered.inside.inserter.sub, bytes)?;
-        let units = entered.inside.inserter.sub.left();
-        drop(entered);
-        core.arena.back(units)?;
-        Ok(writer)
-    }
-
-    writes!(self: &mut Self, &self.core, Some(&*self.shard));
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.shard.release();
     }
 }

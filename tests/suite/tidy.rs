@@ -484,12 +484,12 @@ mod weight {
     /// Most code lines and files of a package's sources, by folder.
     pub(crate) const LIMITS: [(&str, u64, u64); 3] = [
         ("src/", 19_800, 120),
-        ("set/src/", 6_170, 32),
+        ("set/src/", 6_170, 38),
         ("sst/src/", 4_540, 30),
     ];
 
     /// Most words of the documents that are not part of the rustdoc, without CHANGELOG and records.
-    pub(crate) const WORDS_MAX: u64 = 9_450;
+    pub(crate) const WORDS_MAX: u64 = 10_000;
 
     /// Most words of SAFETY.md.
     pub(crate) const SAFETY_WORDS_MAX: u64 = 3_890;

@@ -5,3 +5,4 @@
 pub(crate) mod flush;
 pub(crate) mod scrub;
 pub(crate) mod salvage;
+pub(crate) mod freeze;

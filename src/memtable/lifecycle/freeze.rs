@@ -1,0 +1,30 @@
+//! Freeze: ends writing, seals the sums, and builds the structures of a frozen table.
+//!
+//! ```text
+//!   shards closed, one after the other; writers inside have left -> sums sealed -> FROZEN set
+//!     -> the tombstone index is rebuilt from the verified list
+//! ```
+//! Reads that are running finish with the structures that they hold. Any number of threads may
+//! freeze at once.
+
+#![forbid(unsafe_code)]
+
+use crate::error::{Result, trace};
+use crate::memtable::arena::layout::ControlWord;
+use crate::memtable::core::Core;
+
+/// Ends writing. Idempotent.
+pub(crate) fn freeze(core: &Core) -> Result<()> {
+    core.shards.freeze()?;
+    // All writers have left, so the sums are exact, and a second thread computes equal ones.
+    let totals = core.shards.totals();
+    let is_first = core.sealed.set(totals).is_ok();
+    // Set before keys are compared, so that a comparator that panics leaves a frozen table.
+    core.shards
+        .while_registry_is_held(|| core.arena.control.set(ControlWord::FROZEN, 1));
+    core.tombstones.freeze(core.ground());
+    if is_first {
+        trace::frozen(totals.entries, totals.range_deletes, totals.data_bytes);
+    }
+    Ok(core.check_control()?)
+}

@@ -1,0 +1,32 @@
+//! What a table holds, in numbers.
+
+#![forbid(unsafe_code)]
+
+use crate::key::SequenceNumber;
+
+/// What a table holds, as [`stats`](crate::TableReader::stats) counts it.
+///
+/// ```
+/// use paranoid_memtable::MemTable;
+/// let table = MemTable::default();
+/// table.delete(1, b"k")?;
+/// assert_eq!((table.stats().deletes, table.stats().smallest_sequence), (1, Some(1)));
+/// # Ok::<(), paranoid_memtable::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Point tombstones among the entries: deletes, single deletes, and custom kinds that count as
+    /// deletes.
+    pub deletes: u64,
+    /// Range tombstones among the entries.
+    pub range_deletes: u64,
+    /// Entries that another one replaced (policy `Replace`).
+    pub displaced: u64,
+    /// Bytes of keys and values, without those of replaced entries.
+    pub data_bytes: u64,
+    /// Smallest sequence number of all entries.
+    pub smallest_sequence: Option<SequenceNumber>,
+    /// Largest sequence number of all entries.
+    pub largest_sequence: Option<SequenceNumber>,
+}
