@@ -738,9 +738,8 @@ impl Secret {
 //
 // ```text
 //   common prefix  length, bytes                       bound to the table             64 bits
-//   log record     sequence, prefixes, what they omit  bound to its index             63 bits
-//   its keys       place, lengths                      bound to its index             32 bits
-//   log key        bytes                               bound to its place             64 bits
+//   log record     sequence, prefixes, what they omit,
+//                  node                               bound to its index             63 bits
 //   piece          both prefixes, what they omit,
 //                  who starts and paints               bound to node and position     32 bits
 //   node head      bounds, counts, digest of pieces    bound to what the node covers  64 bits
@@ -757,15 +756,12 @@ impl Secret {
 const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 const PENDING: u64 = splitmix(401);
 const RECORD: u64 = splitmix(402);
-const KEY: u64 = splitmix(403);
-const KEYS: u64 = splitmix(407);
 const PIECE: u64 = splitmix(404);
 const HEAD: u64 = splitmix(405);
 const COUNTER: u64 = splitmix(406);
 const COMMON_PREFIX: u64 = splitmix(408);
 /// The bits from here on of a packed word say how many bytes its prefixes leave out.
 pub(crate) const SKIP_SHIFT: u32 = 56;
-const SKIP_BITS: u64 = 0xff << SKIP_SHIFT;
 
 /// What the check of a node's piece is bound to.
 #[derive(Debug, Clone, Copy)]
@@ -797,36 +793,20 @@ impl Checks {
         fold((index as u64) ^ self.mask ^ PENDING, self.factor) & !1
     }
 
-    /// Check over the fields of log record `index` that decide most queries: sequence number,
-    /// prefixes, and how many bytes these leave out, which is part of `lengths`.
+    /// Check over the fields of log record `index`: sequence number, prefixes, and `place`: how many
+    /// bytes the prefixes leave out, and the node that has the keys.
     #[inline(always)]
     pub(crate) const fn record(
         self,
         index: u32,
         sequence: u64,
         [start, end]: [u64; 2],
-        lengths: u64,
+        place: u64,
     ) -> u64 {
-        let place = (index as u64).wrapping_mul(STRIDE) ^ RECORD ^ (lengths & SKIP_BITS);
+        let place = (index as u64).wrapping_mul(STRIDE) ^ RECORD ^ place;
         (fold(start ^ self.mask, end ^ self.factor)
             ^ fold(sequence ^ self.factor.rotate_left(32), place ^ self.mask).rotate_left(21))
             | 1
-    }
-
-    /// Check over the lengths and the place of a record's keys: `place` is the record's index, and
-    /// the place in the low half.
-    #[inline(always)]
-    pub(crate) const fn keys(self, place: u64, lengths: u64) -> u32 {
-        halved(fold(place ^ KEYS ^ self.mask, lengths ^ self.factor))
-    }
-
-    /// Check over key bytes stored at word `offset` of the key store.
-    #[inline(always)]
-    pub(crate) fn key(self, offset: u32, bytes: &[u8]) -> u64 {
-        hash(
-            bytes,
-            self.mask ^ KEY ^ u64::from(offset).wrapping_mul(STRIDE),
-        )
     }
 
     /// Check over the piece at `position` of a node. It covers where the piece begins and where the

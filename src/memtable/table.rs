@@ -615,7 +615,7 @@ impl TableReader {
         if self.is_frozen() || key_len > key_len_max || value_len > value_len_max {
             return false;
         }
-        let range = is_range.then(|| Load::of(key_len, value_len));
+        let range = is_range.then(|| Load::of(1));
         let beside = range.map_or(0, |range| self.core().tombstones.bytes_for(range));
         entry_bytes_max(key_len, value_len).saturating_add(beside) <= self.remaining()
     }

@@ -33,13 +33,13 @@ use crate::key::{KeyComparator, SequenceNumber};
 use crate::sync::{Mutex, Published};
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::log::{
-    COUNTS, Checked, CommonPrefix, End, Extent, KeyCopy, Lift, Log, NOBODY, Probe, Record, Tally,
-    boundary, damage, high, low, pair,
+    COUNTS, CommonPrefix, Extent, Lift, Log, NOBODY, Probe, Record, Tally, damage, high, low, pair,
 };
 use crate::tombstone::node::{
     BLOCK, Builder, Child, CoverageNode, Head, NodeId, Piece, Pieces, SUMMARY_RECORDS_MAX,
     SummaryNode, Tree,
 };
+use crate::tombstone::span::{Checked, End, Source, Tombstone};
 
 /// At most so many merge steps per `insert`, unless others ran ahead while the system held up the
 /// writer that merged.
@@ -86,19 +86,13 @@ impl LiveIndex {
 
     /// Adds a tombstone. After an error the index may have all of it, a part or nothing: the caller
     /// asks the list from then on. What the log took stays taken.
-    pub(crate) fn insert(
-        &self,
-        comparator: &KeyComparator,
-        start: &[u8],
-        end: &[u8],
-        sequence: SequenceNumber,
-    ) -> Result<()> {
-        let tree = self.append(comparator, start, end, sequence)?;
+    pub(crate) fn insert(&self, source: Source<'_>, tombstone: &Tombstone<'_>) -> Result<()> {
+        let tree = self.append(source, tombstone)?;
         if let Some(mut merger) = self.merger.try_lock() {
             // One step per insert keeps up with one writer. The others catch up on inserts that
             // found the lock taken.
             for steps in 1..=CATCH_UP_STEPS_MAX {
-                let waiting = self.step(tree, comparator, &mut merger);
+                let waiting = self.step(tree, source, &mut merger);
                 if waiting.is_none_or(|blocks| steps >= STEPS_MAX && blocks < BLOCKS_BEHIND) {
                     break;
                 }
@@ -108,27 +102,22 @@ impl LiveIndex {
     }
 
     /// Adds a tombstone without merging. Returns the tree that has it.
-    pub(crate) fn append(
-        &self,
-        comparator: &KeyComparator,
-        start: &[u8],
-        end: &[u8],
-        sequence: SequenceNumber,
-    ) -> Result<&Tree> {
-        if comparator.compare(start, end).is_ge() {
+    pub(crate) fn append(&self, source: Source<'_>, tombstone: &Tombstone<'_>) -> Result<&Tree> {
+        let [start, end] = tombstone.keys;
+        if source.comparator.compare(start, end).is_ge() {
             return Err(not_a_range());
         }
         let tree = match self.tree.get() {
             Some(tree) => tree,
             None => {
                 self.known()?;
-                let common_prefix = || CommonPrefix::new(self.checks, comparator, [start, end]);
+                let common_prefix =
+                    || CommonPrefix::new(self.checks, source.comparator, [start, end]);
                 self.tree
                     .get_or_publish(|| Box::new(Tree::new(self.checks, common_prefix())), |_| ())
             }
         };
-        tree.log
-            .push(comparator, &self.tally, [start, end], sequence)?;
+        tree.log.push(source, &self.tally, tombstone)?;
         Ok(tree)
     }
 
@@ -146,9 +135,9 @@ impl LiveIndex {
 
     /// Takes one step of merging. Returns the number of blocks that still have no node; `None` if
     /// there was nothing to do.
-    fn step(&self, tree: &Tree, comparator: &KeyComparator, merger: &mut Merger) -> Option<u32> {
+    fn step(&self, tree: &Tree, source: Source<'_>, merger: &mut Merger) -> Option<u32> {
         let extent = self.tally.extent().ok()?;
-        let progress = merger.step(tree, comparator, extent, STEP_PIECES);
+        let progress = merger.step(tree, source, extent, STEP_PIECES);
         (progress == Progress::Worked)
             .then(|| (extent.count / BLOCK).saturating_sub(merger.next_block))
     }
@@ -157,11 +146,11 @@ impl LiveIndex {
     #[inline]
     pub(crate) fn max_covering(
         &self,
-        comparator: &KeyComparator,
+        source: Source<'_>,
         question: Question<'_>,
     ) -> Checked<Option<SequenceNumber>> {
-        let mut asked = [Asked::new(comparator, question.key, question.floor)];
-        self.ask(comparator, question.snapshot, &mut asked)
+        let mut asked = [Asked::new(source.comparator, question.key, question.floor)];
+        self.ask(source, question.snapshot, &mut asked)
             .map(|()| asked[0].answer())
     }
 
@@ -170,14 +159,14 @@ impl LiveIndex {
     #[inline(never)]
     pub(crate) fn ask(
         &self,
-        comparator: &KeyComparator,
+        source: Source<'_>,
         snapshot: SequenceNumber,
         asked: &mut [Asked<'_>],
     ) -> Checked<()> {
         match self.known()? {
             (Some(tree), extent) => Search {
                 tree,
-                comparator,
+                source,
                 snapshot,
                 extent,
             }
@@ -186,23 +175,28 @@ impl LiveIndex {
         }
     }
 
-    /// Writes the interval of the tombstone that the question is about. Without one, `run` is
-    /// unchanged.
+    /// Writes the interval of the tombstone that the question is about; it is empty if a bound does
+    /// not verify. Without a tombstone, `run` is unchanged.
     pub(crate) fn covering_run(
         &self,
-        comparator: &KeyComparator,
+        source: Source<'_>,
         question: Question<'_>,
         run: &mut CoveringRun,
     ) -> Checked<Option<SequenceNumber>> {
-        let mut asked = [Asked::new(comparator, question.key, question.floor)];
-        self.ask(comparator, question.snapshot, &mut asked)?;
+        let mut asked = [Asked::new(source.comparator, question.key, question.floor)];
+        self.ask(source, question.snapshot, &mut asked)?;
         if let (Some(index), Some(tree)) = (asked[0].found, self.tree.get()) {
-            for (end, buffer) in [(End::Start, &mut run.start), (End::Stop, &mut run.end)] {
-                tree.log
-                    .boundary_key(boundary(index, end), &mut KeyCopy::new())?
-                    .clone_into(buffer);
+            let record = tree.log.named(index)?;
+            let bound = |end| record.bound(source, end);
+            match (bound(End::Start), bound(End::Stop)) {
+                (Ok(start), Ok(end)) => {
+                    start.clone_into(&mut run.start);
+                    end.clone_into(&mut run.end);
+                    run.sequence = asked[0].best;
+                }
+                // The answer needs no key.
+                _ => *run = CoveringRun::default(),
             }
-            run.sequence = asked[0].best;
         }
         Ok(asked[0].answer())
     }
@@ -223,10 +217,10 @@ impl LiveIndex {
 
     /// Merges everything that can be merged, step by step, unless another thread is merging.
     #[cfg(test)]
-    pub(crate) fn merge_all(&self, comparator: &KeyComparator) {
+    pub(crate) fn merge_all(&self, source: Source<'_>) {
         let Some(tree) = self.tree.get() else { return };
         while let Some(mut merger) = self.merger.try_lock() {
-            if self.step(tree, comparator, &mut merger).is_none() {
+            if self.step(tree, source, &mut merger).is_none() {
                 return;
             }
         }
@@ -234,10 +228,10 @@ impl LiveIndex {
 
     /// Merges everything and builds one node over all records. Waits for a step that is running on
     /// another thread.
-    pub(crate) fn finish(&self, comparator: &KeyComparator) {
+    pub(crate) fn finish(&self, source: Source<'_>) {
         let mut merger = self.merger.lock();
         if let Ok((Some(tree), extent)) = self.known() {
-            merger.finish(tree, comparator, extent);
+            merger.finish(tree, source, extent);
         }
     }
 
@@ -246,7 +240,7 @@ impl LiveIndex {
     /// number 0. O(tombstones).
     pub(crate) fn fragments(
         &self,
-        comparator: &KeyComparator,
+        source: Source<'_>,
         snapshot: SequenceNumber,
     ) -> Checked<Option<Fragments>> {
         let (Some(tree), Extent { count, complete }) = self.known()? else {
@@ -263,9 +257,9 @@ impl LiveIndex {
             records,
             skip: head.skip,
         };
-        let mut fragments = Fragments::new(comparator.clone());
+        let mut fragments = Fragments::new(source.comparator.clone());
         for index in 0..count {
-            fragments.count(tree.log.key_bytes(&tree.log.named(index)?)?);
+            fragments.count(tree.log.named(index)?.key_bytes(source)?);
         }
         // The newest sequence number from `start` on.
         let mut newest = None;
@@ -273,7 +267,7 @@ impl LiveIndex {
         for at in (0..head.len).map_while(|at| usize::try_from(at).ok()) {
             let (piece, _) = node.piece(self.checks, cover, at)?;
             tree.log
-                .boundary_key(piece.name, &mut KeyCopy::new())?
+                .boundary_key(source, piece.name)?
                 .clone_into(&mut end);
             if let Some(sequence) = newest {
                 fragments.push(&start, &end, &[sequence]);
@@ -308,13 +302,13 @@ impl LiveIndex {
         let Some(tree) = self.tree.get() else { return };
         if let Ok(extent) = self.tally.extent() {
             for index in 0..extent.count {
-                check(tree.log.verify(index, extent.complete));
+                check(tree.log.record(index, extent.complete).map(|_| ()));
                 if !tree.log.has_place(index) {
                     break;
                 }
             }
         }
-        check(tree.verify_counters(wait));
+        check(tree.verify_counter());
         check(tree.log.common_prefix.shared(&[]).map(|_| ()));
         check(self.verify_unwritten(tree, wait));
         for (node, cover) in tree.coverage_nodes() {
@@ -454,7 +448,7 @@ impl<'k> Asked<'k> {
 #[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
     pub(crate) tree: &'a Tree,
-    pub(crate) comparator: &'a KeyComparator,
+    pub(crate) source: Source<'a>,
     pub(crate) snapshot: SequenceNumber,
     pub(crate) extent: Extent,
 }
@@ -539,7 +533,11 @@ impl Search<'_> {
         for one in asked.iter_mut().filter(|one| one.best < self.snapshot) {
             let begins = one
                 .probe
-                .leave_out(&self.tree.log.common_prefix, self.comparator, hint.skip)
+                .leave_out(
+                    &self.tree.log.common_prefix,
+                    self.source.comparator,
+                    hint.skip,
+                )
                 .ok();
             if begins != Some(true) || hint.excludes(&one.probe, one.best, self.snapshot) {
                 if known.is_none() {
@@ -621,7 +619,7 @@ impl Search<'_> {
     fn place(&self, piece: Piece, probe: &Probe<'_>) -> Checked<Order> {
         self.tree
             .log
-            .order(self.comparator, (piece.prefix, piece.name), probe)
+            .boundary_order(self.source, (piece.prefix, piece.name), probe)
     }
 
     /// Whether the key is before the piece at `reach`, which has the key's prefix, or after all
@@ -688,9 +686,7 @@ impl Search<'_> {
                 continue;
             };
             for one in &mut *asked {
-                if record.sequence > one.best
-                    && log.covers(self.comparator, &record, &mut one.probe)?
-                {
+                if record.sequence > one.best && log.covers(self.source, &record, &mut one.probe)? {
                     one.take(&record);
                 }
             }
@@ -861,12 +857,7 @@ impl Job {
 
     /// Merges up to `budget` pieces, or a few more if several begin at one key. `Idle` if none are
     /// left.
-    fn advance(
-        &mut self,
-        tree: &Tree,
-        comparator: &KeyComparator,
-        mut budget: u32,
-    ) -> Checked<Progress> {
+    fn advance(&mut self, tree: &Tree, source: Source<'_>, mut budget: u32) -> Checked<Progress> {
         let children = std::mem::take(&mut self.children);
         let pieces = children
             .iter()
@@ -885,7 +876,7 @@ impl Job {
                 return Ok(Progress::Idle);
             };
             let read = if lead.next == lead.prefix {
-                self.enter_together(tree, comparator, lead, &pieces)?
+                self.enter_together(tree, source, lead, &pieces)?
             } else {
                 self.enter_run(tree, lead, budget, &pieces)?
             };
@@ -943,11 +934,11 @@ impl Job {
     fn enter_together(
         &mut self,
         tree: &Tree,
-        comparator: &KeyComparator,
+        source: Source<'_>,
         lead: Lead,
         pieces: &[Pieces<'_>],
     ) -> Checked<u32> {
-        let mut same = self.ties(&tree.log, comparator, lead)?;
+        let mut same = self.ties(&tree.log, source, lead)?;
         let read = same.count_ones();
         let name = high(self.sides[same.trailing_zeros() as usize].refs);
         // From the last child to the first, because removing a child moves those after it.
@@ -977,8 +968,8 @@ impl Job {
 
     /// Among the children with the smallest prefix, those with the smallest key, as one bit per
     /// child.
-    fn ties(&self, log: &Log, comparator: &KeyComparator, lead: Lead) -> Checked<u64> {
-        let (mut first, mut copies) = (0u64, [KeyCopy::new(), KeyCopy::new()]);
+    fn ties(&self, log: &Log, source: Source<'_>, lead: Lead) -> Checked<u64> {
+        let mut first = 0u64;
         for (other, side) in self
             .sides
             .iter()
@@ -987,9 +978,9 @@ impl Job {
         {
             let order = match self.sides.get(first.trailing_zeros() as usize) {
                 Some(known) => {
-                    let [left, right] = &mut copies;
-                    let left = log.boundary_key(high(side.refs), left)?;
-                    comparator.compare(left, log.boundary_key(high(known.refs), right)?)
+                    let left = log.boundary_key(source, high(side.refs))?;
+                    let right = log.boundary_key(source, high(known.refs))?;
+                    source.comparator.compare(left, right)
                 }
                 None => Order::Less,
             };
@@ -1062,11 +1053,11 @@ impl Merger {
     pub(crate) fn step(
         &mut self,
         tree: &Tree,
-        comparator: &KeyComparator,
+        source: Source<'_>,
         extent: Extent,
         budget: u32,
     ) -> Progress {
-        match self.grow(tree, comparator, extent, budget) {
+        match self.grow(tree, source, extent, budget) {
             Progress::Worked => Progress::Worked,
             Progress::Idle => self.summarize(tree),
         }
@@ -1074,15 +1065,9 @@ impl Merger {
 
     /// Takes one step of the running merge, or makes the next node over records, if all of them are
     /// complete.
-    fn grow(
-        &mut self,
-        tree: &Tree,
-        comparator: &KeyComparator,
-        extent: Extent,
-        budget: u32,
-    ) -> Progress {
+    fn grow(&mut self, tree: &Tree, source: Source<'_>, extent: Extent, budget: u32) -> Progress {
         if let Some(job) = self.job.take() {
-            self.advance(tree, comparator, job, budget);
+            self.advance(tree, source, job, budget);
             return Progress::Worked;
         }
         let id = NodeId {
@@ -1101,15 +1086,15 @@ impl Merger {
         };
         self.next_block += 1; // MERGE-3
         if let Ok(job) = job {
-            self.advance(tree, comparator, job, u32::MAX);
+            self.advance(tree, source, job, u32::MAX);
         }
         Progress::Worked
     }
 
     /// Merges everything over a log of this extent, and at last builds one node over all records,
     /// without summary nodes in between.
-    pub(crate) fn finish(&mut self, tree: &Tree, comparator: &KeyComparator, extent: Extent) {
-        while self.grow(tree, comparator, extent, u32::MAX) == Progress::Worked {}
+    pub(crate) fn finish(&mut self, tree: &Tree, source: Source<'_>, extent: Extent) {
+        while self.grow(tree, source, extent, u32::MAX) == Progress::Worked {}
         let Extent { count, complete } = extent;
         let blocks = count / BLOCK;
         if self.summarized >= count || blocks * BLOCK == count && NodeId::one_covers(blocks) {
@@ -1121,7 +1106,7 @@ impl Merger {
         };
         children.extend(tail);
         self.start_summary(tree, children, count);
-        while self.grow(tree, comparator, extent, u32::MAX) == Progress::Worked {}
+        while self.grow(tree, source, extent, u32::MAX) == Progress::Worked {}
     }
 
     /// Begins a summary node over all complete blocks if one is due (MERGE-4).
@@ -1148,8 +1133,8 @@ impl Merger {
 
     /// Takes one step of a merge. Publishes the node that is made, and begins its parent if all
     /// children of the parent are there.
-    fn advance(&mut self, tree: &Tree, comparator: &KeyComparator, mut job: Box<Job>, budget: u32) {
-        match job.advance(tree, comparator, budget) {
+    fn advance(&mut self, tree: &Tree, source: Source<'_>, mut job: Box<Job>, budget: u32) {
+        match job.advance(tree, source, budget) {
             Ok(Progress::Worked) => return self.job = Some(job),
             Ok(Progress::Idle) => {}
             Err(_) => return, // MERGE-1

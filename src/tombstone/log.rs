@@ -1,29 +1,24 @@
-//! The log: every tombstone of an index in order of arrival, with its keys. The nodes of the index
-//! are derived from it. What all of them are checked with stands here too.
+//! The log: every tombstone of an index in order of arrival. The nodes of the index are derived from
+//! it. What all of them are checked with stands here too.
 //!
 //! ```text
-//!   tallies   of records, and of words of keys           two counters each: what was begun, what has ended
+//!   tally              of records: two counters, what was begun and what has ended
 //!   common prefix      what all bounds begin with
-//!   record    sequence | start prefix | end prefix | keys: check (32), place (32) | skip (8), lengths (24 each) | check
-//!   keys      start bytes, padded to words | hash | end bytes, padded to words | hash
+//!   record             sequence | start prefix | end prefix | skip (8), 0 (24), node (32) | check
 //! ```
 //! * LOG-1: the check word of a record is stored last and holds the record's pending mark until
 //!   then. Any other value that is not the check is damage, so zeroed memory is never taken for a
 //!   record that is still missing.
-//! * LOG-2: keys are written before the record that names them is complete, and never change.
-//! * LOG-3: key bytes are copied, and the copy is used only after its hash was verified.
-//! * LOG-4: place and lengths of keys are used only after their check was verified, and only inside
-//!   their segment.
-//! * LOG-5: a record with the pending mark, or without a segment, is being written only if the
+//! * LOG-2: a record with the pending mark, or without a segment, is being written only if the
 //!   tally says that a writer is at work. Otherwise it was lost, because a word went back to an
 //!   earlier value, and that is damage. Tally and records are in different cache lines.
-//! * LOG-6: a record is written only over its pending mark.
-//! * LOG-7: the prefix of a bound is that of its bytes after the first `skip`, which are those of
+//! * LOG-3: a record is written only over its pending mark.
+//! * LOG-4: the prefix of a bound is that of its bytes after the first `skip`, which are those of
 //!   the common prefix.
 //!
-//! Who may call what: everything, any thread. Readers never wait. Writers contend for the two
-//! tallies only. Not promised: that a record whose `push` is still running is seen, and LOG-5 while
-//! a `push` is running.
+//! Who may call what: everything, any thread. Readers never wait. Writers contend for the tally
+//! only. Not promised: that a record whose `push` is still running is seen, and LOG-2 while a
+//! `push` is running.
 
 #![forbid(unsafe_code)]
 
@@ -34,40 +29,18 @@ use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Checks, SKIP_SHIFT};
 use crate::key::{KeyComparator, KeyOrder, SequenceNumber, bytes_at};
 use crate::sync::{AtomicU64, Ordering, Published};
+use crate::tombstone::span::{Checked, End, Keys, Source, Tombstone};
 
-pub(crate) type Checked<T> = std::result::Result<T, Corruption>;
-
-/// Longest key of a tombstone, in bytes.
-pub(crate) const KEY_LEN_MAX: usize = (1 << 24) - 1;
 /// Most records of a log. One bit of a boundary's name says whether it is a start or an end, and
 /// the largest name stands for no boundary.
 pub(crate) const RECORDS_MAX: u32 = (1 << 31) - 1;
-/// A word holds the lengths of start and end, each in the low 24 bits of a half. The top byte of
-/// the first half is the number of bytes left out.
-const LEN_BITS: u32 = 0xff_ffff;
-const _: () = assert!(
-    KEY_LEN_MAX == LEN_BITS as usize && RECORDS_MAX == u32::MAX / 2,
-    "what the fields hold"
-);
-const RECORD_WORDS: usize = 6;
+const _: () = assert!(RECORDS_MAX == u32::MAX / 2, "what a name holds");
+const RECORD_WORDS: usize = 5;
 const RECORD_BYTES: u64 = 8 * RECORD_WORDS as u64;
 /// Records of the first segments. A multiple of a block, so that no block straddles segments.
 pub(crate) const FIRST_RECORDS: u32 = if cfg!(loom) { 2 } else { 32 };
-pub(crate) const FIRST_KEY_WORDS: u32 = if cfg!(loom) { 8 } else { 64 };
 /// Which counters count records. The index owns these, so that an empty index needs no log.
 pub(crate) const COUNTS: u32 = 1;
-const KEY_WORDS: u32 = 2;
-
-/// The start and the end of a tombstone: it covers the keys from the first one on and before the
-/// second one.
-pub(crate) type Keys<'k> = [&'k [u8]; 2];
-
-/// One of a tombstone's two bounds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    Start,
-    Stop,
-}
 
 /// The painter of a piece that no tombstone covers.
 pub(crate) const NOBODY: u32 = u32::MAX;
@@ -78,15 +51,15 @@ pub(crate) const fn boundary(index: u32, end: End) -> u32 {
     index << 1 | end as u32
 }
 
-/// A complete record whose check was verified. Its keys are verified when a query needs them, which
-/// is rare.
+/// A complete record whose check was verified. Its node is read when a query needs a key, which is
+/// rare.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record {
     pub(crate) sequence: SequenceNumber,
     pub(crate) index: u32,
     prefixes: [u64; 2],
-    keys: u64,
-    lengths: u64,
+    /// Number of bytes that its prefixes leave out (8) | 0 (24) | node (32).
+    place: u64,
 }
 
 impl Record {
@@ -104,7 +77,24 @@ impl Record {
     /// Number of bytes that its prefixes leave out.
     #[inline(always)]
     pub(crate) fn skip(&self) -> u32 {
-        u32::from(self.lengths.to_be_bytes()[0])
+        u32::from(self.place.to_be_bytes()[0])
+    }
+
+    /// The name of its node.
+    #[inline(always)]
+    pub(crate) fn node(&self) -> u32 {
+        low(self.place)
+    }
+
+    /// One of its keys, verified: all keys are read here.
+    #[inline(always)]
+    pub(crate) fn bound<'t>(&self, source: Source<'t>, end: End) -> Checked<&'t [u8]> {
+        source.spans.bound(self.node(), end)
+    }
+
+    /// Length of both its keys in bytes, verified.
+    pub(crate) fn key_bytes(&self, source: Source<'_>) -> Checked<u64> {
+        source.spans.key_bytes(self.node())
     }
 }
 
@@ -114,8 +104,6 @@ pub(crate) type RecordWords = [AtomicU64; RECORD_WORDS];
 /// The log of one index.
 pub(crate) struct Log {
     records: Segments<RecordWords, FIRST_RECORDS>,
-    keys: Segments<AtomicU64, FIRST_KEY_WORDS>,
-    pub(crate) key_words: Tally,
     bytes: AtomicU64,
     /// Number of bytes that the prefixes of the latest record leave out; a hint for later records.
     skip: AtomicU64,
@@ -127,8 +115,6 @@ impl Log {
     pub(crate) fn new(checks: Checks, common_prefix: CommonPrefix) -> Self {
         Log {
             records: Segments::new(),
-            keys: Segments::new(),
-            key_words: Tally::new(checks, KEY_WORDS),
             bytes: AtomicU64::new(0),
             skip: AtomicU64::new(u64::MAX),
             common_prefix,
@@ -151,15 +137,17 @@ impl Log {
     /// ends.
     pub(crate) fn push(
         &self,
-        comparator: &KeyComparator,
+        source: Source<'_>,
         tally: &Tally,
-        range: Keys<'_>,
-        sequence: SequenceNumber,
+        tombstone: &Tombstone<'_>,
     ) -> Result<u32> {
-        let skip = self.skip_for(range)?;
-        let prefixes = range.map(|key| comparator.image(key, skip as usize));
-        let lengths = [key_len(range[0])?, key_len(range[1])?];
-        let place = self.write_keys(range, lengths)?;
+        let Tombstone {
+            node,
+            keys,
+            sequence,
+        } = *tombstone;
+        let skip = self.skip_for(keys)?;
+        let prefixes = keys.map(|key| source.comparator.image(key, skip as usize));
         let (index, one) = tally.begin(|count| match count {
             RECORDS_MAX.. => Err(Error::MemTableFull {
                 needed: RECORD_BYTES,
@@ -167,45 +155,40 @@ impl Log {
             }),
             _ => Ok((count, count + 1)),
         })?;
-        let lengths = pair(skip << (SKIP_SHIFT - 32) | lengths[0], lengths[1]);
-        let keys = pair(self.checks.keys(pair(index, place), lengths), place);
-        let check = self.checks.record(index, sequence, prefixes, lengths);
-        let slot = self.records.ensure_run(
+        let place = pair(skip << (SKIP_SHIFT - 32), node);
+        let check = self.checks.record(index, sequence, prefixes, place);
+        let slot = self.records.ensure(
             index,
-            1,
             |index| self.pending(index),
             |bytes| self.grown(bytes),
         );
-        let Some([slot]) = slot else {
+        let Some(slot) = slot else {
             return Err(damage(u64::from(index) * RECORD_BYTES, 0, 0).into());
         };
         // ORDERING: relaxed; only the writer that claimed this index stores here.
-        let (found, pending) = (slot[5].load(Ordering::Relaxed), self.checks.pending(index));
+        let (found, pending) = (slot[4].load(Ordering::Relaxed), self.checks.pending(index));
         if found != pending {
-            return Err(damage(u64::from(index) * RECORD_BYTES, pending, found).into()); // LOG-6
+            return Err(damage(u64::from(index) * RECORD_BYTES, pending, found).into()); // LOG-3
         }
-        for (stored, word) in slot
-            .iter()
-            .zip([sequence, prefixes[0], prefixes[1], keys, lengths])
-        {
+        for (stored, word) in slot.iter().zip([sequence, prefixes[0], prefixes[1], place]) {
             // ORDERING: relaxed; published by the check word below.
             stored.store(word, Ordering::Relaxed);
         }
         // ORDERING: release; partner: the acquire load of the check word in `decode`. Publishes
-        // record and keys.
-        slot[5].store(check, Ordering::Release);
+        // the record, and the node that it names (TRUTH-1).
+        slot[4].store(check, Ordering::Release);
         tally.end(one)?;
-        self.compare(comparator, index, black_box(range))?;
+        self.compare(source, index, black_box(tombstone))?;
         Ok(index)
     }
 
     /// Compares a record with what it was made of: a processor that erred has made its check of
     /// what it got wrong.
-    fn compare(&self, comparator: &KeyComparator, index: u32, range: Keys<'_>) -> Checked<()> {
-        let (record, mut copy) = (self.named(index)?, KeyCopy::new());
-        for (end, key) in [End::Start, End::Stop].into_iter().zip(range) {
-            let is_image = record.prefix(end) == comparator.image(key, record.skip() as usize);
-            if !is_image || self.key(&record, end, &mut copy)? != key {
+    fn compare(&self, source: Source<'_>, index: u32, tombstone: &Tombstone<'_>) -> Checked<()> {
+        let record = self.named(index)?;
+        for (end, key) in [End::Start, End::Stop].into_iter().zip(tombstone.keys) {
+            let image = source.comparator.image(key, record.skip() as usize);
+            if record.prefix(end) != image || record.bound(source, end)? != key {
                 return Err(damage(0, 0, 0));
             }
         }
@@ -241,53 +224,8 @@ impl Log {
         std::array::from_fn(|word| AtomicU64::new(pending(word)))
     }
 
-    /// Copies both keys with their hashes into the key store and returns their place.
-    fn write_keys(&self, [start, end]: Keys<'_>, lengths: [u32; 2]) -> Result<u32> {
-        let [middle, rest] = lengths.map(span_words);
-        let total = u64::from(middle) + u64::from(rest);
-        let full = || Error::MemTableFull {
-            needed: total * 8,
-            remaining: 0,
-        };
-        let (place, claimed) = self.key_words.begin(|used| {
-            let at = Segments::<AtomicU64, FIRST_KEY_WORDS>::fit(used, total).ok_or_else(full)?;
-            let after = u64::from(at) + total;
-            Ok((at, u32::try_from(after).map_err(|_| full())?))
-        })?;
-        let len = usize::try_from(total).map_err(|_| full())?;
-        let run =
-            self.keys
-                .ensure_run(place, len, |_| AtomicU64::new(0), |bytes| self.grown(bytes));
-        if let Some(run) = run {
-            self.write_key(run, place, start);
-            self.write_key(
-                run.get(middle as usize..).unwrap_or_default(),
-                place + middle,
-                end,
-            );
-        }
-        self.key_words.end(claimed)?;
-        run.map(|_| place).ok_or_else(full)
-    }
-
-    fn write_key(&self, run: &[AtomicU64], place: u32, key: &[u8]) {
-        let (words, rest) = key.as_chunks::<8>();
-        let last = rest
-            .iter()
-            .rev()
-            .fold(0, |word, &byte| word << 8 | u64::from(byte));
-        let words = words.iter().map(|word| u64::from_le_bytes(*word));
-        let words = words
-            .chain((!rest.is_empty()).then_some(last))
-            .chain([self.checks.key(place, key)]);
-        let mut slots = run.iter();
-        // ORDERING: relaxed; published by the record's check word.
-        let mut store = |word| slots.next().map(|slot| slot.store(word, Ordering::Relaxed));
-        words.map_while(&mut store).for_each(|()| ());
-    }
-
     /// The record at `index`; `None` if its push is still running, which it cannot be before
-    /// `complete` (LOG-5).
+    /// `complete` (LOG-2).
     #[inline(always)]
     pub(crate) fn record(&self, index: u32, complete: u32) -> Checked<Option<Record>> {
         match self.records.get(index) {
@@ -317,12 +255,12 @@ impl Log {
         complete: u32,
     ) -> Checked<Option<Record>> {
         // ORDERING: acquire; partner: the release store in `push`.
-        let check = stored[5].load(Ordering::Acquire);
+        let check = stored[4].load(Ordering::Acquire);
         // ORDERING: relaxed; ordered by the check word's acquire.
-        let [sequence, start_prefix, end_prefix, keys, lengths] =
+        let [sequence, start_prefix, end_prefix, place] =
             std::array::from_fn(|word| stored[word].load(Ordering::Relaxed));
         let prefixes = [start_prefix, end_prefix];
-        let expected = self.checks.record(index, sequence, prefixes, lengths);
+        let expected = self.checks.record(index, sequence, prefixes, place);
         if check != expected {
             return self.unfinished(index, complete, sequence, expected, check);
         }
@@ -330,12 +268,11 @@ impl Log {
             sequence,
             index,
             prefixes,
-            keys,
-            lengths,
+            place,
         }))
     }
 
-    /// Decides whether a record whose check fails is still being written (LOG-5) or damaged.
+    /// Decides whether a record whose check fails is still being written (LOG-2) or damaged.
     #[cold]
     fn unfinished(
         &self,
@@ -388,113 +325,58 @@ impl Log {
         None
     }
 
-    /// Where the keys of `record` are; verified, as are their lengths (LOG-4).
+    /// The key of a boundary, verified.
     #[inline(always)]
-    fn place(&self, record: &Record) -> Checked<u32> {
-        let place = low(record.keys);
-        let expected = self.checks.keys(pair(record.index, place), record.lengths);
-        let found = high(record.keys);
-        if expected != found {
-            let offset = u64::from(record.index) * RECORD_BYTES;
-            return Err(damage(offset, u64::from(expected), u64::from(found))
-                .with_sequence(record.sequence));
-        }
-        Ok(place)
-    }
-
-    /// Copies one key of `record` and verifies the copy: all keys are read here.
-    pub(crate) fn key<'c>(
-        &self,
-        record: &Record,
-        end: End,
-        copy: &'c mut KeyCopy,
-    ) -> Checked<&'c [u8]> {
-        let (place, len) = key_at(end, self.place(record)?, record.lengths);
-        let damage = |expected, found| {
-            damage(u64::from(place) * 8, expected, found).with_sequence(record.sequence)
-        };
-        let words = span_words(len) as usize;
-        let Some((hash, words)) = self.keys.run(place, words).and_then(<[_]>::split_last) else {
-            return Err(damage(u64::from(len), 0));
-        };
-        let buffer = copy.room(words.len());
-        for (bytes, word) in buffer.iter_mut().zip(words) {
-            // ORDERING: relaxed; ordered by the acquire load of the record that names the place.
-            *bytes = word.load(Ordering::Relaxed).to_le_bytes();
-        }
-        let key = buffer
-            .as_flattened()
-            .get(..len as usize)
-            .unwrap_or_default();
-        let expected = self.checks.key(place, key);
-        // ORDERING: relaxed; ordered by the acquire load of the record that names the place.
-        let found = hash.load(Ordering::Relaxed);
-        if found == expected {
-            Ok(key)
-        } else {
-            Err(damage(expected, found))
-        }
-    }
-
-    /// Copies the key of a boundary and verifies the copy.
-    #[inline(always)]
-    pub(crate) fn boundary_key<'c>(&self, name: u32, copy: &'c mut KeyCopy) -> Checked<&'c [u8]> {
+    pub(crate) fn boundary_key<'t>(&self, source: Source<'t>, name: u32) -> Checked<&'t [u8]> {
         let end = if name & 1 == 0 { End::Start } else { End::Stop };
-        self.key(&self.named(name >> 1)?, end, copy)
+        self.named(name >> 1)?.bound(source, end)
     }
 
-    /// Verifies a record and its keys, unless its push is still running.
-    pub(crate) fn verify(&self, index: u32, complete: u32) -> Checked<()> {
-        let Some(record) = self.record(index, complete)? else {
-            return Ok(());
-        };
-        self.key(&record, End::Start, &mut KeyCopy::new())?;
-        self.key(&record, End::Stop, &mut KeyCopy::new())
-            .map(|_| ())
-    }
-
-    /// Bytes of both keys of `record`.
-    pub(crate) fn key_bytes(&self, record: &Record) -> Checked<u64> {
-        let place = self.place(record)?;
-        Ok([End::Start, End::Stop]
-            .map(|end| u64::from(key_at(end, place, record.lengths).1))
-            .iter()
-            .sum())
-    }
-
-    /// Compares a boundary, of which the prefix is known, with the probe's key. Both prefixes must
-    /// leave out equally many bytes.
+    /// Compares a bound that has this prefix with the probe's key; `bound` reads its key. Both
+    /// prefixes must leave out equally many bytes.
     #[inline(always)]
-    pub(crate) fn order(
+    fn order<'t>(
+        source: Source<'t>,
+        prefix: u64,
+        probe: &Probe<'_>,
+        bound: impl FnOnce() -> Checked<&'t [u8]>,
+    ) -> Checked<Order> {
+        match prefix.cmp(&probe.prefix) {
+            Order::Equal => Ok(source.comparator.compare(bound()?, probe.key)),
+            order => Ok(order),
+        }
+    }
+
+    /// Compares the boundary of this name and prefix with the probe's key.
+    #[inline(always)]
+    pub(crate) fn boundary_order(
         &self,
-        comparator: &KeyComparator,
+        source: Source<'_>,
         (prefix, name): (u64, u32),
         probe: &Probe<'_>,
     ) -> Checked<Order> {
-        match prefix.cmp(&probe.prefix) {
-            Order::Equal => {
-                Ok(comparator.compare(self.boundary_key(name, &mut KeyCopy::new())?, probe.key))
-            }
-            order => Ok(order),
-        }
+        Self::order(source, prefix, probe, || self.boundary_key(source, name))
     }
 
     /// Whether the tombstone covers the probe's key.
     #[inline(always)]
     pub(crate) fn covers(
         &self,
-        comparator: &KeyComparator,
+        source: Source<'_>,
         record: &Record,
         probe: &mut Probe<'_>,
     ) -> Checked<bool> {
         let [start, end] = record.prefixes;
-        let is_alike = probe.leave_out(&self.common_prefix, comparator, record.skip())?;
+        let is_alike = probe.leave_out(&self.common_prefix, source.comparator, record.skip())?;
         if !is_alike || probe.prefix < start || probe.prefix > end {
             return Ok(false);
         }
-        let bound = |end| (record.prefix(end), boundary(record.index, end));
-        let before_end = self.order(comparator, bound(End::Stop), probe)? == Order::Greater;
-        Ok(before_end && self.order(comparator, bound(End::Start), probe)? != Order::Greater)
+        let order = |end| {
+            Self::order(source, record.prefix(end), probe, || {
+                record.bound(source, end)
+            })
+        };
+        Ok(order(End::Stop)?.is_gt() && order(End::Start)?.is_le())
     }
 
     /// Passes each published cell to `visit`, as a function that makes the cell read as
@@ -503,76 +385,18 @@ impl Log {
     pub(crate) fn cells(&mut self, visit: &mut dyn FnMut(&'static str, &mut dyn FnMut())) {
         self.records
             .cells(&mut |lose| visit("segment of records", lose));
-        self.keys.cells(&mut |lose| visit("segment of keys", lose));
     }
 
     /// Passes every region of stored words to `visit`.
     #[cfg(any(all(test, not(loom)), feature = "fault-injection"))]
     pub(crate) fn regions<'a>(&'a self, visit: &mut dyn FnMut(&'static str, &'a [AtomicU64])) {
-        for words in self.key_words.words() {
-            visit("tombstone key counter", words);
-        }
         visit("skip of later records", std::slice::from_ref(&self.skip));
         self.common_prefix.regions(visit);
-        self.keys
-            .segments()
-            .for_each(|segment| visit("tombstone keys", segment));
         for segment in self.records.segments() {
             segment
                 .iter()
                 .for_each(|words| visit("tombstone record", words));
         }
-    }
-}
-
-/// Room for a copy of a key; a long one is allocated.
-pub(crate) struct KeyCopy {
-    short: [[u8; 8]; 16],
-    long: Vec<[u8; 8]>,
-}
-
-impl KeyCopy {
-    pub(crate) fn new() -> Self {
-        KeyCopy {
-            short: [[0; 8]; 16],
-            long: Vec::new(),
-        }
-    }
-
-    fn room(&mut self, words: usize) -> &mut [[u8; 8]] {
-        if words <= self.short.len() {
-            return &mut self.short[..words];
-        }
-        self.long.resize(words, [0; 8]);
-        &mut self.long
-    }
-}
-
-/// Number of words that a key of `len` bytes takes, including its hash.
-#[inline(always)]
-const fn span_words(len: u32) -> u32 {
-    len.div_ceil(8) + 1
-}
-
-/// Place and length of one key, computed from the place and the lengths of both.
-#[inline(always)]
-const fn key_at(end: End, place: u32, lengths: u64) -> (u32, u32) {
-    match end {
-        End::Start => (place, high(lengths) & LEN_BITS),
-        End::Stop => (
-            place.wrapping_add(span_words(high(lengths) & LEN_BITS)),
-            low(lengths),
-        ),
-    }
-}
-
-fn key_len(key: &[u8]) -> Result<u32> {
-    match u32::try_from(key.len()) {
-        Ok(len) if key.len() <= KEY_LEN_MAX => Ok(len),
-        _ => Err(Error::KeyTooLarge {
-            len: key.len() as u64,
-            max: KEY_LEN_MAX as u64,
-        }),
     }
 }
 
@@ -644,17 +468,16 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
             .get(..len)
     }
 
-    /// The `len` cells from `index` on. Publishes their segment if it is missing: `make` fills it,
+    /// The cell at `index`. Publishes its segment if it is missing: `make` fills it,
     /// index by index, and `grown` is told how many bytes were added.
-    pub(crate) fn ensure_run(
+    pub(crate) fn ensure(
         &self,
         index: u32,
-        len: usize,
         make: impl Fn(u32) -> T,
         grown: impl FnOnce(u64),
-    ) -> Option<&[T]> {
-        if let Some(run) = self.run(index, len) {
-            return Some(run);
+    ) -> Option<&T> {
+        if let Some(cell) = self.get(index) {
+            return Some(cell);
         }
         let span = Self::span(index);
         let first = u32::try_from(span.first).ok()?;
@@ -664,7 +487,7 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
             || (first..=last).map(make).collect(),
             |_| grown(span.len * size_of::<T>() as u64),
         );
-        self.run(index, len)
+        self.get(index)
     }
 
     /// Bytes of the segments of the first `items` items.
@@ -674,19 +497,6 @@ impl<T, const FIRST: u32> Segments<T, FIRST> {
             .checked_sub(1)
             .map(Self::span);
         last.map_or(0, |span| (span.first + span.len) * size_of::<T>() as u64)
-    }
-
-    /// The first place at or after `index` where `len` items fit into one segment: `index` itself,
-    /// or the start of a later segment.
-    pub(crate) fn fit(index: u32, len: u64) -> Option<u32> {
-        let mut at = u64::from(index);
-        loop {
-            let span = Self::span(u32::try_from(at).ok()?);
-            if at + len <= span.first + span.len {
-                return u32::try_from(at).ok();
-            }
-            at = span.first + span.len;
-        }
     }
 
     /// Iterates over the items of all published segments, with their indices, in order.
@@ -1165,7 +975,7 @@ impl<'k> Probe<'k> {
 mod tests {
     use super::*;
     use crate::key::BYTEWISE;
-    use crate::tombstone::tests::parts::{CHECKS, filled, log, push};
+    use crate::tombstone::tests::parts::{CHECKS, Filled, filled, log, push};
 
     #[test]
     fn every_index_has_one_segment() {
@@ -1192,32 +1002,9 @@ mod tests {
 
     #[test]
     fn a_full_log_refuses() {
-        let (start, end) = (vec![1; 8], vec![2; 2210]);
-        let words = 2 + 278;
-        for (used, needed) in [
-            (u32::MAX - 300, Some(8 * words)),
-            (u32::MAX - 255, Some(8 * words)),
-            (0, None),
-        ] {
-            let log = log(b"a", b"b");
-            log.0.key_words.begin(|_| Ok((0, used))).unwrap();
-            match (push(&log, &start, &end), needed) {
-                (
-                    Err(Error::MemTableFull {
-                        needed,
-                        remaining: 0,
-                    }),
-                    Some(expected),
-                ) => {
-                    assert_eq!(needed, expected)
-                }
-                (found, needed) => assert_eq!((found.ok(), needed), (Some(0), None), "{used}"),
-            }
-            assert_eq!(log.1.extent().unwrap().count, u32::from(needed.is_none()));
-        }
         let log = log(b"a", b"b");
-        log.1.begin(|_| Ok((0, RECORDS_MAX))).unwrap();
-        let full = log.0.push(&BYTEWISE, &log.1, [b"a", b"b"], 1);
+        log.tally.begin(|_| Ok((0, RECORDS_MAX))).unwrap();
+        let full = push(&log, b"a", b"b");
         assert!(
             matches!(
                 full,
@@ -1234,14 +1021,11 @@ mod tests {
     #[test]
     fn damaged_records_are_named() {
         let filled = filled();
-        let (log, tally) = &filled;
+        let Filled { log, tally, .. } = &filled;
         for index in 0..40 {
             let words = log.records.get(index).unwrap();
-            let at = u64::from(index) * 48;
-            for (word, bit) in [0, 1, 2, 5]
-                .into_iter()
-                .flat_map(|word| [(word, 0), (word, 63)])
-            {
+            let at = u64::from(index) * 40;
+            for (word, bit) in (0..5).flat_map(|word| [(word, 0), (word, 33), (word, 63)]) {
                 flip(&words[word], bit);
                 let report = log.record(index, 40).unwrap_err();
                 assert_eq!(
@@ -1256,28 +1040,15 @@ mod tests {
                 (record.sequence, record.index),
                 (1000 + u64::from(index), index)
             );
-            for (word, bit) in [(3, 0), (3, 63), (4, 0), (4, 33)] {
-                flip(&words[word], bit);
-                let record = log.record(index, 40).unwrap().unwrap();
-                let report = log
-                    .key(&record, End::Start, &mut KeyCopy::new())
-                    .unwrap_err();
-                assert_eq!(
-                    (report.offset, report.sequence),
-                    (at, Some(record.sequence)),
-                    "word {word}"
-                );
-                flip(&words[word], bit);
-            }
         }
-        // LOG-6: the mark of a record that is not there yet.
+        // LOG-3: the mark of a record that is not there yet.
         let words = log.records.get(40).unwrap();
-        flip(&words[5], 9);
+        flip(&words[4], 9);
         let report = *push(&filled, b"a", b"b").unwrap_err().corruption().unwrap();
         let pending = CHECKS.pending(40);
         assert_eq!(
             (report.offset, report.expected, report.found),
-            (40 * 48, pending, pending ^ 1 << 9)
+            (40 * 40, pending, pending ^ 1 << 9)
         );
         assert_eq!(
             tally.extent(),
@@ -1288,56 +1059,28 @@ mod tests {
         );
     }
 
-    /// Where a key is damaged or lost: at its own offset, with the sequence number of its record.
+    /// A key is read from the node of its record: the right one, or a report.
     #[test]
-    fn damaged_keys_are_named() {
-        let (mut log, _) = filled();
-        let records: Vec<Record> = (0..40).map(|index| log.named(index).unwrap()).collect();
-        let mut place = 0;
-        for record in &records {
-            for (end, len) in [
-                (End::Start, high(record.lengths) & LEN_BITS),
-                (End::Stop, low(record.lengths)),
-            ] {
-                let words = len.div_ceil(8) + 1;
-                // No key lies across two segments.
-                place = if end == End::Start {
-                    low(record.keys)
-                } else {
-                    place
-                };
-                let key = log.key(record, end, &mut KeyCopy::new()).unwrap().to_vec();
-                assert_eq!(
-                    key,
-                    vec![if end == End::Start { b'a' } else { b'z' }; len as usize]
-                );
-                for word in place..place + words {
-                    flip(log.keys.get(word).unwrap(), 3);
-                    let report = log.key(record, end, &mut KeyCopy::new()).unwrap_err();
-                    let found = (report.place, report.offset, report.sequence);
-                    assert_eq!(
-                        found,
-                        (Place::Fragment, 8 * u64::from(place), Some(record.sequence))
-                    );
-                    flip(log.keys.get(word).unwrap(), 3);
-                }
-                place += words;
+    fn damaged_keys_are_noticed() {
+        let filled = filled();
+        for (index, len) in (0..40).zip(0..) {
+            let record = filled.log.named(index).unwrap();
+            let source = filled.nodes.source(&BYTEWISE);
+            let ends = [
+                (End::Start, b'a', len),
+                (End::Stop, b'z', if len == 7 { 300 } else { 40 - len }),
+            ];
+            for (end, byte, len) in ends {
+                assert_eq!(record.bound(source, end).unwrap(), vec![byte; len]);
+                filled.nodes.each_word(record.node(), end, &mut |word| {
+                    flip(word, 3);
+                    assert!(record.bound(source, end).is_err());
+                    flip(word, 3);
+                });
             }
-        }
-        log.cells(&mut |name, lose| {
-            if name == "segment of keys" {
-                lose()
-            }
-        });
-        for record in &records {
-            let report = log
-                .key(record, End::Start, &mut KeyCopy::new())
-                .unwrap_err();
-            let found = (report.offset, report.expected, report.sequence);
-            let len = u64::from(high(record.lengths) & LEN_BITS);
             assert_eq!(
-                found,
-                (8 * u64::from(low(record.keys)), len, Some(record.sequence))
+                record.key_bytes(source),
+                Ok(if len == 7 { 307 } else { 40 })
             );
         }
     }

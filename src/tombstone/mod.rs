@@ -5,6 +5,7 @@
 
 pub(crate) mod fragments;
 pub(crate) mod fragmenter;
+pub(crate) mod span;
 pub(crate) mod log;
 pub(crate) mod node;
 pub(crate) mod live;

@@ -7,18 +7,23 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+#[expect(dead_code, reason = "the models use a part of it")]
+#[path = "tests/fixture.rs"]
+mod fixture;
+
+use self::fixture::Index;
 use crate::integrity::digest::Secret;
 use crate::key::BYTEWISE;
 use crate::sync::model::{Arc, check, spawn};
 use crate::sync::{AtomicU64, Ordering};
-use crate::tombstone::live::{LiveIndex, Question};
+use crate::tombstone::live::Question;
 
 /// A reader beside a writer sees no tombstone or the whole one, never damage, and sees it once the
 /// insert has returned.
 #[test]
 fn loom_record_is_published_whole() {
     check(|| {
-        let index = Arc::new(LiveIndex::new(Secret::from_seed(1)));
+        let index = Arc::new(Index::new(Secret::from_seed(1)));
         let returned = Arc::new(AtomicU64::new(0));
         let writer = {
             let (index, returned) = (index.clone(), returned.clone());
@@ -55,7 +60,7 @@ fn loom_record_is_published_whole() {
 #[test]
 fn loom_node_is_published_whole() {
     check(|| {
-        let index = Arc::new(LiveIndex::new(Secret::from_seed(1)));
+        let index = Arc::new(Index::new(Secret::from_seed(1)));
         index.append(&BYTEWISE, b"b", b"d", 7).unwrap();
         index.append(&BYTEWISE, b"c", b"e", 9).unwrap();
         let merger = {
@@ -86,7 +91,7 @@ fn loom_node_is_published_whole() {
 #[test]
 fn loom_two_writers_lose_nothing() {
     check(|| {
-        let index = Arc::new(LiveIndex::new(Secret::from_seed(1)));
+        let index = Arc::new(Index::new(Secret::from_seed(1)));
         let other = {
             let index = index.clone();
             spawn(move || index.append(&BYTEWISE, b"c", b"e", 3).map(drop).unwrap())

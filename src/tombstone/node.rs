@@ -37,9 +37,10 @@ use crate::key::SequenceNumber;
 use crate::prefetch::prefetch_lines;
 use crate::sync::{AtomicU64, Ordering, Published};
 use crate::tombstone::log::{
-    Checked, CommonPrefix, Counter, FIRST_KEY_WORDS, FIRST_RECORDS, Log, NOBODY, Probe, Record,
-    RecordWords, Segments, damage, high, low, pair,
+    CommonPrefix, Counter, FIRST_RECORDS, Log, NOBODY, Probe, Record, RecordWords, Segments,
+    damage, high, low, pair,
 };
+use crate::tombstone::span::Checked;
 
 const HEAD_WORDS: usize = 7;
 /// Pieces per block, and inner fences per outer one: two cache lines of prefixes.
@@ -585,28 +586,18 @@ impl NodeId {
     }
 }
 
-/// How much an index holds, or has room for.
+/// How many records an index holds, or has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Load {
-    records: u64,
-    key_words: u64,
-}
+pub(crate) struct Load(u64);
 
 impl Load {
-    /// One tombstone.
-    pub(crate) fn of(start_len: u64, end_len: u64) -> Load {
-        // Each key with its hash.
-        Load {
-            records: 1,
-            key_words: start_len.div_ceil(8) + end_len.div_ceil(8) + 2,
-        }
+    /// So many tombstones.
+    pub(crate) fn of(tombstones: u64) -> Load {
+        Load(tombstones)
     }
 
     pub(crate) fn plus(self, more: Load) -> Load {
-        Load {
-            records: self.records + more.records,
-            key_words: self.key_words + more.key_words,
-        }
+        Load(self.0 + more.0)
     }
 
     /// This and `more`, and the most bytes that an index of both allocates.
@@ -617,11 +608,7 @@ impl Load {
 
     /// What is left without `less`.
     pub(crate) fn without(self, less: Load) -> Load {
-        let records = self.records.saturating_sub(less.records);
-        Load {
-            records,
-            key_words: self.key_words.saturating_sub(less.key_words),
-        }
+        Load(self.0.saturating_sub(less.0))
     }
 
     /// What `room` lacks for this much; `None` if it is large enough.
@@ -632,23 +619,19 @@ impl Load {
     /// The most bytes that the freeze adds to an index of so much: one summary node over
     /// everything.
     pub(crate) fn finish_bytes_max(self) -> u64 {
-        CoverageNode::bytes_max(self.records)
+        CoverageNode::bytes_max(self.0)
     }
 
     /// The most bytes that an index of so much allocates: nodes of all levels, summary nodes again
     /// and again, and what the freeze adds.
     pub(crate) fn bytes_max(self) -> u64 {
-        let Load { records, key_words } = self;
+        let Load(records) = self;
         if records == 0 {
             return 0;
         }
         let block = u64::from(BLOCK);
-        // A pair of keys that does not fit into the rest of a segment begins the next one, which
-        // may be twice as long.
-        let keys = 3 * key_words + u64::from(FIRST_KEY_WORDS);
         let stored = size_of::<Tree>() as u64
             + Segments::<RecordWords, FIRST_RECORDS>::bytes_max(records)
-            + keys * size_of::<AtomicU64>() as u64
             + Segments::<Published<CoverageNode>, 4>::bytes_max(2 * records / block)
             + Segments::<Published<SummaryNode>, 4>::bytes_max(SUMMARY_NODES_MAX);
         let spans = (0..)
@@ -752,16 +735,16 @@ impl Tree {
     }
 
     fn publish<T>(&self, nodes: &Segments<Published<T>, 4>, at: u32, node: T, bytes: u64) {
-        let slot = nodes.ensure_run(at, 1, |_| Published::new(), |bytes| self.log.grown(bytes));
-        if let Some([slot]) = slot
+        let slot = nodes.ensure(at, |_| Published::new(), |bytes| self.log.grown(bytes));
+        if let Some(slot) = slot
             && slot.publish(node).is_ok()
         {
             self.log.grown(bytes);
         }
     }
 
-    /// Verifies the counters, which only writers depend on. `wait` waits for writers at work.
-    pub(crate) fn verify_counters(&self, wait: &mut dyn FnMut()) -> Checked<()> {
+    /// Verifies the counter of summary nodes, which only writers depend on.
+    pub(crate) fn verify_counter(&self) -> Checked<()> {
         let summarized = self
             .summaries
             .items()
@@ -769,10 +752,10 @@ impl Tree {
             .last();
         let count = self.summary_count.load()?;
         // A summary node is published after it is counted.
-        if let Some((last, _)) = summarized.filter(|(last, _)| *last >= count) {
-            return Err(damage(0, u64::from(last) + 1, u64::from(count)));
+        match summarized.filter(|(last, _)| *last >= count) {
+            Some((last, _)) => Err(damage(0, u64::from(last) + 1, u64::from(count))),
+            None => Ok(()),
         }
-        self.log.key_words.verify(wait)
     }
 
     /// Iterates over all nodes and summary nodes, with the records that each covers.

@@ -60,6 +60,12 @@ fn key(number: u64) -> Key {
     key
 }
 
+/// The absent key right after a present one.
+fn absent(mut key: Key) -> Key {
+    key[7] |= 1;
+    key
+}
+
 impl Work {
     fn new(entries: u64, protection: u8) -> Work {
         let keys: Vec<Key> = (0..entries).map(|number| key(2 * number)).collect();
@@ -67,14 +73,7 @@ impl Work {
         for last in (1..shuffled.len()).rev() {
             shuffled.swap(last, (mix(last as u64) % (last as u64 + 1)) as usize);
         }
-        let absent = shuffled
-            .iter()
-            .map(|present| {
-                let mut absent = *present;
-                absent[7] |= 1;
-                absent
-            })
-            .collect();
+        let absent = shuffled.iter().map(|present| absent(*present)).collect();
         Work {
             keys,
             shuffled,
@@ -101,6 +100,8 @@ trait Version {
     fn seek(&self, keys: &[Key]) -> u64;
     fn forward(&self, from: &Key, to: &Key) -> u64;
     fn backward(&self, from: &Key, to: &Key) -> u64;
+    fn delete_ranges(&mut self, starts: &[Key], first: u64);
+    fn freeze(&mut self);
 }
 
 macro_rules! version {
@@ -189,6 +190,17 @@ macro_rules! version {
                 fn backward(&self, from: &Key, to: &Key) -> u64 {
                     let range = self.0.range(from.as_slice()..=to.as_slice()).rev();
                     range.map(|entry| scanned(&entry.expect("an entry"))).sum()
+                }
+
+                fn delete_ranges(&mut self, starts: &[Key], first: u64) {
+                    for (start, sequence) in starts.iter().zip(first..) {
+                        let end = super::absent(*start);
+                        self.0.delete_range(sequence, start, end).expect("a range");
+                    }
+                }
+
+                fn freeze(&mut self) {
+                    self.0.freeze().expect("a freeze");
                 }
             }
 
@@ -428,6 +440,52 @@ const AT_RANDOM: [&str; 3] = [
     "scan backward, random",
 ];
 
+const TOMBSTONES: [&str; 3] = [
+    "range deletes",
+    "get, range deletes",
+    "freeze, range deletes",
+];
+
+/// Every tenth key is deleted by a range of its own.
+fn range_deletes(rows: &mut Rows, work: &Work) {
+    let mut before = before::table(work.protection, work.seed, Accelerator::Nothing);
+    let mut after = after::table(work.protection, work.seed, Accelerator::Nothing);
+    before.put(&work.shuffled, &work.value, 1);
+    after.put(&work.shuffled, &work.value, 1);
+    let deleted: Vec<Key> = work.shuffled.iter().step_by(10).copied().collect();
+    for slice in 0..SLICES {
+        let (starts, first) = (
+            work.slice(&deleted, slice),
+            (work.keys.len() * (slice + 2)) as u64,
+        );
+        rows.row(TOMBSTONES[0]).slice(
+            starts.len(),
+            slice,
+            &mut || {
+                before.delete_ranges(starts, first);
+                0
+            },
+            &mut || {
+                after.delete_ranges(starts, first);
+                0
+            },
+        );
+    }
+    for slice in 0..SLICES {
+        let keys = work.slice(&work.keys, slice);
+        let (before, after) = (&mut || before.get(keys), &mut || after.get(keys));
+        rows.slice(TOMBSTONES[1], keys.len(), slice, before, after);
+    }
+    let mut freeze = [&mut before as &mut dyn Version, &mut after].map(|table| {
+        move || {
+            table.freeze();
+            0
+        }
+    });
+    let [before, after] = &mut freeze;
+    rows.slice(TOMBSTONES[2], 1, 0, before, after);
+}
+
 /// One round of all rows.
 fn round(rows: &mut Rows, work: &Work) {
     let put: Write = |table, keys, value, first| table.put(keys, value, first);
@@ -461,7 +519,10 @@ fn round(rows: &mut Rows, work: &Work) {
             rows.slice(FILTERED[1], absent.len(), slice, before, after);
         }
     }
-    let others = [IN_ORDER.as_slice(), &FILTERED, &BATCHES].concat();
+    if TOMBSTONES.iter().any(|name| rows.wants(name)) {
+        range_deletes(rows, work);
+    }
+    let others = [IN_ORDER.as_slice(), &FILTERED, &BATCHES, &TOMBSTONES].concat();
     if rows
         .only
         .as_ref()

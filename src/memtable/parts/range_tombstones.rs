@@ -24,10 +24,11 @@ use std::sync::OnceLock;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::digest::Secret;
-use crate::key::{KeyComparator, SequenceNumber, Target};
-use crate::memtable::arena::arena::Arena;
+use crate::key::{SequenceNumber, Target};
+use crate::memtable::arena::arena::{Arena, View};
 use crate::memtable::arena::encode::Fields;
 use crate::memtable::arena::layout::{Control, ControlWord, Head};
+use crate::memtable::arena::node::{Verified, no_node};
 use crate::memtable::lookup::lines::Ground;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::skiplist::search::{List, Search};
@@ -35,6 +36,7 @@ use crate::sync::Mutex;
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::live::{Asked, CoveringRun, LiveIndex, Question};
 use crate::tombstone::node::Load;
+use crate::tombstone::span::{End, Source, Spans, Tombstone};
 
 /// The range tombstones of a table: the list of their entries, and the index that answers for it.
 pub(crate) struct RangeTombstones {
@@ -44,6 +46,67 @@ pub(crate) struct RangeTombstones {
     finished: OnceLock<()>,
     /// What the limit has counted, and the bytes for that (RANGE-TOMBSTONES-2).
     counted: Mutex<(Load, u64)>,
+}
+
+/// The entry of a node of the list, verified.
+#[inline(always)]
+fn entry<'t>(view: &View<'t>, node: u32) -> Result<Verified<'t>, Corruption> {
+    let entry = view.try_open(node).and_then(|node| node.try_verify(view));
+    entry.map_or_else(|| Err(damaged(view, node)), Ok)
+}
+
+#[cold]
+#[inline(never)]
+fn damaged(view: &View<'_>, node: u32) -> Corruption {
+    let found = view.open(node).and_then(|node| node.verify(view));
+    found.err().unwrap_or_else(|| no_node(node))
+}
+
+#[inline(always)]
+fn bound<'t>(view: &View<'t>, node: u32, end: End) -> Result<&'t [u8], Corruption> {
+    let entry = entry(view, node)?;
+    match end {
+        End::Start => Ok(entry.key()),
+        End::Stop => entry.value(view.width),
+    }
+}
+
+/// The key's digest covers both lengths.
+fn key_bytes(view: &View<'_>, node: u32) -> Result<u64, Corruption> {
+    Ok(entry(view, node)?.node().lengths().data_len())
+}
+
+/// The list's entries, for work that reads many of them.
+struct Entries<'t>(View<'t>);
+
+impl Spans for Entries<'_> {
+    fn bound(&self, node: u32, end: End) -> Result<&[u8], Corruption> {
+        bound(&self.0, node, end)
+    }
+
+    fn key_bytes(&self, node: u32) -> Result<u64, Corruption> {
+        key_bytes(&self.0, node)
+    }
+}
+
+/// For questions, of which few need a key.
+impl Spans for Arena {
+    fn bound(&self, node: u32, end: End) -> Result<&[u8], Corruption> {
+        bound(&self.view()?, node, end)
+    }
+
+    fn key_bytes(&self, node: u32) -> Result<u64, Corruption> {
+        key_bytes(&self.view()?, node)
+    }
+}
+
+/// What the index takes of the list.
+#[inline(always)]
+fn source<'t>(ground: Ground<'t>, spans: &'t dyn Spans) -> Source<'t> {
+    Source {
+        comparator: ground.comparator,
+        spans,
+    }
 }
 
 /// How often a freeze walks the list because tombstones of one number may overlap: a walk is O(n).
@@ -115,25 +178,33 @@ impl RangeTombstones {
 
     /// Adds a tombstone of the list to the live index. If that fails, the index answers wrongly for
     /// it, or the comparator panics, the list answers from then on.
-    pub(crate) fn index(&self, ground: Ground<'_>, write: &Fields<'_>) {
+    pub(crate) fn index(&self, ground: Ground<'_>, write: &Fields<'_>, node: u32) {
         let unless_indexed = ListAnswers {
             control: &ground.arena.control,
         };
-        let inserted = self
-            .live
-            .insert(ground.comparator, write.key, write.value, write.sequence);
+        let Ok(view) = ground.arena.view() else {
+            return;
+        };
+        let entries = Entries(view);
+        let source = source(ground, &entries);
+        let tombstone = Tombstone {
+            node,
+            keys: [write.key, write.value],
+            sequence: write.sequence,
+        };
+        let inserted = self.live.insert(source, &tombstone);
         let write = black_box(write);
-        if inserted.is_ok() && !self.misses(ground.comparator, write.key, write.sequence) {
+        if inserted.is_ok() && !self.misses(source, write.key, write.sequence) {
             std::mem::forget(unless_indexed);
         }
     }
 
     /// Whether the index denies a tombstone its start. Damage that it meets is no denial: each
     /// question that meets it asks the list.
-    fn misses(&self, comparator: &KeyComparator, start: &[u8], sequence: SequenceNumber) -> bool {
+    fn misses(&self, source: Source<'_>, start: &[u8], sequence: SequenceNumber) -> bool {
         let found = self
             .live
-            .max_covering(comparator, Question::new(start, sequence));
+            .max_covering(source, Question::new(start, sequence));
         // One with number 0 deletes nothing.
         found.is_ok_and(|found| found != (sequence > 0).then_some(sequence))
     }
@@ -142,13 +213,15 @@ impl RangeTombstones {
     /// end. O(n log n). Up to the first gap of the list: a key behind it is not the index's fault.
     fn contradicts_list(&self, ground: Ground<'_>) -> Result<bool, Corruption> {
         let search = self.search(ground)?;
+        let entries = Entries(search.view);
+        let source = source(ground, &entries);
         let (mut at, mut walks) = (search.sentinel, 0..WALKS_MAX);
         while let Some(entry) = search.next_or_gap(at).map_err(|gap| gap.corruption)? {
             let sequence = entry.node().sequence();
             let end = Question::new(entry.value(search.view.width)?, sequence);
-            let reaches = || self.live.max_covering(ground.comparator, end) == Ok(Some(sequence));
+            let reaches = || self.live.max_covering(source, end) == Ok(Some(sequence));
             // Another one of this number may cover the end: the list knows.
-            if self.misses(ground.comparator, entry.key(), sequence)
+            if self.misses(source, entry.key(), sequence)
                 || reaches()
                     && walks.next().is_some()
                     && self
@@ -186,7 +259,9 @@ impl RangeTombstones {
             return Ok(None);
         }
         if self.index_complete(ground.arena)
-            && let Ok(answer) = self.live.max_covering(ground.comparator, question)
+            && let Ok(answer) = self
+                .live
+                .max_covering(source(ground, ground.arena), question)
         {
             return Ok(answer);
         }
@@ -214,7 +289,9 @@ impl RangeTombstones {
         if !self.index_complete(ground.arena) {
             return None;
         }
-        self.live.ask(ground.comparator, snapshot, asked).ok()?;
+        self.live
+            .ask(source(ground, ground.arena), snapshot, asked)
+            .ok()?;
         let mut answers = [None; N];
         for (answer, one) in answers.iter_mut().zip(asked) {
             *answer = one.answer();
@@ -264,7 +341,9 @@ impl RangeTombstones {
             return Ok(None);
         }
         if self.index_complete(ground.arena)
-            && let Ok(found) = self.live.covering_run(ground.comparator, question, run)
+            && let Ok(found) = self
+                .live
+                .covering_run(source(ground, ground.arena), question, run)
         {
             return Ok(found);
         }
@@ -283,7 +362,10 @@ impl RangeTombstones {
         self.finished
             .get()
             .filter(|()| self.index_complete(ground.arena))?;
-        self.live.fragments(ground.comparator, snapshot).ok()?
+        let view = ground.arena.view().ok()?;
+        self.live
+            .fragments(source(ground, &Entries(view)), snapshot)
+            .ok()?
     }
 
     /// Compares the number of tombstones in the index of a frozen table with `listed`, that of the
@@ -308,7 +390,7 @@ impl RangeTombstones {
             let unless_right = ListAnswers {
                 control: &ground.arena.control,
             };
-            self.live.finish(ground.comparator);
+            self.live.finish(source(ground, ground.arena));
             if self.contradicts_list(ground) != Ok(true) {
                 std::mem::forget(unless_right);
             }

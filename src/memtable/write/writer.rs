@@ -214,7 +214,7 @@ pub(crate) fn apply_range(
     // Checked before anything is changed (WRITER-1).
     core.arena.control.get_or_unset(ControlWord::HAS_RANGES)?;
     let search = core.range_search()?;
-    let load = Load::of(write.key.len() as u64, write.value.len() as u64);
+    let load = Load::of(1);
     core.tombstones
         .reserve(&core.arena, &mut entered.inside.index_room, load)?;
     let inserter = &mut entered.inside.inserter;
@@ -237,7 +237,8 @@ pub(crate) fn apply_range(
     core.shards
         .watches
         .add(write.key, write.value, write.sequence);
-    core.tombstones.index(core.ground(), write);
+    core.tombstones
+        .index(core.ground(), write, placement.tower.node);
     core.tombstones.list.link_tower(
         &search,
         &mut entered.inside.inserter,

@@ -11,6 +11,8 @@ use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
 use crate::tombstone::live::{Asked, Merger, Progress, STEP_PIECES, Search};
 use crate::tombstone::log::{COUNTS, CommonPrefix, NOBODY, Probe, Tally, high, low};
 use crate::tombstone::node::{BLOCK, CoverageNode, NodeId, Tree};
+use crate::tombstone::span::Source;
+use crate::tombstone::tests::fixture::Nodes;
 use crate::tombstone::tests::{Descending, Rng, Span, asked, key, span};
 
 /// The parts of an index, in the open.
@@ -21,6 +23,7 @@ struct Parts {
     tree: Tree,
     merger: Merger,
     spans: Vec<Span>,
+    nodes: Nodes,
 }
 
 impl Parts {
@@ -35,22 +38,26 @@ impl Parts {
             tree,
             merger: Merger::default(),
             spans,
+            nodes: Nodes::new(),
         }
     }
 
     fn push(&self, at: usize) {
         let (start, end, sequence) = &self.spans[at];
-        self.tree
-            .log
-            .push(&self.comparator, &self.tally, [start, end], *sequence)
-            .unwrap();
+        let tombstone = self.nodes.add([start, end], *sequence);
+        let log = &self.tree.log;
+        log.push(self.source(), &self.tally, &tombstone).unwrap();
+    }
+
+    fn source(&self) -> Source<'_> {
+        self.nodes.source(&self.comparator)
     }
 
     fn search(&self, snapshot: u64) -> Search<'_> {
         let extent = self.tally.extent().unwrap();
         Search {
             tree: &self.tree,
-            comparator: &self.comparator,
+            source: self.source(),
             snapshot,
             extent,
         }
@@ -59,11 +66,8 @@ impl Parts {
     /// Merges until there is nothing to do. Returns the number of steps that found work.
     fn merge_all(&mut self, budget: u32) -> u64 {
         let (extent, mut steps) = (self.tally.extent().unwrap(), 0);
-        while self
-            .merger
-            .step(&self.tree, &self.comparator, extent, budget)
-            == Progress::Worked
-        {
+        let source = self.nodes.source(&self.comparator);
+        while self.merger.step(&self.tree, source, extent, budget) == Progress::Worked {
             steps += 1;
         }
         steps
@@ -71,7 +75,8 @@ impl Parts {
 
     fn finish(&mut self) {
         let extent = self.tally.extent().unwrap();
-        self.merger.finish(&self.tree, &self.comparator, extent);
+        let source = self.nodes.source(&self.comparator);
+        self.merger.finish(&self.tree, source, extent);
     }
 
     /// The record that must answer for `key` among those that a node covers.

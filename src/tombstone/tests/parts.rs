@@ -8,11 +8,13 @@ use crate::integrity::digest::{Checks, Cover, Secret};
 use crate::key::{BYTEWISE, bytes_at};
 use crate::tombstone::live::{Asked, Job, Merger, Progress, STEP_PIECES, Search};
 use crate::tombstone::log::{
-    COUNTS, CommonPrefix, Counter, Extent, Keys, Log, NOBODY, Segments, Tally, damage, pair,
+    COUNTS, CommonPrefix, Counter, Extent, Log, NOBODY, Segments, Tally, damage, pair,
 };
 use crate::tombstone::node::{
     BLOCK, Builder, Child, NodeId, Piece, SUMMARY_RECORDS_MAX, SummaryNode, Tree,
 };
+use crate::tombstone::span::Keys;
+use crate::tombstone::tests::fixture::Nodes;
 
 pub(in crate::tombstone) const CHECKS: Checks = Checks::new(Secret::from_seed(1));
 const RANGE: Keys<'_> = [b"a", b"b"];
@@ -80,25 +82,20 @@ fn what_ended_was_begun() {
     assert_eq!((other.hint(), other.load()), (9, Ok(9)));
 }
 
+/// Items are passed in order, and missing segments passed over.
 #[test]
-fn runs_do_not_straddle() {
+fn items_are_passed_in_order() {
     let segments = Segments::<u32, 8>::new();
-    let mut at = 0;
-    for len in [3u32, 5, 1, 8, 9, 30, 2, 1000, 1] {
-        let start = Segments::<u32, 8>::fit(at, u64::from(len)).unwrap();
-        assert!(start >= at);
-        let run = segments
-            .ensure_run(start, len as usize, |index| index, |_| ())
-            .unwrap();
-        assert_eq!(run, (start..start + len).collect::<Vec<_>>());
-        assert_eq!(segments.get(start), Some(&start));
-        at = start + len;
+    for index in [0, 3, 8, 9, 5000] {
+        let cell = segments.ensure(index, |index| index, |_| ());
+        assert_eq!((cell, segments.get(index)), (Some(&index), Some(&index)));
     }
-    let far = Segments::<u32, 8>::fit(at + 5000, 1).unwrap();
-    segments.ensure_run(far, 1, |index| index, |_| ()).unwrap();
     assert!(
         segments.items().all(|(index, item)| index == *item)
-            && segments.items().any(|(index, _)| index == far)
+            && segments.items().any(|(index, _)| index == 5000)
+            && segments
+                .items()
+                .all(|(index, _)| !(100..2000).contains(&index))
     );
 }
 
@@ -110,8 +107,8 @@ fn segments_are_as_long_as_their_group_says() {
         let grown = |more| bytes.set(bytes.get() + more);
         assert!(
             segments
-                .ensure_run(index, 1, |_| 7, grown)
-                .is_some_and(|run| run == [7])
+                .ensure(index, |_| 7, grown)
+                .is_some_and(|cell| *cell == 7)
         );
     }
     let lengths: Vec<usize> = segments.segments().map(<[u16]>::len).collect();
@@ -143,21 +140,21 @@ fn records_leave_out_what_they_share() {
         let index = push(&log, b"tenant-7/users/a", &[b"tenant-7/", end].concat()).unwrap();
         assert_eq!(index as usize, at);
         assert_eq!(
-            log.0.record(index, 0).unwrap().unwrap().skip(),
+            log.log.record(index, 0).unwrap().unwrap().skip(),
             skip,
             "record {at}"
         );
     }
     for (end, skip) in [(&b"tenor"[..], 0), (b"tenant-7/users/b", 0)] {
         let index = push(&log, b"tenant-7/users/a", end).unwrap();
-        assert_eq!(log.0.record(index, 0).unwrap().unwrap().skip(), skip);
+        assert_eq!(log.log.record(index, 0).unwrap().unwrap().skip(), skip);
     }
 }
 
 /// Records of one segment are read at once.
 #[test]
 fn runs_are_of_one_segment() {
-    let (log, _) = filled();
+    let Filled { log, .. } = filled();
     for (from, to) in [(0, 8), (0, 32), (24, 32), (32, 40), (32, 33), (31, 32)] {
         let run = log.run(from, to).unwrap();
         assert_eq!(run.len(), (to - from) as usize);
@@ -195,26 +192,31 @@ fn lifted_prefixes_are_prefixes() {
     }
 }
 
-pub(in crate::tombstone) fn log(start: &[u8], end: &[u8]) -> (Log, Tally) {
-    let common_prefix = CommonPrefix::new(CHECKS, &BYTEWISE, [start, end]);
-    (Log::new(CHECKS, common_prefix), Tally::new(CHECKS, COUNTS))
+/// A log, and the nodes that its records name.
+pub(in crate::tombstone) struct Filled {
+    pub(in crate::tombstone) log: Log,
+    pub(in crate::tombstone) tally: Tally,
+    pub(in crate::tombstone) nodes: Nodes,
 }
 
-pub(in crate::tombstone) fn push(
-    (log, tally): &(Log, Tally),
-    start: &[u8],
-    end: &[u8],
-) -> Result<u32> {
-    log.push(
-        &BYTEWISE,
-        tally,
-        [start, end],
-        1000 + u64::from(tally.extent()?.count),
-    )
+pub(in crate::tombstone) fn log(start: &[u8], end: &[u8]) -> Filled {
+    let common_prefix = CommonPrefix::new(CHECKS, &BYTEWISE, [start, end]);
+    Filled {
+        log: Log::new(CHECKS, common_prefix),
+        tally: Tally::new(CHECKS, COUNTS),
+        nodes: Nodes::new(),
+    }
+}
+
+pub(in crate::tombstone) fn push(filled: &Filled, start: &[u8], end: &[u8]) -> Result<u32> {
+    let Filled { log, tally, nodes } = filled;
+    let sequence = 1000 + u64::from(tally.extent()?.count);
+    let tombstone = nodes.add([start, end], sequence);
+    log.push(nodes.source(&BYTEWISE), tally, &tombstone)
 }
 
 /// Forty records whose keys are of all lengths from 0 to 39, and of 300 bytes.
-pub(in crate::tombstone) fn filled() -> (Log, Tally) {
+pub(in crate::tombstone) fn filled() -> Filled {
     let filled = log(b"", b"z");
     for len in 0..40 {
         let (start, end) = (
@@ -231,6 +233,7 @@ struct Parts {
     tree: Tree,
     tally: Tally,
     merger: Merger,
+    nodes: Nodes,
 }
 
 impl Parts {
@@ -240,26 +243,28 @@ impl Parts {
             tree,
             tally: Tally::new(CHECKS, COUNTS),
             merger: Merger::default(),
+            nodes: Nodes::new(),
         }
     }
 
     fn push(&self, len: u32) {
         for sequence in 1..=u64::from(len) {
-            self.tree
-                .log
-                .push(&BYTEWISE, &self.tally, RANGE, sequence)
-                .unwrap();
+            let tombstone = self.nodes.add(RANGE, sequence);
+            let source = self.nodes.source(&BYTEWISE);
+            self.tree.log.push(source, &self.tally, &tombstone).unwrap();
         }
     }
 
     fn merge_all(&mut self) {
         let extent = self.tally.extent().unwrap();
-        while self.merger.step(&self.tree, &BYTEWISE, extent, STEP_PIECES) == Progress::Worked {}
+        let source = self.nodes.source(&BYTEWISE);
+        while self.merger.step(&self.tree, source, extent, STEP_PIECES) == Progress::Worked {}
     }
 
     fn finish(&mut self) {
-        self.merger
-            .finish(&self.tree, &BYTEWISE, self.tally.extent().unwrap());
+        let extent = self.tally.extent().unwrap();
+        let source = self.nodes.source(&BYTEWISE);
+        self.merger.finish(&self.tree, source, extent);
     }
 
     fn covered(&self) -> Option<u32> {
@@ -356,7 +361,10 @@ fn no_freeze_has_more_children_than_a_merge() {
 fn a_damaged_cover_ends_with_the_log() {
     let tree = Tree::new(CHECKS, CommonPrefix::new(CHECKS, &BYTEWISE, [b"a", b"c"]));
     let tally = Tally::new(CHECKS, COUNTS);
-    tree.log.push(&BYTEWISE, &tally, [b"a", b"c"], 5).unwrap();
+    let nodes = Nodes::new();
+    let source = nodes.source(&BYTEWISE);
+    let tombstone = nodes.add([b"a", b"c"], 5);
+    tree.log.push(source, &tally, &tombstone).unwrap();
     let mut builder = Builder::new(
         CHECKS,
         Cover {
@@ -383,7 +391,7 @@ fn a_damaged_cover_ends_with_the_log() {
     let mut asked = [Asked::new(&BYTEWISE, b"b", 0)];
     let search = Search {
         tree: &tree,
-        comparator: &BYTEWISE,
+        source,
         snapshot: 9,
         extent: tally.extent().unwrap(),
     };

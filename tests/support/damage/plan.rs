@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use paranoid_memtable::DuplicatePolicy;
 use paranoid_memtable::fault::{FaultInjector, Part, Past, Region};
 
-use super::model::Model;
+use super::model::{Model, Row};
 
 /// A way to break memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -695,6 +695,7 @@ impl Bounds {
         ) {
             probes.extend(first..=last);
         }
+        probes.extend(bounds.tied(model));
         // An intact list of range tombstones answers in place of their index.
         limited &= kind != Kind::StaleAndAnother && ranges != [true; 2];
         bounds.strand(&harms);
@@ -711,6 +712,15 @@ impl Bounds {
             bounds.only = row.map(|row| model.probe(&model.rows[row].key).into_iter().collect());
         }
         bounds
+    }
+
+    /// The bounds of damaged range tombstones: for these keys alone the index reads a tombstone's
+    /// entry.
+    fn tied(&self, model: &Model) -> BTreeSet<usize> {
+        let is_damaged = |row: &&Row| self.entries.contains(&(row.key.clone(), row.sequence));
+        let damaged = model.tombstones.iter().filter(is_damaged);
+        let keys = damaged.flat_map(|row| [&row.key, &row.value]);
+        keys.filter_map(|key| model.probe(key)).collect()
     }
 
     /// Finds the parked walks that cannot go on.
