@@ -1,5 +1,5 @@
-//! The log: every tombstone of an index in order of arrival. The nodes of the index are derived from
-//! it. What all of them are checked with stands here too.
+//! The log: every tombstone of an index in order of arrival, by the name of its entry (`span.rs`).
+//! The nodes of the index are derived from it. What all of them are checked with stands here too.
 //!
 //! ```text
 //!   tally              of records: two counters, what was begun and what has ended
@@ -777,6 +777,9 @@ impl Tally {
 // * COMMON-PREFIX-3: bytes of the common prefix are used only if its check holds. How much a record
 //   or node leaves out is believed only after the check of the record, piece or head that is read
 //   with it.
+//
+// The index has these bytes itself: almost every question needs them, and one damaged entry must not
+// make them unknown.
 //
 // Who may call what: everything, any thread. A common prefix never changes.
 

@@ -1,5 +1,6 @@
 //! Range tombstones: the fragments that overlapping ones are cut into, and the index that finds the
-//! newest one over a key. The index is a log of all tombstones, and coverage nodes over it.
+//! newest one over a key. The index is a log of all tombstones, and coverage nodes over it; keys
+//! are read from the list's entries.
 
 #![forbid(unsafe_code)]
 
