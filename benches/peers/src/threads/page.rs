@@ -60,6 +60,8 @@ pub struct Point {
 const KEPT: f64 = 0.9;
 /// The number of threads at which the short table shows rivals, if it was measured.
 const SHOWN: usize = 16;
+/// The most processor time of an operation, in times of that of one thread.
+const DEARER: f64 = 1.5;
 
 /// Rivals in the short table: what their names begin with, and their columns' heads.
 const RIVALS: [(&str, &str); 5] = [
@@ -111,6 +113,16 @@ impl Lane {
 
     fn at(&self, threads: usize) -> Option<&Point> {
         self.points.iter().find(|point| point.threads == threads)
+    }
+
+    /// One thread, and the number of threads whose operations take the most processor time, if
+    /// that is too much.
+    fn dearest(&self) -> Option<[&Point; 2]> {
+        let alone = self.at(1)?;
+        let time = |point: &Point| median(&point.processor);
+        let by_time = |a: &&Point, b: &&Point| time(a).total_cmp(&time(b));
+        let dearest = self.points.iter().max_by(by_time)?;
+        (time(dearest) > DEARER * time(alone)).then_some([alone, dearest])
     }
 
     /// The first number of threads, of at most so many, with which the rate is under the share of
@@ -261,24 +273,32 @@ impl Record {
         )
     }
 
-    /// The short tables and the rule.
+    /// The rows of the short table: a log in memory is as one on a file whose syncs cost nothing.
+    fn shortened(&self) -> impl Iterator<Item = &Row> {
+        let is_short = |row: &&Row| !row.name.ends_with("in memory");
+        self.rows.iter().filter(is_short)
+    }
+
+    /// The short tables and the rules.
     fn short(&self, text: &mut String) -> std::fmt::Result {
         let shown = self.shown();
         writeln!(text, "\n## In short: million operations a second\n")?;
         let heads = RIVALS.map(|(_, head)| format!("{head}, {shown}"));
         self.head(text, "work", "", &format!(" {} |", heads.join(" | ")))?;
-        for row in &self.rows {
-            for (nth, lane) in row.lanes.iter().filter(|lane| lane.is_ours()).enumerate() {
-                let name = lane.name.trim_start_matches("ours").replacen('-', ", ", 1);
-                let rates = lane.points.iter().map(|point| millions(point.rate()));
-                let rivals = RIVALS.iter().map(|(rival, _)| {
-                    let rival = row.lanes.iter().find(|lane| lane.name.starts_with(rival));
-                    let point = rival.filter(|_| nth == 0).and_then(|lane| lane.at(shown));
-                    point.map_or("-".into(), |point| millions(point.rate()))
-                });
-                let cells: Vec<String> = rates.chain(rivals).collect();
-                writeln!(text, "| {}{name} | {} |", row.name, cells.join(" | "))?;
-            }
+        for row in self.shortened() {
+            let Some(lane) = row.lanes.iter().find(|lane| lane.is_ours()) else {
+                continue;
+            };
+            let name = lane.name.trim_start_matches("ours").replacen('-', ", ", 1);
+            let rates = lane.points.iter().map(|point| millions(point.rate()));
+            let rivals = RIVALS.iter().map(|(rival, _)| {
+                let mut lanes = row.lanes.iter();
+                let rival = lanes.find(|lane| lane.name.starts_with(rival));
+                let point = rival.and_then(|lane| lane.at(shown));
+                point.map_or("-".into(), |point| millions(point.rate()))
+            });
+            let cells: Vec<String> = rates.chain(rivals).collect();
+            writeln!(text, "| {}{name} | {} |", row.name, cells.join(" | "))?;
         }
         writeln!(
             text,
@@ -353,6 +373,35 @@ impl Record {
         if is_kept {
             writeln!(text, "Every row does.")?;
         }
+        self.dearer(text)
+    }
+
+    /// What the processors say about more threads than there are of them.
+    fn dearer(&self, text: &mut String) -> std::fmt::Result {
+        writeln!(
+            text,
+            "\nRows of this crate whose operations take more than {DEARER} times the processor time of one thread:\n"
+        )?;
+        let mut found = false;
+        for row in &self.rows {
+            for lane in row.lanes.iter().filter(|lane| lane.is_ours()) {
+                let Some([alone, here]) = lane.dearest() else {
+                    continue;
+                };
+                let times = median(&here.processor) / median(&alone.processor);
+                let (name, threads) = (&lane.name, here.threads);
+                let asleep = sleeps(median(&here.sleeps));
+                found = true;
+                writeln!(
+                    text,
+                    "- {}, {name}: {times:.2} times with {threads} threads, {asleep} sleeps",
+                    row.name
+                )?;
+            }
+        }
+        if !found {
+            writeln!(text, "None.")?;
+        }
         Ok(())
     }
 }
@@ -361,6 +410,7 @@ impl Record {
 fn millions(rate: f64) -> String {
     let rate = rate / 1e6;
     match rate {
+        rate if rate < 0.000_995 => format!("{rate:.6}"),
         rate if rate < 0.0995 => format!("{rate:.4}"),
         rate if rate < 0.995 => format!("{rate:.3}"),
         rate if rate < 9.95 => format!("{rate:.2}"),

@@ -190,7 +190,7 @@ fn draw_curve(text: &mut String, scale: &Scale, names: [&str; 5], lane: &Lane) -
         writeln!(text, "<circle {circle} fill=\"{colour}\">")?;
         writeln!(
             text,
-            "<title>{name}, {threads} threads: {rate:.3}</title></circle>"
+            "<title>{name}, threads {threads}: {rate:.3} million a second</title></circle>"
         )?;
     }
     Ok(())
