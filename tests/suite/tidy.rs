@@ -314,6 +314,13 @@ fn figures_are_from_the_newest_records() {
     ]
     .concat();
     let picture = figures::check_picture(&read("docs/pictures/speed.svg"), &records());
+    let drawn = figures::newest_drawn(&records(), "threads");
+    assert_eq!(
+        drawn.as_deref(),
+        Some(&*read("docs/pictures/threads.svg")),
+        "docs/pictures/threads.svg is not of the newest record; run `cargo run -- picture` in \
+         benches/peers"
+    );
     let stated = figures::check(
         &read("tests/data/figures.txt"),
         &[pages, book.into()].concat(),
@@ -495,7 +502,7 @@ mod weight {
     pub(crate) const SAFETY_WORDS_MAX: u64 = 3_890;
 
     /// Most words of the pages of the rustdoc that are files: `guide` and `internals`.
-    pub(crate) const PAGES_MAX: u64 = 8_150;
+    pub(crate) const PAGES_MAX: u64 = 8_750;
 
     /// Most files of the suite, of what its tests share, and of the damage that they do.
     pub(crate) const TESTS_MAX: u64 = 53;

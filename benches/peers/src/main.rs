@@ -12,8 +12,8 @@
 //! same work, and what counts is the median over the rounds of the ratio inside a round. One thread
 //! is timed by its own processor time, several at once, at the largest size, by the clock.
 //! `cargo run --release -- published` runs the command lines that were published with five changes
-//! of RocksDB through the example db_bench, `cargo run -- picture` draws the README's picture of the
-//! newest record.
+//! of RocksDB through the example db_bench, `cargo run -- picture` writes the pictures of
+//! the README and the guide from the newest records.
 //! `cargo run --release --features rocksdb -- tables` writes and reads table files beside RocksDB
 //! (see `tables`). `cargo run --release -- tails` times each insert by itself (see `tails`),
 //! `-- set` measures a set (see `set`), `-- threads` tables and sets at 1 to 16 threads (see
@@ -101,7 +101,7 @@ enum Command {
     Writes(writes::Arguments),
     /// Tables and sets at 1 to 16 threads: rates, sleeps, processor time.
     Threads(threads::Arguments),
-    /// Draws the README's picture of the newest record.
+    /// Writes the pictures of the README and the guide from the newest records.
     Picture,
     /// Is the subject of `tools/register_faults`: an operation on RocksDB's table, and a seed.
     #[cfg(feature = "rocksdb")]

@@ -40,6 +40,14 @@ fn newest<'a>(records: &'a Records, kind: &str) -> Option<&'a str> {
     readable.next_back().map(|(_, text)| text.as_str())
 }
 
+/// The picture of the newest record of a kind.
+pub(crate) fn newest_drawn(records: &Records, kind: &str) -> Option<String> {
+    let mut of_kind = records.iter().filter(|(name, _)| {
+        name.ends_with(".svg") && dated(name).is_some_and(|(_, its)| its == kind)
+    });
+    of_kind.next_back().map(|(_, picture)| picture.clone())
+}
+
 /// The first word behind `commit` or `commits` on a line that can be an abbreviated one: it names
 /// what was measured.
 fn named_commits(text: &str) -> BTreeSet<&str> {
