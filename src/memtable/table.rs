@@ -28,8 +28,7 @@ use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport, scrub};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::entry::Entry;
 #[cfg(feature = "bytes")]
-use crate::memtable::read::get::pin;
-use crate::memtable::read::get::{Lookup, Operands, ValueRef, get, get_entry, get_into};
+use crate::memtable::read::get::{Lookup, Operands, ValueRef, get, get_entry, get_into, pin};
 use crate::memtable::read::multi_get::multi_get;
 use crate::memtable::scan::bounds::{KeyRange, scan_bounds, version_bounds};
 use crate::memtable::scan::cursor::Cursor;
@@ -40,8 +39,9 @@ use crate::memtable::scan::source::{SortedSource, TableSource};
 use crate::memtable::scan::tombstones::range_tombstones;
 use crate::memtable::scan::visibility::{AtSnapshot, Visible};
 use crate::memtable::stats::Stats;
-use crate::memtable::write::write_batch::{BatchWritten, PreparedBatch, ReservedBatch, Take};
-use crate::memtable::write::write_batch::{prepare, reserve, write_batch};
+use crate::memtable::write::write_batch::{
+    BatchWritten, PreparedBatch, ReservedBatch, Take, prepare, reserve, write_batch,
+};
 use crate::memtable::write::writer::{Inserted, insert, insert_parts, writes};
 use crate::memtable::writer::Writer;
 use crate::sync::Ordering;

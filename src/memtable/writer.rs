@@ -12,8 +12,7 @@ use crate::key::{Kind, SequenceNumber};
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::core::Core;
 use crate::memtable::parts::writer_shards::WriterShard;
-use crate::memtable::write::write_batch::write_batch;
-use crate::memtable::write::write_batch::{BatchWritten, Take};
+use crate::memtable::write::write_batch::{BatchWritten, Take, write_batch};
 use crate::memtable::write::writer::{Inserted, insert, insert_parts, writes};
 
 /// A writer for one thread, with a splice, a sub-chunk and counters of its own: inserts in

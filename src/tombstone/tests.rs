@@ -633,8 +633,7 @@ use std::sync::Arc;
 use crate::integrity::digest::{Secret, splitmix};
 use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
 use crate::tombstone::Fragmenter;
-use crate::tombstone::live::CoveringRun;
-use crate::tombstone::live::{Asked, Question};
+use crate::tombstone::live::{Asked, CoveringRun, Question};
 use crate::tombstone::tests::fixture::Index;
 
 /// Bytes in descending order, without prefixes: every comparison is a tie of prefixes.

@@ -3,10 +3,9 @@
 //! Who may call what: all types here are plain data, `Send` and `Sync`.
 //! Not promised: the wording of messages. Match on variants and fields.
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fmt, io};
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -46,8 +46,10 @@ use crate::memtable::arena::node::Verified;
 use crate::memtable::parts::homes::{Homes, SECOND};
 use crate::memtable::parts::watches::{SLOTS, Slots, Watch, Watches, slot_of};
 use crate::memtable::skiplist::inserter::Inserter;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Published};
-use crate::sync::{holder_number, home, move_home, processors, thread_number};
+use crate::sync::{
+    AtomicU64, Mutex, MutexGuard, Ordering, Published, holder_number, home, move_home, processors,
+    thread_number,
+};
 use crate::tombstone::live::CoveringRun;
 use crate::tombstone::node::Load;
 

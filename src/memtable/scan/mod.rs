@@ -4,6 +4,10 @@
 
 pub(crate) mod bounds;
 pub(crate) mod visibility;
+pub(crate) mod step_limit;
+pub(crate) mod reported_gap;
+pub(crate) mod pass;
+pub(crate) mod scope;
 pub(crate) mod walk;
 pub(crate) mod handle;
 pub(crate) mod cursor;

@@ -30,7 +30,7 @@ use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::scan::bounds::{KeyRange, ScanBound, ScanBounds, scan_bounds, version_bounds};
 use crate::memtable::scan::handle::{Borrowed, Handle, Owned};
-use crate::memtable::scan::visibility::StepLimit;
+use crate::memtable::scan::step_limit::StepLimit;
 use crate::memtable::scan::visibility::{Raw, Visibility, Visible};
 use crate::memtable::scan::walk::{State, Walk};
 

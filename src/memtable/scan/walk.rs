@@ -7,6 +7,14 @@
 //!      +----- ran off an end -------+   +--> Gap --+
 //!   Failed(error): as Nowhere, where damage hides every way on
 //! ```
+//!
+//! ```text
+//!   arrive   position, or near bound -> find ----------------------------> show
+//!   fast     entry ---------------> neighbour, if the two alone tell that it is shown
+//!   slow     entry ---------------> visibility ----> show
+//!            gap ----------------> its far side, strictly beyond it -----> show
+//!   show     visibility ----> inside the far bound
+//! ```
 //! * WALK-1: a walk reports a gap once and keeps the positions of both its sides in its own memory;
 //!   the next step goes on at the other side, strictly beyond what was reported.
 //! * WALK-2: a walk that is not positioned has no entry, and steps do not move it. A damaged
@@ -27,21 +35,23 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Corruption, Error, Place, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::integrity::options::OrderChecks;
-use crate::key::{
-    Direction, KeyComparator, KeyEquality, KeyOrder, Kind, SequenceNumber, Side, Target,
-};
-use crate::memtable::arena::arena::Frame;
-use crate::memtable::arena::layout::Head;
-use crate::memtable::arena::node::{Node, Parked, Verified};
+use crate::key::{Direction, KeyComparator, KeyOrder, Kind, SequenceNumber, Side, Target};
+use crate::memtable::arena::node::Parked;
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::{Operands, operands};
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds, prefix_bounds, scan_bounds};
-use crate::memtable::scan::visibility::{Outcome, Pass, Run, StepLimit, Visible};
+use crate::memtable::scan::pass::Run;
+use crate::memtable::scan::visibility::Visible;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
-use crate::memtable::skiplist::search::{Gap, Search};
+use crate::memtable::skiplist::search::Search;
+
+use crate::memtable::scan::pass::{Outcome, is_inside};
+use crate::memtable::scan::reported_gap::ReportedGap;
+use crate::memtable::scan::scope::Scope;
+use crate::memtable::scan::step_limit::StepLimit;
 
 /// A place that moves both ways.
 pub(crate) struct Walk {
@@ -57,17 +67,6 @@ pub(crate) struct Walk {
     sought: Option<Box<ScanBound>>,
     /// Entries that the walk has passed without showing them.
     pub(crate) hidden: u64,
-}
-
-/// Which entries a walk may show. Apart from what a step changes, so that a step keeps these values
-/// in registers.
-pub(crate) struct Scope {
-    pub(crate) visible: Visible,
-    pub(crate) bounds: ScanBounds,
-    /// What all keys shown start with, in prefix mode.
-    prefix: Option<Box<[u8]>>,
-    /// The table's checked values as of the last seek.
-    kept: Option<Frame>,
 }
 
 /// The place of a walk.
@@ -359,19 +358,7 @@ impl Walk {
         self.state = State::Failed(corruption);
         Err(corruption.into())
     }
-}
 
-// Moves: which entries a walk may show, and where its steps lead.
-//
-// ```text
-//   arrive   position, or near bound -> find ----------------------------> show
-//   fast     entry ---------------> neighbour, if the two alone tell that it is shown
-//   slow     entry ---------------> visibility ----> show
-//            gap ----------------> its far side, strictly beyond it -----> show
-//   show     visibility ----> inside the far bound
-// ```
-
-impl Walk {
     /// Passes entries without the walk's prefix from one that a move led to on, in orders where
     /// keys with a common prefix are not adjacent.
     #[inline(never)]
@@ -501,244 +488,5 @@ impl Walk {
             Err(gap) => State::Gap(Box::new(ReportedGap::around(search, *gap))),
         };
         Ok(outcome?.map(|entry| Entry::new(entry, &search.view)))
-    }
-}
-
-impl Scope {
-    /// The table's list, opened with the values kept from the last seek, if there was one.
-    #[inline(always)]
-    fn list<'a>(&self, core: &'a Core) -> Option<Search<'a>> {
-        let view = self.kept.as_ref()?.on(&core.arena)?;
-        let sentinel = Head::Points.sentinel();
-        Some(Search {
-            sentinel,
-            ..core.points.search(view, &core.comparator)
-        })
-    }
-
-    /// The table's list, opened with the values kept from the last seek, or anew.
-    #[inline]
-    fn search<'a>(&self, core: &'a Core) -> Result<Search<'a>, Corruption> {
-        self.list(core).map_or_else(|| core.point_search(), Ok)
-    }
-
-    /// A move in this direction.
-    #[inline(always)]
-    fn pass<'s, 'a>(
-        &'s self,
-        core: &'a Core,
-        search: &'s Search<'a>,
-        way: Direction,
-    ) -> Pass<'s, 'a> {
-        Pass {
-            core,
-            search,
-            visible: self.visible,
-            bounds: &self.bounds,
-            way,
-            hidden: 0,
-        }
-    }
-
-    /// Whether the entry after a shown one is shown, too: at a snapshot, if it is the first version
-    /// of another key that is visible and no tombstone. `false` if deciding takes more.
-    #[inline(always)]
-    fn shows_neighbour(&self, core: &Core, stand: &Parked, next: &Verified<'_>) -> bool {
-        let Visible::At(snapshot) = self.visible else {
-            return true;
-        };
-        let is_seen = next.node().sequence() <= snapshot && !next.kind().is_point_delete();
-        let differs = core.comparator.equality() == KeyEquality::Bytes && stand.has_other_key(next);
-        is_seen && (differs || self.has_other_key(core, stand, next.key()))
-    }
-
-    /// Whether the entry that a walk is on verifies and has another key (VISIBILITY-4).
-    #[inline(never)]
-    fn has_other_key(&self, core: &Core, stand: &Parked, key: &[u8]) -> bool {
-        let entry = self
-            .list(core)
-            .and_then(|search| stand.verify(&search.view).ok());
-        entry.is_some_and(|entry| !core.comparator.are_equal(entry.key(), key))
-    }
-
-    /// Whether a step in this direction from a node keeps the order: by the image of its key, if
-    /// that was compared last, or by both nodes.
-    #[inline(always)]
-    fn come_in_order(
-        &self,
-        core: &Core,
-        way: Direction,
-        compared: &mut (u32, u64),
-        (at, next): (u32, &Verified<'_>),
-    ) -> bool {
-        let (left, right) = (*compared, core.comparator.image(next.key(), 0));
-        *compared = (next.offset(), right);
-        let is_clear = left.0 == at && way.pick((right < left.1, left.1 < right));
-        is_clear || self.are_in_order(core, at, next.offset(), way)
-    }
-
-    /// Whether a step in this direction between two nodes of the list keeps their order.
-    #[inline(never)]
-    fn are_in_order(&self, core: &Core, at: u32, to: u32, way: Direction) -> bool {
-        let (left, right) = way.pick(((to, at), (at, to)));
-        self.list(core)
-            .is_some_and(|search| search.are_in_order(left, right))
-    }
-
-    /// Moves the read-ahead, which is due, after a step to a node.
-    #[inline(never)]
-    fn read_on(&self, core: &Core, read_ahead: &mut ReadAhead, to: u32, way: Direction) {
-        if let Some(search) = self.list(core) {
-            search.read_on(read_ahead, to, way);
-        }
-    }
-}
-
-impl<'a> Pass<'_, 'a> {
-    /// The first entry shown at or after a position, or the last one before it, inside the bounds.
-    fn arrive(&mut self, target: &Target<'_>, read_ahead: &mut ReadAhead) -> Outcome<'a> {
-        let comparator = &self.core.comparator;
-        // A walk that would begin outside its near bound begins at the bound, because damage
-        // outside does not concern it.
-        let near = self.bounds.end(self.way.opposite()).target(comparator);
-        let is_outside = target.order(comparator, &near) == self.way.opposite().outward();
-        let target = if is_outside { &near } else { target };
-        *read_ahead = ReadAhead::default();
-        let entry = match self.way {
-            Direction::Forward => self.search.find_ahead(target, read_ahead)?,
-            Direction::Backward => self.search.find_before(target)?,
-        };
-        self.show(entry)
-    }
-
-    #[inline(never)]
-    fn step_from(&mut self, from: &Parked) -> Outcome<'a> {
-        let next = self.beyond(from)?;
-        self.show(next)
-    }
-
-    /// The first entry from a stored one on that is visible, inside the far bound.
-    #[inline]
-    fn show(&mut self, entry: Option<Verified<'a>>) -> Outcome<'a> {
-        let far = self.bounds.end(self.way);
-        let entry = self.visible_from(entry)?;
-        Ok(entry.filter(|entry| far.is_extreme() || is_inside(self.core, *entry, far, self.way)))
-    }
-
-    /// The first entry from `entry` on that is inside the near bound. Gaps outside it are passed.
-    #[cold]
-    fn first_inside(&self, entry: Verified<'a>) -> Outcome<'a> {
-        let back = self.way.opposite();
-        let mut next = Some(entry);
-        while let Some(entry) = next
-            && !is_inside(self.core, entry, self.bounds.end(back), back)
-        {
-            next = self.adjacent_rarely(entry.offset())?;
-        }
-        Ok(next)
-    }
-
-    /// Goes on at the far side of a gap, strictly beyond it (WALK-1).
-    #[cold]
-    fn step_over_gap(&mut self, reported: &ReportedGap) -> Outcome<'a> {
-        let (gap, way) = (reported.gap, self.way);
-        let at = way.pick((gap.before, gap.after));
-        let entry = match self.search.verified(at) {
-            Ok(Some(entry)) => entry,
-            Ok(None) => return Ok(None),
-            // The far side of the gap was damaged since it was reported, so the walk goes on along
-            // its links.
-            Err(corruption) => return Err(self.search.gap_at(at, corruption)),
-        };
-        if gap.before == gap.after {
-            return self.step_from(&Parked::new(&entry));
-        }
-        let side = reported.side(way.opposite()).map(ScanBound::across);
-        let is_after = |side: ScanBound| side.is_after(&self.core.comparator, entry.node());
-        if side.is_some_and(|side| is_after(side) == (way == Direction::Forward)) {
-            let corruption = Corruption::new(Place::Order, gap.corruption.offset, u64::from(at), 0);
-            return Err(self.no_way(corruption));
-        }
-        let entry = match self.first_inside(entry)? {
-            Some(entry) if entry.offset() == at && way == Direction::Forward => {
-                self.after_gap(gap, entry)?
-            }
-            entry => entry,
-        };
-        let shown = self.show(entry);
-        match entry {
-            Some(near) if way == Direction::Backward && self.leads_back(&near, &shown) => {
-                self.step_from(&Parked::new(&near))
-            }
-            _ => shown,
-        }
-    }
-
-    /// Whether a backward step from `near`, the first entry beyond a gap, found a later entry: the
-    /// walk has been there, and the gap was reported.
-    #[cold]
-    fn leads_back(&self, near: &Verified<'a>, found: &Outcome<'a>) -> bool {
-        let comparator = &self.core.comparator;
-        let bound = ScanBound::beside(Direction::Forward, near.node());
-        let is_after = |node: &Node<'_>| !bound.is_after(comparator, node);
-        match found {
-            // Versions of the key before the gap are too new, and what could be seen may have stood
-            // in the gap, or in one after it.
-            Err(gap) if gap.after == self.search.sentinel => gap.before != self.search.sentinel,
-            Err(gap) => {
-                gap.before == near.offset()
-                    || matches!(self.search.verified(gap.after), Ok(Some(entry)) if is_after(entry.node()))
-            }
-            // The version that could be seen stands after the gap.
-            Ok(shown) => shown.is_some_and(|shown| is_after(shown.node())),
-        }
-    }
-}
-
-/// Whether an entry lies before the bound at which a walk in this direction ends.
-#[inline(never)]
-fn is_inside(core: &Core, entry: Verified<'_>, far: &ScanBound, way: Direction) -> bool {
-    far.is_after(&core.comparator, entry.node()) == (way == Direction::Forward)
-}
-
-/// A gap that was reported, and the positions of both its sides: whatever becomes of the entries
-/// there, the walk knows what it has reported. A position is missing if the entry beside the gap no
-/// longer verified.
-///
-/// ```text
-///   a@9   [ damaged ]   c@4
-///       begin         end
-/// ```
-#[derive(Clone)]
-pub(crate) struct ReportedGap {
-    pub(crate) gap: Gap,
-    begin: Option<ScanBound>,
-    end: Option<ScanBound>,
-}
-
-impl ReportedGap {
-    /// A gap with the positions of the entries beside it, as far as these verify.
-    #[cold]
-    #[inline(never)]
-    fn around(search: &Search<'_>, gap: Gap) -> ReportedGap {
-        let side = |node: u32, way: Direction| match search.verified(node) {
-            // With one entry on both sides damage hides which range tombstone covers its key.
-            Ok(Some(entry)) if gap.before == gap.after => {
-                Some(ScanBound::beside_key(way.opposite(), entry.key()))
-            }
-            Ok(Some(entry)) => Some(ScanBound::beside(way, entry.node())),
-            Ok(None) => Some(ScanBound::extreme(way.opposite())),
-            Err(_) => None,
-        };
-        let (begin, end) = (
-            side(gap.before, Direction::Forward),
-            side(gap.after, Direction::Backward),
-        );
-        ReportedGap { gap, begin, end }
-    }
-
-    /// The side of the gap that is further in this direction.
-    pub(crate) fn side(&self, way: Direction) -> Option<&ScanBound> {
-        way.pick((&self.begin, &self.end)).as_ref()
     }
 }

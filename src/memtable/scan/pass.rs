@@ -1,0 +1,468 @@
+//! Passes: one move of a walk in one direction, to the first entry that the walk shows. Of a run
+//! of adjacent entries a scan shows at most one.
+//!
+//! ```text
+//!   a@9   m@5 r3   m@5 r2   m@5 r1   m@5 r0   z@2        a run of equals: r3 replaced the others
+//!   a@9   m@8      m@7      m@6      m@5      z@2        a run of versions of one key
+//!   <---- before   first             after --->          a few steps, then one search
+//! ```
+//! * VISIBILITY-1: of entries with equal keys and sequence numbers (policy `Replace`) a raw scan
+//!   shows the newest, in both directions.
+//! * VISIBILITY-2: a gap may have held a newer version of the entry after it, or what replaced that
+//!   entry. The entry is shown if every damaged entry of the gap is proved to have another key (or,
+//!   of equals, another sequence number), as a point read does it; else it stays hidden, and the
+//!   error that was reported stands for it.
+//! * VISIBILITY-3: a run of entries that are not shown takes a few steps and then one search to
+//!   pass.
+//! * VISIBILITY-4: a step verifies again whatever it reads of the entry that it leaves. Whether two
+//!   keys differ is decided by their hashes, which the walk keeps in its own memory.
+//! * VISIBILITY-5: a walk ends even under a comparator that contradicts itself, because `StepLimit`
+//!   bounds its steps.
+//! * VISIBILITY-6: a move counts the entries that it looks at and does not show in `hidden`. What a
+//!   search leads past is not looked at.
+//!
+//! Any thread.
+
+#![forbid(unsafe_code)]
+
+use crate::error::{Corruption, Place, Result};
+use crate::key::{Direction, KeyEquality, SequenceNumber, Side, Target};
+use crate::memtable::arena::node::{Node, Parked, Verified, bytes_of};
+use crate::memtable::core::Core;
+use crate::memtable::read::newest::newest;
+use crate::memtable::scan::bounds::{ScanBound, ScanBounds};
+use crate::memtable::scan::reported_gap::ReportedGap;
+use crate::memtable::scan::step_limit::StepLimit;
+use crate::memtable::scan::visibility::Visible;
+use crate::memtable::skiplist::read_ahead::ReadAhead;
+use crate::memtable::skiplist::search::{Gap, Search};
+use crate::tombstone::live::{CoveringRun, Question};
+
+/// Where a move ended: on an entry, at an end, or in a gap.
+pub(super) type Outcome<'a> = Result<Option<Verified<'a>>, Gap>;
+
+/// One move of a walk, in one direction of the list of its table.
+pub(crate) struct Pass<'s, 'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) search: &'s Search<'a>,
+    pub(crate) visible: Visible,
+    pub(crate) bounds: &'s ScanBounds,
+    pub(crate) way: Direction,
+    /// Entries that the move has looked at and not shown (VISIBILITY-6).
+    pub(crate) hidden: u64,
+}
+
+/// Steps over entries of one run before a search takes over (VISIBILITY-3).
+const STEPS_MAX: u64 = 8;
+
+/// Which adjacent entries a scan shows at most one of (VISIBILITY-3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// One key and one sequence number: the first replaced the others.
+    Equals,
+    /// All versions of one key.
+    Key,
+}
+
+impl<'a> Pass<'_, 'a> {
+    /// The first entry shown at or after a position, or the last one before it, inside the bounds.
+    pub(crate) fn arrive(
+        &mut self,
+        target: &Target<'_>,
+        read_ahead: &mut ReadAhead,
+    ) -> Outcome<'a> {
+        let comparator = &self.core.comparator;
+        // A walk that would begin outside its near bound begins at the bound, because damage
+        // outside does not concern it.
+        let near = self.bounds.end(self.way.opposite()).target(comparator);
+        let is_outside = target.order(comparator, &near) == self.way.opposite().outward();
+        let target = if is_outside { &near } else { target };
+        *read_ahead = ReadAhead::default();
+        let entry = match self.way {
+            Direction::Forward => self.search.find_ahead(target, read_ahead)?,
+            Direction::Backward => self.search.find_before(target)?,
+        };
+        self.show(entry)
+    }
+
+    #[inline(never)]
+    pub(crate) fn step_from(&mut self, from: &Parked) -> Outcome<'a> {
+        let next = self.beyond(from)?;
+        self.show(next)
+    }
+
+    /// The first entry from a stored one on that is visible, inside the far bound.
+    #[inline]
+    pub(crate) fn show(&mut self, entry: Option<Verified<'a>>) -> Outcome<'a> {
+        let far = self.bounds.end(self.way);
+        let entry = self.visible_from(entry)?;
+        Ok(entry.filter(|entry| far.is_extreme() || is_inside(self.core, *entry, far, self.way)))
+    }
+
+    /// The first entry from `entry` on that is inside the near bound. Gaps outside it are passed.
+    #[cold]
+    fn first_inside(&self, entry: Verified<'a>) -> Outcome<'a> {
+        let back = self.way.opposite();
+        let mut next = Some(entry);
+        while let Some(entry) = next
+            && !is_inside(self.core, entry, self.bounds.end(back), back)
+        {
+            next = self.adjacent_rarely(entry.offset())?;
+        }
+        Ok(next)
+    }
+
+    /// Goes on at the far side of a gap, strictly beyond it (WALK-1).
+    #[cold]
+    pub(crate) fn step_over_gap(&mut self, reported: &ReportedGap) -> Outcome<'a> {
+        let (gap, way) = (reported.gap, self.way);
+        let at = way.pick((gap.before, gap.after));
+        let entry = match self.search.verified(at) {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return Ok(None),
+            // The far side of the gap was damaged since it was reported, so the walk goes on along
+            // its links.
+            Err(corruption) => return Err(self.search.gap_at(at, corruption)),
+        };
+        if gap.before == gap.after {
+            return self.step_from(&Parked::new(&entry));
+        }
+        let side = reported.side(way.opposite()).map(ScanBound::across);
+        let is_after = |side: ScanBound| side.is_after(&self.core.comparator, entry.node());
+        if side.is_some_and(|side| is_after(side) == (way == Direction::Forward)) {
+            let corruption = Corruption::new(Place::Order, gap.corruption.offset, u64::from(at), 0);
+            return Err(self.no_way(corruption));
+        }
+        let entry = match self.first_inside(entry)? {
+            Some(entry) if entry.offset() == at && way == Direction::Forward => {
+                self.after_gap(gap, entry)?
+            }
+            entry => entry,
+        };
+        let shown = self.show(entry);
+        match entry {
+            Some(near) if way == Direction::Backward && self.leads_back(&near, &shown) => {
+                self.step_from(&Parked::new(&near))
+            }
+            _ => shown,
+        }
+    }
+
+    /// Whether a backward step from `near`, the first entry beyond a gap, found a later entry: the
+    /// walk has been there, and the gap was reported.
+    #[cold]
+    fn leads_back(&self, near: &Verified<'a>, found: &Outcome<'a>) -> bool {
+        let comparator = &self.core.comparator;
+        let bound = ScanBound::beside(Direction::Forward, near.node());
+        let is_after = |node: &Node<'_>| !bound.is_after(comparator, node);
+        match found {
+            // Versions of the key before the gap are too new, and what could be seen may have stood
+            // in the gap, or in one after it.
+            Err(gap) if gap.after == self.search.sentinel => gap.before != self.search.sentinel,
+            Err(gap) => {
+                gap.before == near.offset()
+                    || matches!(self.search.verified(gap.after), Ok(Some(entry)) if is_after(entry.node()))
+            }
+            // The version that could be seen stands after the gap.
+            Ok(shown) => shown.is_some_and(|shown| is_after(shown.node())),
+        }
+    }
+
+    /// The first entry from a stored one on that is visible, whatever the bounds. At a snapshot a
+    /// pass forward comes to the first version of a key.
+    #[inline]
+    pub(super) fn visible_from(&mut self, entry: Option<Verified<'a>>) -> Outcome<'a> {
+        match (self.visible, self.way, entry) {
+            (Visible::At(snapshot), ..) => self.seen_from(snapshot, entry),
+            (Visible::All, Direction::Backward, Some(entry)) if self.core.replaces() => {
+                self.furthest_of_run(entry, Run::Equals).map(Some)
+            }
+            (Visible::All, ..) => Ok(entry),
+        }
+    }
+
+    /// The next stored entry after a shown one that may be shown next.
+    #[inline(always)]
+    pub(super) fn beyond(&mut self, from: &Parked) -> Outcome<'a> {
+        match self.run() {
+            Some(Run::Key) => {
+                let next = self.past_run(from, Run::Key)?;
+                self.moved_on(from, next)
+            }
+            // An equal entry may have been inserted before this one after this one was shown.
+            Some(Run::Equals) => self.past_run(from, Run::Equals),
+            None => self.adjacent_rarely(from.offset()),
+        }
+    }
+
+    /// The first stored entry at or after `entry`, where a gap ends, that may be shown next
+    /// (VISIBILITY-2).
+    pub(super) fn after_gap(&mut self, gap: Gap, entry: Verified<'a>) -> Outcome<'a> {
+        let Some(run) = self.run() else {
+            return Ok(Some(entry));
+        };
+        if self.past_gap(gap, &entry, run).is_ok() {
+            return Ok(Some(entry));
+        }
+        self.hidden += 1;
+        self.past_run(&Parked::new(&entry), run)
+    }
+
+    /// The first entry from a stored one on that a snapshot sees.
+    fn seen_from(&mut self, snapshot: SequenceNumber, entry: Option<Verified<'a>>) -> Outcome<'a> {
+        let (mut next, mut limit) = (entry, StepLimit::default());
+        while let Some(entry) = next {
+            let newest = match self.way {
+                Direction::Forward => {
+                    Some(entry).filter(|entry| entry.node().sequence() <= snapshot)
+                }
+                Direction::Backward => self.newest(snapshot, &entry)?,
+            };
+            self.hidden += u64::from(newest.is_none_or(|newest| newest.offset() != entry.offset()));
+            if let Some(newest) = newest {
+                if self.shows(snapshot, &newest)? {
+                    return Ok(Some(newest));
+                }
+                self.hidden += 1;
+            }
+            limit
+                .count(self.core)
+                .map_err(|corruption| self.no_way(corruption))?;
+            next = match newest {
+                Some(dead) => self.beyond_hidden(snapshot, &dead)?,
+                None if self.way == Direction::Backward => {
+                    self.past_run(&Parked::new(&entry), Run::Key)?
+                }
+                None if limit.taken.is_multiple_of(STEPS_MAX) => {
+                    self.find(self.way, &self.target(entry.key(), snapshot))?
+                }
+                None => self.adjacent(entry.offset())?,
+            };
+            next = self.moved_on(&Parked::new(&entry), next)?;
+        }
+        Ok(None)
+    }
+
+    /// The newest visible version of the key of `entry`, its oldest version. That takes a search
+    /// unless the entry before has another key or is newer than the snapshot.
+    fn newest(&self, snapshot: SequenceNumber, entry: &Verified<'a>) -> Outcome<'a> {
+        let is_alone = match self.search.prev(entry.offset()) {
+            Ok(Some(before)) => {
+                before.node().sequence() > snapshot
+                    || !self.are_of_one_run(Run::Key, &Parked::new(entry), &before)?
+            }
+            Ok(None) => true,
+            Err(_) => false,
+        };
+        if is_alone {
+            return Ok(Some(*entry).filter(|entry| entry.node().sequence() <= snapshot));
+        }
+        newest(self.core, self.search, entry.key(), snapshot)
+    }
+
+    /// Whether a visible entry is shown: it is no tombstone and no tombstone covers it.
+    fn shows(&self, snapshot: SequenceNumber, entry: &Verified<'_>) -> Result<bool, Gap> {
+        if entry.kind().is_point_delete() {
+            return Ok(false);
+        }
+        let question = Question::new(entry.key(), snapshot);
+        match self.core.covering(question.above(entry.node().sequence())) {
+            Ok(cover) => Ok(cover.is_none()),
+            Err(corruption) => Err(Gap {
+                corruption,
+                before: entry.offset(),
+                after: entry.offset(),
+            }),
+        }
+    }
+
+    /// The next stored entry that may be shown after a hidden key: beyond the whole interval of its
+    /// tombstone if that is newer than every entry that the snapshot sees, else beyond the key.
+    fn beyond_hidden(&mut self, snapshot: SequenceNumber, entry: &Verified<'a>) -> Outcome<'a> {
+        let mut run = CoveringRun::default();
+        let (core, question) = (self.core, Question::new(entry.key(), snapshot));
+        let covered = core
+            .tombstones
+            .covering_run(core.ground(), question, &mut run)
+            .ok()
+            .flatten();
+        if covered.is_none() || !core.is_dead(&run) {
+            return self.past_run(&Parked::new(entry), Run::Key);
+        }
+        self.find(
+            self.way,
+            &self.target(self.way.pick((&run.start, &run.end)), SequenceNumber::MAX),
+        )
+    }
+
+    /// The runs of which the walk shows one entry each, if there may be any.
+    #[inline(always)]
+    fn run(&self) -> Option<Run> {
+        match self.visible {
+            Visible::At(_) => Some(Run::Key),
+            Visible::All => self.core.replaces().then_some(Run::Equals),
+        }
+    }
+
+    /// The entry beside this one.
+    #[inline(always)]
+    fn adjacent(&self, at: u32) -> Outcome<'a> {
+        match self.way {
+            Direction::Forward => self.search.next(at),
+            Direction::Backward => self.search.prev(at),
+        }
+    }
+
+    /// [`adjacent`](Self::adjacent), compiled once for steps that are rare.
+    #[inline(never)]
+    pub(super) fn adjacent_rarely(&self, at: u32) -> Outcome<'a> {
+        self.adjacent(at)
+    }
+
+    fn target<'k>(&self, key: &'k [u8], sequence: SequenceNumber) -> Target<'k> {
+        Target::new(&self.core.comparator, key, sequence)
+    }
+
+    /// The first entry at or after a position, or the last one before it.
+    fn find(&self, way: Direction, target: &Target<'_>) -> Outcome<'a> {
+        match way {
+            Direction::Forward => self.search.find_at_or_after(target),
+            Direction::Backward => self.search.find_before(target),
+        }
+    }
+
+    /// The entry that a walk is on, verified again (VISIBILITY-4).
+    #[inline]
+    pub(crate) fn resumed(&self, from: &Parked) -> Result<Verified<'a>, Gap> {
+        from.verify(&self.search.view)
+            .map_err(|corruption| self.search.gap_at(from.offset(), corruption))
+    }
+
+    /// Whether another entry belongs to the run of `from`.
+    #[inline]
+    fn are_of_one_run(&self, run: Run, from: &Parked, other: &Verified<'a>) -> Result<bool, Gap> {
+        if run == Run::Equals && other.node().sequence() != from.sequence() {
+            return Ok(false);
+        }
+        if self.core.comparator.equality() == KeyEquality::Bytes && from.has_other_key(other) {
+            return Ok(false);
+        }
+        Ok(self
+            .core
+            .comparator
+            .are_equal(self.resumed(from)?.key(), other.key()))
+    }
+
+    /// The position beside the run that an entry belongs to, on its far side.
+    fn position_past<'k>(&self, run: Run, entry: &Verified<'k>) -> Target<'k> {
+        let sequence = match run {
+            Run::Key => self.way.pick((SequenceNumber::MAX, 0)),
+            Run::Equals => entry.node().sequence(),
+        };
+        let before = self.target(entry.key(), sequence);
+        self.way
+            .pick((before, before.with_revision(0).with_side(Side::After)))
+    }
+
+    /// The first entry after a run, or the last one before it: a few steps, then a search
+    /// (VISIBILITY-3).
+    #[inline(never)]
+    fn past_run(&mut self, from: &Parked, run: Run) -> Outcome<'a> {
+        let mut at = from.offset();
+        for _ in 0..STEPS_MAX {
+            match self.adjacent(at)? {
+                Some(next) if self.are_of_one_run(run, from, &next)? => {
+                    at = next.offset();
+                    self.hidden += 1;
+                }
+                next => return Ok(next),
+            }
+        }
+        self.find(self.way, &self.position_past(run, &self.resumed(from)?))
+    }
+
+    /// The entry after a gap, if no damaged entry in the gap can belong to the run of `entry`
+    /// (VISIBILITY-2).
+    #[cold]
+    fn past_gap(&self, gap: Gap, entry: &Verified<'a>, run: Run) -> Outcome<'a> {
+        self.search.past_gap(gap, |key, sequence| {
+            (run == Run::Equals && sequence != entry.node().sequence())
+                || !self.core.comparator.are_equal(key, entry.key())
+        })
+    }
+
+    /// The entry of the run of `entry` that is furthest in this direction: a few steps, then a
+    /// search (VISIBILITY-3). A gap behind it whose entries are proved not to belong to the run is
+    /// left to the next step (VISIBILITY-2). If both a step and the search meet a gap, that of the
+    /// step is reported.
+    pub(super) fn furthest_of_run(
+        &mut self,
+        entry: Verified<'a>,
+        run: Run,
+    ) -> Result<Verified<'a>, Gap> {
+        let (mut edge, mut met) = (entry, None);
+        for _ in 0..STEPS_MAX {
+            match self.adjacent_rarely(edge.offset()) {
+                Ok(Some(next)) if self.are_of_one_run(run, &Parked::new(&edge), &next)? => {
+                    edge = next;
+                    self.hidden += 1;
+                }
+                Ok(_) => return Ok(edge),
+                // A search may find a way around the gap.
+                Err(gap) => {
+                    met = Some(gap);
+                    break;
+                }
+            }
+        }
+        let last = |gap: Gap| match (self.past_gap(gap, &edge, run)?, self.way) {
+            (_, Direction::Forward) => self.search.verified(gap.before).map_err(|_| gap),
+            (after, Direction::Backward) => Ok(after),
+        };
+        let found = self.find(self.way.opposite(), &self.position_past(run, &edge));
+        let found = found.or_else(|gap| last(gap).or_else(|gap| last(met.unwrap_or(gap))))?;
+        match found {
+            Some(found) if self.are_of_one_run(run, &Parked::new(&edge), &found)? => Ok(found),
+            _ => Ok(edge),
+        }
+    }
+
+    /// A gap without sides, after which the walk cannot go on.
+    #[cold]
+    pub(crate) fn no_way(&self, corruption: Corruption) -> Gap {
+        Gap {
+            corruption,
+            before: self.search.sentinel,
+            after: self.search.sentinel,
+        }
+    }
+
+    /// With 0 protection bytes keys are not verified, and a scan that searches could loop over a
+    /// damaged key. So each move must lead further in the order of the keys as read.
+    #[inline(always)]
+    fn moved_on(&self, from: &Parked, to: Option<Verified<'a>>) -> Outcome<'a> {
+        let Some(next) = to.filter(|_| self.search.view.width.bytes == 0) else {
+            return Ok(to);
+        };
+        let from = self.resumed(from)?;
+        let (here, there) = (from.node(), next.node());
+        let moved = self.core.comparator.compare(next.key(), from.key());
+        let moved = moved.then(here.sequence().cmp(&there.sequence()));
+        if moved.then(here.revision().cmp(&there.revision())) == self.way.outward() {
+            return Ok(to);
+        }
+        let corruption = Corruption::new(
+            Place::Order,
+            bytes_of(here.offset()),
+            u64::from(there.offset()),
+            0,
+        );
+        Err(self.no_way(corruption))
+    }
+}
+
+/// Whether an entry lies before the bound at which a walk in this direction ends.
+#[inline(never)]
+pub(crate) fn is_inside(core: &Core, entry: Verified<'_>, far: &ScanBound, way: Direction) -> bool {
+    far.is_after(&core.comparator, entry.node()) == (way == Direction::Forward)
+}

@@ -1,0 +1,51 @@
+//! Gaps that a walk has reported, and what it knows of their sides (WALK-1).
+//!
+//! Plain data; any thread.
+
+#![forbid(unsafe_code)]
+
+use crate::key::Direction;
+use crate::memtable::scan::bounds::ScanBound;
+use crate::memtable::skiplist::search::{Gap, Search};
+
+/// A gap that was reported, and the positions of both its sides: whatever becomes of the entries
+/// there, the walk knows what it has reported. A position is missing if the entry beside the gap no
+/// longer verified.
+///
+/// ```text
+///   a@9   [ damaged ]   c@4
+///       begin         end
+/// ```
+#[derive(Clone)]
+pub(crate) struct ReportedGap {
+    pub(crate) gap: Gap,
+    begin: Option<ScanBound>,
+    end: Option<ScanBound>,
+}
+
+impl ReportedGap {
+    /// A gap with the positions of the entries beside it, as far as these verify.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn around(search: &Search<'_>, gap: Gap) -> ReportedGap {
+        let side = |node: u32, way: Direction| match search.verified(node) {
+            // With one entry on both sides damage hides which range tombstone covers its key.
+            Ok(Some(entry)) if gap.before == gap.after => {
+                Some(ScanBound::beside_key(way.opposite(), entry.key()))
+            }
+            Ok(Some(entry)) => Some(ScanBound::beside(way, entry.node())),
+            Ok(None) => Some(ScanBound::extreme(way.opposite())),
+            Err(_) => None,
+        };
+        let (begin, end) = (
+            side(gap.before, Direction::Forward),
+            side(gap.after, Direction::Backward),
+        );
+        ReportedGap { gap, begin, end }
+    }
+
+    /// The side of the gap that is further in this direction.
+    pub(crate) fn side(&self, way: Direction) -> Option<&ScanBound> {
+        way.pick((&self.begin, &self.end)).as_ref()
+    }
+}

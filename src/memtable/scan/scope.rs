@@ -1,0 +1,118 @@
+//! Scopes: which entries a walk may show, and the list that it reads them from.
+//!
+//! Any thread; lock-free.
+
+#![forbid(unsafe_code)]
+
+use crate::error::{Corruption, Result};
+use crate::key::{Direction, KeyEquality};
+use crate::memtable::arena::arena::Frame;
+use crate::memtable::arena::layout::Head;
+use crate::memtable::arena::node::{Parked, Verified};
+use crate::memtable::core::Core;
+use crate::memtable::scan::bounds::ScanBounds;
+use crate::memtable::scan::pass::Pass;
+use crate::memtable::scan::visibility::Visible;
+use crate::memtable::skiplist::read_ahead::ReadAhead;
+use crate::memtable::skiplist::search::Search;
+
+/// Which entries a walk may show. Apart from what a step changes, so that a step keeps these values
+/// in registers.
+pub(crate) struct Scope {
+    pub(crate) visible: Visible,
+    pub(crate) bounds: ScanBounds,
+    /// What all keys shown start with, in prefix mode.
+    pub(crate) prefix: Option<Box<[u8]>>,
+    /// The table's checked values as of the last seek.
+    pub(crate) kept: Option<Frame>,
+}
+
+impl Scope {
+    /// The table's list, opened with the values kept from the last seek, if there was one.
+    #[inline(always)]
+    pub(crate) fn list<'a>(&self, core: &'a Core) -> Option<Search<'a>> {
+        let view = self.kept.as_ref()?.on(&core.arena)?;
+        let sentinel = Head::Points.sentinel();
+        Some(Search {
+            sentinel,
+            ..core.points.search(view, &core.comparator)
+        })
+    }
+
+    /// The table's list, opened with the values kept from the last seek, or anew.
+    #[inline]
+    pub(crate) fn search<'a>(&self, core: &'a Core) -> Result<Search<'a>, Corruption> {
+        self.list(core).map_or_else(|| core.point_search(), Ok)
+    }
+
+    /// A move in this direction.
+    #[inline(always)]
+    pub(crate) fn pass<'s, 'a>(
+        &'s self,
+        core: &'a Core,
+        search: &'s Search<'a>,
+        way: Direction,
+    ) -> Pass<'s, 'a> {
+        Pass {
+            core,
+            search,
+            visible: self.visible,
+            bounds: &self.bounds,
+            way,
+            hidden: 0,
+        }
+    }
+
+    /// Whether the entry after a shown one is shown, too: at a snapshot, if it is the first version
+    /// of another key that is visible and no tombstone. `false` if deciding takes more.
+    #[inline(always)]
+    pub(crate) fn shows_neighbour(&self, core: &Core, stand: &Parked, next: &Verified<'_>) -> bool {
+        let Visible::At(snapshot) = self.visible else {
+            return true;
+        };
+        let is_seen = next.node().sequence() <= snapshot && !next.kind().is_point_delete();
+        let differs = core.comparator.equality() == KeyEquality::Bytes && stand.has_other_key(next);
+        is_seen && (differs || self.has_other_key(core, stand, next.key()))
+    }
+
+    /// Whether the entry that a walk is on verifies and has another key (VISIBILITY-4).
+    #[inline(never)]
+    fn has_other_key(&self, core: &Core, stand: &Parked, key: &[u8]) -> bool {
+        let entry = self
+            .list(core)
+            .and_then(|search| stand.verify(&search.view).ok());
+        entry.is_some_and(|entry| !core.comparator.are_equal(entry.key(), key))
+    }
+
+    /// Whether a step in this direction from a node keeps the order: by the image of its key, if
+    /// that was compared last, or by both nodes.
+    #[inline(always)]
+    pub(crate) fn come_in_order(
+        &self,
+        core: &Core,
+        way: Direction,
+        compared: &mut (u32, u64),
+        (at, next): (u32, &Verified<'_>),
+    ) -> bool {
+        let (left, right) = (*compared, core.comparator.image(next.key(), 0));
+        *compared = (next.offset(), right);
+        let is_clear = left.0 == at && way.pick((right < left.1, left.1 < right));
+        is_clear || self.are_in_order(core, at, next.offset(), way)
+    }
+
+    /// Whether a step in this direction between two nodes of the list keeps their order.
+    #[inline(never)]
+    fn are_in_order(&self, core: &Core, at: u32, to: u32, way: Direction) -> bool {
+        let (left, right) = way.pick(((to, at), (at, to)));
+        self.list(core)
+            .is_some_and(|search| search.are_in_order(left, right))
+    }
+
+    /// Moves the read-ahead, which is due, after a step to a node.
+    #[inline(never)]
+    pub(crate) fn read_on(&self, core: &Core, read_ahead: &mut ReadAhead, to: u32, way: Direction) {
+        if let Some(search) = self.list(core) {
+            search.read_on(read_ahead, to, way);
+        }
+    }
+}
