@@ -28,7 +28,8 @@ use crate::memtable::lifecycle::scrub::{ScrubProgress, ScrubReport, scrub};
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::read::entry::Entry;
 #[cfg(feature = "bytes")]
-use crate::memtable::read::get::{Lookup, Operands, ValueRef, get, get_entry, get_into, pin};
+use crate::memtable::read::get::pin;
+use crate::memtable::read::get::{Lookup, Operands, ValueRef, get, get_entry, get_into};
 use crate::memtable::read::multi_get::multi_get;
 use crate::memtable::scan::bounds::{KeyRange, scan_bounds, version_bounds};
 use crate::memtable::scan::cursor::Cursor;
