@@ -192,6 +192,7 @@ macro_rules! version {
                     range.map(|entry| scanned(&entry.expect("an entry"))).sum()
                 }
 
+                #[inline(never)]
                 fn delete_ranges(&mut self, starts: &[Key], first: u64) {
                     for (start, sequence) in starts.iter().zip(first..) {
                         let end = super::absent(*start);
