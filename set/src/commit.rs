@@ -57,6 +57,7 @@ use crate::gates::{GATES, Gates};
 use crate::journal_turns::Logged;
 use crate::listener::{Reports, SetEvent};
 use crate::options::{Durability, SEQUENCE_MAX, SetOptions, WriteOptions};
+use crate::patience::Patience;
 use crate::publication::{Publication, Taken};
 use crate::snapshots::Registry;
 use crate::swapped::{Pointers, Swapped};
@@ -93,6 +94,8 @@ pub(crate) struct Shared<B> {
     pub(crate) tables: Swapped<Tables<B>>,
     pub(crate) logged: Logged,
     pub(crate) commit: Alone<Mutex<Commit<B>>>,
+    /// Of those that wait for `commit`.
+    patience: Patience,
     gates: Gates<Slot>,
     /// Held by the thread that makes a new base (FLUSH-JOB-4).
     pub(crate) installs: Mutex<()>,
@@ -179,6 +182,7 @@ impl<B> Shared<B> {
             tables: Swapped::new(tables),
             logged: Logged::new(last),
             commit: Alone(Mutex::new(commit)),
+            patience: Patience::new(),
             gates: Gates::new(),
             installs: Mutex::new(()),
             buffers,
@@ -348,7 +352,7 @@ impl<B> Shared<B> {
         batch: &mut PreparedBatch<'_>,
         request: &mut Request<'_>,
     ) -> Result<SequenceNumber> {
-        let mut commit = self.commit.lock();
+        let mut commit = self.wait_for_commit();
         if commit.are_gates_open {
             drop(commit);
             if let Some(written) = self.commit_inside_opened_gate(batch, request) {
@@ -412,6 +416,18 @@ impl<B> Shared<B> {
                     .map(|()| last)
             }
         }
+    }
+
+    /// The commit mutex, which another thread has for a moment.
+    fn wait_for_commit(&self) -> MutexGuard<'_, Commit<B>> {
+        let mut commit = self.commit.try_lock();
+        if commit.is_none() {
+            self.patience.wait(|| {
+                commit = self.commit.try_lock();
+                commit.is_some()
+            });
+        }
+        commit.unwrap_or_else(|| self.commit.lock())
     }
 
     /// The commit mutex, with the gates closed (COMMIT-9).
@@ -740,7 +756,6 @@ struct Encoded<'j> {
 
 impl<'j> Encoded<'j> {
     /// Copies a batch, into memory that the thread has.
-    #[inline(never)]
     fn copy(batch: &[u8], journal: &'j dyn Journal) -> Self {
         let mut bytes = COPY.try_with(Cell::take).unwrap_or_default();
         batch.clone_into(&mut bytes);
@@ -754,7 +769,6 @@ impl<'j> Encoded<'j> {
 
     /// Compares the copy with the batch, which agrees with its digests, and its checksum with the
     /// copy.
-    #[inline(never)]
     fn compare(&self, batch: &[u8]) -> Result<()> {
         if self.bytes != batch {
             return Err(first_difference(batch, &self.bytes).into());
@@ -776,7 +790,6 @@ impl<'j> Encoded<'j> {
     }
 
     /// Keeps the memory for the next batch of this thread.
-    #[inline(never)]
     fn keep(self) {
         if self.bytes.capacity() <= KEPT_MAX {
             // No thread local is there while a thread ends.

@@ -9,29 +9,23 @@
 //! * LEADER-4: a leader makes the batches visible that it answers for and whose threads wait, up to
 //!   the first one that is missing. What it does not make visible, its own thread does.
 //!
-//! Any thread. A turn's lock is held while its batches are published, which takes the lock of the
+//! * LEADER-5: `turn` says who is answered for, whether a thread has a turn, and whether threads sleep. A
+//!   thread sets the bit of the sleepers under the lock, and holds it until it sleeps. The end of a turn
+//!   exchanges the word under the lock: so it meets the bit, or the thread sees the end.
+//!
+//! Any thread. Whoever waits looks at `turn` without a lock; the first thread that sees it free takes the
+//! next turn. A turn's lock is held while its batches are published, which takes the lock of the
 //! publication only to wake threads.
 
 #![forbid(unsafe_code)]
 
-use paranoid_memtable::sibling::{AtomicU64, Condvar, Mutex, Ordering};
+use paranoid_memtable::sibling::{Alone, AtomicU64, Condvar, Mutex, Ordering};
 use paranoid_memtable::{Error, Result, SequenceNumber};
 
 use crate::file_journal::journal::Journal;
 use crate::options::Durability;
+use crate::patience::Patience;
 use crate::publication::{Publication, Taken};
-
-/// How often a thread lets others run while it waits for a leader, until it sleeps: a write is
-/// shorter than to sleep and to be woken.
-#[cfg(not(loom))]
-const YIELDS: usize = 30;
-#[cfg(loom)]
-const YIELDS: usize = 0;
-
-/// If so many batches waited at the end of a turn, the leader of the next one lets others run
-/// before it begins, so that they come along: for fewer a system call takes less time than to
-/// change threads.
-const GROUP: usize = 4;
 
 /// What a journal was given, and who writes and who syncs it.
 #[derive(Debug)]
@@ -91,44 +85,39 @@ impl Logged {
 /// The turns of one kind.
 #[derive(Debug)]
 struct Turns {
+    /// The last number that turns have answered for, above the bits (LEADER-5).
+    turn: Alone<AtomicU64>,
     state: Mutex<State>,
-    changed: Condvar,
+    ended: Condvar,
+    patience: Patience,
 }
 
-#[derive(Debug)]
+/// Bits of `turn`: a thread has a turn; threads sleep; the last turn failed.
+const TAKEN: u64 = 1;
+const ASLEEP: u64 = 2;
+const FAILED: u64 = 4;
+const BITS: u32 = 3;
+
+#[derive(Debug, Default)]
 struct State {
-    /// What turns have answered for: all appended batches up to this number.
-    done: SequenceNumber,
-    role: Role,
     /// Batches whose entries are in and whose threads wait.
     waiting: Vec<Taken>,
-    /// Threads that sleep.
-    asleep: u64,
-    /// Whether `GROUP` batches waited at the end of the last turn.
-    is_shared: bool,
-}
-
-/// Whether somebody has a turn.
-#[derive(Debug)]
-enum Role {
-    Free,
-    Taken,
-    Failed(Error),
+    failure: Option<Error>,
 }
 
 impl Turns {
     fn new(done: SequenceNumber) -> Self {
-        let state = State {
-            done,
-            role: Role::Free,
-            waiting: Vec::new(),
-            asleep: 0,
-            is_shared: false,
-        };
         Turns {
-            state: Mutex::new(state),
-            changed: Condvar::new(),
+            turn: Alone(AtomicU64::new(done << BITS)),
+            state: Mutex::default(),
+            ended: Condvar::new(),
+            patience: Patience::new(),
         }
+    }
+
+    fn look(&self) -> u64 {
+        // ORDERING: Acquire pairs with the Release in `Turn::drop`: what the turn did, and published.
+        self.turn.load(Ordering::Acquire)
     }
 
     /// Returns once a turn has answered for a batch. `act` is one turn, and returns what it answers
@@ -140,44 +129,65 @@ impl Turns {
         act: impl Fn() -> Result<SequenceNumber>,
     ) -> Result<()> {
         let mut state = self.state.lock();
-        if !matches!(state.role, Role::Failed(_)) && state.done < batch.last {
+        let mut seen = self.look();
+        if seen & FAILED == 0 && seen >> BITS < batch.last {
             state.waiting.push(batch);
         }
-        let mut yields = 0;
-        while state.done < batch.last {
-            match &state.role {
-                Role::Failed(error) => return Err(error.clone()),
-                Role::Free => {
-                    state.role = Role::Taken;
-                    let is_shared = state.is_shared;
-                    drop(state);
-                    let mut turn = Turn {
-                        turns: self,
-                        order,
-                        outcome: Err(Error::WriterPanicked),
-                    };
-                    if is_shared {
-                        // Others come along.
-                        std::thread::yield_now();
-                    }
-                    turn.outcome = act();
-                    return turn.outcome.clone().map(drop);
-                }
-                Role::Taken if yields < YIELDS => {
-                    drop(state);
-                    yields += 1;
-                    std::thread::yield_now();
-                    state = self.state.lock();
-                }
-                Role::Taken => {
-                    state.asleep += 1;
-                    state = self.changed.wait(state);
-                    state.asleep -= 1;
-                }
+        drop(state);
+        while seen >> BITS < batch.last {
+            if seen & FAILED != 0 {
+                return Err(self.failure());
             }
+            if seen & TAKEN == 0 {
+                if self.take(seen) {
+                    return self.lead(order, act);
+                }
+            } else if !self.patience.wait(|| has_ended(self.look(), batch.last)) {
+                self.sleep(batch.last);
+            }
+            seen = self.look();
         }
         Ok(())
     }
+
+    fn failure(&self) -> Error {
+        let failure = self.state.lock().failure.clone();
+        failure.unwrap_or(Error::WriterPanicked)
+    }
+
+    /// Takes the turn, unless another thread has.
+    fn take(&self, seen: u64) -> bool {
+        // ORDERING: Acquire pairs with the Release in `Turn::drop`: one turn begins after the other.
+        // Relaxed: another thread has it.
+        let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
+        let turn = &self.turn;
+        turn.compare_exchange(seen, seen | TAKEN, taken, failed)
+            .is_ok()
+    }
+
+    fn lead(&self, order: &Publication, act: impl Fn() -> Result<SequenceNumber>) -> Result<()> {
+        let mut turn = Turn {
+            turns: self,
+            order,
+            outcome: Err(Error::WriterPanicked),
+        };
+        turn.outcome = act();
+        turn.outcome.clone().map(drop)
+    }
+
+    /// Sleeps until a turn ends, unless it has (LEADER-5).
+    fn sleep(&self, last: SequenceNumber) {
+        let state = self.state.lock();
+        // ORDERING: Relaxed: under the lock, as the exchange in `Turn::drop`.
+        if !has_ended(self.turn.fetch_or(ASLEEP, Ordering::Relaxed), last) {
+            drop(self.ended.wait(state));
+        }
+    }
+}
+
+/// Whether a thread that waits for a number goes on: it is answered for, or the turn is free.
+fn has_ended(turn: u64, last: SequenceNumber) -> bool {
+    turn >> BITS >= last || turn & TAKEN == 0
 }
 
 /// Ends a leader's turn, also when its journal panics.
@@ -209,21 +219,23 @@ impl Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.turns.state.lock();
-        state.is_shared = state.waiting.len() >= GROUP;
-        match &self.outcome {
+        let next = match &self.outcome {
             Ok(covered) => {
                 self.publish(&mut state.waiting, *covered);
-                (state.done, state.role) = (*covered, Role::Free);
+                covered << BITS
             }
             Err(error) => {
                 state.waiting.clear();
-                state.role = Role::Failed(error.clone());
+                state.failure = Some(error.clone());
+                self.turns.look() >> BITS << BITS | FAILED
             }
-        }
-        let has_sleepers = state.asleep > 0;
+        };
+        // ORDERING: Release pairs with the Acquire in `look` and in `take`. After a failure no thread
+        // is answered for that was not before.
+        let seen = self.turns.turn.swap(next, Ordering::Release);
         drop(state);
-        if has_sleepers {
-            self.turns.changed.notify_all();
+        if seen & ASLEEP != 0 {
+            self.turns.ended.notify_all();
         }
     }
 }

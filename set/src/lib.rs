@@ -241,6 +241,7 @@ pub(crate) mod thread_state;
 pub(crate) mod write_buffer_manager;
 pub(crate) mod listener;
 pub(crate) mod options;
+pub(crate) mod patience;
 pub(crate) mod sleepers;
 pub(crate) mod publication;
 pub(crate) mod swapped;

@@ -365,10 +365,11 @@ fn loom_a_view_beside_a_switch_has_no_gap() {
 }
 
 /// Numbers that were appended, written and synced. A write takes what was appended, and puts it
-/// down later. It may be that the first one fails.
+/// down later.
 #[derive(Default)]
 struct Counting {
-    failure: Mutex<Option<Error>>,
+    /// What the next writes answer, from the last one on.
+    outcomes: Mutex<Vec<Result<(), Error>>>,
     queue: Mutex<Vec<u64>>,
     written: Mutex<Vec<u64>>,
     synced: Mutex<u64>,
@@ -388,7 +389,7 @@ impl Journal for Counting {
         Ok(())
     }
     fn write(&self) -> Result<(), Error> {
-        self.failure.lock().take().map_or(Ok(()), Err)?;
+        self.outcomes.lock().pop().unwrap_or(Ok(()))?;
         let taken = std::mem::take(&mut *self.queue.lock());
         self.written.lock().extend(taken);
         Ok(())
@@ -407,6 +408,18 @@ impl Journal for Counting {
     }
 }
 
+/// Appends a batch of one number.
+fn append(commit: &Mutex<u64>, journal: &Counting, logged: &Logged) -> Taken {
+    let mut last = commit.lock();
+    *last += 1;
+    journal.append(&[*last as u8]).unwrap();
+    logged.note_appended(*last);
+    Taken {
+        first: *last,
+        last: *last,
+    }
+}
+
 /// Commits of two threads: what is visible is written, in order, and each returns once it is
 /// visible.
 fn append_beside(durability: Durability) {
@@ -416,17 +429,8 @@ fn append_beside(durability: Durability) {
         let (journal, commit) = (Arc::clone(&journal), Arc::clone(&commit));
         let (logged, order) = (Arc::clone(&logged), Arc::clone(&order));
         spawn(move || {
-            let number = {
-                let mut last = commit.lock();
-                *last += 1;
-                journal.append(&[*last as u8]).unwrap();
-                logged.note_appended(*last);
-                *last
-            };
-            let batch = Taken {
-                first: number,
-                last: number,
-            };
+            let batch = append(&commit, &journal, &logged);
+            let number = batch.last;
             logged.wait(batch, durability, &*journal, &order).unwrap();
             let kept = if durability == Durability::Synced {
                 *journal.synced.lock()
@@ -450,14 +454,14 @@ fn append_beside(durability: Durability) {
     assert_eq!(*journal.written.lock(), [1, 2], "in order");
 }
 
-/// Red for `sync_covers_later_appends`.
+/// Red for `sync_covers_later_appends`, `turn_ends_in_silence`, `turn_sleeps_in_secret`.
 #[test]
 fn loom_a_sync_answers_for_what_was_appended() {
     check(|| append_beside(Durability::Synced));
 }
 
 /// Red for `acknowledged_unwritten`, `sync_covers_later_appends`, `two_leaders_write`,
-/// `leader_publishes_later_batches`.
+/// `leader_publishes_later_batches`, `turn_ends_in_silence`, `turn_sleeps_in_secret`.
 #[test]
 fn loom_a_buffered_batch_is_written_in_order() {
     check(|| append_beside(Durability::Buffered));
@@ -469,7 +473,7 @@ fn loom_a_buffered_batch_is_written_in_order() {
 fn loom_a_failed_write_fails_all_that_wait() {
     check(|| {
         let (journal, logged) = (Arc::new(Counting::default()), Arc::new(Logged::new(0)));
-        *journal.failure.lock() = Some(Error::Frozen);
+        journal.outcomes.lock().push(Err(Error::Frozen));
         let order = Arc::new(Publication::new(0));
         logged.note_appended(2);
         let threads = [1, 2].map(|number| {
@@ -491,6 +495,34 @@ fn loom_a_failed_write_fails_all_that_wait() {
             thread.join().unwrap();
         }
         assert_eq!(order.visible(), 0);
+    });
+}
+
+/// A batch that a turn made visible is acknowledged, though a later turn failed meanwhile. Red for
+/// `failed_turn_forgets`.
+#[test]
+fn loom_a_failed_write_beside_one_that_was_answered_for() {
+    check(|| {
+        let (journal, logged) = (Arc::new(Counting::default()), Arc::new(Logged::new(0)));
+        *journal.outcomes.lock() = vec![Err(Error::Frozen), Ok(())];
+        let (commit, order) = (Arc::new(Mutex::new(0)), Arc::new(Publication::new(0)));
+        let threads = [1, 2].map(|batches| {
+            let (journal, logged) = (Arc::clone(&journal), Arc::clone(&logged));
+            let (commit, order) = (Arc::clone(&commit), Arc::clone(&order));
+            spawn(move || {
+                for _ in 0..batches {
+                    let batch = append(&commit, &journal, &logged);
+                    let waited = logged.wait(batch, Durability::Buffered, &*journal, &order);
+                    match waited {
+                        Ok(()) => assert!(journal.last_written() >= batch.last, "acknowledged"),
+                        Err(_) => assert!(order.visible() < batch.last, "visible"),
+                    }
+                }
+            })
+        });
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
 }
 

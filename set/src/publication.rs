@@ -34,6 +34,7 @@
 use paranoid_memtable::sibling::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use paranoid_memtable::{Error, Result, SequenceNumber};
 
+use crate::patience::Patience;
 use crate::sleepers::Sleepers;
 
 /// Number of marks. A power of two.
@@ -44,19 +45,6 @@ const PLACES: usize = 2;
 
 /// Marks in a cache line. Numbers that follow each other are in different lines.
 const LINE: usize = 8;
-
-/// How often a thread looks whether its number is visible, until it lets others run: about as long
-/// as an insert takes.
-#[cfg(not(loom))]
-const LOOKS: usize = 100;
-#[cfg(loom)]
-const LOOKS: usize = 0;
-
-/// How often it lets others run, until it sleeps: shorter than to sleep and to be woken.
-#[cfg(not(loom))]
-const YIELDS: usize = 100;
-#[cfg(loom)]
-const YIELDS: usize = 0;
 
 /// The bit of a visible number which says that threads sleep. Sequence numbers have 56 bits.
 const ASLEEP: u64 = 1;
@@ -84,6 +72,7 @@ pub(crate) struct Publication {
     earliest: AtomicU64,
     /// Whether a commit stopped: 0 or 1.
     has_stop: AtomicU64,
+    patience: Patience,
     /// The last numbers of commits that ended, at the places of their first ones (PUBLICATION-5).
     marks: Box<[AtomicU64; PLACES]>,
     /// In lines of its own: who sleeps and wakes takes the others from no commit.
@@ -126,6 +115,7 @@ impl Publication {
             visible: Alone(AtomicU64::new(visible << 1)),
             earliest: AtomicU64::new(u64::MAX),
             has_stop: AtomicU64::new(0),
+            patience: Patience::new(),
             marks: Box::new(std::array::from_fn(|_| AtomicU64::new(0))),
             order: Alone(Mutex::default()),
             ended: Condvar::new(),
@@ -284,18 +274,11 @@ impl Publication {
     /// # Errors
     /// `ReadOnly` if a commit up to it stopped.
     pub(crate) fn wait_for(&self, last: SequenceNumber) -> Result<()> {
-        for look in 0..LOOKS + YIELDS {
-            if self.visible() >= last {
-                return Ok(());
+        let is_visible = || self.visible() >= last;
+        if !is_visible() && !self.patience.wait(is_visible) {
+            while !is_visible() {
+                self.sleep(last)?;
             }
-            if look < LOOKS {
-                std::hint::spin_loop()
-            } else {
-                std::thread::yield_now()
-            }
-        }
-        while self.visible() < last {
-            self.sleep(last)?;
         }
         Ok(())
     }

@@ -357,7 +357,7 @@ impl FileJournal {
                 .encode(&newest.header.checks, newest.written, newest.durable)
                 .and_then(|bytes| {
                     let appended = newest.file.append(bytes);
-                    appended.map_err(Error::io("append to", &newest.name()))?;
+                    appended.map_err(|error| Error::io("append to", &newest.name())(error))?;
                     Ok(bytes.len() as u64)
                 });
             state = self.state.lock();

@@ -132,9 +132,8 @@ impl Queue {
             }
         }
         self.len = 0;
-        for bytes in [&mut self.bytes, &mut self.again] {
-            bytes.clear();
-            bytes.shrink_to(KEPT_MAX);
+        if self.bytes.capacity() > KEPT_MAX {
+            (self.bytes, self.again) = (Vec::new(), Vec::new());
         }
     }
 }
