@@ -2,11 +2,15 @@
 //! by thread.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+use std::sync::Arc;
+
 use allocation_counter::measure;
 use paranoid_memtable::flush::{FlushEntry, FlushSink, SinkError, Versions};
 use paranoid_memtable::tombstone::Fragment;
-use paranoid_memtable::{Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader};
-use paranoid_set::{MemTableSet, SetOptions};
+use paranoid_memtable::{
+    Lookup, MemTable, MemTableOptions, ParanoidOptions, TableReader, WriteBatch,
+};
+use paranoid_set::{Durability, FileJournal, MemTableSet, SetOptions};
 
 const EMPTY_TABLE_BYTES_MAX: u64 = 4 << 10;
 
@@ -171,6 +175,28 @@ fn warm_reads_allocate_nothing() {
             );
         }
     }
+}
+
+/// A journal's copy of a batch, its queue and its encodings are made in memory that is there.
+#[test]
+fn warm_writes_to_a_journal_allocate_nothing() {
+    let folder = std::env::temp_dir().join(format!("paranoid-warm-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (journal, _) = FileJournal::open(&folder, 0).unwrap();
+    let options = SetOptions::builder().journal(Arc::new(journal));
+    let set = MemTableSet::open(options.build().unwrap(), ()).unwrap();
+    // What is queued is written twice, so that both queues have memory.
+    for (durability, warm) in [(Durability::Buffered, 100), (Durability::Queued, 20_000)] {
+        let mut batch = WriteBatch::new();
+        batch.put(b"key", [7; 40]).unwrap();
+        let put = || drop(set.write_with(&batch, durability).unwrap());
+        (0..warm).for_each(|_| put());
+        let counted = measure(|| (0..100).for_each(|_| put()));
+        // The table takes a chunk now and then.
+        assert!(counted.count_total <= 4, "{durability:?}: {counted:?}");
+    }
+    drop(set);
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Key and value of an entry as `Bytes` are one allocation and no copy, and nobody else's entry is

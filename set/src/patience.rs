@@ -73,3 +73,30 @@ fn repeat(
     }
     has_helped
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Whoever waits in vain soon looks no longer, and notices when looking helps again.
+    #[test]
+    fn patience_adapts() {
+        let patience = Patience::new();
+        let looks = |helps: bool| {
+            let mut looks = 0;
+            let is_over = || {
+                looks += 1;
+                helps && looks > 1
+            };
+            assert!(!patience.wait(is_over) || helps);
+            looks
+        };
+        assert_eq!(looks(false), LOOKS + YIELDS);
+        let vain: Vec<u64> = (0..1000).map(|_| looks(false)).collect();
+        assert!(vain.iter().sum::<u64>() < 1000, "{vain:?}");
+        assert!((0..100).any(|_| looks(true) > 1));
+        (0..100).for_each(|_| drop(looks(true)));
+        let often = looks(false);
+        assert!((LOOKS / 2..=LOOKS + YIELDS).contains(&often), "{often}");
+    }
+}
