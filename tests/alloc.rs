@@ -189,7 +189,7 @@ fn warm_writes_to_a_journal_allocate_nothing() {
     for (durability, warm) in [(Durability::Buffered, 100), (Durability::Queued, 20_000)] {
         let mut batch = WriteBatch::new();
         batch.put(b"key", [7; 40]).unwrap();
-        let put = || drop(set.write_with(&batch, durability).unwrap());
+        let put = || _ = set.write_with(&batch, durability).unwrap();
         (0..warm).for_each(|_| put());
         let counted = measure(|| (0..100).for_each(|_| put()));
         // The table takes a chunk now and then.

@@ -8,14 +8,14 @@
 //!   together.
 //! * LEADER-4: a leader makes the batches visible that it answers for and whose threads wait, up to
 //!   the first one that is missing. What it does not make visible, its own thread does.
+//! * LEADER-5: `turn` says who is answered for, whether a thread has a turn, and whether threads
+//!   sleep. A thread sets the bit of the sleepers under the lock, and holds the lock until it sleeps.
+//!   The end of a turn exchanges the word under the lock: so it meets the bit, or the thread sees the
+//!   end.
 //!
-//! * LEADER-5: `turn` says who is answered for, whether a thread has a turn, and whether threads sleep. A
-//!   thread sets the bit of the sleepers under the lock, and holds it until it sleeps. The end of a turn
-//!   exchanges the word under the lock: so it meets the bit, or the thread sees the end.
-//!
-//! Any thread. Whoever waits looks at `turn` without a lock; the first thread that sees it free takes the
-//! next turn. A turn's lock is held while its batches are published, which takes the lock of the
-//! publication only to wake threads.
+//! Any thread. A thread that waits looks at `turn` without a lock; the first one that sees it free
+//! takes the next turn. A turn's lock is held while its batches are published, which takes the lock
+//! of the publication only to wake threads.
 
 #![forbid(unsafe_code)]
 
@@ -116,7 +116,7 @@ impl Turns {
     }
 
     fn look(&self) -> u64 {
-        // ORDERING: Acquire pairs with the Release in `Turn::drop`: what the turn did, and published.
+        // ORDERING: Acquire pairs with the Release in `Turn::drop`: what the turn did and published.
         self.turn.load(Ordering::Acquire)
     }
 
@@ -157,8 +157,8 @@ impl Turns {
 
     /// Takes the turn, unless another thread has.
     fn take(&self, seen: u64) -> bool {
-        // ORDERING: Acquire pairs with the Release in `Turn::drop`: one turn begins after the other.
-        // Relaxed: another thread has it.
+        // ORDERING: Acquire pairs with the Release in `Turn::drop`: one turn begins after the
+        // other. Relaxed: another thread has it.
         let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
         let turn = &self.turn;
         turn.compare_exchange(seen, seen | TAKEN, taken, failed)
@@ -230,8 +230,8 @@ impl Drop for Turn<'_> {
                 self.turns.look() >> BITS << BITS | FAILED
             }
         };
-        // ORDERING: Release pairs with the Acquire in `look` and in `take`. After a failure no thread
-        // is answered for that was not before.
+        // ORDERING: Release pairs with the Acquire in `look` and in `take`. A failure keeps the
+        // number: what earlier turns answered for is acknowledged.
         let seen = self.turns.turn.swap(next, Ordering::Release);
         drop(state);
         if seen & ASLEEP != 0 {

@@ -454,14 +454,16 @@ fn append_beside(durability: Durability) {
     assert_eq!(*journal.written.lock(), [1, 2], "in order");
 }
 
-/// Red for `sync_covers_later_appends`, `turn_ends_in_silence`, `turn_sleeps_in_secret`.
+/// Red for `sync_covers_later_appends`, `turn_ends_in_silence`, `turn_sleeps_in_secret`,
+/// `turn_sleeps_late`.
 #[test]
 fn loom_a_sync_answers_for_what_was_appended() {
     check(|| append_beside(Durability::Synced));
 }
 
 /// Red for `acknowledged_unwritten`, `sync_covers_later_appends`, `two_leaders_write`,
-/// `leader_publishes_later_batches`, `turn_ends_in_silence`, `turn_sleeps_in_secret`.
+/// `leader_publishes_later_batches`, `turn_ends_in_silence`, `turn_sleeps_in_secret`,
+/// `turn_sleeps_late`.
 #[test]
 fn loom_a_buffered_batch_is_written_in_order() {
     check(|| append_beside(Durability::Buffered));

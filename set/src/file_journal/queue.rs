@@ -1,13 +1,12 @@
 //! Batches between their append and their write.
 //!
 //! ```text
-//!   append   the batch's memory changes hands; its number and its checksum are noted beside it      no copy
-//!   encode   every record from what was noted, one after the other; then again from what the batches
-//!            are by then, and compared                                                        no lock
+//!   append   the batch's memory changes hands; its number and checksum are noted        no copy
+//!   encode   every record from what was noted; then again from the batches alone, and compared
 //! ```
-//! * QUEUE-1: what is written is what was appended. Of two encodings the first one has the numbers and
-//!   the checksums that were noted, the second one those that its batch has: a bit that flipped in
-//!   between, or that a processor got wrong, makes them differ.
+//! * QUEUE-1: what is written is what was appended. Of two encodings the first one has the numbers
+//!   and the checksums that were noted, the second one those that its batch has: a bit that flipped
+//!   in between, or that a processor got wrong, makes them differ.
 //!
 //! One thread at a time.
 
