@@ -57,7 +57,7 @@ fn repeat(
     mut pass: impl FnMut(),
     is_over: &mut impl FnMut() -> bool,
 ) -> bool {
-    // ORDERING: Relaxed: a hint, here and below.
+    // ORDERING: Relaxed: a hint; no thread relies on what another one noted.
     let parts = often.load(Ordering::Relaxed);
     let times = parts / PARTS;
     let has_helped = (0..times).any(|_| {
@@ -70,6 +70,7 @@ fn repeat(
         _ => parts / 2,
     };
     if next != parts {
+        // ORDERING: Relaxed: a hint, as above.
         often.store(next, Ordering::Relaxed);
     }
     has_helped
