@@ -14,8 +14,7 @@
 //!   they hold offsets.
 //! * FAULT-2: every piece lies inside one chunk of the arena (found by the bounds check of
 //!   `View::locate`), or in the lines of a `ControlWords`, or in a slice of atomics that a side
-//!   structure hands out; all live as long as the table, which the fault injector borrows. Or it is
-//!   a copy of a watched tombstone, whole words that the injector keeps alive.
+//!   structure hands out; all live as long as the table, which the fault injector borrows.
 //! * FAULT-3: a break changes only bytes of pieces, and bytes of the aligned word around a byte of
 //!   a piece, which is in the same unit.
 //!
@@ -33,7 +32,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
@@ -44,7 +42,6 @@ use crate::memtable::arena::layout::{
 use crate::memtable::arena::node::{Lengths, entry_end, key_at};
 use crate::memtable::core::Core;
 use crate::memtable::debug::shown;
-use crate::memtable::parts::watches::Watch;
 use crate::memtable::past::{Fresh, LINE, Past, WORD};
 use crate::memtable::piece::{Owner, Part, Piece, Region};
 use crate::memtable::table::TableReader;
@@ -76,8 +73,6 @@ pub struct FaultInjector<'t> {
     /// Control words and their checks.
     checks: Vec<(usize, usize)>,
     journal: Vec<Broken>,
-    /// The copies of watched tombstones, kept alive (FAULT-2).
-    watches: Vec<Arc<Watch>>,
 }
 
 shown! {
@@ -107,7 +102,6 @@ impl<'t> FaultInjector<'t> {
             by_address: Vec::new(),
             checks: Vec::new(),
             journal: Vec::new(),
-            watches: core.shards.copies().collect(),
         };
         let view = core.arena.view()?;
         injector.list(&view, Head::Points, Part::Points)?;
@@ -124,7 +118,11 @@ impl<'t> FaultInjector<'t> {
         core.each_control(&mut |words| injector.control(words));
         let index = &core.tombstones.live;
         index.regions(&mut |_, words| injector.words(Region::TombstoneIndex, Part::Ranges, words));
-        injector.watches();
+        injector.words(
+            Region::WatchedTombstone,
+            Part::Ranges,
+            core.shards.watches.slots(),
+        );
         let addresses = injector
             .pieces
             .iter()
@@ -169,13 +167,7 @@ impl<'t> FaultInjector<'t> {
         core.tombstones
             .live
             .regions(&mut |_, run| words(run, Fresh::Zeros));
-        for watch in core.shards.copies() {
-            past.note(
-                watch.bytes().as_ptr().addr(),
-                watch.bytes().to_vec(),
-                Fresh::Made,
-            );
-        }
+        words(core.shards.watches.slots(), Fresh::Zeros);
         Ok(())
     }
 
@@ -336,28 +328,6 @@ impl<'t> FaultInjector<'t> {
             words.as_ptr().expose_provenance(),
             size_of_val(words),
         );
-    }
-
-    /// Lists the copies of watched tombstones, each once: shards share them. Words that are not
-    /// aligned, as under Miri, are left out.
-    fn watches(&mut self) {
-        let listed = self
-            .watches
-            .iter()
-            .map(|watch| (watch.bytes().as_ptr().addr(), watch.bytes().len()));
-        let listed: BTreeMap<usize, usize> = listed
-            .filter(|(address, _)| address.is_multiple_of(WORD))
-            .collect();
-        for (address, len) in listed {
-            self.add(
-                Region::WatchedTombstone,
-                Part::Ranges,
-                0,
-                None,
-                address,
-                len,
-            );
-        }
     }
 
     /// Lists the words of the directory.

@@ -48,7 +48,7 @@ pub enum Region {
     Free,
     /// A word of the live or the frozen tombstone index.
     TombstoneIndex,
-    /// A copy of a watched range tombstone, with which writers compare keys.
+    /// The place of a watched range tombstone, with which writers compare keys.
     WatchedTombstone,
     /// A word of the control block, or its check.
     Control,

@@ -30,7 +30,7 @@ use std::ops::Range;
 use crate::error::{Corruption, Result, not_a_range};
 use crate::integrity::digest::{Checks, Cover, Secret};
 use crate::key::{KeyComparator, SequenceNumber};
-use crate::sync::{Mutex, Published};
+use crate::sync::{Alone, Mutex, Published};
 use crate::tombstone::fragments::Fragments;
 use crate::tombstone::log::{
     COUNTS, CommonPrefix, Extent, Lift, Log, NOBODY, Probe, Record, Tally, damage, high, low, pair,
@@ -56,6 +56,8 @@ pub(crate) struct CoveringRun {
     pub(crate) sequence: SequenceNumber,
     pub(crate) start: Vec<u8>,
     pub(crate) end: Vec<u8>,
+    /// The number of the tombstone, from 1 on in the order of the log.
+    pub(crate) number: u32,
 }
 
 impl CoveringRun {
@@ -70,7 +72,8 @@ pub(crate) struct LiveIndex {
     checks: Checks,
     tally: Tally,
     tree: Published<Box<Tree>>,
-    merger: Mutex<Merger>,
+    /// Each insert takes it: not in the cache line of the tree.
+    merger: Alone<Mutex<Merger>>,
 }
 
 impl LiveIndex {
@@ -80,14 +83,14 @@ impl LiveIndex {
             checks,
             tally: Tally::new(checks, COUNTS),
             tree,
-            merger: Mutex::default(),
+            merger: Alone(Mutex::default()),
         }
     }
 
-    /// Adds a tombstone. After an error the index may have all of it, a part or nothing: the caller
-    /// asks the list from then on. What the log took stays taken.
-    pub(crate) fn insert(&self, source: Source<'_>, tombstone: &Tombstone<'_>) -> Result<()> {
-        let tree = self.append(source, tombstone)?;
+    /// Adds a tombstone and returns its number, from 1 on. After an error the index may have all of
+    /// it, a part or nothing: the caller asks the list from then on. What the log took stays taken.
+    pub(crate) fn insert(&self, source: Source<'_>, tombstone: &Tombstone<'_>) -> Result<u32> {
+        let (tree, index) = self.append(source, tombstone)?;
         if let Some(mut merger) = self.merger.try_lock() {
             // One step per insert keeps up with one writer. The others catch up on inserts that
             // found the lock taken.
@@ -98,11 +101,15 @@ impl LiveIndex {
                 }
             }
         }
-        Ok(())
+        Ok(index + 1)
     }
 
-    /// Adds a tombstone without merging. Returns the tree that has it.
-    pub(crate) fn append(&self, source: Source<'_>, tombstone: &Tombstone<'_>) -> Result<&Tree> {
+    /// Adds a tombstone without merging. Returns the tree that has it, and its index there.
+    pub(crate) fn append(
+        &self,
+        source: Source<'_>,
+        tombstone: &Tombstone<'_>,
+    ) -> Result<(&Tree, u32)> {
         let [start, end] = tombstone.keys;
         if source.comparator.compare(start, end).is_ge() {
             return Err(not_a_range());
@@ -117,8 +124,8 @@ impl LiveIndex {
                     .get_or_publish(|| Box::new(Tree::new(self.checks, common_prefix())), |_| ())
             }
         };
-        tree.log.push(source, &self.tally, tombstone)?;
-        Ok(tree)
+        let index = tree.log.push(source, &self.tally, tombstone)?;
+        Ok((tree, index))
     }
 
     /// The tree and the length of its log. The tree may be missing only until the first `insert`
@@ -192,7 +199,7 @@ impl LiveIndex {
                 (Ok(start), Ok(end)) => {
                     start.clone_into(&mut run.start);
                     end.clone_into(&mut run.end);
-                    run.sequence = asked[0].best;
+                    (run.sequence, run.number) = (asked[0].best, index + 1);
                 }
                 // The answer needs no key.
                 _ => *run = CoveringRun::default(),
@@ -202,7 +209,6 @@ impl LiveIndex {
     }
 
     /// Number of tombstones, including those whose insert is still running.
-    #[cfg(all(test, not(loom)))]
     pub(crate) fn len(&self) -> Checked<u32> {
         self.tally.extent().map(|extent| extent.count)
     }

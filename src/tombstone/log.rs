@@ -208,8 +208,11 @@ impl Log {
             .shared(range[0])?
             .min(self.common_prefix.shared(range[1])?);
         let skip = u64::from(if shared < SKIP_MIN { 0 } else { shared }).min(last);
-        // ORDERING: relaxed; a hint.
-        self.skip.store(skip, Ordering::Relaxed);
+        // Readers load what lies beside it.
+        if skip != last {
+            // ORDERING: relaxed; a hint.
+            self.skip.store(skip, Ordering::Relaxed);
+        }
         Ok(low(skip))
     }
 

@@ -593,14 +593,14 @@ mod lost_tombstones {
     }
 }
 
-/// Damage in the copies of watched range tombstones, with which writers compare their keys: each
-/// byte of each copy. Every read stays right, then and after later writes.
+/// Damage in watched range tombstones, with which writers compare their keys: each byte of each,
+/// and of the slots that name them. Every read stays right, then and after later writes.
 #[cfg(feature = "fault-injection")]
 mod watched_tombstones {
     use std::ops::Range;
 
-    use paranoid_memtable::fault::{FaultInjector, Region};
-    use paranoid_memtable::{Lookup, MemTable, MemTableOptions};
+    use paranoid_memtable::fault::{FaultInjector, Part, Piece, Region};
+    use paranoid_memtable::{Error, Lookup, MemTable, MemTableOptions};
 
     use super::{Rng, seeds};
     use crate::support::rng::{Watchdog, amount};
@@ -654,20 +654,23 @@ mod watched_tombstones {
             History(numbered.collect())
         }
 
-        fn apply(&self, writes: Range<usize>, writers: &mut [paranoid_memtable::Writer]) {
-            for (sequence, write, writer) in &self.0[writes] {
-                let writer = &mut writers[*writer];
-                match write {
-                    Write::Put(number) => writer
-                        .put(*sequence, key(*number), b"value")
-                        .map(|_| ())
-                        .unwrap(),
-                    Write::Delete(range) => writer
-                        .delete_range(*sequence, key(range.start), key(range.end))
-                        .map(|_| ())
-                        .unwrap(),
+        /// Makes a write. A range delete beside a damaged one may be refused, and changes nothing then.
+        fn apply(&self, at: usize, writers: &mut [paranoid_memtable::Writer]) -> bool {
+            let (sequence, write, writer) = &self.0[at];
+            let writer = &mut writers[*writer];
+            match write {
+                Write::Put(number) => {
+                    writer.put(*sequence, key(*number), b"value").unwrap();
+                }
+                Write::Delete(range) => {
+                    let deleted = writer.delete_range(*sequence, key(range.start), key(range.end));
+                    match deleted {
+                        Err(error) if error.corruption().is_some() => return false,
+                        deleted => drop(deleted.unwrap()),
+                    }
                 }
             }
+            true
         }
 
         /// The entry of a key that a snapshot sees after so many writes.
@@ -686,8 +689,11 @@ mod watched_tombstones {
                 .then_some(newest)
         }
 
-        /// Compares gets, and scans both ways, at each snapshot.
-        fn compare(&self, table: &MemTable, count: usize, note: &str) {
+        /// Compares gets, and scans both ways, at each snapshot. Reads may be refused where a
+        /// tombstone is damaged.
+        fn compare(&self, table: &MemTable, count: usize, damaged: Region, note: &str) {
+            let is_refused =
+                |error: &Error| damaged != Region::WatchedTombstone && error.corruption().is_some();
             for snapshot in (0..self.0.len() as u64)
                 .step_by(7)
                 .map(|step| 4 * step + 2)
@@ -698,80 +704,105 @@ mod watched_tombstones {
                 let rows: Vec<([u8; 4], u64)> = rows
                     .map(|(number, sequence)| (key(number), sequence))
                     .collect();
-                let of = |entry: paranoid_memtable::Entry<'_>| {
-                    (entry.user_key().try_into().unwrap(), entry.sequence())
+                let of = |entry: Result<paranoid_memtable::Entry<'_>, Error>| {
+                    let entry = entry?;
+                    Ok((entry.user_key().try_into().unwrap(), entry.sequence()))
                 };
-                let ahead: Vec<_> = table
-                    .range_at(snapshot, ..)
-                    .map(|entry| of(entry.unwrap()))
-                    .collect();
-                assert_eq!(ahead, rows, "{note}: forward at {snapshot}");
-                let mut back: Vec<_> = table
-                    .range_at(snapshot, ..)
-                    .rev()
-                    .map(|entry| of(entry.unwrap()))
-                    .collect();
-                back.reverse();
-                assert_eq!(back, rows, "{note}: back at {snapshot}");
+                let compare = |found: Result<Vec<_>, Error>, way: &str| {
+                    if !found.as_ref().is_err_and(is_refused) {
+                        assert_eq!(found.unwrap(), rows, "{note}: {way} at {snapshot}");
+                    }
+                };
+                compare(table.range_at(snapshot, ..).map(of).collect(), "forward");
+                let back: Result<Vec<_>, Error> =
+                    table.range_at(snapshot, ..).rev().map(of).collect();
+                let back = back.map(|mut back| {
+                    back.reverse();
+                    back
+                });
+                compare(back, "back");
                 for number in 0..KEYS {
-                    let is_there =
-                        matches!(table.get(key(number), snapshot).unwrap(), Lookup::Value(_));
-                    let wanted = rows.iter().any(|(row, _)| *row == key(number));
-                    assert_eq!(is_there, wanted, "{note}: key {number} at {snapshot}");
+                    let found = table.get(key(number), snapshot);
+                    if !found.as_ref().is_err_and(is_refused) {
+                        let is_there = matches!(found.unwrap(), Lookup::Value(_));
+                        let wanted = rows.iter().any(|(row, _)| *row == key(number));
+                        assert_eq!(is_there, wanted, "{note}: key {number} at {snapshot}");
+                    }
                 }
             }
         }
     }
 
-    /// Fills a table, breaks a byte of a copy, compares, goes on writing, and compares again.
-    /// Returns the place in its copy of each byte.
-    fn trial(seed: u64, byte: usize, mask: u8) -> Vec<usize> {
+    /// What writers compare keys with, and how they find it.
+    fn is_compared(piece: &Piece) -> bool {
+        let is_tombstone = matches!(piece.region, Region::Header | Region::Key | Region::Value);
+        piece.region == Region::WatchedTombstone || piece.part == Part::Ranges && is_tombstone
+    }
+
+    /// Fills a table, breaks a byte that writers compare with, compares, goes on writing, and
+    /// compares again. Returns the region of each such byte.
+    fn trial(seed: u64, byte: usize, mask: u8) -> Vec<Region> {
         let note = format!("PARANOID_SEED={seed}, byte {byte} ^ {mask:#x}");
         let mut rng = Rng(seed);
-        let history = History::draw(&mut rng, 11);
+        let mut history = History::draw(&mut rng, 11);
         let table = MemTable::new(MemTableOptions::builder().seed(seed).build().unwrap()).unwrap();
         let mut writers = [table.writer(), table.writer()];
-        let (all, half) = (history.0.len(), history.0.len() / 2 + rng.below(4) as usize);
-        history.apply(0..half, &mut writers);
+        let half = history.0.len() / 2 + rng.below(4) as usize;
+        (0..half).for_each(|at| assert!(history.apply(at, &mut writers), "{note}"));
         #[expect(
             unsafe_code,
             reason = "the fault injector for breaking memory on purpose"
         )]
         // SAFETY: one thread, and nothing borrowed from the table is held across a break.
         let mut injector = unsafe { FaultInjector::open(&table) }.unwrap();
-        let is_copy =
-            |number: &usize| injector.pieces()[*number].region == Region::WatchedTombstone;
-        let copies: Vec<usize> = (0..injector.pieces().len()).filter(is_copy).collect();
-        let bytes: Vec<(usize, usize)> = copies
-            .into_iter()
-            .flat_map(|number| (0..injector.pieces()[number].len()).map(move |at| (number, at)))
+        let pieces = injector.pieces();
+        let bytes: Vec<(usize, usize)> = (0..pieces.len())
+            .filter(|number| is_compared(&pieces[*number]))
+            .flat_map(|number| (0..pieces[number].len()).map(move |at| (number, at)))
             .collect();
+        let regions = bytes.iter().map(|(number, _)| pieces[*number].region);
+        let regions = regions.collect();
         let (number, at) = bytes[byte % bytes.len()];
+        let damaged = match mask {
+            0 => Region::WatchedTombstone,
+            _ => pieces[number].region,
+        };
         for bit in (0..8).filter(|bit| mask >> bit & 1 == 1) {
             injector.flip(number, 8 * at + bit);
         }
         drop(injector);
-        history.compare(&table, half, &note);
-        for count in half + 1..=all {
-            history.apply(count - 1..count, &mut writers);
-            if count % 4 == 0 || count == all {
-                history.compare(&table, count, &note);
+        history.compare(&table, half, damaged, &note);
+        let mut count = half;
+        while count < history.0.len() {
+            if history.apply(count, &mut writers) {
+                count += 1;
+            } else {
+                assert_ne!(mask, 0, "{note}");
+                history.0.remove(count);
+            }
+            if count.is_multiple_of(4) || count == history.0.len() {
+                history.compare(&table, count, damaged, &note);
             }
         }
-        bytes.into_iter().map(|(_, at)| at).collect()
+        regions
     }
 
-    /// Red for `watched_number_believed`, `watched_number_twice`.
     #[test]
     fn every_byte_of_every_copy() {
         let _watchdog = Watchdog::new("spans::watched_tombstones::every_byte_of_every_copy", 0);
         for seed in seeds(amount(16, 14)) {
-            let places = trial(seed, 0, 0);
-            assert!(places.len() >= 3 * 40, "{} bytes of copies", places.len());
-            for (byte, at) in places.into_iter().enumerate() {
-                // The lowest byte of the number of a tombstone leads to another slot: it is tried
-                // more often.
-                let stride = if at == 8 { amount(1, 2) } else { amount(3, 97) } as usize;
+            let regions = trial(seed, 0, 0);
+            assert!(
+                regions.len() >= 3 * 40,
+                "{} bytes that are compared",
+                regions.len()
+            );
+            for (byte, region) in regions.into_iter().enumerate() {
+                // A wrong key is compared wrongly: keys are tried more often.
+                let stride = match region {
+                    Region::Key | Region::Value => amount(1, 13),
+                    _ => amount(3, 97),
+                } as usize;
                 let masks = (0..8).map(|bit| 1 << bit).chain([0xff]);
                 masks.skip(byte % stride).step_by(stride).for_each(|mask| {
                     trial(seed, byte, mask);
@@ -780,9 +811,9 @@ mod watched_tombstones {
         }
     }
 
-    /// A scrub names a copy that is damaged.
+    /// A scrub names a slot that is damaged.
     #[test]
-    fn a_scrub_reports_a_damaged_copy() {
+    fn a_scrub_reports_a_damaged_slot() {
         let table = MemTable::new(MemTableOptions::builder().seed(3).build().unwrap()).unwrap();
         table.delete_range(5, key(2), key(7)).unwrap();
         #[expect(

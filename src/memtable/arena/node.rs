@@ -345,8 +345,9 @@ impl<'a> Node<'a> {
         unsafe { std::slice::from_raw_parts(pointer, self.lengths.key_len()) }
     }
 
+    /// The value's bytes, not verified.
     #[inline(always)]
-    fn value_bytes(&self) -> &'a [u8] {
+    pub(crate) fn value_bytes(&self) -> &'a [u8] {
         let at = self.key_address + self.lengths.key_len();
         let pointer = std::ptr::with_exposed_provenance::<u8>(at);
         // SAFETY: NODE-1: as for the key.

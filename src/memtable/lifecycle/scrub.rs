@@ -117,11 +117,10 @@ pub(crate) fn scrub(core: &Core, progress: &mut dyn FnMut(ScrubProgress)) -> Scr
         progress,
     };
     core.each_control(&mut |words| scrub.control(words));
-    let watches = core.shards.watches.slots();
-    watches
-        .iter()
-        .flatten()
-        .filter_map(|watch| watch.verify().err())
+    let count = || core.tombstones.live.len().ok();
+    core.shards
+        .watches
+        .verify(count)
         .for_each(|found| scrub.find(found));
     for search in [core.point_search(), core.range_search()] {
         match search {

@@ -12,6 +12,7 @@ use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShards};
 use crate::memtable::table::MemTable;
 use crate::sync::model;
 use crate::sync::model::{JoinHandle, spawn};
+use crate::tombstone::live::{CoveringRun, Question};
 
 /// A write of two halves. No freeze may see only one of them.
 fn count_twice(entered: &mut Entered<'_>) {
@@ -242,5 +243,54 @@ fn loom_a_jump_over_what_is_watched_meanwhile() {
         });
         writer.join().unwrap();
         reader.join().unwrap();
+    });
+}
+
+/// What a shard counted and noted is never less than its newest entry under a tombstone that is
+/// watched late: until then, its slot names an older tombstone (WATCHES-3). Red for
+/// `watched_number_believed`.
+#[test]
+fn loom_a_slot_that_names_an_older_tombstone() {
+    model::check(|| {
+        let table = deleted(b"u", b"v");
+        let node = |number| table.core.shards.watches.node_of(number).unwrap();
+        let first = node(1);
+        let [second, third, fourth] =
+            [(2, b"w", b"x"), (3, b"a", b"c"), (4, b"y", b"z")].map(|(number, start, end)| {
+                table.delete_range(5, start, end).unwrap();
+                node(number)
+            });
+        let gate = Arc::new(WriterShards::new(Secret::from_seed(1)));
+        gate.watches.add(1, first);
+        gate.watches.add(2, second);
+        let late = spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.watches.add(3, third)
+        });
+        let writer = spawn({
+            let (gate, table) = (Arc::clone(&gate), table.clone());
+            move || {
+                gate.watches.add(4, fourth);
+                let mut entered = gate.enter_free().unwrap();
+                entered.learn(&gate.watches);
+                entered.count(
+                    &Totals {
+                        entries: 1,
+                        ..Totals::default()
+                    },
+                    7,
+                );
+                let view = table.core.arena.view().unwrap();
+                entered.note_point(&view, &table.core.comparator, b"b", 7);
+            }
+        });
+        late.join().unwrap();
+        writer.join().unwrap();
+        let mut run = CoveringRun::default();
+        let (core, question) = (&table.core, Question::new(b"b", 9));
+        core.tombstones
+            .covering_run(core.ground(), question, &mut run)
+            .unwrap();
+        assert_eq!(gate.largest_under(&run), 7);
     });
 }

@@ -176,15 +176,13 @@ impl RangeTombstones {
         }
     }
 
-    /// Adds a tombstone of the list to the live index. If that fails, the index answers wrongly for
-    /// it, or the comparator panics, the list answers from then on.
-    pub(crate) fn index(&self, ground: Ground<'_>, write: &Fields<'_>, node: u32) {
+    /// Adds a tombstone of the list to the live index, and returns its number there. If that fails,
+    /// the index answers wrongly for it, or the comparator panics, the list answers from then on.
+    pub(crate) fn index(&self, ground: Ground<'_>, write: &Fields<'_>, node: u32) -> Option<u32> {
         let unless_indexed = ListAnswers {
             control: &ground.arena.control,
         };
-        let Ok(view) = ground.arena.view() else {
-            return;
-        };
+        let view = ground.arena.view().ok()?;
         let entries = Entries(view);
         let source = source(ground, &entries);
         let tombstone = Tombstone {
@@ -194,9 +192,11 @@ impl RangeTombstones {
         };
         let inserted = self.live.insert(source, &tombstone);
         let write = black_box(write);
-        if inserted.is_ok() && !self.misses(source, write.key, write.sequence) {
-            std::mem::forget(unless_indexed);
+        if inserted.is_err() || self.misses(source, write.key, write.sequence) {
+            return None;
         }
+        std::mem::forget(unless_indexed);
+        inserted.ok()
     }
 
     /// Whether the index denies a tombstone its start. Damage that it meets is no denial: each

@@ -2,206 +2,231 @@
 //! point entry that lies in each.
 //!
 //! ```text
-//!   tombstones   1  2  3  4  5  6        the last SLOTS are watched, each in slot (number % SLOTS)
-//!   a shard      knows them up to some number; of a later one it knows only its largest point entry, wherever that lies
-//!
-//!   a copy       0 check | 8 number | 16 sequence | 24 length of start | 28 length of end | 32 start, end, zeros up to a word
+//!   tombstones   1  2  3  4  5  6        the number counts records of the index; the last SLOTS are watched
+//!   a slot       node of tombstone (32) | tag (32)        tag: of number and node; slot = number % SLOTS
+//!   a shard      knows some of them by their nodes; of others it knows only its largest point entry, wherever that lies
 //! ```
-//! * WATCHES-1: a tombstone is known by start, end and sequence number. What writers compared with
-//!   a copy of it that is damaged now is not believed: that copy differs from what the index says,
-//!   or from its check, which covers the number as well. A shard learns only of copies that agree
-//!   with their check.
+//! * WATCHES-1: writers compare keys with the node of a tombstone, which never changes, and with
+//!   images that they made of it and keep under a sum. A reader has the tombstone's start and end
+//!   from the same node, verified, or does not believe what writers noted. A shard finds the node by
+//!   a slot that agrees with its tag.
 //! * WATCHES-2: a jump over a tombstone passes no newer entry whose put returned before the reader
 //!   asked. Before it returned, the put counted the entry in its shard's largest point entry, and
 //!   noted it under each tombstone that the shard knew.
 //!
 //!   ```text
-//!     shard that learns    copies the watched tombstones; notes its largest point entry under each new one; stores AWARE
-//!     reader               finds the tombstone's number; loads AWARE; loads what lies under the tombstone if AWARE says that the
+//!     shard that learns    loads slots; notes its largest point entry under each new tombstone; stores AWARE
+//!     reader               has the tombstone's number; loads AWARE; loads what lies under the tombstone if AWARE says that the
 //!                          shard knows it, else the largest point entry
 //!   ```
-//!   So a reader that sees that a shard knows a tombstone sees what the shard had counted before, and what it noted since. AWARE
-//!   names only tombstones of that copy. When a later tombstone takes the slot, what lies under it starts with the largest point entry,
-//!   so the word never falls, and a reader that is late in loading it reads a larger number.
-//! * WATCHES-3: no two tombstones get one number, even if the newest copy is damaged.
+//!   So a reader that sees that a shard knows a tombstone sees what the shard had counted before,
+//!   and what it noted since. AWARE names only tombstones whose slots the shard has loaded. When a
+//!   later tombstone takes the slot, what lies under it starts with the largest point entry, so the
+//!   word never falls, and a reader that is late in loading it reads a larger number.
+//! * WATCHES-3: no two tombstones have one number: the index writes no record twice. The tag tells
+//!   a tombstone's word from that of an earlier one, which the slot still has while its own is being
+//!   stored.
 //!
-//! Any thread.
+//! Any thread; lock-free.
 
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use std::hint::black_box;
 
 use crate::error::{Corruption, Place};
-use crate::integrity::digest::hash;
-use crate::key::{KeyComparator, SequenceNumber};
-use crate::sync::{AtomicU64, Mutex, Ordering};
-use crate::tombstone::live::CoveringRun;
+use crate::integrity::control_word::Salt;
+use crate::integrity::digest::splitmix;
+use crate::key::KeyComparator;
+use crate::memtable::arena::arena::View;
+use crate::sync::{Alone, AtomicU64, Ordering};
+use crate::tombstone::log::{high, low, pair};
 
-/// Number of tombstones that are watched: one line of control words has room for their numbers.
-pub(crate) const SLOTS: usize = 4;
+/// Number of tombstones that are watched.
+pub(crate) const SLOTS: usize = if cfg!(loom) { 2 } else { 4 };
 
-/// Bytes of start and end beyond which a tombstone is not watched, so that the copies stay small.
-const BYTES_MAX: usize = 4096;
+/// The newest range tombstones of a table, in a cache line that writers load.
+pub(crate) struct Watches(Alone<Line>);
 
-/// The words of a copy, and where its keys begin.
-const CHECK: usize = 0;
-const NUMBER: usize = 8;
-const SEQUENCE: usize = 16;
-const LENGTHS: usize = 24;
-const KEYS: usize = 32;
-
-/// A copy of a watched tombstone.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Watch(Vec<u8>);
-
-impl Watch {
-    /// Makes it the copy of a tombstone whose start and end have at most `BYTES_MAX` bytes.
-    fn fill(&mut self, number: u64, start: &[u8], end: &[u8], sequence: SequenceNumber) {
-        let lengths = (end.len() as u64) << 32 | start.len() as u64;
-        let Watch(bytes) = self;
-        bytes.clear();
-        [0, number, sequence, lengths]
-            .iter()
-            .for_each(|word| bytes.extend(word.to_le_bytes()));
-        bytes.extend_from_slice(start);
-        bytes.extend_from_slice(end);
-        bytes.resize(bytes.len().next_multiple_of(size_of::<u64>()), 0);
-        let check = self.check();
-        self.0.splice(CHECK..NUMBER, check.to_le_bytes());
-        // For the fault injector (FAULT-2).
-        #[cfg(feature = "fault-injection")]
-        let _ = self.0.as_mut_ptr().expose_provenance();
-    }
-
-    fn word(&self, at: usize) -> u64 {
-        let bytes = self.0.get(at..).and_then(|bytes| bytes.first_chunk());
-        bytes.copied().map_or(0, u64::from_le_bytes)
-    }
-
-    /// Start and end, as far as the lengths can be right.
-    fn keys(&self) -> Option<(&[u8], &[u8])> {
-        let lengths = self.word(LENGTHS);
-        let [start, end] = [lengths & 0xffff_ffff, lengths >> 32].map(usize::try_from);
-        let (start, rest) = self.0.get(KEYS..)?.split_at_checked(start.ok()?)?;
-        Some((start, rest.get(..end.ok()?)?))
-    }
-
-    /// The digest over all bytes but the check.
-    fn check(&self) -> u64 {
-        hash(
-            self.0.get(NUMBER..).unwrap_or_default(),
-            0x7761_7463_6865_7321,
-        )
-    }
-
-    /// Compares the copy with its check.
-    pub(crate) fn verify(&self) -> Result<(), Corruption> {
-        match (self.check(), self.word(CHECK)) {
-            (expected, found) if expected == found => Ok(()),
-            (expected, found) => Err(Corruption::new(Place::Control, 0, expected, found)),
-        }
-    }
-
-    /// From 1 on.
-    pub(crate) fn number(&self) -> u64 {
-        self.word(NUMBER)
-    }
-
-    pub(crate) fn contains(&self, comparator: &KeyComparator, key: &[u8]) -> bool {
-        self.keys().is_some_and(|(start, end)| {
-            comparator.compare(start, key).is_le() && comparator.compare(key, end).is_lt()
-        })
-    }
-
-    /// Whether it is an intact copy of this tombstone (WATCHES-1).
-    fn is_of(&self, run: &CoveringRun) -> bool {
-        let keys = Some((&*run.start, &*run.end));
-        self.word(SEQUENCE) == run.sequence && self.keys() == keys && self.verify().is_ok()
-    }
-
-    /// All bytes, for the fault injector.
-    #[cfg(feature = "fault-injection")]
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// The watched tombstones, by slot.
-pub(crate) type Slots = [Option<Arc<Watch>>; SLOTS];
-
-/// The newest range tombstones of a table.
-#[derive(Debug, Default)]
-pub(crate) struct Watches {
-    /// The last tombstone's number: a hint.
-    last: AtomicU64,
-    newest: Mutex<Newest>,
-}
-
-/// The newest copies, and the number of the last one, which does not rest on them (WATCHES-3).
-#[derive(Debug, Default)]
-struct Newest {
-    slots: Slots,
-    last: u64,
+struct Line {
+    /// The largest number (32) | how many were added (32): a hint. It changes with each one.
+    news: AtomicU64,
+    slots: [AtomicU64; SLOTS],
+    salt: Salt,
 }
 
 /// The slot of a tombstone.
-pub(crate) fn slot_of(number: u64) -> usize {
-    usize::try_from(number % SLOTS as u64).unwrap_or(0)
+pub(crate) fn slot_of(number: u32) -> usize {
+    number as usize % SLOTS
+}
+
+/// The number, up to `last`, of the tombstone that is watched in a slot. `None`: there is none.
+pub(crate) fn number_in(slot: usize, last: u32) -> Option<u32> {
+    let later = slot_of(last) + SLOTS - slot;
+    let number = last.checked_sub(u32::try_from(later % SLOTS).ok()?)?;
+    (number > 0).then_some(number)
+}
+
+/// Which watched tombstones a shard knows: a number (32), and a bit for each slot (32): whether it
+/// knows the last tombstone there that has at most this number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known(pub(crate) u64);
+
+impl Known {
+    /// The largest number that it knows.
+    pub(crate) fn last(self) -> u32 {
+        high(self.0)
+    }
+
+    pub(crate) fn has(self, number: u32) -> bool {
+        let slot = slot_of(number);
+        number_in(slot, self.last()) == Some(number) && low(self.0) >> slot & 1 == 1
+    }
+
+    /// With tombstones that it learns, by slot.
+    pub(crate) fn with(self, learnt: [Option<u32>; SLOTS]) -> Known {
+        let last = learnt.into_iter().flatten().fold(self.last(), u32::max);
+        let knows = |slot| {
+            let number = number_in(slot, last);
+            number.is_some_and(|number| self.has(number))
+                || number.is_some() && learnt[slot] == number
+        };
+        let bits = (0..SLOTS).map(|slot| u32::from(knows(slot)) << slot);
+        Known(pair(last, bits.sum()))
+    }
+}
+
+/// A watched tombstone as a shard knows it: its node, and the images of start and end under a sum.
+/// What has another sum was not read yet, or is damaged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Watched {
+    node: u32,
+    images: [u64; 2],
+    sum: u64,
+}
+
+impl Default for Watched {
+    /// One that contains no key.
+    fn default() -> Self {
+        let mut none = Watched::new(0);
+        (none.images, none.sum) = ([u64::MAX, 0], none.sum_with([u64::MAX, 0]));
+        none
+    }
+}
+
+impl Watched {
+    /// The tombstone in this node, which was not read yet.
+    pub(crate) fn new(node: u32) -> Self {
+        let mut unread = Watched {
+            node,
+            images: [0; 2],
+            sum: 0,
+        };
+        unread.sum = !unread.sum_with(unread.images);
+        unread
+    }
+
+    #[inline(always)]
+    fn sum_with(&self, [start, end]: [u64; 2]) -> u64 {
+        end.rotate_left(32).wrapping_add(start) ^ u64::from(self.node)
+    }
+
+    /// Whether a key with this image is in its interval, or may be: the tombstone is damaged.
+    #[inline(always)]
+    pub(crate) fn may_contain(
+        &mut self,
+        view: &View<'_>,
+        comparator: &KeyComparator,
+        (key, image): (&[u8], u64),
+    ) -> bool {
+        let [start, end] = self.images;
+        let is_sound = self.sum == self.sum_with(self.images);
+        if is_sound && image != start && image != end {
+            return start < image && image < end;
+        }
+        self.compare(view, comparator, key)
+    }
+
+    /// Compares whole keys, and reads the images if they are unknown: twice, because a wrong one hides
+    /// entries from scans.
+    #[inline(never)]
+    fn compare(&mut self, view: &View<'_>, comparator: &KeyComparator, key: &[u8]) -> bool {
+        let Some(tombstone) = view.reload(self.node) else {
+            return true;
+        };
+        let keys = [tombstone.key(), tombstone.value_bytes()];
+        let images = keys.map(|key| comparator.image(key, 0));
+        if self.sum != self.sum_with(self.images)
+            && black_box(keys).map(|key| comparator.image(key, 0)) == images
+        {
+            (self.images, self.sum) = (images, self.sum_with(images));
+        }
+        comparator.compare(keys[0], key).is_le() && comparator.compare(key, keys[1]).is_lt()
+    }
 }
 
 impl Watches {
-    /// Watches a tombstone in place of the oldest one.
-    pub(crate) fn add(&self, start: &[u8], end: &[u8], sequence: SequenceNumber) {
-        if start.len() + end.len() > BYTES_MAX {
-            return;
-        }
-        let Newest { slots, last } = &mut *self.newest.lock();
-        let sound = slots
-            .iter()
-            .flatten()
-            .filter(|watch| watch.verify().is_ok());
-        // WATCHES-3.
-        let number = 1 + sound.map(|watch| watch.number()).fold(*last, u64::max);
-        // A copy, if a shard knows the old one.
-        let watch = Arc::make_mut(slots[slot_of(number)].get_or_insert_default());
-        watch.fill(number, start, end, sequence);
-        *last = number;
-        // ORDERING: Relaxed: a hint, see `last`.
-        self.last.store(number, Ordering::Relaxed);
+    pub(crate) fn new(salt: Salt) -> Self {
+        Watches(Alone(Line {
+            news: AtomicU64::new(0),
+            slots: std::array::from_fn(|_| AtomicU64::new(0)),
+            salt,
+        }))
     }
 
-    /// The last tombstone's number, or an earlier one's.
+    fn word(&self, number: u32, node: u32) -> u64 {
+        pair(node, high(splitmix(self.0.salt.0 ^ pair(number, node))))
+    }
+
+    /// Watches a tombstone in place of an older one.
+    pub(crate) fn add(&self, number: u32, node: u32) {
+        // ORDERING: Release pairs with the Acquire in `node_of`: the tombstone's node.
+        self.0.slots[slot_of(number)].store(self.word(number, node), Ordering::Release);
+        let newer = |news| Some(pair(high(news).max(number), low(news).wrapping_add(1)));
+        // ORDERING: Release pairs with the Acquire in `news`: the slot. Relaxed on failure: tried again.
+        let _ = self
+            .0
+            .news
+            .fetch_update(Ordering::Release, Ordering::Relaxed, newer);
+    }
+
+    /// What changes with each tombstone; 0 without any. The high half is the largest number: a hint.
     #[inline(always)]
-    pub(crate) fn last(&self) -> u64 {
-        // ORDERING: Relaxed: whoever sees an earlier number does not know the later tombstones, and
-        // says so.
-        self.last.load(Ordering::Relaxed)
+    pub(crate) fn news(&self) -> u64 {
+        // ORDERING: Acquire pairs with the Release in `add`: who sees the news sees the slot.
+        self.0.news.load(Ordering::Acquire)
     }
 
-    pub(crate) fn slots(&self) -> Slots {
-        self.newest.lock().slots.clone()
+    /// The node of the tombstone with this number, if it is watched (WATCHES-3).
+    pub(crate) fn node_of(&self, number: u32) -> Option<u32> {
+        // ORDERING: Acquire pairs with the Release in `add`: the tombstone's node.
+        let word = self.0.slots[slot_of(number)].load(Ordering::Acquire);
+        let node = high(word);
+        (word == self.word(number, node)).then_some(node)
     }
 
-    /// The number of a tombstone, if it is watched (WATCHES-1).
-    pub(crate) fn number_of(&self, run: &CoveringRun) -> Option<u64> {
-        let newest = self.newest.lock();
-        let watch = newest
-            .slots
-            .iter()
-            .flatten()
-            .find(|watch| watch.is_of(run))?;
-        Some(watch.number())
+    /// Compares each slot with its tag. `count` returns how many tombstones have numbers by now.
+    /// O(tombstones).
+    pub(crate) fn verify(
+        &self,
+        count: impl Fn() -> Option<u32>,
+    ) -> impl Iterator<Item = Corruption> {
+        (0..SLOTS)
+            .zip(&self.0.slots)
+            .filter_map(move |(slot, word)| {
+                // ORDERING: Acquire pairs with the Release in `add`: who sees a number is counted.
+                let word = word.load(Ordering::Acquire);
+                let newest = number_in(slot, count()?);
+                let older = |number: &u32| number_in(slot, number - 1);
+                let is_sound = word == 0
+                    || std::iter::successors(newest, older)
+                        .any(|number| word == self.word(number, high(word)));
+                (!is_sound).then(|| Corruption::new(Place::Control, 0, 0, word))
+            })
     }
 
-    /// Bytes of heap memory.
-    pub(crate) fn heap_bytes(&self) -> u64 {
-        let bytes = |watch: &Arc<Watch>| size_of::<Watch>() + watch.0.len();
-        self.newest
-            .lock()
-            .slots
-            .iter()
-            .flatten()
-            .map(bytes)
-            .sum::<usize>() as u64
+    /// The slots, for the fault injector.
+    #[cfg(feature = "fault-injection")]
+    pub(crate) fn slots(&self) -> &[AtomicU64] {
+        &self.0.slots
     }
 }

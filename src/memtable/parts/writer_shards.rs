@@ -44,13 +44,14 @@ use crate::key::{KeyComparator, Kind};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Verified;
 use crate::memtable::parts::homes::{Homes, SECOND};
-use crate::memtable::parts::watches::{SLOTS, Slots, Watch, Watches, slot_of};
+use crate::memtable::parts::watches::{Known, SLOTS, Watched, Watches, number_in, slot_of};
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::sync::{
     AtomicU64, Mutex, MutexGuard, Ordering, Published, holder_number, home, move_home, processors,
     thread_number,
 };
 use crate::tombstone::live::CoveringRun;
+use crate::tombstone::log::high;
 use crate::tombstone::node::Load;
 
 /// Homes that threads which meet make, for each processor.
@@ -259,10 +260,10 @@ pub(crate) struct Inside {
     pub(crate) inserter: Inserter,
     /// What the writer may add to the tombstone indexes: it is counted already.
     pub(crate) index_room: Load,
-    /// The watched tombstones that the shard knows, and the number of the last one: a hint, which
-    /// AWARE tells.
-    watched: Slots,
-    aware: u64,
+    /// The watched tombstones that the shard knows, by slot. AWARE has their numbers.
+    watched: [Watched; SLOTS],
+    /// What the shard has learned of: a hint.
+    news: u64,
 }
 
 /// Whether the gate admits writes.
@@ -278,7 +279,7 @@ type Control = ControlWords<{ UNDER + SLOTS }>;
 /// The largest sequence number of its point entries. If a range tombstone is newer, a scan may skip
 /// its whole interval.
 const LARGEST_POINT: usize = 0;
-/// The number of the last watched tombstone that the shard knows.
+/// Which watched tombstones the shard knows.
 const AWARE: usize = 1;
 /// From here on: the largest sequence number of its point entries under the tombstone in each slot,
 /// or a larger one.
@@ -327,64 +328,78 @@ impl Entered<'_> {
     /// Learns of tombstones that are watched, before an entry is counted (WRITER-SHARDS-6).
     #[inline(always)]
     pub(crate) fn learn(&mut self, watches: &Watches) {
-        if watches.last() != self.inside.aware {
-            self.learn_more(watches);
+        let news = watches.news();
+        if news != self.inside.news {
+            self.learn_more(watches, news);
         }
     }
 
     #[inline(never)]
-    fn learn_more(&mut self, watches: &Watches) {
+    fn learn_more(&mut self, watches: &Watches, news: u64) {
         // Where this is damaged, readers take the largest point entry.
-        let Ok(aware) = self.shard.control.get(self.shard.salt, AWARE) else {
+        let Ok(known) = self.shard.control.get(self.shard.salt, AWARE).map(Known) else {
             return;
         };
-        self.inside.aware = aware;
-        let slots = watches.slots();
-        let is_new = |watch: &&Arc<Watch>| watch.number() > aware && watch.verify().is_ok();
+        let last = high(news).max(known.last());
+        let mut learnt = [None; SLOTS];
+        for (slot, learnt) in learnt.iter_mut().enumerate() {
+            let number = number_in(slot, last).filter(|number| !known.has(*number));
+            if let Some((number, node)) = number.and_then(|n| Some((n, watches.node_of(n)?))) {
+                (*learnt, self.inside.watched[slot]) = (Some(number), Watched::new(node));
+            }
+        }
         // Twice, as in `count`. The second pass raises a number that the first one left too small.
         for WriterShard { control, salt, .. } in [self.shard, black_box(self.shard)] {
             let largest = control.get(*salt, LARGEST_POINT).unwrap_or(u64::MAX);
-            for watch in slots.iter().flatten().filter(is_new) {
-                let word = UNDER + slot_of(watch.number());
+            for number in learnt.into_iter().flatten() {
+                let word = UNDER + slot_of(number);
                 if !control.get(*salt, word).is_ok_and(|known| known >= largest) {
                     control.set(*salt, word, largest);
                 }
-                self.inside.aware = watch.number().max(self.inside.aware);
             }
         }
-        self.inside.watched = slots;
-        self.shard
-            .control
-            .set(self.shard.salt, AWARE, self.inside.aware);
+        let Known(aware) = known.with(learnt);
+        self.shard.control.set(self.shard.salt, AWARE, aware);
+        self.inside.news = news;
     }
 
     /// Notes under which tombstones that the shard knows a point entry lies: twice, as in `count`.
     #[inline(always)]
-    pub(crate) fn note_point(&self, comparator: &KeyComparator, key: &[u8], sequence: u64) {
-        if self.inside.aware != 0 {
-            self.note_under(comparator, key, sequence);
+    pub(crate) fn note_point(
+        &mut self,
+        view: &View<'_>,
+        comparator: &KeyComparator,
+        key: &[u8],
+        sequence: u64,
+    ) {
+        if self.inside.news != 0 {
+            self.note_under(view, comparator, key, sequence);
         }
         let again = black_box(self);
-        if again.inside.aware != 0 {
-            again.note_under(comparator, black_box(key), black_box(sequence));
+        if again.inside.news != 0 {
+            again.note_under(view, comparator, black_box(key), black_box(sequence));
         }
     }
 
     #[inline(never)]
-    fn note_under(&self, comparator: &KeyComparator, key: &[u8], sequence: u64) {
+    fn note_under(
+        &mut self,
+        view: &View<'_>,
+        comparator: &KeyComparator,
+        key: &[u8],
+        sequence: u64,
+    ) {
         let WriterShard { control, salt, .. } = self.shard;
         let unsure = Unsure(self.shard);
-        for watch in self
-            .inside
-            .watched
-            .iter()
-            .flatten()
-            .filter(|watch| watch.contains(comparator, key))
-        {
-            let word = UNDER + slot_of(watch.number());
+        let asked = (key, comparator.image(key, 0));
+        for (slot, tombstone) in self.inside.watched.iter_mut().enumerate() {
             // A damaged word is left as it is, and readers take it for the largest possible number.
-            if control.get(*salt, word).is_ok_and(|known| known < sequence) {
-                control.set(*salt, word, sequence);
+            if tombstone.may_contain(view, comparator, asked)
+                && control
+                    .get(*salt, UNDER + slot)
+                    .is_ok_and(|known| known < sequence)
+            {
+                control.set(*salt, UNDER + slot, sequence);
             }
         }
         std::mem::forget(unsure);
@@ -419,16 +434,12 @@ impl WriterShard {
 
     /// The largest sequence number of its point entries under a watched tombstone, or a larger one.
     /// What is being stored, or is damaged, counts as the largest possible number.
-    fn largest_under(&self, salt: Salt, watched: Option<u64>) -> u64 {
-        let known = watched.and_then(|number| {
-            let aware = self.control.get(salt, AWARE).ok()?;
-            (number..number + SLOTS as u64)
-                .contains(&aware)
-                .then_some(UNDER + slot_of(number))
-        });
-        self.control
-            .get(salt, known.unwrap_or(LARGEST_POINT))
-            .unwrap_or(u64::MAX)
+    fn largest_under(&self, salt: Salt, tombstone: u32) -> u64 {
+        let aware = self.control.get(salt, AWARE);
+        let is_known = aware.is_ok_and(|aware| Known(aware).has(tombstone));
+        let under = UNDER + slot_of(tombstone);
+        let word = if is_known { under } else { LARGEST_POINT };
+        self.control.get(salt, word).unwrap_or(u64::MAX)
     }
 
     #[inline(never)]
@@ -508,7 +519,9 @@ impl WriterShards {
     /// Open shards, for a table with this secret.
     pub(crate) fn new(secret: Secret) -> Self {
         let (homes, owned) = (Homes::new(), Link::new());
-        let (to_come, closing, watches) = (Mutex::default(), Mutex::default(), Watches::default());
+        let (to_come, closing) = (Mutex::default(), Mutex::default());
+        // Shards have larger names, filters smaller ones.
+        let watches = Watches::new(Salt::new(secret, u64::from(u32::MAX)));
         WriterShards {
             homes,
             owned,
@@ -709,9 +722,8 @@ impl WriterShards {
     /// is larger if the tombstone is not watched, where a shard does not know it, and where damage
     /// or a store that is under way hides the number.
     pub(crate) fn largest_under(&self, run: &CoveringRun) -> u64 {
-        let watched = self.watches.number_of(run);
         let largest = |(number, shard): (usize, &WriterShard)| {
-            shard.largest_under(salt_of(self.secret, number), watched)
+            shard.largest_under(salt_of(self.secret, number), run.number)
         };
         self.numbered().map(largest).max().unwrap_or(0)
     }
@@ -729,20 +741,10 @@ impl WriterShards {
             .for_each(|(number, shard)| visit(shard.control.words(salt_of(secret, number))));
     }
 
-    /// The copies of watched tombstones that readers and shards have, for the fault injector.
-    #[cfg(feature = "fault-injection")]
-    pub(crate) fn copies(&self) -> impl Iterator<Item = Arc<Watch>> {
-        let of_shards = self.all().map(|shard| shard.inside.lock().watched.clone());
-        std::iter::once(self.watches.slots())
-            .chain(of_shards)
-            .flatten()
-            .flatten()
-    }
-
-    /// Shards, and watched tombstones.
+    /// Bytes of the shards.
     pub(crate) fn heap_bytes(&self) -> u64 {
         let owned = self.owned().count() * size_of::<WriterShard>();
-        (self.homes.heap_bytes() + owned) as u64 + self.watches.heap_bytes()
+        (self.homes.heap_bytes() + owned) as u64
     }
 }
 

@@ -155,7 +155,7 @@ pub(crate) fn apply_point<'a>(
         &Totals::of(write.kind, write.data_bytes(), digest),
         write.sequence,
     );
-    entered.note_point(&core.comparator, write.key, write.sequence);
+    entered.note_point(&search.view, &core.comparator, write.key, write.sequence);
     core.points
         .link_tower(search, &mut entered.inside.inserter, write, tower);
     Ok(Inserted {
@@ -190,7 +190,7 @@ fn apply_point_any(
             .insert_any(search, inserter, write, core.options.duplicates, space)?;
     entered.learn(&core.shards.watches);
     let inserted = account(entered, &placement, write, &search.view);
-    entered.note_point(&core.comparator, write.key, write.sequence);
+    entered.note_point(&search.view, &core.comparator, write.key, write.sequence);
     core.points
         .link_tower(search, &mut entered.inside.inserter, write, placement.tower);
     Ok(inserted)
@@ -234,11 +234,10 @@ pub(crate) fn apply_range(
     }
     // Counted before the comparator runs again, because it may panic.
     let inserted = account(entered, &placement, write, &search.view);
-    core.shards
-        .watches
-        .add(write.key, write.value, write.sequence);
-    core.tombstones
-        .index(core.ground(), write, placement.tower.node);
+    let node = placement.tower.node;
+    if let Some(number) = core.tombstones.index(core.ground(), write, node) {
+        core.shards.watches.add(number, node);
+    }
     core.tombstones.list.link_tower(
         &search,
         &mut entered.inside.inserter,

@@ -214,7 +214,9 @@ impl Index {
         sequence: SequenceNumber,
     ) -> Result<()> {
         let tombstone = self.nodes.add([start, end], sequence);
-        self.live.insert(self.nodes.source(comparator), &tombstone)
+        self.live
+            .insert(self.nodes.source(comparator), &tombstone)
+            .map(drop)
     }
 
     pub(crate) fn append(
@@ -225,7 +227,9 @@ impl Index {
         sequence: SequenceNumber,
     ) -> Result<&Tree> {
         let tombstone = self.nodes.add([start, end], sequence);
-        self.live.append(self.nodes.source(comparator), &tombstone)
+        self.live
+            .append(self.nodes.source(comparator), &tombstone)
+            .map(|(tree, _)| tree)
     }
 
     pub(crate) fn max_covering(

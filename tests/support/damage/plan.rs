@@ -656,7 +656,7 @@ impl Bounds {
             if matches!(piece.region, Region::Padding | Region::Free) {
                 continue;
             }
-            // No answer rests on a copy that is damaged.
+            // No answer rests on a slot that is damaged.
             if piece.part == Part::Ranges && piece.region != Region::WatchedTombstone {
                 ranges[usize::from(piece.region == Region::TombstoneIndex)] = true;
             }
@@ -803,8 +803,7 @@ fn must_find(model: &Model, injector: &FaultInjector<'_>, number: usize, kind: K
     let piece = &injector.pieces()[number];
     match piece.region {
         // The index has words that are not in use yet. A back link is a hint, and its tag is short.
-        // No answer rests on the directory. A scrub looks at the newest copies of watched
-        // tombstones, and shards may have older ones.
+        // No answer rests on the directory. A slot that was cleared watches no tombstone.
         Region::BackLink
         | Region::TombstoneIndex
         | Region::WatchedTombstone
