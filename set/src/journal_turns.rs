@@ -27,6 +27,13 @@ use crate::options::Durability;
 use crate::patience::Patience;
 use crate::publication::{Publication, Taken};
 
+/// How often the leader of a sync lets others run, until as many batches wait as the last sync
+/// answered for: their threads were just woken, and a sync takes longer than all of that.
+#[cfg(not(loom))]
+const GATHERING: usize = 30;
+#[cfg(loom)]
+const GATHERING: usize = 0;
+
 /// What a journal was given, and who writes and who syncs it.
 #[derive(Debug)]
 pub(crate) struct Logged {
@@ -40,8 +47,8 @@ impl Logged {
     pub(crate) fn new(last: SequenceNumber) -> Self {
         Logged {
             appended: AtomicU64::new(last),
-            writes: Turns::new(last),
-            syncs: Turns::new(last),
+            writes: Turns::new(last, 0),
+            syncs: Turns::new(last, GATHERING),
         }
     }
 
@@ -90,6 +97,8 @@ struct Turns {
     state: Mutex<State>,
     ended: Condvar,
     patience: Patience,
+    /// How often a leader lets others run before its turn.
+    gathering: usize,
 }
 
 /// Bits of `turn`: a thread has a turn; threads sleep; the last turn failed.
@@ -102,12 +111,15 @@ const BITS: u32 = 3;
 struct State {
     /// Batches whose entries are in and whose threads wait.
     waiting: Vec<Taken>,
+    /// How many of them the last turn answered for.
+    answered: usize,
     failure: Option<Error>,
 }
 
 impl Turns {
-    fn new(done: SequenceNumber) -> Self {
+    fn new(done: SequenceNumber, gathering: usize) -> Self {
         Turns {
+            gathering,
             turn: Alone(AtomicU64::new(done << BITS)),
             state: Mutex::default(),
             ended: Condvar::new(),
@@ -171,8 +183,21 @@ impl Turns {
             order,
             outcome: Err(Error::WriterPanicked),
         };
+        self.gather();
         turn.outcome = act();
         turn.outcome.clone().map(drop)
+    }
+
+    /// Lets others come along.
+    fn gather(&self) {
+        for _ in 0..self.gathering {
+            let state = self.state.lock();
+            if state.waiting.len() >= state.answered {
+                return;
+            }
+            drop(state);
+            std::thread::yield_now();
+        }
     }
 
     /// Sleeps until a turn ends, unless it has (LEADER-5).
@@ -221,7 +246,9 @@ impl Drop for Turn<'_> {
         let mut state = self.turns.state.lock();
         let next = match &self.outcome {
             Ok(covered) => {
+                let before = state.waiting.len();
                 self.publish(&mut state.waiting, *covered);
+                state.answered = before - state.waiting.len();
                 covered << BITS
             }
             Err(error) => {
