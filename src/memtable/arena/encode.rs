@@ -4,6 +4,9 @@
 //!   with K of the caller's key and with the caller's digest, if there is one.
 //! * ENCODE-2: only the owner of the reservation can come here (ARENA-3), and publishing ends its
 //!   ownership.
+//! * ENCODE-3: two words of a node depend on its neighbours: its link at level 0, with its tag and
+//!   what it says about both keys, and its back word, with the tag of its target. All else depends
+//!   on the entry, the revision and the node's own place.
 //!
 //! One thread at a time has a reservation.
 
@@ -85,6 +88,43 @@ impl View<'_> {
             digest,
             parts,
             agrees,
+        })
+    }
+
+    /// Gives a node that was built, and that is not published yet, other neighbours (ENCODE-3).
+    /// Reads the rest of it back: it was built earlier.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn renew(
+        &self,
+        reservation: &mut Reservation,
+        fields: &Fields<'_>,
+        shape: Shape,
+    ) -> Result<Built> {
+        let above = shape.pad + shape.height;
+        let (offset, lengths) = (reservation.start() + above, fields.lengths().0);
+        let secret = &self.secret;
+        let (_, check) = secret.header(offset, lengths, fields.sequence, shape.revision);
+        let back = BackWord::pack(shape.back, secret.back_tag(offset, shape.back), check);
+        let link = self.link_word(offset, 0, shape.next);
+        for (unit, word) in [(above - 1, link), (above + BACK_UNITS, back.0)] {
+            let (at, from) = (reservation.start() + unit, unit as usize * UNIT);
+            let bytes = self.plain(reservation, from, from + UNIT)?;
+            if let Some(bytes) = bytes.first_chunk_mut() {
+                self.write_word(bytes, at, word);
+            }
+        }
+        let entry = self.open(offset)?.verify(self)?;
+        entry.value(self.width)?;
+        let parts = Parts {
+            key: entry.key_part(),
+            value: 0,
+        };
+        Ok(Built {
+            offset,
+            digest: entry.node().stored_key_digest(self),
+            parts: (self.width.bytes > 0).then_some(parts),
+            agrees: false,
         })
     }
 

@@ -104,6 +104,15 @@ impl<'a> View<'a> {
         slot.store(back.0, Ordering::Relaxed);
     }
 
+    /// Makes the header of a node that is not published yet disagree with its check: the node does
+    /// not open, until its back word is written again.
+    pub(crate) fn spoil_header(&self, node: u32) -> Result<(), Corruption> {
+        let slot = self.back_slot(node).ok_or_else(|| no_node(node))?;
+        // ORDERING: Relaxed: the node is not published yet.
+        slot.fetch_xor(u64::MAX, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Changes the back link of `node` from `old` to `new`, whatever its tag. `false` if it names
     /// another node.
     #[inline(always)]

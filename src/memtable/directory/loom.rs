@@ -103,6 +103,19 @@ impl Table {
         inserter.name_and_link(&search, &fields, tower);
     }
 
+    /// Two writers, each of which names one key.
+    fn name_beside(self: &Arc<Self>, first: usize, second: usize) -> [Inserter; 2] {
+        let threads = [first, second].map(|place| {
+            let table = Arc::clone(self);
+            spawn(move || {
+                let mut inserter = Inserter::default();
+                table.name_and_link(place, &mut inserter);
+                inserter
+            })
+        });
+        threads.map(|thread| thread.join().unwrap())
+    }
+
     fn spawn_name(self: &Arc<Self>, place: usize) -> JoinHandle<Named> {
         let table = Arc::clone(self);
         spawn(move || table.name(place))
@@ -292,19 +305,37 @@ fn loom_a_replaced_leaf_beside_a_reader() {
 #[test]
 fn loom_a_name_that_waits_gets_its_turn() {
     check(|| {
-        let table = Table::new(5, &[2]);
-        let threads = [0, 3].map(|place| {
-            let table = Arc::clone(&table);
-            spawn(move || {
-                let mut inserter = Inserter::default();
-                table.name_and_link(place, &mut inserter);
-                inserter
-            })
-        });
-        let inserters = threads.map(|thread| thread.join().unwrap());
-        for (mut inserter, place) in inserters.into_iter().zip([1, 4]) {
+        let table = Table::new(9, &[2, 4, 6, 8, 7]);
+        let inserters = table.name_beside(0, 3);
+        for (mut inserter, place) in inserters.into_iter().zip([1, 5]) {
             table.name_and_link(place, &mut inserter);
         }
-        table.finds(0..5);
+        table.finds(0..9);
+    });
+}
+
+/// The last leaf is left to the writer that has its lock: the other one names its next node there
+/// (INSERTER-3). Red for `left_node_forgotten`.
+#[test]
+fn loom_the_last_leaf_is_left_to_one() {
+    check(|| {
+        let table = Table::new(6, &[0]);
+        let inserters = table.name_beside(1, 2);
+        let mut all = vec![0];
+        for (mut inserter, (place, next)) in inserters.into_iter().zip([(1, 4), (2, 5)]) {
+            if table.hint(place).1 == Some(place) {
+                all.push(place);
+            } else {
+                inserter.arrive();
+                table.name_and_link(next, &mut inserter);
+                assert_eq!(table.hint(next).1, Some(next), "its next node has a name");
+                all.push(next);
+            }
+        }
+        assert!(
+            all.contains(&1) || all.contains(&2),
+            "one of the two has the lock"
+        );
+        table.finds(all);
     });
 }

@@ -6,7 +6,7 @@
 //!   many ties        [aaa1 .. aaa9] by "aaa"  -> [aaa1 .. aaa9] by "1" a page with another measure takes its place
 //! ```
 //! * NAME-1: a node is named after it was published; nothing waits for a lock. A name that finds
-//!   its leaf locked is tried again later, by its writer.
+//!   its leaf locked is tried again later, by its writer, or, in the last leaf, left out.
 //! * NAME-2: a split that cannot tell the parent stays reachable through its left neighbour; who
 //!   comes by it tells the parent later.
 //! * NAME-3: an insert never fails because of the directory: a page that the arena has no room for
@@ -49,6 +49,8 @@ pub(crate) enum Named {
     In(LeafSlot),
     /// A page was locked: try again later.
     Busy,
+    /// The last page was locked: its owner names nodes there, and another node soon will do.
+    Left,
     /// It stays without a name: damage, or a full arena.
     Not,
 }
@@ -138,7 +140,8 @@ impl<'a> Pages<'_, 'a> {
         };
         for _ in 0..MOVES_MAX {
             let Some(mut locked) = page.lock(self.view, Kind::at(new.level)) else {
-                return Some(Named::Busy);
+                let is_last = page.next() == 0;
+                return Some(if is_last { Named::Left } else { Named::Busy });
             };
             if page.is_replaced() {
                 drop(locked);
@@ -176,6 +179,13 @@ impl<'a> Pages<'_, 'a> {
             }
         }
         Some(Named::Busy)
+    }
+
+    /// Whether a place is after another one: in the same leaf or in the next one.
+    pub(crate) fn ascends(&self, from: LeafSlot, to: LeafSlot) -> bool {
+        let is_next = |page: Page<'_>| page.next() == to.leaf;
+        let is_after = from.leaf == to.leaf && from.slot <= to.slot;
+        to.leaf != 0 && (is_after || Page::open(self.view, from.leaf).is_some_and(is_next))
     }
 
     /// The page for a new slot; the first page of all is made.

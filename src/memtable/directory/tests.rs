@@ -217,6 +217,51 @@ fn every_entry_is_found_by_few_steps() {
     }
 }
 
+/// How many nodes have a name.
+fn names(search: &Search<'_>) -> usize {
+    let directory = search.directory();
+    let leaves = directory.pages().filter(|at| at.level == 0);
+    let count = |at: PageAt| Page::open(&search.view, at.page)?.at_rest();
+    leaves.filter_map(count).map(|(_, count)| count).sum()
+}
+
+/// Sixteen writers whose keys ascend, each with every sixteenth key: in turns, so that each comes to
+/// the end of the list; or with one of them ever further ahead, so that the others come between
+/// what is there. They name no more nodes than one writer would, and each node is found by few steps.
+#[test]
+fn writers_that_ascend_together_name_few_nodes() {
+    let (writers, count) = (16_u64, if cfg!(miri) { 2 } else { 250 });
+    for ahead in [0, 1, 40] {
+        let (table, mut inserters) = (
+            Table::new(),
+            Vec::from_iter((0..writers).map(|_| Inserter::default())),
+        );
+        for round in 0..count + ahead * writers {
+            for (writer, inserter) in (0..).zip(&mut inserters) {
+                let turn = round
+                    .checked_sub(ahead * writer)
+                    .filter(|turn| *turn < count);
+                let Some(n) = turn.map(|turn| turn * writers + writer) else {
+                    continue;
+                };
+                table.put(inserter, &[[0; 8], n.to_be_bytes()].concat(), n + 1);
+            }
+        }
+        let entries = table.entries();
+        assert_eq!(entries.len() as u64, writers * count);
+        let (named, note) = (names(&table.search()), format!("{ahead} rounds ahead"));
+        let nodes = table.finds(&entries, &note);
+        println!(
+            "{note}: {named} of {} nodes have names, {nodes} nodes a search",
+            entries.len()
+        );
+        // The first two of each writer have names.
+        let most = entries.len() / 3 + 2 * inserters.len();
+        assert!(named <= most, "{note}: {named} names");
+        assert!(nodes < 8.0, "{note}: {nodes} nodes a search");
+    }
+}
+
 /// A hot key between two others: its versions in the order of their numbers, and in another one.
 #[test]
 #[cfg_attr(miri, ignore = "many entries")]

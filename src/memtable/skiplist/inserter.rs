@@ -8,6 +8,8 @@
 //!   complete.
 //! * INSERTER-2: a name that finds its leaf locked is tried again with the next one; of too many
 //!   the last is forgotten. A node without a name costs a step.
+//! * INSERTER-3: the last leaf, to which all appending writers come, is left to the one that has its
+//!   lock: the others forget the name, and name their next node.
 //!
 //! One writer at a time.
 
@@ -23,7 +25,7 @@ use crate::memtable::arena::node::{pad_units, stand_apart};
 use crate::memtable::arena::witness::EndKeys;
 use crate::memtable::directory::name::{NAMED_EVERY, Named};
 use crate::memtable::directory::page::LeafSlot;
-use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail};
+use crate::memtable::skiplist::search::{Bracket, HINT_HOPS, Search, Splice, Trail};
 
 /// Most hops on level 0 from the last insert before a search from the top is cheaper.
 const NEAR_HOPS: u32 = 4;
@@ -38,6 +40,8 @@ enum Next {
     Before,
     /// Nowhere near it.
     Elsewhere,
+    /// Further after the last one: keys ascend, and entries of other writers come between.
+    Among,
 }
 
 /// How many nodes of a writer wait for a name.
@@ -102,6 +106,7 @@ impl Inserter {
             Next::After => NEAR_HOPS,
             Next::Elsewhere if search.directory == 0 => 0,
             Next::Elsewhere => return None,
+            Next::Among => return self.find_among(search, target),
             Next::Before => return self.find_before(search, target),
         };
         let near = search.find_near(
@@ -110,12 +115,22 @@ impl Inserter {
             target,
             &mut Trail::from(&mut self.splice),
         );
-        self.keep_to(if near.is_some() {
-            Next::After
-        } else {
-            Next::Elsewhere
-        });
+        if near.is_none() {
+            self.miss(hops);
+            return None;
+        }
+        self.keep_to(Next::After);
         near
+    }
+
+    /// Leaves the last insert, beside which nothing was found in so many hops.
+    #[cold]
+    #[inline(never)]
+    fn miss(&mut self, hops: u32) {
+        self.keep_to(Next::Elsewhere);
+        if hops > 0 {
+            self.next = Next::Among;
+        }
     }
 
     /// The bracket around a position right before the last insert, by its back link, if a link
@@ -149,6 +164,28 @@ impl Inserter {
         };
     }
 
+    /// The bracket around a position further after the last insert. Goes elsewhere if it is not
+    /// there. The node gets no name if it is a few steps after one that has a name, in the page of
+    /// the last insert or the next page: there the entries of all writers ascend.
+    #[inline(never)]
+    fn find_among<'a>(&mut self, search: &Search<'a>, target: &Target<'_>) -> Option<Bracket<'a>> {
+        self.next = Next::Elsewhere;
+        if search.directory == 0 {
+            return None;
+        }
+        let (last, place) = (self.last(), std::mem::take(&mut self.splice.named));
+        self.splice.hops = 0;
+        let bracket = self.find_elsewhere(search, target).ok()?;
+        let Splice { named, hops, .. } = self.splice;
+        let is_after = || Some(search.is_before(&search.view.try_open(last)?, target));
+        if self.next == Next::Elsewhere && search.directory().ascends(place, named) {
+            (self.next, self.run) = (Next::Among, u32::from(hops + 1 < NAMED_EVERY));
+        } else if self.next == Next::Elsewhere && is_after() == Some(true) {
+            self.next = Next::Among;
+        }
+        Some(bracket)
+    }
+
     /// The node that was inserted last.
     #[inline(always)]
     pub(crate) fn last(&self) -> u32 {
@@ -174,6 +211,23 @@ impl Inserter {
     ) -> Result<Bracket<'a>> {
         let target = search.target(fields);
         match self.find_near(search, &target) {
+            Some(bracket) => Ok(bracket),
+            None => self.find_elsewhere(search, &target),
+        }
+    }
+
+    /// The bracket around the place of an entry whose node was not linked where the last search
+    /// ended, because another writer was faster there.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn find_again<'a>(
+        &mut self,
+        search: &Search<'a>,
+        fields: &Fields<'_>,
+    ) -> Result<Bracket<'a>> {
+        let (target, last) = (search.target(fields), self.last());
+        let trail = &mut Trail::from(&mut self.splice);
+        match search.find_near(last, HINT_HOPS, &target, trail) {
             Some(bracket) => Ok(bracket),
             None => self.find_elsewhere(search, &target),
         }
@@ -245,7 +299,7 @@ impl Inserter {
         self.splice.record(0, tower.node);
     }
 
-    /// Names a published node in the directory, and the nodes that wait.
+    /// Names a published node in the directory, and one that waits.
     #[inline(never)]
     fn name(&mut self, search: &Search<'_>, fields: &Fields<'_>, tower: Tower) {
         let target = search.target(fields).with_revision(tower.revision);
@@ -261,6 +315,8 @@ impl Inserter {
                 self.splice.named = LeafSlot { slot, ..place };
             }
             Named::Busy => self.wait(tower.node),
+            // The next entry is named instead.
+            Named::Left => self.run = u32::MAX,
             Named::Not => self.splice.named = LeafSlot::NONE,
         }
         if !self.waiting.is_empty() {
@@ -270,19 +326,14 @@ impl Inserter {
 
     #[cold]
     fn name_waiting(&mut self, search: &Search<'_>) {
-        for _ in 0..self.waiting.len() {
-            let node = self.waiting.remove(0);
-            let Some(opened) = search.view.try_open(node) else {
-                continue;
-            };
-            let target = opened.position(search.comparator);
-            if search
-                .directory()
-                .name(&mut self.slab, LeafSlot::NONE, node, &target)
-                == Named::Busy
-            {
-                self.wait(node);
-            }
+        let node = self.waiting.remove(0);
+        let Some(opened) = search.view.try_open(node) else {
+            return;
+        };
+        let target = opened.position(search.comparator);
+        let directory = search.directory();
+        if directory.name(&mut self.slab, LeafSlot::NONE, node, &target) == Named::Busy {
+            self.wait(node);
         }
     }
 
@@ -395,13 +446,12 @@ impl NodeSpace {
         }
     }
 
-    /// Zeroes a node that lost its race, because the comparator may panic in the search for its
-    /// next place.
+    /// Keeps a node that lost its exchange (LIST-6), unreadable until its next attempt: the
+    /// comparator may panic in the search for its place (LIST-3).
     #[cold]
     #[inline(never)]
-    pub(super) fn wipe(&mut self, view: &View<'_>) -> Result<()> {
-        let bytes = self.reservation.bytes() as usize;
-        view.plain(&mut self.reservation, 0, bytes)?.fill(0);
+    pub(super) fn keep(&mut self, view: &View<'_>) -> Result<()> {
+        view.spoil_header(self.node())?;
         Ok(())
     }
 

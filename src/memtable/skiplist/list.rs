@@ -9,11 +9,14 @@
 //! * LIST-1: a node is published once, at level 0, by one compare-and-swap in a certified bracket.
 //! * LIST-2: nodes are never unlinked; order at level 0 is the truth, upper levels and back links
 //!   are derived.
-//! * LIST-3: until the compare-and-swap succeeds nothing is visible; a losing node is zeroed again,
-//!   before anything else runs.
+//! * LIST-3: until the compare-and-swap succeeds nothing is visible; the header check of a losing
+//!   node is inverted before anything else runs, and its space is zeroed if it is not linked at all.
 //! * LIST-5: an entry is compared with both sides of its bracket, and its node with what was to be
 //!   written, once by the search and the build, and once more by other comparisons: memory that is
 //!   right does not help against a processor that errs.
+//! * LIST-6: a node that loses its exchange is kept for a next bracket if it has the same revision
+//!   there and stands apart (LAYOUT-3): what depends on its neighbours is written again
+//!   (ENCODE-3), all else is read back, and every comparison of LIST-5 is made again.
 //! * LIST-4: a panicking comparator leaves the list as it was: it runs only before publication or
 //!   while raising.
 //!
@@ -39,11 +42,16 @@ use crate::memtable::arena::node::{Node, Verified, misplaced, node_units};
 use crate::memtable::arena::witness::EndKeys;
 use crate::memtable::skiplist::inserter::{Inserter, NodeSpace, Tower};
 use crate::memtable::skiplist::search::{Bracket, List, Search, Splice, Trail};
+#[cfg(all(test, not(loom)))]
+use crate::memtable::skiplist::steps::{Step, reach};
 use crate::sync::{AtomicU32, Ordering};
 
 /// How often an insert that loses its race searches again. Other writers would have to link as many
 /// entries at its place: only a fault comes here.
 const ATTEMPTS_MAX: u32 = 1 << 20;
+
+/// How often it keeps its node and searches from where it lost, before it starts over each time.
+pub(super) const KEPT_MAX: u32 = 64;
 
 /// The most arena bytes that an entry takes. Under `Replace` the height depends on the entry that
 /// it replaces, so the tallest is assumed.
@@ -99,8 +107,17 @@ pub(crate) enum Quick<'a> {
     /// The entry is in the list, which has no equal one.
     Placed(Placement<'a>),
     /// The entry is not in the list, because it has an equal one, or because another writer was
-    /// faster; then this is the space of its node.
+    /// faster; then this is the space where its node is kept.
     Not(Option<NodeSpace>),
+}
+
+/// What an attempt finds in the space of a node.
+#[derive(Debug, Clone, Copy)]
+enum NodeIs {
+    /// Nothing that counts.
+    New,
+    /// A node that lost its exchange (LIST-6).
+    Kept,
 }
 
 impl List {
@@ -174,7 +191,8 @@ impl List {
         }
         let height = search.height(fields, 0);
         let mut space = self.take_space(search, inserter, fields, (height, bracket))?;
-        match self.attempt(search, &mut space, fields, (bracket, None), announce) {
+        let place = (bracket, None);
+        match self.attempt(search, &mut space, fields, place, NodeIs::New, announce) {
             Ok(Some(placement)) => Ok(Quick::Placed(placement)),
             Ok(None) => Ok(Quick::Not(Some(space))),
             Err(error) => {
@@ -185,7 +203,7 @@ impl List {
     }
 
     /// Inserts an entry that may have an equal, however many attempts it takes; `space`: where its
-    /// node was built before.
+    /// node is kept.
     #[inline(never)]
     pub(crate) fn insert_any<'a>(
         &self,
@@ -212,8 +230,14 @@ impl List {
         policy: DuplicatePolicy,
         space: &mut Option<NodeSpace>,
     ) -> Result<Placement<'a>> {
-        for _ in 0..ATTEMPTS_MAX {
-            let bracket = inserter.find(search, fields)?;
+        // The revision of the node that is kept in the space.
+        let mut kept = space.as_ref().map(|_| 0);
+        for attempt in 0..ATTEMPTS_MAX {
+            kept = kept.filter(|_| attempt < KEPT_MAX);
+            let bracket = match kept {
+                Some(_) => inserter.find_again(search, fields)?,
+                None => inserter.find(search, fields)?,
+            };
             let displaced = search.apply_policy(&bracket, fields, policy)?;
             let revision = next_revision(displaced.as_ref());
             let height = search.height(fields, revision);
@@ -222,6 +246,7 @@ impl List {
             };
             if let Some(old) = space.take_if(unfit) {
                 old.give_back(&search.view, &mut inserter.sub)?;
+                kept = None;
             }
             let taken = match space {
                 Some(taken) => taken,
@@ -229,13 +254,18 @@ impl List {
                     space.insert(self.take_space(search, inserter, fields, (height, &bracket))?)
                 }
             };
-            if let Some(placement) =
-                self.attempt(search, taken, fields, (&bracket, displaced), || Ok(()))?
-            {
+            let place = (&bracket, displaced);
+            let node = match kept {
+                Some(kept) if kept == revision => NodeIs::Kept,
+                _ => NodeIs::New,
+            };
+            let placement = self.attempt(search, taken, fields, place, node, || Ok(()));
+            if let Some(placement) = placement? {
                 // What is published is never given back.
                 *space = None;
                 return Ok(placement);
             }
+            kept = Some(revision);
         }
         Err(misplaced(search.sentinel, fields.sequence).into())
     }
@@ -260,7 +290,8 @@ impl List {
         Ok(space)
     }
 
-    /// Builds the node and links it at level 0 (LIST-1). `None` if another writer was faster.
+    /// Builds the node and links it at level 0 (LIST-1). `None` if another writer was faster: the
+    /// node is kept.
     #[inline(always)]
     fn attempt<'a>(
         &self,
@@ -268,6 +299,7 @@ impl List {
         space: &mut NodeSpace,
         fields: &Fields<'_>,
         (bracket, displaced): (&Bracket<'a>, Option<Verified<'a>>),
+        node: NodeIs,
         announce: impl FnOnce() -> Result<(), Corruption>,
     ) -> Result<Option<Placement<'a>>> {
         let view = &search.view;
@@ -292,14 +324,21 @@ impl List {
             (bracket.succ, after),
             search.sentinel,
         );
-        let built = view.build(&mut space.reservation, fields, shape)?;
+        let built = match node {
+            NodeIs::New => view.build(&mut space.reservation, fields, shape)?,
+            NodeIs::Kept => view.renew(&mut space.reservation, fields, shape)?,
+        };
         let node = built.offset;
         check_claim(view, &built, fields)?;
         check_built(view, node, black_box(fields))?;
         announce()?;
+        #[cfg(all(test, not(loom)))]
+        reach(Step::Built(node));
         let is_linked = view.publish_link((bracket.pred, 0), bracket.succ, (node, before))?;
         if !is_linked {
-            space.wipe(view)?;
+            space.keep(view)?;
+            #[cfg(all(test, not(loom)))]
+            reach(Step::Kept(node));
             return Ok(None);
         }
         if !view.renew_back(bracket.succ, bracket.pred, node) {

@@ -110,6 +110,25 @@ impl Table {
         rows
     }
 
+    /// Whether each back link names the node before its own: no writer is at work (WITNESS-2). By
+    /// links only: a step would mend a late one.
+    fn assert_witnessed(&self) {
+        let search = self.search();
+        let mut at = search.sentinel;
+        loop {
+            let next = search.view.link(at, 0).unwrap();
+            assert_eq!(
+                search.view.back_hint(next),
+                Some(at),
+                "the node before {next}"
+            );
+            if next == search.sentinel {
+                return;
+            }
+            at = next;
+        }
+    }
+
     /// Keys of level 1, in order.
     fn upper_keys(&self) -> Vec<Vec<u8>> {
         let search = self.search();
@@ -283,6 +302,42 @@ fn loom_a_lost_link_is_noticed_after_two_writers() {
             table.lose_each_link(&[b"a", b"b", b"c"]);
         });
     }
+}
+
+/// Two writers between the same neighbours: the node of the loser is kept, and ends between its own
+/// neighbours, on either side of the winner. Red for `kept_back_forgotten`, `kept_link_forgotten`.
+#[test]
+fn loom_a_kept_node_beside_another_insert() {
+    check(|| {
+        let table = Table::new();
+        table.insert_low(table.inserter(), b"a");
+        join([b"b".as_slice(), b"c"].map(|key| table.spawn_insert(key)));
+        table.assert_witnessed();
+        let keys: Vec<_> = table.rows().into_iter().map(|row| row.0).collect();
+        assert_eq!(keys, [b"a", b"b", b"c"].map(|key| key.to_vec()));
+    });
+}
+
+/// A kept node beside a reader: what is found once is found again, and is whole. Red for
+/// `kept_link_forgotten`, `publish_relaxed`.
+#[test]
+fn loom_a_kept_node_beside_a_reader() {
+    check(|| {
+        let table = Table::new();
+        let writers = [b"b".as_slice(), b"c"].map(|key| table.spawn_insert(key));
+        let reader = {
+            let table = Arc::clone(&table);
+            spawn(move || {
+                let [before, after] = [(), ()].map(|()| table.holds(b"b"));
+                assert!(after || !before, "a key disappeared");
+                table.holds(b"c")
+            })
+        };
+        join(writers);
+        reader.join().unwrap();
+        table.assert_witnessed();
+        assert!(table.holds(b"b") && table.holds(b"c"));
+    });
 }
 
 /// A lost link among three writers.

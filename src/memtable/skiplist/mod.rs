@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(all(test, not(loom)))]
+mod steps;
 pub(crate) mod search;
 pub(crate) mod read_ahead;
 pub(crate) mod inserter;
@@ -9,3 +11,5 @@ pub(crate) mod list;
 pub(crate) mod iterate;
 #[cfg(all(test, loom))]
 mod loom;
+#[cfg(all(test, not(loom)))]
+mod tests;

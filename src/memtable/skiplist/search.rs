@@ -65,6 +65,8 @@ pub(crate) struct Splice {
     pub(crate) levels: u32,
     /// The place in the directory before which the next node is named: a guess.
     pub(crate) named: LeafSlot,
+    /// How many nodes the search passed on level 0, after the one that it started at.
+    pub(crate) hops: u32,
 }
 
 impl Splice {
@@ -74,6 +76,7 @@ impl Splice {
             prev: [sentinel; HEIGHT_MAX],
             levels: HEIGHT_MAX as u32,
             named: LeafSlot::NONE,
+            hops: 0,
         }
     }
 
@@ -113,6 +116,15 @@ impl Trail<'_> {
     pub(super) fn record(&mut self, level: u32, at: u32) {
         if let Some(splice) = &mut self.splice {
             splice.record(level, at);
+        }
+    }
+
+    /// The search has passed so many nodes on level 0, the last of which is `at`.
+    #[inline(always)]
+    fn end_at(&mut self, at: u32, hops: u32) {
+        if let Some(splice) = &mut self.splice {
+            splice.record(0, at);
+            splice.hops = hops;
         }
     }
 
@@ -805,7 +817,7 @@ fn lost_link(pred: u32, expected: u32, found: u32) -> Corruption {
 // Any thread; lock-free. Anything unusual is left to a search from the top.
 
 /// Hops on level 0 from a hint before the towers are asked: a leaf and a half of entries.
-const HINT_HOPS: u32 = 64;
+pub(super) const HINT_HOPS: u32 = 64;
 /// Slots that are tried for a way around a broken link.
 const SLOTS_TRIED: i32 = 8;
 
@@ -997,7 +1009,7 @@ impl<'a> Search<'a> {
         if self.seek_checks == SeekChecks::EveryNode {
             self.verified(from).ok()?;
         }
-        for _ in 0..hops {
+        for hop in 0..hops {
             trail.visit();
             if self.seek_checks == SeekChecks::EveryNode {
                 pred.try_verify(&self.view)?;
@@ -1006,7 +1018,7 @@ impl<'a> Search<'a> {
             match ahead.node {
                 Some(node) if self.is_before(&node, &target) => (at, pred) = (ahead.next, node),
                 _ => {
-                    trail.record(0, at);
+                    trail.end_at(at, hop + 1);
                     return self.certify_ahead(pred.try_verify(&self.view)?.key_part(), &ahead);
                 }
             }
@@ -1015,7 +1027,7 @@ impl<'a> Search<'a> {
     }
 
     #[inline(always)]
-    fn is_before(&self, node: &Node<'a>, target: &Target<'_>) -> bool {
+    pub(super) fn is_before(&self, node: &Node<'a>, target: &Target<'_>) -> bool {
         node.order(self.comparator, target).is_lt()
     }
 

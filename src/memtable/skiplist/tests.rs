@@ -1,0 +1,313 @@
+//! Tests of inserts that lose the exchange of their link: as often as a test wants, on either side,
+//! and over damage between two attempts.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::inserter::{Inserter, make_heads};
+use super::list::{DuplicatePolicy, KEPT_MAX};
+use super::search::{List, Search};
+use super::steps::{BETWEEN, Step};
+
+use crate::error::{Corruption, Error, Result};
+use crate::integrity::digest::{Protected, Secret, Width};
+use crate::integrity::options::{OrderChecks, SeekChecks};
+use crate::key::{BYTEWISE, Kind, SequenceNumber, Target};
+use crate::memtable::arena::arena::Arena;
+use crate::memtable::arena::encode::Fields;
+use crate::memtable::arena::layout::Head;
+use crate::sync::Ordering;
+
+const VALUE: &[u8] = b"a value";
+const VICTIM: &[u8] = b"m, the key in the middle";
+
+fn fields(key: &[u8], sequence: SequenceNumber) -> Fields<'_> {
+    Fields::new(sequence, Kind::PUT, key, VALUE, None)
+}
+
+/// A list that what comes between shares.
+struct Table {
+    arena: Arena,
+    list: List,
+}
+
+impl Table {
+    /// A list of two keys, as `make` makes it of a plain one.
+    fn new(make: fn(List) -> List) -> Rc<Table> {
+        let (width, secret) = (Width::new(8).unwrap(), Secret::from_seed(5));
+        let arena = Arena::new(1 << 16, 1 << 20, width, secret);
+        make_heads(&arena).unwrap();
+        let list = List::new(Head::Points, SeekChecks::Bracket, OrderChecks::Off);
+        let table = Table {
+            arena,
+            list: make(list),
+        };
+        for key in [b"a".as_slice(), b"z"] {
+            table.put(&fields(key, 1), DuplicatePolicy::Reject).unwrap();
+        }
+        Rc::new(table)
+    }
+
+    fn search(&self) -> Search<'_> {
+        self.list.search(self.arena.view().unwrap(), &BYTEWISE)
+    }
+
+    /// Inserts with a new writer, and returns the revision of the node.
+    fn put(&self, fields: &Fields<'_>, policy: DuplicatePolicy) -> Result<u32> {
+        let (search, mut writer) = (self.search(), Inserter::default());
+        let placed = self.list.insert(&search, &mut writer, fields, policy)?;
+        self.list
+            .link_tower(&search, &mut writer, fields, placed.tower);
+        Ok(placed.tower.revision)
+    }
+
+    /// Inserts, and loses its exchange to these keys, one after the other. `damage` runs between two
+    /// attempts, with the node.
+    fn put_late(
+        self: &Rc<Self>,
+        (victim, policy): (&Fields<'_>, DuplicatePolicy),
+        rivals: Vec<(Vec<u8>, SequenceNumber)>,
+        mut damage: impl FnMut(&Table, u32) + 'static,
+    ) -> Result<u32> {
+        let (table, mut rivals) = (Rc::clone(self), rivals.into_iter());
+        let between = move |step| match step {
+            Step::Built(_) => {
+                let Some((key, sequence)) = rivals.next() else {
+                    return;
+                };
+                table.put(&fields(&key, sequence), policy).unwrap();
+            }
+            Step::Kept(node) => damage(&table, node),
+        };
+        BETWEEN.replace(Some(Box::new(between)));
+        let outcome = self.put(victim, policy);
+        BETWEEN.replace(None);
+        outcome
+    }
+
+    /// Keys, sequence numbers and revisions of level 0. Each back link names the node before.
+    fn rows(&self) -> Vec<(Vec<u8>, SequenceNumber, u32)> {
+        let search = self.search();
+        let (mut rows, mut at) = (Vec::new(), search.sentinel);
+        loop {
+            let next = search.view.link(at, 0).unwrap();
+            assert_eq!(
+                search.view.back_hint(next),
+                Some(at),
+                "after {} entries",
+                rows.len()
+            );
+            let Some(entry) = search.verified(next).unwrap() else {
+                return rows;
+            };
+            assert_eq!(entry.value(search.view.width).unwrap(), VALUE);
+            let (key, sequence) = entry.version();
+            rows.push((key.to_vec(), sequence, entry.node().revision()));
+            at = next;
+        }
+    }
+
+    /// Whether a key is there, with its value.
+    fn holds(&self, key: &[u8]) -> Result<bool, Corruption> {
+        let search = self.search();
+        let target = Target::new(&BYTEWISE, key, SequenceNumber::MAX);
+        let found = search
+            .find_at_or_after(&target)
+            .map_err(|gap| gap.corruption)?;
+        let Some(entry) = found.filter(|entry| entry.key() == key) else {
+            return Ok(false);
+        };
+        assert_eq!(entry.value(search.view.width)?, VALUE);
+        Ok(true)
+    }
+}
+
+/// Keys around the victim, ever closer to it, in turns before and after it.
+fn rivals(count: u32) -> Vec<(Vec<u8>, SequenceNumber)> {
+    let key = |n: u32| match n % 2 {
+        0 => format!("b{n:04}").into_bytes(),
+        _ => format!("y{:04}", 9999 - n).into_bytes(),
+    };
+    (0..count).map(|n| (key(n), 1)).collect()
+}
+
+const MAKERS: [fn(List) -> List; 2] = [|list| list, List::with_directory];
+
+/// However often an insert loses: its node stays where it was built, closed until it is linked, and
+/// ends between its last neighbours.
+#[test]
+fn a_node_that_loses_is_kept() {
+    for (make, count) in MAKERS.iter().flat_map(|make| {
+        [0, 1, 2, 3, 8, KEPT_MAX, KEPT_MAX + 1, KEPT_MAX + 3].map(|count| (make, count))
+    }) {
+        let table = Table::new(*make);
+        let rivals = rivals(count);
+        let mut want: Vec<_> = rivals.iter().map(|(key, _)| key.clone()).collect();
+        want.extend([b"a".to_vec(), VICTIM.to_vec(), b"z".to_vec()]);
+        want.sort();
+        let nodes = Rc::new(RefCell::new(Vec::new()));
+        let seen = Rc::clone(&nodes);
+        let look = move |table: &Table, node| {
+            let view = &table.search().view;
+            let lengths = fields(VICTIM, 1).lengths();
+            assert!(
+                view.try_open(node).is_none(),
+                "it opens before it is linked"
+            );
+            assert_eq!(view.stored_fields(node), Some((lengths, 1)), "it is kept");
+            seen.borrow_mut().push(node);
+        };
+        let victim = (&fields(VICTIM, 1), DuplicatePolicy::Reject);
+        assert_eq!(table.put_late(victim, rivals, look).unwrap(), 0);
+        let rows: Vec<_> = table.rows().into_iter().map(|row| row.0).collect();
+        assert_eq!(rows, want, "{count} lost exchanges");
+        assert!(want.iter().all(|key| table.holds(key) == Ok(true)));
+        let nodes = nodes.take();
+        assert_eq!(u32::try_from(nodes.len()), Ok(count));
+        assert!(nodes.windows(2).all(|pair| pair[0] == pair[1]), "one place");
+    }
+}
+
+/// Versions of the victim's own key come between: what links say of both keys is written again.
+#[test]
+fn a_kept_node_among_versions_of_its_key() {
+    for make in MAKERS {
+        for order in [[7, 3], [3, 7]] {
+            let table = Table::new(make);
+            let rivals = order.map(|sequence| (VICTIM.to_vec(), sequence)).to_vec();
+            let victim = (&fields(VICTIM, 5), DuplicatePolicy::Reject);
+            table.put_late(victim, rivals, |_, _| ()).unwrap();
+            let sequences: Vec<_> = table.rows().into_iter().map(|row| row.1).collect();
+            assert_eq!(sequences, [1, 7, 5, 3, 1]);
+            let search = table.search();
+            for (snapshot, found) in [(9, 7), (6, 5), (4, 3)] {
+                let target = Target::new(&BYTEWISE, VICTIM, snapshot);
+                let entry = search.find_at_or_after(&target).unwrap().unwrap();
+                assert_eq!(entry.version(), (VICTIM, found));
+            }
+        }
+    }
+}
+
+/// The winner is an equal entry: the loser is refused, and its node is gone; or it replaces the
+/// winner, by a node of another revision.
+#[test]
+fn a_kept_node_meets_its_equal() {
+    for make in MAKERS {
+        let lost = Rc::new(Cell::new(0));
+        let late = |table: &Rc<Table>, policy| {
+            let (lost, victim) = (Rc::clone(&lost), fields(VICTIM, 5));
+            let rivals = vec![(b"b".to_vec(), 1), (VICTIM.to_vec(), 5)];
+            table.put_late((&victim, policy), rivals, move |_, node| lost.set(node))
+        };
+        let table = Table::new(make);
+        let refused = late(&table, DuplicatePolicy::Reject);
+        assert!(
+            matches!(refused, Err(Error::DuplicateEntry { sequence: 5 })),
+            "{refused:?}"
+        );
+        let words = lost.get() - 1..lost.get() + 9;
+        let view = &table.search().view;
+        // ORDERING: Relaxed: one thread.
+        let is_clear = |unit| view.word(unit).unwrap().load(Ordering::Relaxed) == 0;
+        assert!(words.into_iter().all(is_clear), "it is zeroed");
+        assert_eq!(table.rows().len(), 4);
+        let table = Table::new(make);
+        assert_eq!(late(&table, DuplicatePolicy::Replace).unwrap(), 1);
+        let revisions: Vec<_> = table.rows().into_iter().map(|row| row.2).collect();
+        assert_eq!(revisions, [0, 0, 1, 0, 0]);
+    }
+}
+
+/// Where damage is: in the kept node, in the node after which it lost its exchange, in the winner,
+/// after which it belongs now, or in the node after both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hit {
+    Kept,
+    Start,
+    Before,
+    After,
+}
+
+/// Units of a node of this list before its offset (its links), and from there on: header, digests,
+/// key and value of the victim, which are the longest ones.
+const UNITS: std::ops::Range<i64> = -1..10;
+
+/// Every bit of the kept node, and of its neighbours, flips between two attempts: each key is
+/// answered right or by `Corruption`, and what the builder had verified is verified again.
+#[test]
+fn damage_between_two_attempts() {
+    let step = if cfg!(miri) { 61 } else { 1 };
+    let bits: Vec<_> = UNITS
+        .flat_map(|unit| (0..64).map(move |bit| (unit, bit)))
+        .collect();
+    for make in MAKERS {
+        for hit in [Hit::Kept, Hit::Start, Hit::Before, Hit::After] {
+            let outcomes: Vec<_> = bits
+                .iter()
+                .step_by(step)
+                .map(|(unit, bit)| damaged(make, hit, *unit, *bit))
+                .collect();
+            assert!(
+                outcomes.iter().any(|outcome| *outcome),
+                "{hit:?}: no insert succeeds"
+            );
+            let is_refused = outcomes.iter().any(|outcome| !*outcome);
+            assert_eq!(is_refused, hit != Hit::Start, "{hit:?}");
+        }
+    }
+}
+
+/// Whether the insert succeeds.
+fn damaged(make: fn(List) -> List, hit: Hit, unit: i64, bit: u32) -> bool {
+    let table = Table::new(make);
+    let note = format!("bit {bit} of unit {unit}, {hit:?}");
+    let strike = move |table: &Table, node: u32| {
+        let view = &table.search().view;
+        let first = view.link(table.search().sentinel, 0).unwrap();
+        let at = match hit {
+            Hit::Kept => node,
+            Hit::Start => first,
+            Hit::Before => view.link(first, 0).unwrap(),
+            Hit::After => view.back_hint(table.search().sentinel).unwrap(),
+        };
+        let unit = u32::try_from(i64::from(at) + unit).unwrap();
+        // ORDERING: Relaxed: one thread.
+        view.word(unit)
+            .unwrap()
+            .fetch_xor(1 << bit, Ordering::Relaxed);
+    };
+    let digest = bit
+        .is_multiple_of(2)
+        .then(|| Protected::of(VICTIM, VALUE, Kind::PUT));
+    let victim = Fields {
+        caller_digest: digest,
+        ..fields(VICTIM, 5)
+    };
+    let rivals = vec![(VICTIM.to_vec(), 9)];
+    let outcome = table.put_late((&victim, DuplicatePolicy::Reject), rivals, strike);
+    let refused = outcome.as_ref().err().and_then(Error::corruption);
+    assert!(outcome.is_ok() || refused.is_some(), "{note}: {outcome:?}");
+    if hit == Hit::Kept {
+        // Its link and its back word are written again; nothing reads the last bytes of its space.
+        let is_read =
+            !matches!(unit, -1 | 2) && unit * 64 + i64::from(bit) < 8 * (28 + 16 + 24 + 7);
+        assert_eq!(outcome.is_err(), is_read, "{note}");
+    }
+    for key in [b"a".as_slice(), VICTIM, b"z"] {
+        assert!(
+            matches!(table.holds(key), Ok(true) | Err(_)),
+            "{note}: {key:?} is absent"
+        );
+    }
+    let search = table.search();
+    let version = search.find_at_or_after(&Target::new(&BYTEWISE, VICTIM, 5));
+    let found = version.map(|entry| entry.map(|entry| entry.version()));
+    match (outcome.is_ok(), found) {
+        (_, Err(_)) | (true, Ok(Some((VICTIM, 5)))) | (false, Ok(Some((b"z", 1)))) => {}
+        (inserted, found) => panic!("{note}: inserted: {inserted}, {found:?}"),
+    }
+    outcome.is_ok()
+}
