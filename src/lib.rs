@@ -175,6 +175,7 @@ pub mod guide {
 }
 #[doc = include_str!("../docs/internals.md")]
 pub mod internals {}
+mod comparator;
 mod key;
 mod sync;
 mod prefetch;
@@ -182,11 +183,12 @@ pub mod integrity;
 pub mod tombstone;
 mod memtable;
 
+pub use comparator::{Bytewise, Comparator, KeyEquality, KeyOrder};
 pub use error::{Corruption, Error, Result, StallCause};
 pub use integrity::checksum_kind::ChecksumKind;
 pub use integrity::options::{ParanoidOptions, ParanoidOptionsBuilder};
-pub use key::{Bytewise, Comparator, KeyEquality, KeyOrder, Kind, SequenceNumber};
-pub use memtable::arena::memory::ArenaRecycler;
+pub use key::{Kind, SequenceNumber};
+pub use memtable::arena::recycler::ArenaRecycler;
 pub use memtable::batch::batch::WriteBatch;
 pub use memtable::options::{Directory, MemTableOptions, MemTableOptionsBuilder};
 pub use memtable::read::entry::Entry;
@@ -245,9 +247,9 @@ pub mod flush {
 /// part of the API, and changes in any version: who takes it names the exact version of this crate.
 #[doc(hidden)]
 pub mod sibling {
+    pub use crate::comparator::KeyComparator;
     pub use crate::error::trace::{IS_TRACED, stalled, stopped};
     pub use crate::key::Direction;
-    pub use crate::key::KeyComparator;
     #[cfg(loom)]
     pub use crate::sync::model;
     pub use crate::sync::{Alone, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, thread_number};

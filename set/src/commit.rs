@@ -52,7 +52,7 @@ use paranoid_memtable::{
     Corruption, Error, MemTable, Result, SequenceNumber, StallCause, WriteBatch,
 };
 
-use crate::file_journal::journal::Journal;
+use crate::file_journal::journal_trait::Journal;
 use crate::gates::{GATES, Gates};
 use crate::journal_turns::Logged;
 use crate::listener::{Reports, SetEvent};

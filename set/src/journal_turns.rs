@@ -22,7 +22,7 @@
 use paranoid_memtable::sibling::{Alone, AtomicU64, Condvar, Mutex, Ordering};
 use paranoid_memtable::{Error, Result, SequenceNumber};
 
-use crate::file_journal::journal::Journal;
+use crate::file_journal::journal_trait::Journal;
 use crate::options::Durability;
 use crate::patience::Patience;
 use crate::publication::{Publication, Taken};

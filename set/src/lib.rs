@@ -266,7 +266,7 @@ pub(crate) mod table_set;
 mod loom;
 
 pub use compaction::Compaction;
-pub use file_journal::journal::Journal;
+pub use file_journal::journal_trait::Journal;
 pub use file_journal::{
     FileJournal, FileStorage, FindingReason, JournalFinding, JournalRecovery, RecoveryMode,
     Replayed, Storage, StorageFile,

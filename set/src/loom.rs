@@ -10,7 +10,7 @@ use paranoid_memtable::sibling::{AtomicU64, Mutex, Ordering};
 use paranoid_memtable::{ArenaRecycler, Error, StallCause};
 
 use crate::commit::Shared;
-use crate::file_journal::journal::Journal;
+use crate::file_journal::journal_trait::Journal;
 use crate::flush_job::replace_base;
 use crate::gates::Gates;
 use crate::journal_turns::Logged;

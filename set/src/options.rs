@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use paranoid_memtable::{ArenaRecycler, Error, MemTableOptions, Result, SequenceNumber, shown};
 
-use crate::file_journal::journal::Journal;
+use crate::file_journal::journal_trait::Journal;
 use crate::listener::Listener;
 use crate::write_buffer_manager::{Buffers, Membership, WriteBufferManager};
 

@@ -16,11 +16,11 @@
 
 #![forbid(unsafe_code)]
 
+use crate::integrity::flipped_bit::single_bit;
 use std::num::NonZeroU32;
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::checksum_kind::{ChecksumKind, low_half};
-use crate::integrity::digest;
 
 /// Bytes of a trailer: compression type and checksum.
 pub(crate) const TRAILER_LEN: usize = 5;
@@ -170,7 +170,7 @@ impl BlockChecks {
     #[cold]
     fn mismatch(&self, stored: &[u8], offset: u64, expected: u32, found: u32) -> Corruption {
         let mut report = Corruption::new(Place::Encoding, offset, expected.into(), found.into());
-        report.flipped_bit = digest::single_bit(stored, |bytes| {
+        report.flipped_bit = single_bit(stored, |bytes| {
             bytes
                 .split_last_chunk::<CHECKSUM_LEN>()
                 .is_some_and(|(data, checksum)| {

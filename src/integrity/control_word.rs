@@ -29,7 +29,8 @@
 #![forbid(unsafe_code)]
 
 use crate::error::{Corruption, Place};
-use crate::integrity::digest::{Secret, splitmix};
+use crate::integrity::hash::splitmix;
+use crate::integrity::tag::Secret;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Bytes of a cache line.

@@ -3,7 +3,11 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod hash;
 pub(crate) mod digest;
+pub(crate) mod tag;
+pub(crate) mod index_checks;
+pub(crate) mod flipped_bit;
 pub(crate) mod control_word;
 pub(crate) mod checksum_kind;
 pub(crate) mod block_checks;

@@ -15,24 +15,26 @@
 use std::any::Any;
 use std::sync::{Arc, OnceLock, Weak};
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Result};
 use crate::integrity::control_word::Words;
-use crate::integrity::digest::Secret;
-use crate::key::{KeyComparator, SequenceNumber};
+use crate::integrity::tag::Secret;
+use crate::key::SequenceNumber;
 use crate::memtable::arena::arena::Arena;
-use crate::memtable::arena::layout::{ControlWord, Head};
+use crate::memtable::arena::control::{ControlWord, Head};
 use crate::memtable::arena::node::Verified;
 use crate::memtable::lookup::accelerators::Accelerators;
-use crate::memtable::lookup::lines::Ground;
+use crate::memtable::lookup::ground::Ground;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::range_tombstones::RangeTombstones;
 use crate::memtable::parts::writer_shards::{Hidden, Inside, Totals, WriterShards};
-use crate::memtable::skiplist::inserter::make_heads;
 use crate::memtable::skiplist::list::DuplicatePolicy;
+use crate::memtable::skiplist::node_space::make_heads;
 use crate::memtable::skiplist::search::{List, Search};
 use crate::sync::{AtomicU64, Mutex};
-use crate::tombstone::live::{CoveringRun, Question};
-use crate::tombstone::node::Load;
+use crate::tombstone::live::CoveringRun;
+use crate::tombstone::query::Question;
+use crate::tombstone::tree::Load;
 
 /// Everything that the handles of a table share.
 #[repr(align(128))]

@@ -14,8 +14,8 @@
 
 use std::fmt::{Debug, Formatter, Result};
 
-use crate::memtable::arena::layout::ControlWord;
-use crate::memtable::arena::memory::ArenaRecycler;
+use crate::memtable::arena::control::ControlWord;
+use crate::memtable::arena::recycler::ArenaRecycler;
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::batch::reader::BatchEntry;
 use crate::memtable::core::Core;

@@ -36,10 +36,9 @@ use std::ops::Range;
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::Words;
 use crate::memtable::arena::arena::View;
-use crate::memtable::arena::layout::{
-    BACK_AT, HEADER, HEIGHT_MAX, Head, REVISION_AT, SEQUENCE_AT, UNIT,
-};
-use crate::memtable::arena::node::{Lengths, entry_end, key_at};
+use crate::memtable::arena::control::Head;
+use crate::memtable::arena::layout::{BACK_AT, HEADER, HEIGHT_MAX, REVISION_AT, SEQUENCE_AT, UNIT};
+use crate::memtable::arena::words::{Lengths, entry_end, key_at};
 use crate::memtable::core::Core;
 use crate::memtable::debug::shown;
 use crate::memtable::past::{Fresh, LINE, Past, WORD};

@@ -5,12 +5,12 @@
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
 
+use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
 use crate::error::{Error, Result};
-use crate::integrity::digest::{mix, splitmix};
+use crate::integrity::hash::{mix, splitmix};
 use crate::integrity::options::ParanoidOptions;
-use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
 use crate::memtable::arena::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
-use crate::memtable::arena::memory::ArenaRecycler;
+use crate::memtable::arena::recycler::ArenaRecycler;
 use crate::memtable::extractor::PrefixExtractor;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::sync::Counter;

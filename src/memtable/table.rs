@@ -15,9 +15,10 @@ use std::any::Any;
 use std::ops::{Deref, RangeBounds};
 use std::sync::Arc;
 
+use crate::comparator::{Comparator, KeyComparator};
 use crate::error::Result;
 use crate::integrity::digest::{Kvos, Protected};
-use crate::key::{Comparator, KeyComparator, Kind, SequenceNumber};
+use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::layout::entry_bytes_max;
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::core::Core;
@@ -47,7 +48,7 @@ use crate::memtable::write::writer::{Inserted, insert, insert_parts, writes};
 use crate::memtable::writer::Writer;
 use crate::sync::Ordering;
 use crate::tombstone::fragments::Fragments;
-use crate::tombstone::node::Load;
+use crate::tombstone::tree::Load;
 
 /// The reading side of a table, mutable or frozen. [`MemTable`] and [`ImmutableMemTable`]
 /// dereference to it, as `Vec` does to a slice.

@@ -10,10 +10,11 @@
 
 use std::sync::Arc;
 
-use crate::integrity::digest::splitmix;
+use crate::comparator::{Bytewise, Comparator, KeyEquality, KeyOrder};
+use crate::integrity::hash::splitmix;
 use crate::integrity::options::ParanoidOptions;
-use crate::key::{Bytewise, Comparator, KeyEquality, KeyOrder, Target};
-use crate::memtable::arena::witness::EndKeys;
+use crate::key::Target;
+use crate::memtable::arena::links::EndKeys;
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::options::{Directory, MemTableOptions};
 use crate::memtable::read::get::Lookup;
@@ -207,7 +208,7 @@ mod backed {
     use std::fs::File;
     use std::io::{Read, Seek, SeekFrom};
 
-    use crate::memtable::arena::layout::ControlWord;
+    use crate::memtable::arena::control::ControlWord;
     use crate::memtable::options::MemTableOptions;
     use crate::memtable::table::MemTable;
 
@@ -285,7 +286,7 @@ mod lost_writes {
     use std::collections::{BTreeMap, BTreeSet};
 
     use crate::error::{Error, Result};
-    use crate::integrity::digest::splitmix;
+    use crate::integrity::hash::splitmix;
     use crate::memtable::arena::arena::View;
     use crate::memtable::arena::layout::{BACK_UNITS, LINE_UNITS};
     use crate::memtable::options::MemTableOptions;

@@ -41,9 +41,10 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::vec::IntoIter;
 
+use crate::comparator::{Comparator, KeyComparator};
 use crate::error::{Corruption, Place, Result, not_a_range};
-use crate::integrity::digest::{hash, mix};
-use crate::key::{Comparator, KeyComparator, SequenceNumber};
+use crate::integrity::hash::{hash, mix};
+use crate::key::SequenceNumber;
 use crate::tombstone::fragments::{Fragment, Fragments};
 
 /// The interval of a range tombstone, and its sequence number.
@@ -547,7 +548,7 @@ fn visible(
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
-    use crate::key::BYTEWISE;
+    use crate::comparator::BYTEWISE;
 
     /// Nested, touching and equal spans.
     fn fragmenter(snapshots: Option<&[SequenceNumber]>) -> Fragmenter {

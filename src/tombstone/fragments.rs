@@ -19,9 +19,10 @@
 
 use std::iter::FusedIterator;
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::digest::{hash, mix};
-use crate::key::{KeyComparator, SequenceNumber};
+use crate::integrity::hash::{hash, mix};
+use crate::key::SequenceNumber;
 
 /// An interval of keys, with the sequence numbers of the tombstones that cover it, newest first.
 ///
@@ -360,7 +361,7 @@ impl Fragments {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::key::BYTEWISE;
+    use crate::comparator::BYTEWISE;
 
     /// FRAGMENTS-4, and that touching fragments share a key.
     #[test]

@@ -7,8 +7,14 @@
 pub(crate) mod fragments;
 pub(crate) mod fragmenter;
 pub(crate) mod span;
+pub(crate) mod segments;
+pub(crate) mod counter;
+pub(crate) mod common_prefix;
 pub(crate) mod log;
 pub(crate) mod node;
+pub(crate) mod tree;
+pub(crate) mod query;
+pub(crate) mod merger;
 pub(crate) mod live;
 #[cfg(all(test, loom))]
 mod models;

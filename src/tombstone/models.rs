@@ -12,11 +12,11 @@
 mod fixture;
 
 use self::fixture::Index;
-use crate::integrity::digest::Secret;
-use crate::key::BYTEWISE;
+use crate::comparator::BYTEWISE;
+use crate::integrity::tag::Secret;
 use crate::sync::model::{Arc, check, spawn};
 use crate::sync::{AtomicU64, Ordering};
-use crate::tombstone::live::Question;
+use crate::tombstone::query::Question;
 
 /// A reader beside a writer sees no tombstone or the whole one, never damage, and sees it once the
 /// insert has returned.

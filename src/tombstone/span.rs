@@ -13,8 +13,9 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::KeyComparator;
 use crate::error::Corruption;
-use crate::key::{KeyComparator, SequenceNumber};
+use crate::key::SequenceNumber;
 
 pub(crate) type Checked<T> = std::result::Result<T, Corruption>;
 

@@ -19,9 +19,9 @@ mod costs {
     use std::hint::black_box;
     use std::time::Instant;
 
-    use crate::integrity::digest::Secret;
-    use crate::key::BYTEWISE;
-    use crate::tombstone::live::Question;
+    use crate::comparator::BYTEWISE;
+    use crate::integrity::tag::Secret;
+    use crate::tombstone::query::Question;
     use crate::tombstone::tests::fixture::Index;
     use crate::tombstone::tests::{Rng, Span};
 
@@ -158,12 +158,17 @@ mod faults;
 pub(super) mod parts;
 /// Coverage nodes of every size, and which queries they exclude.
 mod nodes {
-    use crate::integrity::digest::{Checks, Cover, Secret};
-    use crate::key::BYTEWISE;
-    use crate::tombstone::live::Search;
-    use crate::tombstone::log::{CommonPrefix, Extent, NOBODY, Probe, pair};
-    use crate::tombstone::node::{Builder, CoverageNode, Piece, Tree};
+    use crate::comparator::BYTEWISE;
+    use crate::integrity::index_checks::{Checks, Cover};
+    use crate::integrity::tag::Secret;
+    use crate::tombstone::common_prefix::{CommonPrefix, Probe};
+    use crate::tombstone::counter::Extent;
+    use crate::tombstone::log::NOBODY;
+    use crate::tombstone::node::{Builder, CoverageNode, Piece};
+    use crate::tombstone::query::Search;
+    use crate::tombstone::segments::pair;
     use crate::tombstone::tests::fixture::Nodes;
+    use crate::tombstone::tree::Tree;
 
     const COVER: u64 = pair(8, 16);
 
@@ -297,9 +302,9 @@ mod nodes {
 mod shared {
     use std::cmp::Ordering as Order;
 
-    use crate::integrity::digest::Secret;
-    use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
-    use crate::tombstone::live::{Asked, Question};
+    use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality, KeyOrder};
+    use crate::integrity::tag::Secret;
+    use crate::tombstone::query::{Asked, Question};
     use crate::tombstone::tests::fixture::Index;
     use crate::tombstone::tests::{Rng, Span, asked, at_once, brute, fragments, seeds};
 
@@ -518,10 +523,10 @@ mod shared {
 mod threads {
     use std::sync::Arc;
 
-    use crate::integrity::digest::Secret;
-    use crate::key::BYTEWISE;
+    use crate::comparator::BYTEWISE;
+    use crate::integrity::tag::Secret;
     use crate::sync::{AtomicU64, Ordering};
-    use crate::tombstone::live::Question;
+    use crate::tombstone::query::Question;
     use crate::tombstone::tests::fixture::Index;
     use crate::tombstone::tests::{Rng, seeds};
 
@@ -630,10 +635,12 @@ mod threads {
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
 
-use crate::integrity::digest::{Secret, splitmix};
-use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
+use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
+use crate::integrity::hash::splitmix;
+use crate::integrity::tag::Secret;
 use crate::tombstone::Fragmenter;
-use crate::tombstone::live::{Asked, CoveringRun, Question};
+use crate::tombstone::live::CoveringRun;
+use crate::tombstone::query::{Asked, Question};
 use crate::tombstone::tests::fixture::Index;
 
 /// Bytes in descending order, without prefixes: every comparison is a tie of prefixes.

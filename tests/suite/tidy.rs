@@ -490,8 +490,8 @@ mod weight {
 
     /// Most code lines and files of a package's sources, by folder.
     pub(crate) const LIMITS: [(&str, u64, u64); 3] = [
-        ("src/", 19_800, 120),
-        ("set/src/", 6_170, 38),
+        ("src/", 19_800, 132),
+        ("set/src/", 6_170, 42),
         ("sst/src/", 4_540, 30),
     ];
 

@@ -5,8 +5,10 @@
 pub(crate) mod storage;
 pub(crate) mod format;
 pub(crate) mod scan;
+pub(crate) mod durable_notes;
 pub(crate) mod recovery;
 pub(crate) mod queue;
+pub(crate) mod journal_trait;
 pub(crate) mod journal;
 
 pub use journal::FileJournal;

@@ -6,6 +6,12 @@
 )]
 
 use super::*;
+use crate::integrity::flipped_bit::single_bit;
+use crate::integrity::hash::{SALTS, fold};
+use crate::integrity::index_checks::{
+    COMMON_PREFIX, COUNTER, Checks, Cover, HEAD, PENDING, PIECE, RECORD, STRIDE,
+};
+use crate::integrity::tag::Secret;
 
 /// Each field, and each bit of a header and its place.
 #[test]

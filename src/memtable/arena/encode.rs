@@ -21,8 +21,8 @@ use crate::integrity::digest::{FixedFields, Kvo, Parts, Protected, key_part};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::arena::{Reservation, View};
 use crate::memtable::arena::layout::{BACK_AT, BACK_UNITS, HEADER, REVISION_AT, SEQUENCE_AT, UNIT};
-use crate::memtable::arena::node::{BackWord, Lengths, key_at};
-use crate::memtable::arena::witness::EndKeys;
+use crate::memtable::arena::links::EndKeys;
+use crate::memtable::arena::words::{BackWord, Lengths, key_at};
 
 impl View<'_> {
     /// Writes links, header, digests, key, value and back link of a node that is not published yet.
@@ -353,15 +353,16 @@ pub(crate) struct Shape {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
+    use crate::comparator::BYTEWISE;
     use crate::error::Error;
-    use crate::integrity::digest::Secret;
     use crate::integrity::digest::Width;
     use crate::integrity::options::{OrderChecks, SeekChecks};
-    use crate::key::BYTEWISE;
+    use crate::integrity::tag::Secret;
     use crate::memtable::arena::arena::Arena;
-    use crate::memtable::arena::layout::Head;
-    use crate::memtable::skiplist::inserter::{Inserter, make_heads};
+    use crate::memtable::arena::control::Head;
+    use crate::memtable::skiplist::inserter::Inserter;
     use crate::memtable::skiplist::list::DuplicatePolicy;
+    use crate::memtable::skiplist::node_space::make_heads;
     use crate::memtable::skiplist::search::List;
 
     /// Keys of every length around the ends of the short copy, with the hash of their own or of

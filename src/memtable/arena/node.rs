@@ -25,29 +25,30 @@ use std::cmp::Ordering as Order;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::digest::{
-    FixedFields, Kvos, Protected, StoredProtection, UNROLLED, Width, key_part, single_bit,
-    value_part, value_part_here,
+    FixedFields, Kvos, Protected, StoredProtection, Width, key_part, value_part, value_part_here,
 };
-use crate::key::{KeyComparator, Kind, SequenceNumber, Target};
+use crate::integrity::flipped_bit::single_bit;
+use crate::integrity::hash::UNROLLED;
+use crate::key::{Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::{Arena, View};
-use crate::memtable::arena::layout::{
-    BACK_UNITS, HEADER, KEY_LEN_MAX, LINE_UNITS, REVISION_AT, SEQUENCE_AT, UNIT,
-};
+use crate::memtable::arena::layout::{BACK_UNITS, HEADER, REVISION_AT, SEQUENCE_AT, UNIT};
 use crate::sync::{AtomicU64, Ordering};
 
 #[cfg(not(loom))]
 use crate::memtable::arena::layout::BACK_AT;
+use crate::memtable::arena::words::{BackWord, Lengths, entry_end, key_at};
 
 /// A node whose header was checked (NODE-1).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node<'a> {
     key_address: usize,
-    lengths: Lengths,
+    pub(crate) lengths: Lengths,
     /// Address in arena units (32) | revision (32), in one word: two halves would be joined in
     /// memory whenever it is copied.
-    place: u64,
+    pub(crate) place: u64,
     fixed: FixedFields,
     arena: PhantomData<&'a ()>,
 }
@@ -55,8 +56,8 @@ pub(crate) struct Node<'a> {
 /// A node whose key digest was checked as well (NODE-3). Holds K for the value's digest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Verified<'a> {
-    node: Node<'a>,
-    key_part: u64,
+    pub(crate) node: Node<'a>,
+    pub(crate) key_part: u64,
 }
 
 /// Reads a word of a header.
@@ -164,7 +165,7 @@ impl<'a> View<'a> {
     /// The node with these fields, if the entry then ends inside its chunk. It was verified before,
     /// or must be verified: no header check is made.
     #[inline(always)]
-    fn node_of(
+    pub(crate) fn node_of(
         &self,
         at: (usize, usize),
         place: u64,
@@ -635,84 +636,6 @@ impl<'a> Verified<'a> {
     }
 }
 
-// Parked nodes: verified nodes that a cursor holds without a borrow of the arena.
-//
-// ```text
-//   Verified ----> Parked (offset, lengths, versions, K) ----> verify: the key must have the same hash K as then
-//                  in the caller's own memory
-// ```
-// Any thread.
-
-/// A verified node without a borrow.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Parked {
-    /// Offset (32) | revision (32).
-    place: u64,
-    lengths: Lengths,
-    sequence: SequenceNumber,
-    key_part: u64,
-}
-
-impl Parked {
-    /// Parks a verified node.
-    #[inline(always)]
-    pub(crate) fn new(entry: &Verified<'_>) -> Self {
-        let Verified { node, key_part } = *entry;
-        Parked {
-            place: node.place,
-            lengths: node.lengths,
-            sequence: node.sequence(),
-            key_part,
-        }
-    }
-
-    /// Reopens the node, within bounds (NODE-1), and verifies it: its key must have the hash that
-    /// it had when it was parked. Everything else was kept in the caller's memory.
-    #[inline(never)]
-    pub(crate) fn verify<'a>(&self, view: &View<'a>) -> Result<Verified<'a>, Corruption> {
-        let Parked {
-            place,
-            lengths,
-            sequence,
-            key_part: parked,
-        } = *self;
-        let at = view.locate(self.offset());
-        match at.and_then(|at| view.node_of(at, place, lengths, sequence)) {
-            Some(node) if view.width.bytes == 0 || key_part(node.key()) == parked => Ok(Verified {
-                node,
-                key_part: parked,
-            }),
-            _ => Err(self.report(view)),
-        }
-    }
-
-    /// The report for a node that `verify` refused.
-    #[cold]
-    fn report(&self, view: &View<'_>) -> Corruption {
-        let plain = Corruption::new(Place::Entry, bytes_of(self.offset()), self.key_part, 0);
-        let found = view.open(self.offset()).and_then(|node| node.verify(view));
-        found.err().unwrap_or(plain.with_sequence(self.sequence))
-    }
-
-    /// The node's address, in arena units.
-    #[inline(always)]
-    pub(crate) fn offset(&self) -> u32 {
-        (self.place >> 32) as u32
-    }
-
-    /// Whether the keys have different hashes and so differ. If `false`, the keys must be compared.
-    #[inline(always)]
-    pub(crate) fn has_other_key(&self, entry: &Verified<'_>) -> bool {
-        self.key_part != entry.key_part
-    }
-
-    /// The sequence number.
-    #[inline(always)]
-    pub(crate) fn sequence(&self) -> SequenceNumber {
-        self.sequence
-    }
-}
-
 /// Something that keeps an arena alive.
 pub(crate) trait KeepsArena: Send + Sync + 'static {
     /// The arena.
@@ -821,109 +744,4 @@ pub(crate) fn no_node(offset: u32) -> Corruption {
 #[inline(never)]
 pub(crate) fn misplaced(offset: u32, sequence: SequenceNumber) -> Corruption {
     Corruption::new(Place::Order, bytes_of(offset), 0, 0).with_sequence(sequence)
-}
-
-// What the words of a node hold: the byte map is in `layout.rs`.
-
-/// Key length, kind and value length in one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Lengths(pub(crate) u64);
-
-impl Lengths {
-    /// Packs; the caller has checked both limits.
-    #[inline(always)]
-    pub(crate) const fn pack(key_len: usize, kind: Kind, value_len: usize) -> Self {
-        Lengths((value_len as u64) << 32 | (kind.0 as u64) << 24 | (key_len as u64 & KEY_LEN_MAX))
-    }
-
-    /// Key length in bytes.
-    #[inline(always)]
-    pub(crate) const fn key_len(self) -> usize {
-        (self.0 & KEY_LEN_MAX) as usize
-    }
-
-    /// The kind.
-    #[inline(always)]
-    pub(crate) const fn kind(self) -> Kind {
-        Kind((self.0 >> 24) as u8)
-    }
-
-    /// Value length in bytes.
-    #[inline(always)]
-    pub(crate) const fn value_len(self) -> usize {
-        (self.0 >> 32) as usize
-    }
-
-    /// Length of key and value in bytes. Damaged lengths may add up to more than a `usize` of 32
-    /// bits holds.
-    #[inline(always)]
-    pub(crate) const fn data_len(self) -> u64 {
-        self.key_len() as u64 + self.value_len() as u64
-    }
-}
-
-/// Offset of the key from the node address, in bytes.
-#[inline(always)]
-pub(crate) const fn key_at(width: Width) -> usize {
-    HEADER + 2 * width.bytes
-}
-
-/// Bytes from the node address to the end of the entry.
-#[inline(always)]
-pub(crate) const fn entry_end(width: Width, lengths: Lengths) -> u64 {
-    key_at(width) as u64 + lengths.data_len()
-}
-
-/// Units of a whole node with its tower.
-#[inline(always)]
-pub(crate) const fn node_units(width: Width, lengths: Lengths, height: u32) -> u64 {
-    height as u64 + entry_end(width, lengths).div_ceil(UNIT as u64)
-}
-
-/// A back word's parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BackWord(pub(crate) u64);
-
-impl BackWord {
-    /// Packs.
-    #[inline(always)]
-    pub(crate) const fn pack(target: u32, tag: u16, header_check: u16) -> Self {
-        BackWord((target as u64) << 32 | (tag as u64) << 16 | header_check as u64)
-    }
-
-    /// The node named.
-    #[inline(always)]
-    pub(crate) const fn target(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    /// The tag over the target.
-    #[inline(always)]
-    pub(crate) const fn tag(self) -> u16 {
-        (self.0 >> 16) as u16
-    }
-
-    /// The check over the node's own header.
-    #[inline(always)]
-    pub(crate) const fn header_check(self) -> u16 {
-        self.0 as u16
-    }
-}
-
-/// Whether a node between `pred` and `succ` keeps LAYOUT-3: pred's link and the node's back word
-/// are in different cache lines, and so are the node's link and succ's back word.
-#[inline(always)]
-pub(crate) const fn stand_apart(pred: u32, node: u32, succ: u32) -> bool {
-    let own = node.wrapping_add(BACK_UNITS) ^ pred.wrapping_sub(1);
-    let next = succ.wrapping_add(BACK_UNITS) ^ node.wrapping_sub(1);
-    own >= LINE_UNITS && next >= LINE_UNITS
-}
-
-/// Number of units to leave free before a node, so that it stands apart (LAYOUT-3): 0 for most
-/// nodes.
-#[cold]
-pub(crate) fn pad_units(pred: u32, node: u32, succ: u32) -> u32 {
-    (0..2 * LINE_UNITS)
-        .find(|pad| stand_apart(pred, node.wrapping_add(*pad), succ))
-        .unwrap_or(0)
 }

@@ -8,9 +8,8 @@
 #![forbid(unsafe_code)]
 
 use crate::error::{Corruption, Error, Place, Result};
-use crate::integrity::digest::{
-    DIAGNOSIS_LEN_MAX, Kvo, Kvoc, Protected, key_part, single_bit, value_part,
-};
+use crate::integrity::digest::{Kvo, Kvoc, Protected, key_part, value_part};
+use crate::integrity::flipped_bit::{DIAGNOSIS_LEN_MAX, single_bit};
 use crate::key::Kind;
 use crate::memtable::batch::encoding::{COUNT_AT, Header, Record, Records, damage};
 

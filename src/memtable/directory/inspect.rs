@@ -21,9 +21,9 @@
 use crate::error::{Corruption, Place};
 use crate::key::Kind as EntryKind;
 use crate::memtable::arena::node::{Node, bytes_of};
-use crate::memtable::directory::page::{
-    CODED, FREE, Kind, Page, Pages, SLOTS, START, Shares, Slot, WORDS, kept_after,
-};
+use crate::memtable::directory::discriminator::{CODED, Shares, kept_after};
+use crate::memtable::directory::lookup::{Pages, START};
+use crate::memtable::directory::page::{FREE, Kind, Page, SLOTS, Slot, WORDS};
 
 /// Where a page stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

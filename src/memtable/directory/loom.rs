@@ -5,17 +5,21 @@
 
 use std::sync::Arc;
 
-use crate::integrity::digest::{Secret, Width};
+use crate::comparator::BYTEWISE;
+use crate::integrity::digest::Width;
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{BYTEWISE, Kind, Target};
+use crate::integrity::tag::Secret;
+use crate::key::{Kind, Target};
 use crate::memtable::arena::arena::{Arena, SubChunk};
+use crate::memtable::arena::control::Head;
 use crate::memtable::arena::encode::Fields;
-use crate::memtable::arena::layout::Head;
+use crate::memtable::directory::lookup::LeafSlot;
 use crate::memtable::directory::name::Named;
-use crate::memtable::directory::page::LeafSlot;
-use crate::memtable::skiplist::inserter::{Inserter, Tower, make_heads};
+use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::DuplicatePolicy;
+use crate::memtable::skiplist::node_space::make_heads;
 use crate::memtable::skiplist::search::{List, Search};
+use crate::memtable::skiplist::tower::Tower;
 use crate::sync::model::{JoinHandle, check, spawn};
 
 /// A list whose nodes have no names yet, and their offsets.

@@ -12,7 +12,9 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod discriminator;
 pub(crate) mod page;
+pub(crate) mod lookup;
 pub(crate) mod inspect;
 pub(crate) mod name;
 #[cfg(all(test, loom))]

@@ -24,13 +24,15 @@
     reason = "keys are shorter than 2^24 bytes"
 )]
 
-use crate::key::{KeyOrder, Target};
+use crate::comparator::KeyOrder;
+use crate::key::Target;
 use crate::memtable::arena::arena::SubChunk;
 use crate::memtable::arena::node::Node;
-use crate::memtable::directory::page::{
-    CODED, Kind, LEVELS_MAX, LeafSlot, Locked, MOVES_MAX, Measure, Page, Pages, SLOTS, START,
-    Shares, Slot, kept, kept_after, pack, shared, shared_of,
+use crate::memtable::directory::discriminator::{
+    CODED, Measure, Shares, kept, kept_after, shared, shared_of,
 };
+use crate::memtable::directory::lookup::{LEVELS_MAX, LeafSlot, MOVES_MAX, Pages, START, pack};
+use crate::memtable::directory::page::{Kind, Locked, Page, SLOTS, Slot};
 use crate::sync::Ordering;
 
 /// Ties between neighbours of a full page that are worth another measure.

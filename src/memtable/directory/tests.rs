@@ -6,18 +6,24 @@
     reason = "a test that cannot go on panics"
 )]
 
+use super::discriminator::CODED;
 use super::inspect::{PageAt, PageState};
-use super::page::{CODED, Page, SLOTS};
+use super::page::{Page, SLOTS};
 
-use crate::integrity::digest::{Secret, Width, splitmix};
+use crate::comparator::BYTEWISE;
+use crate::integrity::digest::Width;
+use crate::integrity::hash::splitmix;
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{BYTEWISE, Kind, SequenceNumber, Target};
+use crate::integrity::tag::Secret;
+use crate::key::{Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::{Arena, View};
+use crate::memtable::arena::control::Head;
 use crate::memtable::arena::encode::Fields;
-use crate::memtable::arena::layout::Head;
-use crate::memtable::skiplist::inserter::{Inserter, make_heads};
+use crate::memtable::skiplist::find_many::find_many;
+use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::DuplicatePolicy;
-use crate::memtable::skiplist::search::{List, Search, Trail, find_many};
+use crate::memtable::skiplist::node_space::make_heads;
+use crate::memtable::skiplist::search::{List, Search, Trail};
 use crate::sync::{Mutex, Ordering};
 
 struct Table {

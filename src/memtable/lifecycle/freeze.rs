@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 
 use crate::error::{Result, trace};
-use crate::memtable::arena::layout::ControlWord;
+use crate::memtable::arena::control::ControlWord;
 use crate::memtable::core::Core;
 
 /// Ends writing. Idempotent.

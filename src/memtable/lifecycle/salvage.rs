@@ -26,10 +26,10 @@ use crate::error::{Corruption, Result};
 use crate::integrity::digest::key_part;
 use crate::key::Kind;
 use crate::memtable::arena::arena::View;
-use crate::memtable::arena::layout::{
-    BACK_AT, HEADER, HEIGHT_MAX, Head, REVISION_AT, SEQUENCE_AT, UNIT,
-};
-use crate::memtable::arena::node::{BackWord, Lengths, Verified, entry_end, key_at};
+use crate::memtable::arena::control::Head;
+use crate::memtable::arena::layout::{BACK_AT, HEADER, HEIGHT_MAX, REVISION_AT, SEQUENCE_AT, UNIT};
+use crate::memtable::arena::node::Verified;
+use crate::memtable::arena::words::{BackWord, Lengths, entry_end, key_at};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
 use crate::sync::Ordering;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use crate::error::{Corruption, Result};
 use crate::integrity::control_word::Salt;
-use crate::integrity::digest::{Secret, key_part};
+use crate::integrity::digest::key_part;
+use crate::integrity::tag::Secret;
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
 use crate::memtable::extractor::PrefixExtractor;
 use crate::memtable::lookup::filter::{Bits, Filter, KEYS, PREFIXES};

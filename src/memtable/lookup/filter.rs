@@ -23,7 +23,8 @@
 
 use crate::error::{Corruption, Result};
 use crate::integrity::control_word::Salt;
-use crate::integrity::digest::{Secret, mix, splitmix};
+use crate::integrity::hash::{mix, splitmix};
+use crate::integrity::tag::Secret;
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
 use crate::memtable::lookup::lines::{LINE_WORDS, Line, Lines, group_of, lost};
 use crate::sync::Ordering;

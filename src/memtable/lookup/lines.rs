@@ -37,8 +37,8 @@
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::control_word::{ControlWords, Salt, Words};
-use crate::integrity::digest::{Secret, fold, splitmix};
-use crate::key::KeyComparator;
+use crate::integrity::hash::{fold, splitmix};
+use crate::integrity::tag::Secret;
 use crate::memtable::arena::arena::{Arena, SubChunk, View};
 use crate::memtable::arena::layout::UNIT;
 use crate::memtable::arena::node::bytes_of;
@@ -423,17 +423,6 @@ impl Line {
 #[cold]
 pub(crate) fn lost() -> Corruption {
     Corruption::new(Place::Control, 0, 0, 0)
-}
-
-// The ground of all parts of a table: its arena and its comparator.
-//
-// Any thread.
-
-/// The arena and the comparator, which the methods of all parts take.
-#[derive(Clone, Copy)]
-pub(crate) struct Ground<'t> {
-    pub(crate) arena: &'t Arena,
-    pub(crate) comparator: &'t KeyComparator,
 }
 
 /// Lines and control words that go back to earlier values.

@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod lines;
+pub(crate) mod ground;
 pub(crate) mod filter;
 pub(crate) mod accelerators;

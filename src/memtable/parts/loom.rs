@@ -5,14 +5,15 @@
 
 use std::sync::Arc;
 
-use crate::integrity::digest::Secret;
+use crate::integrity::tag::Secret;
 use crate::memtable::directory::loom as directory;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShards};
 use crate::memtable::table::MemTable;
 use crate::sync::model;
 use crate::sync::model::{JoinHandle, spawn};
-use crate::tombstone::live::{CoveringRun, Question};
+use crate::tombstone::live::CoveringRun;
+use crate::tombstone::query::Question;
 
 /// A write of two halves. No freeze may see only one of them.
 fn count_twice(entered: &mut Entered<'_>) {

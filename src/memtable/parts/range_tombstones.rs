@@ -23,20 +23,21 @@ use std::hint::black_box;
 use std::sync::OnceLock;
 
 use crate::error::{Corruption, Place, Result};
-use crate::integrity::digest::Secret;
+use crate::integrity::tag::Secret;
 use crate::key::{SequenceNumber, Target};
 use crate::memtable::arena::arena::{Arena, View};
+use crate::memtable::arena::control::{Control, ControlWord, Head};
 use crate::memtable::arena::encode::Fields;
-use crate::memtable::arena::layout::{Control, ControlWord, Head};
 use crate::memtable::arena::node::{Verified, no_node};
-use crate::memtable::lookup::lines::Ground;
+use crate::memtable::lookup::ground::Ground;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::skiplist::search::{List, Search};
 use crate::sync::Mutex;
 use crate::tombstone::fragments::Fragments;
-use crate::tombstone::live::{Asked, CoveringRun, LiveIndex, Question};
-use crate::tombstone::node::Load;
+use crate::tombstone::live::{CoveringRun, LiveIndex};
+use crate::tombstone::query::{Asked, Question};
 use crate::tombstone::span::{End, Source, Spans, Tombstone};
+use crate::tombstone::tree::Load;
 
 /// The range tombstones of a table: the list of their entries, and the index that answers for it.
 pub(crate) struct RangeTombstones {

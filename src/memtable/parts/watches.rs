@@ -33,13 +33,13 @@
 
 use std::hint::black_box;
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Place};
 use crate::integrity::control_word::Salt;
-use crate::integrity::digest::splitmix;
-use crate::key::KeyComparator;
+use crate::integrity::hash::splitmix;
 use crate::memtable::arena::arena::View;
 use crate::sync::{Alone, AtomicU64, Ordering};
-use crate::tombstone::log::{high, low, pair};
+use crate::tombstone::segments::{high, low, pair};
 
 /// Number of tombstones that are watched.
 pub(crate) const SLOTS: usize = if cfg!(loom) { 2 } else { 4 };

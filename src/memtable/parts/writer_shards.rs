@@ -37,10 +37,11 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::control_word::{ControlWords, Salt, Words};
-use crate::integrity::digest::Secret;
-use crate::key::{KeyComparator, Kind};
+use crate::integrity::tag::Secret;
+use crate::key::Kind;
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Verified;
 use crate::memtable::parts::homes::{Homes, SECOND};
@@ -51,8 +52,8 @@ use crate::sync::{
     thread_number,
 };
 use crate::tombstone::live::CoveringRun;
-use crate::tombstone::log::high;
-use crate::tombstone::node::Load;
+use crate::tombstone::segments::high;
+use crate::tombstone::tree::Load;
 
 /// Homes that threads which meet make, for each processor.
 const HOMES_OF_PROCESSOR: usize = 4;

@@ -12,9 +12,10 @@
 
 use std::sync::Arc;
 
+use crate::comparator::KeyComparator;
 use crate::error::Result;
 use crate::integrity::digest::{StoredProtection, Width};
-use crate::key::{KeyComparator, Kind, SequenceNumber, Target};
+use crate::key::{Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::View;
 use crate::memtable::arena::node::Verified;
 

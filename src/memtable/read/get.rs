@@ -24,7 +24,7 @@ use crate::memtable::core::Core;
 use crate::memtable::read::entry::{Entry, copy_verified};
 use crate::memtable::read::newest::{locate, newest, older};
 use crate::memtable::skiplist::search::{Gap, Search};
-use crate::tombstone::live::Question;
+use crate::tombstone::query::Question;
 
 impl From<Gap> for Error {
     fn from(gap: Gap) -> Self {

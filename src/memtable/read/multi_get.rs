@@ -24,7 +24,8 @@ use crate::memtable::arena::node::Verified;
 use crate::memtable::core::Core;
 use crate::memtable::lookup::filter::Bits;
 use crate::memtable::read::get::{Lookup, Operands, ValueRef, answer, deletion, deletion_by, get};
-use crate::memtable::skiplist::search::{Search, find_many};
+use crate::memtable::skiplist::find_many::find_many;
+use crate::memtable::skiplist::search::Search;
 
 /// Keys of a group.
 const GROUP: usize = 32;

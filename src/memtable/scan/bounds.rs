@@ -14,7 +14,8 @@ use std::ops::{
     Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive,
 };
 
-use crate::key::{Direction, KeyComparator, KeyOrder, SequenceNumber, Side, Target, bytes_at};
+use crate::comparator::{KeyComparator, KeyOrder, bytes_at};
+use crate::key::{Direction, SequenceNumber, Side, Target};
 use crate::memtable::arena::node::Node;
 
 /// A position between entries. It owns a copy of its key, so later damage of the table does not

@@ -25,9 +25,11 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::KeyEquality;
 use crate::error::{Corruption, Place, Result};
-use crate::key::{Direction, KeyEquality, SequenceNumber, Side, Target};
-use crate::memtable::arena::node::{Node, Parked, Verified, bytes_of};
+use crate::key::{Direction, SequenceNumber, Side, Target};
+use crate::memtable::arena::node::{Node, Verified, bytes_of};
+use crate::memtable::arena::parked::Parked;
 use crate::memtable::core::Core;
 use crate::memtable::read::newest::newest;
 use crate::memtable::scan::bounds::{ScanBound, ScanBounds};
@@ -36,7 +38,8 @@ use crate::memtable::scan::step_limit::StepLimit;
 use crate::memtable::scan::visibility::Visible;
 use crate::memtable::skiplist::read_ahead::ReadAhead;
 use crate::memtable::skiplist::search::{Gap, Search};
-use crate::tombstone::live::{CoveringRun, Question};
+use crate::tombstone::live::CoveringRun;
+use crate::tombstone::query::Question;
 
 /// Where a move ended: on an entry, at an end, or in a gap.
 pub(super) type Outcome<'a> = Result<Option<Verified<'a>>, Gap>;

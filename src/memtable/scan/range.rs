@@ -24,8 +24,9 @@ use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeBounds};
 use std::sync::Arc;
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Place, Result};
-use crate::key::{Direction, KeyComparator, SequenceNumber};
+use crate::key::{Direction, SequenceNumber};
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::scan::bounds::{KeyRange, ScanBound, ScanBounds, scan_bounds, version_bounds};

@@ -4,11 +4,13 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::KeyEquality;
 use crate::error::{Corruption, Result};
-use crate::key::{Direction, KeyEquality};
+use crate::key::Direction;
 use crate::memtable::arena::arena::Frame;
-use crate::memtable::arena::layout::Head;
-use crate::memtable::arena::node::{Parked, Verified};
+use crate::memtable::arena::control::Head;
+use crate::memtable::arena::node::Verified;
+use crate::memtable::arena::parked::Parked;
 use crate::memtable::core::Core;
 use crate::memtable::scan::bounds::ScanBounds;
 use crate::memtable::scan::pass::Pass;

@@ -10,11 +10,13 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::Comparator;
 use crate::error::Result;
-use crate::key::{Comparator, Kind, SequenceNumber};
+use crate::key::{Kind, SequenceNumber};
 use crate::memtable::scan::cursor::OwnedCursor;
 use crate::memtable::scan::tombstones::each_tombstone;
-use crate::tombstone::live::{CoveringRun, Question};
+use crate::tombstone::live::CoveringRun;
+use crate::tombstone::query::Question;
 
 /// Where a sorted source stands: an entry without its value.
 ///

@@ -35,10 +35,11 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::{KeyComparator, KeyOrder};
 use crate::error::{Corruption, Error, Result};
 use crate::integrity::options::OrderChecks;
-use crate::key::{Direction, KeyComparator, KeyOrder, Kind, SequenceNumber, Side, Target};
-use crate::memtable::arena::node::Parked;
+use crate::key::{Direction, Kind, SequenceNumber, Side, Target};
+use crate::memtable::arena::parked::Parked;
 use crate::memtable::core::Core;
 use crate::memtable::read::entry::Entry;
 use crate::memtable::read::get::{Operands, operands};

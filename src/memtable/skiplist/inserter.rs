@@ -18,14 +18,12 @@
 
 use crate::error::Result;
 use crate::key::Target;
-use crate::memtable::arena::arena::{Arena, Reservation, SubChunk, View};
-use crate::memtable::arena::encode::{Fields, Shape};
-use crate::memtable::arena::layout::{HEIGHT_MAX, Head, UNIT};
-use crate::memtable::arena::node::{pad_units, stand_apart};
-use crate::memtable::arena::witness::EndKeys;
+use crate::memtable::arena::arena::SubChunk;
+use crate::memtable::arena::encode::Fields;
+use crate::memtable::directory::lookup::LeafSlot;
 use crate::memtable::directory::name::{NAMED_EVERY, Named};
-use crate::memtable::directory::page::LeafSlot;
 use crate::memtable::skiplist::search::{Bracket, HINT_HOPS, Search, Splice, Trail};
+use crate::memtable::skiplist::tower::Tower;
 
 /// Most hops on level 0 from the last insert before a search from the top is cheaper.
 const NEAR_HOPS: u32 = 4;
@@ -351,209 +349,19 @@ impl Inserter {
     }
 }
 
-// Placement: nodes and heads are built in other cache lines than the words that vouch for their
-// links.
-//
-// ```text
-//   reservation  | pad | link h-1 .. link 0 | header | .. |      pad: free units, none for most nodes
-//                                           ^ node: stands apart (LAYOUT-3) from the two that it comes between
-// ```
-// * This file keeps LAYOUT-3 (`layout.rs`): both neighbours of a node are known before its units
-//   are taken, and if a second attempt finds other neighbours, the place is checked again.
-// * The units of a node that is not published are zeroed before anything else runs.
-//
-// Space belongs to one writer.
-
-/// The units of one node, and the node's place in them.
-pub(crate) struct NodeSpace {
-    pub(super) reservation: Reservation,
-    /// Free units before the node.
-    pub(super) pad: u32,
-    /// The node's links.
-    pub(super) height: u32,
-}
-
-impl NodeSpace {
-    /// Takes units for a node between `pred` and `succ`.
-    #[inline(always)]
-    pub(super) fn take(
-        view: &View<'_>,
-        sub: &mut SubChunk,
-        (units, height): (u64, u32),
-        (pred, succ): (u32, u32),
-    ) -> Result<NodeSpace> {
-        let mut space = NodeSpace {
-            reservation: view.arena().carve(sub, units)?,
-            pad: 0,
-            height,
-        };
-        if !space.fits(pred, succ) {
-            space = space.set_apart(view, sub, (pred, succ))?;
-        }
-        Ok(space)
-    }
-
-    /// Moves the node by free units before it, so that it stands apart.
-    #[cold]
-    #[inline(never)]
-    fn set_apart(
-        mut self,
-        view: &View<'_>,
-        sub: &mut SubChunk,
-        (pred, succ): (u32, u32),
-    ) -> Result<NodeSpace> {
-        let (units, height) = (self.reservation.bytes() / UNIT as u64, self.height);
-        let mut room = 0;
-        loop {
-            self.pad = pad_units(pred, self.reservation.start() + height, succ);
-            if self.pad <= room {
-                return Ok(self);
-            }
-            // Repeats only if the next units are in another place.
-            room = self.pad;
-            self.give_back(view, sub)?;
-            let reservation = view.arena().carve(sub, units + u64::from(room))?;
-            self = NodeSpace {
-                reservation,
-                pad: 0,
-                height,
-            };
-        }
-    }
-
-    /// Whether a node here stands apart from `pred` and `succ` (LAYOUT-3).
-    #[inline(always)]
-    pub(super) fn fits(&self, pred: u32, succ: u32) -> bool {
-        stand_apart(pred, self.node(), succ)
-    }
-
-    /// The node's address, in arena units.
-    #[inline(always)]
-    pub(super) fn node(&self) -> u32 {
-        self.reservation.start() + self.pad + self.height
-    }
-
-    /// The fields of a node here, after `back` and before `next`, in the list that ends at `end`.
-    #[inline(always)]
-    pub(super) fn shape(&self, revision: u32, back: u32, next: (u32, EndKeys), end: u32) -> Shape {
-        Shape {
-            pad: self.pad,
-            height: self.height,
-            revision,
-            back,
-            next,
-            end,
-        }
-    }
-
-    /// Keeps a node that lost its exchange (LIST-6), unreadable until its next attempt: the
-    /// comparator may panic in the search for its place (LIST-3).
-    #[cold]
-    #[inline(never)]
-    pub(super) fn keep(&mut self, view: &View<'_>) -> Result<()> {
-        view.spoil_header(self.node())?;
-        Ok(())
-    }
-
-    /// Gives the units back, zeroed (LIST-3).
-    #[cold]
-    #[inline(never)]
-    pub(super) fn give_back(self, view: &View<'_>, sub: &mut SubChunk) -> Result<()> {
-        view.arena().give_back(sub, self.reservation)
-    }
-}
-
-/// Makes the heads of both lists, all links of which name them.
-pub(crate) fn make_heads(arena: &Arena) -> Result<()> {
-    let view = arena.view()?;
-    for sentinel in [Head::Points, Head::Ranges].map(Head::sentinel) {
-        for level in 0..HEIGHT_MAX as u32 {
-            view.set_link(sentinel, level, sentinel)?;
-        }
-        view.set_back(sentinel, sentinel);
-    }
-    Ok(())
-}
-
-// Links a published node at its higher levels.
-//
-// ```text
-//   level 2   a ---------------------------> g        a node is linked after the last one before it, level by level,
-//   level 1   a ------> c -----------------> g        from below: next of prev, new -> next, prev -> new (Release)
-//   level 0   a -> b -> c -> [new] -> e ---> g
-// ```
-// * LINK-TOWER-1: a node is linked only between two that are verified, or that its bracket has just
-//   verified, and in order.
-// * LINK-TOWER-2: if a level is damaged here, the node is not linked at it nor above it, which
-//   costs only speed.
-//
-// Any thread; lock-free. The comparator may panic here: the node is published and counted already.
-
-/// A published node whose higher levels are not linked yet.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Tower {
-    pub(crate) node: u32,
-    pub(crate) height: u32,
-    pub(crate) revision: u32,
-    /// The node before it at level 0, which its bracket certified.
-    pub(crate) pred: u32,
-}
-
-impl Search<'_> {
-    /// Links a node at its levels above 0, each after the node that the splice names there.
-    #[inline(never)]
-    pub(super) fn link_tower(&self, splice: &mut Splice, fields: &Fields<'_>, tower: Tower) {
-        let target = &self.target(fields).with_revision(tower.revision);
-        for level in 1..tower.height {
-            let Some(prev) = splice.prev.get(level as usize).copied() else {
-                return;
-            };
-            if self.link_at(prev, tower, level, target).is_none() {
-                return;
-            }
-            splice.record(level, tower.node);
-        }
-    }
-
-    /// Links the node at one level. It searches on from `prev` if the splice was outdated or
-    /// another writer was faster. `None`: damage (LINK-TOWER-2).
-    fn link_at(&self, mut prev: u32, tower: Tower, level: u32, target: &Target<'_>) -> Option<()> {
-        let (view, node) = (&self.view, tower.node);
-        loop {
-            let next = view.try_link(prev, level)?;
-            if next != self.sentinel {
-                let after = self.verified(next).ok()??;
-                if after.node().order(self.comparator, target).is_lt() {
-                    prev = next;
-                    continue;
-                }
-            }
-            if prev != tower.pred {
-                self.verified(prev).ok()?;
-            }
-            view.set_link(node, level, next).ok()?;
-            if view
-                .publish_link((prev, level), next, (node, EndKeys::MAY_MATCH))
-                .ok()?
-            {
-                return Some(());
-            }
-        }
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
-    use crate::integrity::digest::Secret;
+    use crate::comparator::BYTEWISE;
     use crate::integrity::digest::Width;
     use crate::integrity::options::{OrderChecks, SeekChecks};
-    use crate::key::BYTEWISE;
+    use crate::integrity::tag::Secret;
     use crate::key::{Kind, SequenceNumber};
     use crate::memtable::arena::arena::Arena;
-    use crate::memtable::arena::layout::Head;
+    use crate::memtable::arena::control::Head;
     use crate::memtable::skiplist::list::DuplicatePolicy;
+    use crate::memtable::skiplist::node_space::make_heads;
     use crate::memtable::skiplist::search::List;
 
     /// A damaged back link of a writer's last entry names an entry of the other list, with the tag

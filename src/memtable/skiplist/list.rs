@@ -31,19 +31,24 @@
 use std::cmp;
 use std::hint::black_box;
 
+use crate::comparator::{KeyComparator, KeyEquality};
 use crate::error::{Corruption, Error, Place, Result};
 use crate::integrity::digest::{Kvo, Protected};
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{KeyComparator, KeyEquality, SequenceNumber, Target};
+use crate::key::{SequenceNumber, Target};
 use crate::memtable::arena::arena::View;
+use crate::memtable::arena::control::{Head, ROOT};
 use crate::memtable::arena::encode::{Built, Fields};
-use crate::memtable::arena::layout::{HEIGHT_MAX, Head, PAD_UNITS_MAX, ROOT, UNIT};
-use crate::memtable::arena::node::{Node, Verified, misplaced, node_units};
-use crate::memtable::arena::witness::EndKeys;
-use crate::memtable::skiplist::inserter::{Inserter, NodeSpace, Tower};
+use crate::memtable::arena::layout::{HEIGHT_MAX, PAD_UNITS_MAX, UNIT};
+use crate::memtable::arena::links::EndKeys;
+use crate::memtable::arena::node::{Node, Verified, misplaced};
+use crate::memtable::arena::words::node_units;
+use crate::memtable::skiplist::inserter::Inserter;
+use crate::memtable::skiplist::node_space::NodeSpace;
 use crate::memtable::skiplist::search::{Bracket, List, Search, Splice, Trail};
 #[cfg(all(test, not(loom)))]
 use crate::memtable::skiplist::steps::{Step, reach};
+use crate::memtable::skiplist::tower::Tower;
 use crate::sync::{AtomicU32, Ordering};
 
 /// How often an insert that loses its race searches again. Other writers would have to link as many

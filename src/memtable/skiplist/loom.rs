@@ -9,15 +9,19 @@
 
 use std::sync::Arc;
 
+use crate::comparator::BYTEWISE;
 use crate::error::{Error, Result};
-use crate::integrity::digest::{Secret, Width, key_part};
+use crate::integrity::digest::{Width, key_part};
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{BYTEWISE, Kind, Side, Target};
+use crate::integrity::tag::Secret;
+use crate::key::{Kind, Side, Target};
 use crate::memtable::arena::arena::{Arena, SubChunk};
+use crate::memtable::arena::control::Head;
 use crate::memtable::arena::encode::Fields;
-use crate::memtable::arena::layout::{Head, Towers};
-use crate::memtable::skiplist::inserter::{Inserter, make_heads};
+use crate::memtable::arena::towers::Towers;
+use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::DuplicatePolicy;
+use crate::memtable::skiplist::node_space::make_heads;
 use crate::memtable::skiplist::search::{List, Search, Trail};
 use crate::sync::model::{JoinHandle, check, spawn};
 

@@ -5,7 +5,12 @@
 #[cfg(all(test, not(loom)))]
 mod steps;
 pub(crate) mod search;
+pub(crate) mod find_many;
+pub(crate) mod nearby;
+pub(crate) mod careful;
 pub(crate) mod read_ahead;
+pub(crate) mod node_space;
+pub(crate) mod tower;
 pub(crate) mod inserter;
 pub(crate) mod list;
 pub(crate) mod iterate;

@@ -14,7 +14,7 @@
 
 use crate::key::{Direction, Target};
 use crate::memtable::arena::node::Verified;
-use crate::memtable::directory::page::LeafSlot;
+use crate::memtable::directory::lookup::LeafSlot;
 use crate::memtable::skiplist::search::{Gap, Search};
 use crate::prefetch::prefetch_lines;
 

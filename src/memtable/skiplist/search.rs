@@ -31,18 +31,24 @@
     reason = "offsets and levels are bounded by the address limit; words are packed"
 )]
 
+use crate::comparator::KeyComparator;
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{KeyComparator, Target};
+use crate::key::Target;
 use crate::memtable::arena::arena::View;
+use crate::memtable::arena::control::Head;
 use crate::memtable::arena::encode::Fields;
-use crate::memtable::arena::layout::{HEIGHT_MAX, Head, Towers};
+use crate::memtable::arena::layout::HEIGHT_MAX;
+use crate::memtable::arena::links::EndKeys;
 use crate::memtable::arena::node::{Node, Verified, bytes_of};
-use crate::memtable::arena::witness::{Doubt, EndKeys};
-use crate::memtable::directory::page::{GROUP, Hint, LeafSlot, Pages};
-use crate::prefetch::{prefetch_lines, prefetch_read};
+use crate::memtable::arena::towers::Towers;
+use crate::memtable::arena::witness::Doubt;
+use crate::memtable::directory::lookup::{Hint, LeafSlot};
+use crate::prefetch::prefetch_read;
 use crate::sync::{AtomicU32, Ordering};
 
+/// Hops on level 0 from a hint before the towers are asked: a leaf and a half of entries.
+pub(super) const HINT_HOPS: u32 = 64;
 /// From a node to the end of its key's first words, in units, with digests of 8 bytes.
 const KEY_UNITS: u32 = 6;
 
@@ -121,7 +127,7 @@ impl Trail<'_> {
 
     /// The search has passed so many nodes on level 0, the last of which is `at`.
     #[inline(always)]
-    fn end_at(&mut self, at: u32, hops: u32) {
+    pub(crate) fn end_at(&mut self, at: u32, hops: u32) {
         if let Some(splice) = &mut self.splice {
             splice.record(0, at);
             splice.hops = hops;
@@ -162,13 +168,13 @@ pub(crate) struct Bracket<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ahead<'a> {
     /// The node that it was read from.
-    at: u32,
-    ends: EndKeys,
-    next: u32,
+    pub(crate) at: u32,
+    pub(crate) ends: EndKeys,
+    pub(crate) next: u32,
     /// The next node, open; `None`: the sentinel.
-    node: Option<Node<'a>>,
+    pub(crate) node: Option<Node<'a>>,
     /// What the back link of the next node names.
-    back: u32,
+    pub(crate) back: u32,
 }
 
 /// A place where damage hides which entry follows which. If both sides name one entry, no entry is
@@ -479,7 +485,7 @@ impl<'a> Search<'a> {
     /// Walks from the sentinel down to the lowest level that is wanted. Takes and returns values,
     /// so that they stay in registers.
     #[inline(never)]
-    fn walk(
+    pub(super) fn walk(
         self,
         (mut walk, lowest): (Walk, u32),
         target: &Target<'_>,
@@ -537,7 +543,7 @@ impl<'a> Search<'a> {
 
     /// Certifies the bracket of a node that was verified, whose K this is, and what is ahead of it.
     #[inline(always)]
-    fn certify_ahead(&self, pred_part: u64, ahead: &Ahead<'a>) -> Option<Bracket<'a>> {
+    pub(crate) fn certify_ahead(&self, pred_part: u64, ahead: &Ahead<'a>) -> Option<Bracket<'a>> {
         let Ahead {
             at: pred,
             next: succ,
@@ -588,7 +594,7 @@ impl<'a> Search<'a> {
 
     /// The next node on level 0, open.
     #[inline(always)]
-    fn look_ahead(&self, at: u32) -> Option<Ahead<'a>> {
+    pub(crate) fn look_ahead(&self, at: u32) -> Option<Ahead<'a>> {
         let (next, ends) = self.view.try_link_with_ends(at, 0)?;
         if next == self.sentinel {
             return Some(Ahead {
@@ -662,436 +668,22 @@ impl<'a> Search<'a> {
     }
 }
 
-// The careful search: over damage, to a bracket or to the gap that is left.
-//
-// ```text
-//   at --- x --- y --> greater       x is damaged: its own link leads on to y; what stays open is the gap [at, greater]
-//   at -/ /-- b <--- c <-- greater   at's link is broken: back links lead back to b, as far as forward links confirm them
-// ```
-// It keeps what `search` promises (SEARCH-2 to SEARCH-4): what it returns is a certified bracket,
-// or a gap.
-//
-// Any thread; lock-free.
-
-impl<'a> Search<'a> {
-    /// The careful search (SEARCH-3). Its result is certified like that of any search.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn find_carefully(
-        self,
-        target: &Target<'_>,
-        trail: &mut Trail<'_>,
-    ) -> Result<Bracket<'a>, Gap> {
-        loop {
-            if let Some(found) = self.try_carefully(target, trail) {
-                return found;
-            }
-        }
-    }
-
-    /// `None`: another writer came between the two nodes where the walk ended.
-    fn try_carefully(
-        &self,
-        target: &Target<'_>,
-        trail: &mut Trail<'_>,
-    ) -> Option<Result<Bracket<'a>, Gap>> {
-        let top = Walk {
-            level: HEIGHT_MAX as u32 - 1,
-            ..self.start()
-        };
-        let (walk, progress) = self.walk((top, 0), target, trail, Checks::StepOver);
-        if let Progress::Stopped(from) = progress {
-            return Some(self.find_backwards(from, &walk, target));
-        }
-        if walk.damaged_node != 0 {
-            return Some(Err(self.gap(
-                self.node_report(walk.damaged_node),
-                walk.at,
-                walk.greater,
-            )));
-        }
-        Some(match self.try_certify(walk.at, walk.greater) {
-            Ok(bracket) => Ok(bracket),
-            Err(Doubt::Changed) => return None,
-            Err(Doubt::Lost(_)) => self.find_backwards(walk.at, &walk, target),
-            Err(Doubt::Damage) => Err(self.gap(
-                self.bracket_report(walk.at, walk.greater),
-                walk.at,
-                walk.greater,
-            )),
-        })
-    }
-
-    /// Makes a gap. If the control block is damaged, that is reported instead of `corruption`.
-    #[cold]
-    pub(crate) fn gap(self, corruption: Corruption, before: u32, after: u32) -> Gap {
-        let corruption = self
-            .view
-            .arena()
-            .control
-            .words()
-            .check()
-            .err()
-            .unwrap_or(corruption);
-        Gap {
-            corruption,
-            before,
-            after,
-        }
-    }
-
-    /// The report for a link that is not believed, because of its tag or of the back link of the
-    /// node that it names.
-    #[cold]
-    pub(super) fn link_report(self, pred: u32) -> Corruption {
-        let succ = match self.view.link(pred, 0) {
-            Ok(succ) => succ,
-            Err(broken) => return broken,
-        };
-        match self.view.question(self.sentinel, pred, succ) {
-            Err(Doubt::Lost(hint)) => lost_link(pred, hint, succ),
-            _ => self.bracket_report(pred, succ),
-        }
-    }
-
-    /// Searches backward from `greater`, because the level-0 link of `from` is broken or lost
-    /// (SEARCH-4).
-    #[cold]
-    fn find_backwards(
-        self,
-        from: u32,
-        walk: &Walk,
-        target: &Target<'_>,
-    ) -> Result<Bracket<'a>, Gap> {
-        let mut right = self.nearest_named(target, walk.greater);
-        loop {
-            let open = || Err(self.gap(self.link_report(from), walk.at, right));
-            let Some(left) = self.view.back_hint(right) else {
-                return open();
-            };
-            if left == from || left == self.sentinel || self.view.try_link(left, 0) != Some(right) {
-                return open();
-            }
-            let Ok(bracket) = self.try_certify(left, right) else {
-                return open();
-            };
-            let Some(node) = self.view.try_open(left) else {
-                return open();
-            };
-            if node.order(self.comparator, target).is_lt() {
-                return Ok(bracket);
-            }
-            right = left;
-        }
-    }
-
-    /// The report for a bracket that `try_certify` refused.
-    #[cold]
-    fn bracket_report(self, pred: u32, succ: u32) -> Corruption {
-        let checked = self
-            .verified(pred)
-            .and_then(|left| self.check_order(left.as_ref(), self.verified(succ)?.as_ref()));
-        checked
-            .err()
-            .unwrap_or(Corruption::new(Place::Link, bytes_of(pred), 0, 0))
-    }
-}
-
-/// The report for a link from `pred` that names `found`, whose back link names `expected`.
-#[cold]
-fn lost_link(pred: u32, expected: u32, found: u32) -> Corruption {
-    Corruption::new(
-        Place::Link,
-        bytes_of(View::slot(pred, 0)),
-        u64::from(expected),
-        u64::from(found),
-    )
-}
-
-// Nearby search: for a writer whose next entry is close to its last one, and for a hint of the
-// directory.
-//
-// ```text
-//   last -> . -> . -> [pred | succ]     a few hops on level 0, then a bracket like that of every search (SEARCH-2)
-// ```
-// Any thread; lock-free. Anything unusual is left to a search from the top.
-
-/// Hops on level 0 from a hint before the towers are asked: a leaf and a half of entries.
-pub(super) const HINT_HOPS: u32 = 64;
-/// Slots that are tried for a way around a broken link.
-const SLOTS_TRIED: i32 = 8;
-
-impl<'a> Search<'a> {
-    /// The directory of this list, if it has one.
-    #[inline(always)]
-    pub(crate) fn directory(&self) -> Pages<'_, 'a> {
-        Pages {
-            view: &self.view,
-            comparator: self.comparator,
-            root: self.skiplist.directory,
-        }
-    }
-
-    /// The directory's hint for a target that has a key.
-    #[inline(always)]
-    pub(crate) fn ask_directory(&self, target: &Target<'_>) -> Option<Hint> {
-        if self.skiplist.directory == 0 || target.is_extreme() {
-            return None;
-        }
-        let hint = self.directory().lookup(target)?;
-        self.prefetch_hint(&hint);
-        Some(hint)
-    }
-
-    /// [`ask_directory`](Self::ask_directory), compiled once for searches that are rare or long.
-    #[inline(never)]
-    pub(super) fn hint(self, target: &Target<'_>) -> Option<Hint> {
-        self.ask_directory(target)
-    }
-
-    /// The directory's hints for many targets.
-    #[inline(never)]
-    fn ask_for_many(&self, targets: &[Target<'_>]) -> [Option<Hint>; GROUP] {
-        let mut hints = [None; GROUP];
-        if self.directory != 0 {
-            self.directory()
-                .lookup_many(targets, &mut hints, |hint| self.prefetch_hint(hint));
-        }
-        hints
-    }
-
-    /// Prefetches the two nodes that a hint names.
-    #[inline(always)]
-    pub(crate) fn prefetch_hint(&self, hint: &Hint) {
-        self.prefetch_node(hint.before, 0);
-        if hint.after != 0 {
-            self.prefetch_entry(hint.after);
-        }
-    }
-
-    /// What a hint leads to.
-    #[inline(always)]
-    pub(crate) fn ahead_of(&self, hint: &Hint) -> Option<Ahead<'a>> {
-        self.look_ahead(if hint.before == 0 {
-            self.sentinel
-        } else {
-            hint.before
-        })
-    }
-
-    /// The first entry at or after a position, if it is ahead and has the position's key, by its
-    /// link alone (SEARCH-5). Not where each node that a search enters is to be verified.
-    #[inline(always)]
-    pub(crate) fn version(&self, ahead: &Ahead<'a>, target: &Target<'_>) -> Option<Verified<'a>> {
-        let node = ahead.node?;
-        let is_first = ahead.ends == EndKeys::DIFFER
-            && ahead.back == ahead.at
-            && self.seek_checks == SeekChecks::Bracket
-            && self.order_checks == OrderChecks::Off
-            && target.is_version(node.key(), (node.sequence(), node.revision()));
-        if !is_first || !self.list.holds(node.lengths().kind()) {
-            return None;
-        }
-        node.try_verify_as(target.key, &self.view)
-    }
-
-    /// The first entry at or after a position, by a bracket: in a few hops from what a hint leads
-    /// to. `None`: a useless hint, or anything unusual.
-    #[inline(always)]
-    pub(crate) fn first_of(
-        &self,
-        ahead: Ahead<'a>,
-        target: &Target<'_>,
-    ) -> Option<Option<Verified<'a>>> {
-        let first = self
-            .find_ahead_of(ahead, HINT_HOPS, target, &mut Trail::default())?
-            .entry;
-        self.holds(first).then_some(first)
-    }
-
-    /// Whether an entry may be one of this list: a damaged hint may have led into the other one.
-    #[inline(always)]
-    fn holds(&self, entry: Option<Verified<'a>>) -> bool {
-        entry.is_none_or(|entry| self.list.holds(entry.kind()))
-    }
-
-    /// The first node not before the target that the directory names and that level 0 leads to, if
-    /// it comes before `right`; else `right`.
-    #[cold]
-    pub(super) fn nearest_named(&self, target: &Target<'_>, right: u32) -> u32 {
-        let directory = self.directory();
-        let Some(hint) = self.hint(target) else {
-            return right;
-        };
-        let slots = (0..SLOTS_TRIED).map_while(|ahead| directory.moved(hint.at, ahead));
-        let mut nodes = slots.map(|at| directory.named(at));
-        nodes
-            .find(|node| self.is_between(*node, target, right))
-            .unwrap_or(right)
-    }
-
-    /// Whether a node is one of this list, not before the target, and before `right`. A node that
-    /// its writer has not linked yet, or never will, is none of the list.
-    fn is_between(&self, node: u32, target: &Target<'_>, right: u32) -> bool {
-        let Ok(Some(entry)) = self.verified(node) else {
-            return false;
-        };
-        let left = self
-            .view
-            .back_hint(node)
-            .filter(|left| self.view.try_link(*left, 0) == Some(node));
-        let before_right = match self.verified(right) {
-            Ok(Some(right)) => entry
-                .node()
-                .order(self.comparator, &right.node().position(self.comparator))
-                .is_lt(),
-            Ok(None) => true,
-            Err(_) => false,
-        };
-        left.is_some()
-            && before_right
-            && self.list.holds(entry.kind())
-            && !self.is_before(entry.node(), target)
-    }
-
-    /// Searches at most `hops` steps on level 0 from `at`, opening each node once. `None` if the
-    /// place is not found or anything unusual is met.
-    #[inline(always)]
-    pub(crate) fn find_near(
-        &self,
-        at: u32,
-        hops: u32,
-        target: &Target<'_>,
-        trail: &mut Trail<'_>,
-    ) -> Option<Bracket<'a>> {
-        self.find_ahead_of(self.look_ahead(at)?, hops, target, trail)
-    }
-
-    /// [`find_near`](Self::find_near), after the link was read.
-    #[inline(always)]
-    fn find_ahead_of(
-        &self,
-        ahead: Ahead<'a>,
-        hops: u32,
-        target: &Target<'_>,
-        trail: &mut Trail<'_>,
-    ) -> Option<Bracket<'a>> {
-        trail.visit();
-        if let Some(node) = ahead.node
-            && self.is_before(&node, target)
-        {
-            return self.hop_on((ahead.at, ahead.next), node, hops, *target, trail);
-        }
-        let mut pred_part = 0;
-        if ahead.at != self.sentinel {
-            let node = self.view.try_open(ahead.at)?;
-            if !self.is_before(&node, target) {
-                return None;
-            }
-            pred_part = node.try_verify(&self.view)?.key_part();
-        }
-        trail.record(0, ahead.at);
-        self.certify_ahead(pred_part, &ahead)
-    }
-
-    /// Steps over `pred`, which is before the target and follows `from`, and at most `hops` further
-    /// nodes, to the bracket of the target. Takes values, so that its callers keep them in
-    /// registers.
-    #[inline(never)]
-    fn hop_on(
-        self,
-        (from, mut at): (u32, u32),
-        mut pred: Node<'a>,
-        hops: u32,
-        target: Target<'_>,
-        trail: &mut Trail<'_>,
-    ) -> Option<Bracket<'a>> {
-        if self.seek_checks == SeekChecks::EveryNode {
-            self.verified(from).ok()?;
-        }
-        for hop in 0..hops {
-            trail.visit();
-            if self.seek_checks == SeekChecks::EveryNode {
-                pred.try_verify(&self.view)?;
-            }
-            let ahead = self.look_ahead(at)?;
-            match ahead.node {
-                Some(node) if self.is_before(&node, &target) => (at, pred) = (ahead.next, node),
-                _ => {
-                    trail.end_at(at, hop + 1);
-                    return self.certify_ahead(pred.try_verify(&self.view)?.key_part(), &ahead);
-                }
-            }
-        }
-        None
-    }
-
-    #[inline(always)]
-    pub(super) fn is_before(&self, node: &Node<'a>, target: &Target<'_>) -> bool {
-        node.order(self.comparator, target).is_lt()
-    }
-
-    /// Prefetches the lines of a whole entry of usual size: one of 160 bytes reaches a fourth line
-    /// in three cases of eight.
-    #[inline(always)]
-    pub(crate) fn prefetch_entry(&self, node: u32) {
-        let Some(address) = self
-            .view
-            .locate_near(node)
-            .or_else(|| self.locate_far(node))
-        else {
-            return;
-        };
-        prefetch_lines(address, 4);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn locate_far(self, node: u32) -> Option<usize> {
-        self.view.locate(node).map(|(address, _)| address)
-    }
-}
-
-// Searches for many targets at once: what one stage finds, all of its targets ask for before the
-// next stage reads it.
-//
-// ```text
-//   directory   page by page, level by level, for all targets; then the nodes that the hints name are asked for
-//   list        from each hint to its bracket
-// ```
-// * STAGED-SEARCH-1: each target has the outcome of a search of its own, and gets exactly one.
-//
-// Any thread. Nothing is allocated. Without a directory the searches follow one another.
-
-/// Asks the directory for many targets. `search_on` gets each target's number and hint, and
-/// searches on from there.
-pub(crate) fn find_many(
-    search: &Search<'_>,
-    targets: &[Target<'_>],
-    search_on: &mut impl FnMut(usize, Option<&Hint>),
-) {
-    for (group, targets) in targets.chunks(GROUP).enumerate() {
-        let hints = search.ask_for_many(targets);
-        for (place, (_, hint)) in targets.iter().zip(&hints).enumerate() {
-            search_on(group * GROUP + place, hint.as_ref());
-        }
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
-    use crate::integrity::digest::Secret;
+    use crate::comparator::BYTEWISE;
     use crate::integrity::digest::Width;
     use crate::integrity::options::{OrderChecks, SeekChecks};
-    use crate::key::BYTEWISE;
+    use crate::integrity::tag::Secret;
     use crate::key::Kind;
     use crate::memtable::arena::arena::Arena;
+    use crate::memtable::arena::control::Head;
     use crate::memtable::arena::encode::Fields;
-    use crate::memtable::arena::layout::Head;
-    use crate::memtable::skiplist::inserter::{Inserter, make_heads};
+    use crate::memtable::skiplist::find_many::find_many;
+    use crate::memtable::skiplist::inserter::Inserter;
     use crate::memtable::skiplist::list::DuplicatePolicy;
+    use crate::memtable::skiplist::node_space::make_heads;
     use crate::sync::Ordering;
 
     /// Every bit of every key in turn: many searches end where single searches end, in a bracket or

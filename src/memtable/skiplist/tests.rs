@@ -6,18 +6,21 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use super::inserter::{Inserter, make_heads};
+use super::inserter::Inserter;
 use super::list::{DuplicatePolicy, KEPT_MAX};
+use super::node_space::make_heads;
 use super::search::{List, Search};
 use super::steps::{BETWEEN, Step};
 
+use crate::comparator::BYTEWISE;
 use crate::error::{Corruption, Error, Result};
-use crate::integrity::digest::{Protected, Secret, Width};
+use crate::integrity::digest::{Protected, Width};
 use crate::integrity::options::{OrderChecks, SeekChecks};
-use crate::key::{BYTEWISE, Kind, SequenceNumber, Target};
+use crate::integrity::tag::Secret;
+use crate::key::{Kind, SequenceNumber, Target};
 use crate::memtable::arena::arena::Arena;
+use crate::memtable::arena::control::Head;
 use crate::memtable::arena::encode::Fields;
-use crate::memtable::arena::layout::Head;
 use crate::sync::Ordering;
 
 const VALUE: &[u8] = b"a value";

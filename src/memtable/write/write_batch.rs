@@ -37,16 +37,18 @@ use std::hint::black_box;
 
 use crate::error::{Corruption, Error, Place, Result};
 use crate::key::{Kind, SequenceNumber};
+use crate::memtable::arena::control::{ControlWord, Head};
 use crate::memtable::arena::encode::Fields;
-use crate::memtable::arena::layout::{ControlWord, Head, entry_bytes_max};
+use crate::memtable::arena::layout::entry_bytes_max;
 use crate::memtable::batch::batch::WriteBatch;
 use crate::memtable::core::Core;
 use crate::memtable::parts::writer_shards::{Entered, WriterShard};
+use crate::memtable::skiplist::find_many::find_many;
 use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::{DuplicatePolicy, entry_bytes};
-use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail, find_many};
+use crate::memtable::skiplist::search::{Bracket, Search, Splice, Trail};
 use crate::memtable::write::writer::{Inserted, admit, apply_any, apply_point, apply_range, enter};
-use crate::tombstone::node::Load;
+use crate::tombstone::tree::Load;
 
 /// The result of writing a batch.
 ///

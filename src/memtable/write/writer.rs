@@ -15,16 +15,17 @@ use crate::error::{Corruption, Error, Place, Result, not_a_range};
 use crate::integrity::digest::{Kvos, Protected};
 use crate::key::{Kind, SequenceNumber};
 use crate::memtable::arena::arena::View;
+use crate::memtable::arena::control::ControlWord;
 use crate::memtable::arena::encode::Fields;
-use crate::memtable::arena::layout::{ControlWord, KEY_LEN_MAX, VALUE_LEN_MAX};
+use crate::memtable::arena::layout::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use crate::memtable::batch::admit::{Limits, admit_lengths};
 use crate::memtable::core::Core;
 use crate::memtable::options::MemTableOptions;
 use crate::memtable::parts::writer_shards::{Entered, Totals, WriterShard};
-use crate::memtable::skiplist::inserter::NodeSpace;
 use crate::memtable::skiplist::list::{DuplicatePolicy, Placement, Quick};
+use crate::memtable::skiplist::node_space::NodeSpace;
 use crate::memtable::skiplist::search::{Bracket, Search};
-use crate::tombstone::node::Load;
+use crate::tombstone::tree::Load;
 
 /// The result of an insert.
 ///

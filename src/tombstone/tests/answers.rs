@@ -6,14 +6,20 @@
 use std::cell::Cell;
 use std::cmp::Ordering as Order;
 
-use crate::integrity::digest::{Checks, Cover, Secret};
-use crate::key::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
-use crate::tombstone::live::{Asked, Merger, Progress, STEP_PIECES, Search};
-use crate::tombstone::log::{COUNTS, CommonPrefix, NOBODY, Probe, Tally, high, low};
-use crate::tombstone::node::{BLOCK, CoverageNode, NodeId, Tree};
+use crate::comparator::{BYTEWISE, Comparator, KeyComparator, KeyEquality};
+use crate::integrity::index_checks::{Checks, Cover};
+use crate::integrity::tag::Secret;
+use crate::tombstone::common_prefix::{CommonPrefix, Probe};
+use crate::tombstone::counter::Tally;
+use crate::tombstone::log::{COUNTS, NOBODY};
+use crate::tombstone::merger::{Merger, Progress, STEP_PIECES};
+use crate::tombstone::node::CoverageNode;
+use crate::tombstone::query::{Asked, Search};
+use crate::tombstone::segments::{high, low};
 use crate::tombstone::span::Source;
 use crate::tombstone::tests::fixture::Nodes;
 use crate::tombstone::tests::{Descending, Rng, Span, asked, key, span};
+use crate::tombstone::tree::{BLOCK, NodeId, Tree};
 
 /// The parts of an index, in the open.
 struct Parts {

@@ -2,15 +2,16 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::BYTEWISE;
 use crate::error::Corruption;
-use crate::integrity::digest::Secret;
-use crate::key::BYTEWISE;
+use crate::integrity::tag::Secret;
 use crate::sync::{AtomicU64, Ordering, Published};
-use crate::tombstone::live::Question;
-use crate::tombstone::log::Segments;
-use crate::tombstone::node::{CoverageNode, SummaryNode, Tree};
+use crate::tombstone::node::CoverageNode;
+use crate::tombstone::query::Question;
+use crate::tombstone::segments::Segments;
 use crate::tombstone::tests::fixture::Index;
 use crate::tombstone::tests::{Rng, Span, brute};
+use crate::tombstone::tree::{SummaryNode, Tree};
 
 pub(super) struct Case {
     pub(super) index: Index,
@@ -520,9 +521,9 @@ impl Index {
 mod lost {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use crate::integrity::digest::Checks;
-    use crate::integrity::digest::Secret;
-    use crate::key::BYTEWISE;
+    use crate::comparator::BYTEWISE;
+    use crate::integrity::index_checks::Checks;
+    use crate::integrity::tag::Secret;
     use crate::tombstone::tests::faults::{Case, findings, insert, questions, spans, survey};
     use crate::tombstone::tests::fixture::Index;
     use crate::tombstone::tests::{Span, seeds};

@@ -16,15 +16,19 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 
+use crate::comparator::KeyComparator;
 use crate::error::Result;
-use crate::integrity::digest::{Secret, key_part, splitmix};
-use crate::key::{KeyComparator, SequenceNumber};
+use crate::integrity::digest::key_part;
+use crate::integrity::hash::splitmix;
+use crate::integrity::tag::Secret;
+use crate::key::SequenceNumber;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::tombstone::fragments::Fragments;
-use crate::tombstone::live::{Asked, CoveringRun, LiveIndex, Question};
-use crate::tombstone::log::{Segments, damage};
-use crate::tombstone::node::Tree;
+use crate::tombstone::live::{CoveringRun, LiveIndex};
+use crate::tombstone::query::{Asked, Question};
+use crate::tombstone::segments::{Segments, damage};
 use crate::tombstone::span::{Checked, End, Keys, Source, Spans, Tombstone};
+use crate::tombstone::tree::Tree;
 
 /// A stored key: its words, then its hash.
 struct Bound {

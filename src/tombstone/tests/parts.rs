@@ -3,18 +3,20 @@
 
 #![forbid(unsafe_code)]
 
+use crate::comparator::{BYTEWISE, bytes_at};
 use crate::error::Result;
-use crate::integrity::digest::{Checks, Cover, Secret};
-use crate::key::{BYTEWISE, bytes_at};
-use crate::tombstone::live::{Asked, Job, Merger, Progress, STEP_PIECES, Search};
-use crate::tombstone::log::{
-    COUNTS, CommonPrefix, Counter, Extent, Log, NOBODY, Segments, Tally, damage, pair,
-};
-use crate::tombstone::node::{
-    BLOCK, Builder, Child, NodeId, Piece, SUMMARY_RECORDS_MAX, SummaryNode, Tree,
-};
+use crate::integrity::index_checks::{Checks, Cover};
+use crate::integrity::tag::Secret;
+use crate::tombstone::common_prefix::CommonPrefix;
+use crate::tombstone::counter::{Counter, Extent, Tally};
+use crate::tombstone::log::{COUNTS, Log, NOBODY};
+use crate::tombstone::merger::{Job, Merger, Progress, STEP_PIECES};
+use crate::tombstone::node::{Builder, Piece};
+use crate::tombstone::query::{Asked, Search};
+use crate::tombstone::segments::{Segments, damage, pair};
 use crate::tombstone::span::Keys;
 use crate::tombstone::tests::fixture::Nodes;
+use crate::tombstone::tree::{BLOCK, Child, NodeId, SUMMARY_RECORDS_MAX, SummaryNode, Tree};
 
 pub(in crate::tombstone) const CHECKS: Checks = Checks::new(Secret::from_seed(1));
 const RANGE: Keys<'_> = [b"a", b"b"];

@@ -1,0 +1,84 @@
+//! The mapping of units to chunks: chunk 0 begins after the heads, chunk 1 at B, and each later
+//! chunk is twice as large as the one before.
+//!
+//! B is a power of two, `1 << shift`. See the picture in `arena.rs`. Pure functions.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "offsets and levels are bounded by the address limit; words are packed"
+)]
+
+use std::ops::Range;
+
+use crate::memtable::arena::control::{HEADS_UNITS, SHIFT_MAX, SHIFT_MIN};
+use crate::memtable::arena::layout::UNIT;
+
+/// The shift of a table with this write buffer.
+pub(crate) fn shift_of(write_buffer_size: u64) -> u32 {
+    let units = write_buffer_size.div_ceil(UNIT as u64).max(1);
+    units
+        .next_power_of_two()
+        .trailing_zeros()
+        .clamp(SHIFT_MIN, SHIFT_MAX)
+}
+
+/// Bytes of chunk 1 of a table with this write buffer.
+pub(crate) fn first_chunk_bytes(write_buffer_size: u64) -> usize {
+    UNIT << shift_of(write_buffer_size)
+}
+
+/// First unit of a chunk's range.
+#[inline(always)]
+pub(crate) fn chunk_start(index: usize, shift: u32) -> u64 {
+    if index == 0 {
+        HEADS_UNITS as u64
+    } else {
+        1u64 << (shift as usize + index - 1)
+    }
+}
+
+/// The chunk whose range a unit lies in.
+#[inline]
+pub(crate) fn chunk_of(offset: u32, shift: u32) -> usize {
+    let magnitude = 31 - (offset | ((1u32 << shift) - 1)).leading_zeros();
+    (magnitude + 1 - shift) as usize
+}
+
+/// The chunk of a range of units, and the range in bytes from the chunk's start.
+pub(crate) fn bytes_in_chunk(units: Range<u32>, shift: u32) -> (usize, Range<usize>) {
+    let chunk = chunk_of(units.start, shift);
+    let byte =
+        |unit: u32| u64::from(unit).saturating_sub(chunk_start(chunk, shift)) as usize * UNIT;
+    (chunk, byte(units.start)..byte(units.end))
+}
+
+/// Whether units from `start` on directly follow a range that ends at `end`. The first unit of a
+/// chunk follows nothing, because chunks are adjacent in numbers but not in memory.
+#[inline]
+pub(crate) fn continues(start: u32, end: u32, shift: u32) -> bool {
+    let first_of_chunk = start.is_power_of_two() && start >> shift != 0;
+    start == end && !first_of_chunk
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_lies_in_the_chunk_that_starts_last_before_it() {
+        for shift in [9, 15, 23, 31] {
+            for index in 1..=(32 - shift) as usize {
+                let start = chunk_start(index, shift) as u32;
+                assert_eq!(
+                    [start - 1, start, start + 1].map(|unit| chunk_of(unit, shift)),
+                    [index - 1, index, index]
+                );
+                assert_eq!(bytes_in_chunk(start + 1..start + 4, shift), (index, 8..32));
+                assert!(!continues(start, start, shift) && continues(start + 1, start + 1, shift));
+            }
+            assert_eq!(bytes_in_chunk(0..0, shift), (0, 0..0));
+        }
+    }
+}

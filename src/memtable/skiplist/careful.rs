@@ -1,0 +1,159 @@
+//! The careful search: over damage, to a bracket or to the gap that is left.
+//!
+//! ```text
+//!   at --- x --- y --> greater       x is damaged: its own link leads on to y; what stays open is the gap [at, greater]
+//!   at -/ /-- b <--- c <-- greater   at's link is broken: back links lead back to b, as far as forward links confirm them
+//! ```
+//! It keeps what `search` promises (SEARCH-2 to SEARCH-4): what it returns is a certified bracket,
+//! or a gap.
+//!
+//! Any thread; lock-free.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "offsets and levels are bounded by the address limit; words are packed"
+)]
+
+use crate::error::{Corruption, Place, Result};
+use crate::key::Target;
+use crate::memtable::arena::arena::View;
+use crate::memtable::arena::layout::HEIGHT_MAX;
+use crate::memtable::arena::node::bytes_of;
+use crate::memtable::arena::witness::Doubt;
+use crate::memtable::skiplist::search::{Bracket, Checks, Gap, Progress, Search, Trail, Walk};
+
+impl<'a> Search<'a> {
+    /// The careful search (SEARCH-3). Its result is certified like that of any search.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn find_carefully(
+        self,
+        target: &Target<'_>,
+        trail: &mut Trail<'_>,
+    ) -> Result<Bracket<'a>, Gap> {
+        loop {
+            if let Some(found) = self.try_carefully(target, trail) {
+                return found;
+            }
+        }
+    }
+
+    /// `None`: another writer came between the two nodes where the walk ended.
+    fn try_carefully(
+        &self,
+        target: &Target<'_>,
+        trail: &mut Trail<'_>,
+    ) -> Option<Result<Bracket<'a>, Gap>> {
+        let top = Walk {
+            level: HEIGHT_MAX as u32 - 1,
+            ..self.start()
+        };
+        let (walk, progress) = self.walk((top, 0), target, trail, Checks::StepOver);
+        if let Progress::Stopped(from) = progress {
+            return Some(self.find_backwards(from, &walk, target));
+        }
+        if walk.damaged_node != 0 {
+            return Some(Err(self.gap(
+                self.node_report(walk.damaged_node),
+                walk.at,
+                walk.greater,
+            )));
+        }
+        Some(match self.try_certify(walk.at, walk.greater) {
+            Ok(bracket) => Ok(bracket),
+            Err(Doubt::Changed) => return None,
+            Err(Doubt::Lost(_)) => self.find_backwards(walk.at, &walk, target),
+            Err(Doubt::Damage) => Err(self.gap(
+                self.bracket_report(walk.at, walk.greater),
+                walk.at,
+                walk.greater,
+            )),
+        })
+    }
+
+    /// Makes a gap. If the control block is damaged, that is reported instead of `corruption`.
+    #[cold]
+    pub(crate) fn gap(self, corruption: Corruption, before: u32, after: u32) -> Gap {
+        let corruption = self
+            .view
+            .arena()
+            .control
+            .words()
+            .check()
+            .err()
+            .unwrap_or(corruption);
+        Gap {
+            corruption,
+            before,
+            after,
+        }
+    }
+
+    /// The report for a link that is not believed, because of its tag or of the back link of the
+    /// node that it names.
+    #[cold]
+    pub(super) fn link_report(self, pred: u32) -> Corruption {
+        let succ = match self.view.link(pred, 0) {
+            Ok(succ) => succ,
+            Err(broken) => return broken,
+        };
+        match self.view.question(self.sentinel, pred, succ) {
+            Err(Doubt::Lost(hint)) => lost_link(pred, hint, succ),
+            _ => self.bracket_report(pred, succ),
+        }
+    }
+
+    /// Searches backward from `greater`, because the level-0 link of `from` is broken or lost
+    /// (SEARCH-4).
+    #[cold]
+    fn find_backwards(
+        self,
+        from: u32,
+        walk: &Walk,
+        target: &Target<'_>,
+    ) -> Result<Bracket<'a>, Gap> {
+        let mut right = self.nearest_named(target, walk.greater);
+        loop {
+            let open = || Err(self.gap(self.link_report(from), walk.at, right));
+            let Some(left) = self.view.back_hint(right) else {
+                return open();
+            };
+            if left == from || left == self.sentinel || self.view.try_link(left, 0) != Some(right) {
+                return open();
+            }
+            let Ok(bracket) = self.try_certify(left, right) else {
+                return open();
+            };
+            let Some(node) = self.view.try_open(left) else {
+                return open();
+            };
+            if node.order(self.comparator, target).is_lt() {
+                return Ok(bracket);
+            }
+            right = left;
+        }
+    }
+
+    /// The report for a bracket that `try_certify` refused.
+    #[cold]
+    fn bracket_report(self, pred: u32, succ: u32) -> Corruption {
+        let checked = self
+            .verified(pred)
+            .and_then(|left| self.check_order(left.as_ref(), self.verified(succ)?.as_ref()));
+        checked
+            .err()
+            .unwrap_or(Corruption::new(Place::Link, bytes_of(pred), 0, 0))
+    }
+}
+
+/// The report for a link from `pred` that names `found`, whose back link names `expected`.
+#[cold]
+fn lost_link(pred: u32, expected: u32, found: u32) -> Corruption {
+    Corruption::new(
+        Place::Link,
+        bytes_of(View::slot(pred, 0)),
+        u64::from(expected),
+        u64::from(found),
+    )
+}
