@@ -416,8 +416,8 @@ mod tests {
     use super::*;
     use crate::comparator::BYTEWISE;
     use crate::integrity::Place;
-    use crate::memtable::parts::watches::SLOTS;
     use crate::tombstone::counter::Extent;
+    use crate::tombstone::segments::SLOTS;
     use crate::tombstone::segments::SegmentSpan;
     use crate::tombstone::tests::parts::{CHECKS, Filled, filled, log, push};
 

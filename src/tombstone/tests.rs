@@ -154,6 +154,7 @@ mod costs {
     }
 }
 
+pub(super) mod regions;
 mod faults;
 pub(super) mod parts;
 /// Coverage nodes of every size, and which queries they exclude.

@@ -210,6 +210,11 @@ fn nothing_is_left_over_and_files_stay_short() {
     );
     report(everywhere.iter().flat_map(rules::markers));
     report(everywhere.iter().flat_map(rules::length));
+    report(
+        sources(&["src", "set/src", "sst/src"])
+            .iter()
+            .flat_map(rules::second_heads),
+    );
 }
 
 /// A public function that no fault is tried on would be a gap in the campaign.
@@ -924,6 +929,19 @@ mod refused {
             (&tests, 1, "inline tests"),
         ];
         judged(rules::length, "src/a.rs", &texts);
+        let texts = [
+            (
+                "//! A.\n\nuse b;\n\n// Why.\nfn f() {}\n\n// B.\n//\n// C.\n\nfn g() {}",
+                8,
+                "head",
+            ),
+            (
+                "//! A.\n\nuse b;\n\n// Why.\nfn f() {\n    // How.\n\n}",
+                0,
+                "",
+            ),
+        ];
+        judged(rules::second_heads, "src/a.rs", &texts);
         for word in rules::COMMENT_MARKERS {
             judged(
                 rules::markers,

@@ -232,7 +232,7 @@ fn loom_a_jump_beside_a_shard_that_learns() {
 }
 
 /// A jump passes no newer entry where its tombstone is watched while a shard learns of an older one
-/// (WATCHES-2). Red for `known_without_a_copy`.
+/// (WATCHES-2). Red for `watch_published_relaxed`.
 #[test]
 fn loom_a_jump_over_what_is_watched_meanwhile() {
     model::check(|| {
@@ -249,7 +249,7 @@ fn loom_a_jump_over_what_is_watched_meanwhile() {
 
 /// What a shard counted and noted is never less than its newest entry under a tombstone that is
 /// watched late: until then, its slot names an older tombstone (WATCHES-3). Red for
-/// `watched_number_believed`.
+/// `watched_number_believed`, `known_without_a_slot`.
 #[test]
 fn loom_a_slot_that_names_an_older_tombstone() {
     model::check(|| {

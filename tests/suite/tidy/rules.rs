@@ -352,6 +352,28 @@ pub(crate) fn length(source: &Source) -> Vec<String> {
     .collect()
 }
 
+/// A file has one topic: its head is atop, and no second one follows in its middle. A head is a
+/// block of comments at the left margin, between empty lines.
+pub(crate) fn second_heads(source: &Source) -> Vec<String> {
+    let is_empty = |line: usize| {
+        let of = |lines: &[String]| lines.get(line).is_none_or(|text| text.trim().is_empty());
+        of(&source.code) && of(&source.comments)
+    };
+    let is_head = |line: usize| {
+        let comment = &source.comments[line];
+        source.code[line].is_empty() && (comment == "//" || comment.starts_with("// "))
+    };
+    let begins = (2..source.code.len()).filter(|line| is_head(*line) && is_empty(line - 1));
+    let heads = begins.filter(|begin| {
+        let end = (*begin..source.code.len()).find(|line| !is_head(*line));
+        end.is_none_or(is_empty)
+    });
+    let advice = "is a second head; its topic belongs into a file of its own";
+    heads
+        .map(|line| format!("{}:{line}: {advice}", source.path))
+        .collect()
+}
+
 /// One file, line by line: its code, its comments, and which lines are tests. Literals count as
 /// code.
 pub(crate) mod source {
