@@ -145,6 +145,39 @@ fn what_was_appended_is_replayed() {
     }
 }
 
+/// What was queued before a switch is in the file of its own table, and goes with that file.
+#[test]
+fn what_is_queued_is_in_the_file_of_its_table() {
+    let _watchdog = Watchdog::new(
+        "file_journal::what_is_queued_is_in_the_file_of_its_table",
+        0,
+    );
+    for queued in [1, 2, 40] {
+        let disk = empty_disk();
+        let mode = RecoveryMode::TolerateCorruptedTailRecords;
+        let (journal, ..) = read(&disk, 0, mode).unwrap();
+        journal.switch(1).unwrap();
+        let append = |sequence| journal.append(&batch(sequence, b"value")).unwrap();
+        (1..=queued).for_each(append);
+        journal.switch(2).unwrap();
+        append(queued + 1);
+        journal.sync().unwrap();
+        let lengths: Vec<usize> = journals(&disk).values().map(Vec::len).collect();
+        let [first, second] = lengths[..] else {
+            panic!("{lengths:?}")
+        };
+        assert!(
+            first > second || queued == 1 && first == second,
+            "{lengths:?}"
+        );
+        journal.flushed(1, queued).unwrap();
+        drop(journal);
+        let (_journal, _, found) = read(&disk, queued, mode).unwrap();
+        let found: Vec<u64> = found.iter().map(|(sequence, _)| *sequence).collect();
+        assert_eq!((found, journals(&disk).len()), (vec![queued + 1], 1));
+    }
+}
+
 #[test]
 fn what_the_engine_has_is_not_replayed() {
     let (files, logged) = two_files(Syncs::EachBatch);
