@@ -5,10 +5,6 @@
 //! the check pass.
 
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::cast_possible_truncation,
-    reason = "halves of a word are folded together"
-)]
 
 /// Longest input that is searched, in bytes. The work is quadratic in its length: at the limit
 /// about a million bytes are hashed, which takes well under a millisecond.

@@ -19,10 +19,6 @@
 //! Pure functions; any thread. Not promised: resistance against somebody who knows the secret.
 
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::cast_possible_truncation,
-    reason = "halves of a word are folded together"
-)]
 
 use crate::integrity::hash::{fold, halved, splitmix};
 use crate::integrity::tag::Secret;

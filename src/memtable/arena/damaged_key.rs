@@ -15,10 +15,6 @@
 //! With n bits tried, random damage is taken for another key with probability n * 2^-64. Any thread.
 
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::cast_possible_truncation,
-    reason = "words are packed of 32-bit halves"
-)]
 
 use crate::integrity::flipped_bit::{DIAGNOSIS_LEN_MAX, single_bit};
 use crate::key::SequenceNumber;

@@ -7,10 +7,6 @@
 //! Any thread.
 
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::cast_possible_truncation,
-    reason = "offsets and levels are bounded by the address limit; words are packed"
-)]
 
 use crate::error::{Corruption, Place, Result};
 use crate::integrity::digest::key_part;

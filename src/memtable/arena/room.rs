@@ -8,10 +8,6 @@
 //! Any thread. Counts are exact once no writer is inside.
 
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::cast_possible_truncation,
-    reason = "bounded by the address limit, or packed"
-)]
 
 use crate::error::{Error, Result};
 use crate::memtable::arena::layout::UNIT;

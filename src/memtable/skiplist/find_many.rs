@@ -10,10 +10,6 @@
 //! Any thread. Nothing is allocated. Without a directory the searches follow one another.
 
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::cast_possible_truncation,
-    reason = "offsets and levels are bounded by the address limit; words are packed"
-)]
 
 use crate::key::Target;
 use crate::memtable::directory::lookup::{GROUP, Hint};

@@ -7,10 +7,6 @@
 //! Any thread; lock-free. Anything unusual is left to a search from the top.
 
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::cast_possible_truncation,
-    reason = "offsets and levels are bounded by the address limit; words are packed"
-)]
 
 use crate::integrity::options::{OrderChecks, SeekChecks};
 use crate::key::Target;

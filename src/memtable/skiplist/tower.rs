@@ -13,7 +13,6 @@
 //! Any thread; lock-free. The comparator may panic here: the node is published and counted already.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::cast_possible_truncation, reason = "levels are few")]
 
 use crate::key::Target;
 use crate::memtable::arena::encode::Fields;
