@@ -47,7 +47,8 @@ pub fn markdown(record: &Record) -> String {
     text
 }
 
-fn render(record: &Record, text: &mut String) -> std::fmt::Result {
+/// The head of a page: its title, and where its figures were made.
+pub fn head(environment: &Environment, title: &str, text: &mut String) -> std::fmt::Result {
     let Environment {
         processor,
         compiler,
@@ -56,8 +57,8 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
         date,
         rust_flags,
         cxx_flags,
-    } = &record.environment;
-    writeln!(text, "# Rivals side by side\n")?;
+    } = environment;
+    writeln!(text, "# {title}\n")?;
     writeln!(
         text,
         "- command, from benches/peers: `{command}`\n- date: {date}\n- processor: {processor}"
@@ -65,7 +66,11 @@ fn render(record: &Record, text: &mut String) -> std::fmt::Result {
     writeln!(
         text,
         "- commit: {commit}\n- Rust: {compiler}, {rust_flags}\n- RocksDB: {cxx_flags}"
-    )?;
+    )
+}
+
+fn render(record: &Record, text: &mut String) -> std::fmt::Result {
+    head(&record.environment, "Rivals side by side", text)?;
     writeln!(
         text,
         "- keys of {} bytes, values of {}, one thread unless a row says more",

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::Args;
-use measure::{Environment, Record, Row, Section, quartiles};
+use measure::{Record, Row, Section, quartiles};
 
 use crate::record;
 use crate::rivals::Room;
@@ -425,29 +425,9 @@ impl Target {
 pub fn markdown(record: &Record) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = head(record, &mut text).and_then(|()| performance(&mut text, record));
+    let _ = record::head(&record.environment, "What a set costs", &mut text)
+        .and_then(|()| performance(&mut text, record));
     text
-}
-
-fn head(record: &Record, text: &mut String) -> std::fmt::Result {
-    let Environment {
-        processor,
-        compiler,
-        commit,
-        command,
-        date,
-        rust_flags,
-        cxx_flags,
-    } = &record.environment;
-    writeln!(text, "# What a set costs\n")?;
-    writeln!(
-        text,
-        "- command, from benches/peers: `{command}`\n- date: {date}\n- processor: {processor}"
-    )?;
-    writeln!(
-        text,
-        "- commit: {commit}\n- Rust: {compiler}, {rust_flags}\n- RocksDB: {cxx_flags}"
-    )
 }
 
 /// Budgets and times, without the head of a page.

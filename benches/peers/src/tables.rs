@@ -26,6 +26,7 @@ use paranoid_sst::{SortedTable, SortedTableOptions, SortedTableWriter, TableSour
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
+use crate::record::head;
 use crate::shim::table_files::{Database, FileOptions, Reader};
 use crate::work::{
     Entries, KeyShape, Keys, Presence, Shape, fold, mix, picks, shuffled, thread_time,
@@ -527,28 +528,11 @@ impl Record {
     }
 
     fn render(&self, text: &mut String) -> std::fmt::Result {
-        let Environment {
-            processor,
-            compiler,
-            commit,
-            command,
-            date,
-            rust_flags,
-            cxx_flags,
-        } = &self.environment;
-        writeln!(text, "# Table files beside RocksDB's\n")?;
-        writeln!(
-            text,
-            "- command, from benches/peers: `{command}`\n- date: {date}\n- processor: {processor}"
-        )?;
+        head(&self.environment, "Table files beside RocksDB's", text)?;
         writeln!(
             text,
             "- load of the machine (below the number of its threads if it was quiet): {} before, {} after",
             self.load[0], self.load[1]
-        )?;
-        writeln!(
-            text,
-            "- commit: {commit}\n- Rust: {compiler}, {rust_flags}\n- RocksDB: {cxx_flags}"
         )?;
         let preloaded = std::env::var_os("LD_PRELOAD").is_some();
         let crc = if preloaded {

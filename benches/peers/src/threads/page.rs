@@ -7,6 +7,7 @@ use measure::{Environment, quartiles};
 use serde::{Deserialize, Serialize};
 
 use super::crew::Took;
+use crate::record::head;
 
 /// Everything that one run measured.
 #[derive(Debug, Serialize, Deserialize)]
@@ -170,25 +171,7 @@ impl Record {
     }
 
     fn render(&self, text: &mut String) -> std::fmt::Result {
-        let Environment {
-            processor,
-            compiler,
-            commit,
-            command,
-            date,
-            rust_flags,
-            cxx_flags,
-        } = &self.environment;
-        writeln!(text, "# Threads\n")?;
-        writeln!(
-            text,
-            "- command, from benches/peers: `{command}`\n- date: {date}"
-        )?;
-        writeln!(text, "- processor: {processor}\n- commit: {commit}")?;
-        writeln!(
-            text,
-            "- Rust: {compiler}, {rust_flags}\n- RocksDB: {cxx_flags}"
-        )?;
+        head(&self.environment, "Threads", text)?;
         self.circumstances(text)?;
         self.short(text)?;
         let all = |text: &mut String, title: &str, cell: &dyn Fn(&Point) -> String| {
