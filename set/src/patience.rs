@@ -80,7 +80,7 @@ fn repeat(
 mod tests {
     use super::*;
 
-    /// Whoever waits in vain soon looks no longer, and notices when looking helps again.
+    /// A thread that waits in vain soon looks no longer, and notices when looking helps again.
     #[test]
     fn patience_adapts() {
         let patience = Patience::new();

@@ -103,7 +103,7 @@ impl Queue {
             encode(bytes, checks, offset + bytes.len() as u64, durable, noted);
         }
         let mut rest = bytes.as_slice();
-        for queued in batches {
+        for queued in black_box(batches) {
             let at = offset + (bytes.len() - rest.len()) as u64;
             let payload = black_box(queued.payload());
             let found = Content {
@@ -118,7 +118,11 @@ impl Queue {
                 _ => return Err(difference(at, again, rest).into()),
             }
         }
-        Ok(())
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let end = offset + bytes.len() as u64;
+        Err(difference(end - rest.len() as u64, &[], rest).into())
     }
 
     /// Forgets the batches, and keeps memory for the next ones.
