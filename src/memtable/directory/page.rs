@@ -49,12 +49,12 @@ pub(super) const FREE: u64 = u64::MAX;
 pub(crate) const MEASURE: usize = 0;
 const NEIGHBOURS: usize = 1;
 const FIRST_BYTES: usize = 2;
-const LOCK: usize = 3;
+pub(super) const LOCK: usize = 3;
 
 const REPLACED: u64 = 4;
 
 const LOCKED: u64 = 1 << 7;
-const COUNT: u64 = LOCKED - 1;
+pub(super) const COUNT: u64 = LOCKED - 1;
 
 /// What a page names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -497,9 +497,13 @@ impl<'a> Locked<'a> {
         self.page.words[HEAD + place].store(word, Ordering::Release);
     }
 
-    /// Puts a slot at its place (PAGE-2). The page is not full.
+    /// Puts a slot at its place (PAGE-2). The page is not full. `None`: damage, the place is after
+    /// the slots that are counted.
     #[inline(always)]
     pub(super) fn insert(&mut self, view: &View<'a>, place: usize, slot: Slot) -> Option<()> {
+        if place > self.count {
+            return None;
+        }
         if self.kind == Kind::Inner {
             let children = self.page.children(view)?;
             shift(children.get(HEAD + place..=HEAD + self.count)?);

@@ -8,7 +8,7 @@
 
 use super::discriminator::CODED;
 use super::inspect::{PageAt, PageState};
-use super::page::{Page, SLOTS};
+use super::page::{COUNT, HEAD, LOCK, Page, SLOTS};
 
 use crate::comparator::BYTEWISE;
 use crate::integrity::digest::Width;
@@ -24,7 +24,7 @@ use crate::memtable::skiplist::inserter::Inserter;
 use crate::memtable::skiplist::list::DuplicatePolicy;
 use crate::memtable::skiplist::node_space::make_heads;
 use crate::memtable::skiplist::search::{List, Search, Trail};
-use crate::sync::{Mutex, Ordering};
+use crate::sync::{AtomicU64, Mutex, Ordering};
 
 struct Table {
     arena: Arena,
@@ -554,6 +554,54 @@ fn slots_lead_around_a_broken_link() {
         assert_eq!((gap.before, gap.after), (pair[0], pair[1]), "link {place}");
         // ORDERING: Relaxed: one thread.
         link.store(before, Ordering::Relaxed);
+    }
+}
+
+/// The only page, with some slots: whatever number of slots its lock word counts, and however many
+/// it seems to have, writers that append to it and that insert into it lose nothing.
+#[test]
+fn no_number_of_slots_is_believed() {
+    let step = if cfg!(any(miri, debug_assertions)) {
+        21
+    } else {
+        1
+    };
+    let page_with = |slots: usize, damage: &dyn Fn(&[&AtomicU64])| {
+        let (table, mut inserter) = (Table::new(), Inserter::default());
+        let (search, mut puts) = (table.search(), 0);
+        while names(&search) < slots {
+            puts += 1;
+            table.put(&mut inserter, &(splitmix(puts) >> 1).to_be_bytes(), puts);
+        }
+        let at = search.directory().pages().next().unwrap();
+        let words: Vec<_> = (at.page..at.page + at.units())
+            .map(|unit| search.view.word(unit).unwrap())
+            .collect();
+        damage(&words);
+        for (sequence, key) in (puts + 1..).zip([3 << 62, u64::MAX, 1 << 62, 0]) {
+            table.put(&mut inserter, &key.to_be_bytes(), sequence);
+        }
+        let entries = table.entries();
+        assert_eq!(entries.len() as u64, puts + 4);
+        table.finds(&entries, &format!("a page with {slots} slots"));
+    };
+    for slots in (SLOTS - 2..=SLOTS).chain((1..SLOTS - 2).step_by(step)) {
+        for count in 0..128 {
+            page_with(slots, &|words| {
+                // ORDERING: Relaxed: one thread.
+                let word = words[LOCK].load(Ordering::Relaxed);
+                // ORDERING: Relaxed: one thread.
+                words[LOCK].store(word & !COUNT | count, Ordering::Relaxed);
+            });
+        }
+        for seen in slots..SLOTS {
+            page_with(slots, &|words| {
+                for word in &words[HEAD + slots..=HEAD + seen] {
+                    // ORDERING: Relaxed: one thread.
+                    word.store(0, Ordering::Relaxed);
+                }
+            });
+        }
     }
 }
 
